@@ -1,0 +1,80 @@
+"""gnndelete makes trained graph neural networks forget edges, nodes and more, in about one forward pass.
+
+Everything here is imported when first used, so that ``import gnndelete`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from gnndelete.version import __version__
+
+if TYPE_CHECKING:
+    from gnndelete import datasets, models, tasks
+    from gnndelete.adapter import Adapter
+    from gnndelete.deletion import Deletion
+    from gnndelete.inspection import Inspection, inspect
+    from gnndelete.methods import GNNDelete, Method, Retrain, Unlink
+    from gnndelete.operator import rows
+    from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
+    from gnndelete.training import train
+    from gnndelete.unlearned import Unlearned, evaluate, load
+    from gnndelete.unlearner import Unlearner
+
+_HOME = {
+    "Adapter": "adapter",
+    "Deletion": "deletion",
+    "GNNDelete": "methods",
+    "GraphClassification": "tasks",
+    "Inspection": "inspection",
+    "LinkPrediction": "tasks",
+    "Method": "methods",
+    "NodeClassification": "tasks",
+    "Retrain": "methods",
+    "Unlearned": "unlearned",
+    "Unlearner": "unlearner",
+    "Unlink": "methods",
+    "evaluate": "unlearned",
+    "inspect": "inspection",
+    "load": "unlearned",
+    "rows": "operator",
+    "train": "training",
+}
+_MODULES = ("datasets", "errors", "methods", "models", "tasks")
+
+__all__ = [
+    "Adapter",
+    "Deletion",
+    "GNNDelete",
+    "GraphClassification",
+    "Inspection",
+    "LinkPrediction",
+    "Method",
+    "NodeClassification",
+    "Retrain",
+    "Unlearned",
+    "Unlearner",
+    "Unlink",
+    "__version__",
+    "datasets",
+    "evaluate",
+    "inspect",
+    "load",
+    "models",
+    "rows",
+    "tasks",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"gnndelete.{_HOME[name]}"), name)
+    if name in _MODULES:
+        return importlib.import_module(f"gnndelete.{name}")
+    raise AttributeError(f"module 'gnndelete' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME, *_MODULES})

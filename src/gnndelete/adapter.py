@@ -1,0 +1,157 @@
+"""The adapter: all operators of one unlearned model, as an object and as three files on disk."""
+
+from __future__ import annotations
+
+import json
+import platform
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as dump_tensors
+from torch import Tensor, nn
+
+from gnndelete.card import card
+from gnndelete.errors import AdapterError
+from gnndelete.files import write_all
+from gnndelete.operator import LinearMap, Operator, attach, detach, disabled, layer_operators
+from gnndelete.prepared import model_fingerprint
+from gnndelete.taps import Key
+from gnndelete.version import __version__
+
+FORMAT = 1
+CONFIG, TENSORS, CARD = "adapter_config.json", "adapter_model.safetensors", "README.md"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one operator sits."""
+
+    layer: str
+    call: int
+    key: Key
+    calls: int
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """The operators of one model, with what is known about how they were made (``facts``)."""
+
+    model: nn.Module
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def operators(self) -> list[tuple[Place, Operator]]:
+        """Every operator with its place, in the order of the model's modules."""
+        return [
+            (Place(layer.name, call, key, layer.calls), operator)
+            for layer in layer_operators(self.model)
+            for (call, key), operator in zip(layer.places, layer.operators, strict=True)
+            if isinstance(operator, Operator)
+        ]
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(p.numel() for _, operator in self.operators for p in operator.parameters())
+
+    def disabled(self) -> AbstractContextManager[None]:
+        """Switch the operators off for a block; this brings the deleted data back into the answers."""
+        return disabled(self.model)
+
+    def detach(self) -> nn.Module:
+        """Take the operators off the model for good; the base checkpoint then loads strictly."""
+        detach(self.model)
+        return self.model
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write config, tensors and card; each file replaces an older one only when it is complete."""
+        tensors: dict[str, Tensor] = {}
+        places = []
+        for index, (place, operator) in enumerate(self.operators):
+            linear = all(isinstance(m, LinearMap) for m in operator.maps)
+            places.append(
+                {
+                    "layer": place.layer,
+                    "call": place.call,
+                    "key": place.key,
+                    "calls": place.calls,
+                    "num_rows": operator.num_rows,
+                    "width": operator.width,
+                    "sizes": operator.sizes,
+                    "map": "linear" if linear else "custom",
+                }
+            )
+            for name, value in operator.state_dict().items():
+                tensors[f"{index}.{name}"] = value.detach().cpu().contiguous()
+        config = {
+            "format": FORMAT,
+            "gnndelete": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "base_model": type(self.model).__name__,
+            "base_fingerprint": model_fingerprint(self.model),
+            "operators": places,
+            **self.facts,
+        }
+        write_all(
+            Path(path),
+            {
+                TENSORS: dump_tensors(tensors),
+                CONFIG: (json.dumps(config, indent=2) + "\n").encode(),
+                CARD: card(config).encode(),
+            },
+        )
+
+
+def read_config(path: str | PathLike[str]) -> dict[str, Any]:
+    """The adapter's config, or one sentence that says why there is none."""
+    file = Path(path) / CONFIG
+    try:
+        config = json.loads(file.read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise AdapterError(f"no readable adapter at '{path}' ({file.name}: {error}); give the folder that save() wrote") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT or "operators" not in config:
+        found = config.get("format") if isinstance(config, dict) else type(config).__name__
+        raise AdapterError(f"'{file}' has format {found!r}, this version reads format {FORMAT}; save the adapter again")
+    return config
+
+
+def restore(path: str | PathLike[str], config: dict[str, Any], model: nn.Module, factory: Any = None) -> Adapter:
+    """Attach the operators on disk to ``model`` (a copy of the base model), after making sure it is the right one."""
+    if model_fingerprint(model) != config["base_fingerprint"]:
+        raise AdapterError(
+            f"the adapter at '{path}' was made for another base model ('{config['base_model']}' with fingerprint "
+            f"{config['base_fingerprint'][:12]}, got {model_fingerprint(model)[:12]}); load the checkpoint it was made from"
+        )
+    try:
+        tensors = load_tensors((Path(path) / TENSORS).read_bytes())
+        for index, place in enumerate(config["operators"]):
+            own = {name.split(".", 1)[1]: value for name, value in tensors.items() if name.split(".", 1)[0] == str(index)}
+            operator = _operator(path, place, own, factory)
+            device = next((p.device for p in model.parameters()), torch.device("cpu"))
+            attach(model, place["layer"], place["call"], place["key"], operator.to(device), place["calls"])
+    except AdapterError:
+        raise
+    except Exception as error:  # whatever is wrong inside the files: they are damaged
+        raise AdapterError(
+            f"the adapter at '{path}' is damaged ({type(error).__name__}: {error}); restore it from a backup, or delete again"
+        ) from error
+    known = {"format", "gnndelete", "torch", "python", "base_model", "base_fingerprint", "operators"}
+    return Adapter(model, {name: value for name, value in config.items() if name not in known})
+
+
+def _operator(path: str | PathLike[str], place: dict[str, Any], tensors: dict[str, Tensor], factory: Any) -> Operator:
+    groups = list(tensors["rows"].split(place["sizes"]))
+    if place["map"] == "linear":
+        maps: list[nn.Module] = [LinearMap(0, tensors[f"maps.{i}.weight"]) for i in range(len(groups))]
+    elif factory is None:
+        raise AdapterError(f"the adapter at '{path}' holds operators of your own making; pass operator= the factory that makes them")
+    else:
+        maps = [factory(place["width"]) for _ in groups]
+    operator = Operator(place["num_rows"], place["width"], groups, maps)
+    operator.load_state_dict(tensors)
+    return operator

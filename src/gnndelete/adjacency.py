@@ -1,0 +1,95 @@
+"""One sorted table per edge list: membership, positions, direction and neighbours, with nothing n x n.
+
+An edge (u, v) is the number ``u * n + v`` (a triple (u, r, v) is ``(u * n + v) * R + r``). Sorted, these numbers answer
+"is this an edge", "where in edge_index is it" and "who are the neighbours of u" by binary search.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+class EdgeTable:
+    """A sorted index over an edge list, built once per graph.
+
+    >>> import torch
+    >>> table = EdgeTable(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=4)
+    >>> table.contains(torch.tensor([[0, 0], [1, 2]])).tolist()
+    [True, False]
+    >>> table.undirected
+    True
+    >>> table.neighbors(torch.tensor([1])).tolist()
+    [0, 2]
+    """
+
+    def __init__(self, edge_index: Tensor, num_nodes: int, edge_type: Tensor | None = None) -> None:
+        self.num_nodes = num_nodes
+        self.typed = edge_type is not None
+        self.num_relations = int(edge_type.max()) + 1 if edge_type is not None and edge_type.numel() else 1
+        keys = edge_index[0] * num_nodes + edge_index[1]
+        if edge_type is not None:
+            keys = keys * self.num_relations + edge_type
+        self.keys, self.order = torch.sort(keys)
+
+    @property
+    def num_edges(self) -> int:
+        return self.keys.numel()
+
+    def key(self, edges: Tensor) -> Tensor:
+        """The numbers of ``[2, k]`` pairs, or of ``[3, k]`` (head, relation, tail) triples on a typed graph."""
+        if self.typed:
+            head, relation, tail = edges
+            return (head * self.num_nodes + tail) * self.num_relations + relation
+        return edges[0] * self.num_nodes + edges[1]
+
+    def contains(self, edges: Tensor) -> Tensor:
+        """Which of the given edges exist."""
+        if self.num_edges == 0:
+            return torch.zeros(edges.size(1), dtype=torch.bool, device=edges.device)
+        key = self.key(edges)
+        place = torch.searchsorted(self.keys, key).clamp_(max=self.num_edges - 1)
+        return self.keys[place] == key
+
+    def positions(self, edges: Tensor) -> Tensor:
+        """Columns of ``edge_index`` that hold the given edges, every parallel copy included."""
+        key = torch.unique(self.key(edges))
+        start = torch.searchsorted(self.keys, key)
+        stop = torch.searchsorted(self.keys, key, right=True)
+        return self.order[_ranges(start, stop)]
+
+    @cached_property
+    def undirected(self) -> bool:
+        """Whether every edge stands beside its reverse (types, where there are any, are a direction of their own)."""
+        if self.typed:
+            return False
+        present = torch.unique_consecutive(self.keys)
+        reverse = (present % self.num_nodes) * self.num_nodes + present // self.num_nodes
+        return bool(torch.equal(present, torch.sort(reverse).values))
+
+    @cached_property
+    def _pointers(self) -> Tensor:
+        scale = self.num_nodes * self.num_relations
+        bounds = torch.arange(self.num_nodes + 1, device=self.keys.device) * scale
+        return torch.searchsorted(self.keys, bounds)
+
+    def neighbors(self, nodes: Tensor) -> Tensor:
+        """Targets of all edges that leave the given nodes, repeats included, in O(their number)."""
+        pointers = self._pointers
+        keys = self.keys[_ranges(pointers[nodes], pointers[nodes + 1])]
+        return (keys // self.num_relations) % self.num_nodes
+
+    @property
+    def degree(self) -> Tensor:
+        """Out-degree of every node."""
+        return self._pointers[1:] - self._pointers[:-1]
+
+
+def _ranges(start: Tensor, stop: Tensor) -> Tensor:
+    """The concatenation of ``arange(start[i], stop[i])`` over all i."""
+    length = stop - start
+    total = int(length.sum())
+    shift = torch.repeat_interleave(start - (length.cumsum(0) - length), length, output_size=total)
+    return shift + torch.arange(total, device=start.device)

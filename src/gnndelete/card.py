@@ -1,0 +1,55 @@
+"""The card of an adapter: what a reader who finds the folder must know before using or trusting it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gnndelete.assurance import MEANING
+
+
+def card(config: dict[str, Any]) -> str:
+    """The README.md beside an adapter's tensors."""
+    settings = config.get("settings", {})
+    counts = ", ".join(f"{count} {kind}" for kind, count in config.get("counts", {}).items()) or "nothing"
+    assurance = config.get("assurance", "approximate")
+    values = "\n".join(f"| {name} | `{value}` |" for name, value in settings.items())
+    notes = "\n".join(f"- {note}" for note in config.get("notes", []))
+    layers = "\n".join(
+        f"| `{place['layer'] or '(the model)'}` | {place['call']} | {place['width']} | {sum(place['sizes'])} of {place['num_rows']} |"
+        for place in config["operators"]
+    )
+    return f"""# Deletion adapter for `{config["base_model"]}`
+
+Made by gnndelete {config["gnndelete"]} with `{config.get("method", "?")}`. It makes the base model forget **{counts}**
+in {config.get("requests", 1)} request(s).
+
+**Assurance: {assurance}.** {MEANING[assurance]}
+**Aim: {config.get("aim", "not stated")}.**
+
+| layer | call | width | rows changed |
+|---|---|---|---|
+{layers}
+
+## Use
+
+```python
+import gnndelete as gd
+unlearned = gd.load("this-folder", base_model, data=remaining_graph)
+unlearned.model  # same class, same forward
+```
+
+Run the model on the **remaining graph**, from which the deleted elements are gone; the adapter does not remove them.
+Base model fingerprint `{config["base_fingerprint"][:16]}`; another base model, or another graph, is refused.
+
+## What this does not give
+
+- The base weights are unchanged and still hold the data; whoever disables or strips the adapter has the old model back.
+- The rows listed in the tensors name the neighbourhood of what was deleted. The deleted pairs themselves are not stored.
+{notes}
+
+## Settings
+
+| name | value |
+|---|---|
+{values}
+"""

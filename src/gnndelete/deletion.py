@@ -1,0 +1,302 @@
+"""`Deletion`: what must be forgotten, checked against the graph, and the graph that remains without it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from gnndelete.adjacency import EdgeTable
+from gnndelete.errors import DeletionError, NotYetError, some
+from gnndelete.graph import check_graph, count_nodes, edge_table
+from gnndelete.request import as_edges, as_ids, read_csv
+
+Edges = Tensor | Iterable[Any]
+Ids = Tensor | Iterable[int] | int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Deletion:
+    """An immutable set of elements to forget: any mix of edges, nodes, features, labels, relation types and graphs.
+
+    A list of edges holds pairs (triples ``(head, relation, tail)`` on typed graphs), a tensor is ``[2, k]`` (``[3, k]``).
+    Order and repeats do not matter.
+
+    >>> a = Deletion(edges=[(7, 9), (0, 5), (0, 5)])
+    >>> a
+    Deletion(edges=2)
+    >>> (a | Deletion(nodes=[3])).counts
+    {'edges': 2, 'nodes': 1}
+    >>> a == Deletion(edges=torch.tensor([[0, 7], [5, 9]]))
+    True
+    """
+
+    edges: Tensor
+    nodes: Tensor
+    features: Tensor
+    labels: Tensor
+    relations: Tensor
+    graphs: Tensor
+
+    def __init__(
+        self,
+        edges: Edges | None = None,
+        nodes: Ids | None = None,
+        features: Ids | None = None,
+        labels: Ids | None = None,
+        relations: Ids | None = None,
+        graphs: Ids | None = None,
+    ) -> None:
+        object.__setattr__(self, "edges", as_edges(edges))
+        ids = {"nodes": nodes, "features": features, "labels": labels, "relations": relations, "graphs": graphs}
+        for name, value in ids.items():
+            object.__setattr__(self, name, as_ids(name, value))
+
+    @classmethod
+    def from_csv(cls, path: str | PathLike[str]) -> Deletion:
+        """Read a request: columns ``source,target`` (``source,relation,target``) name edges, a column ``node`` names nodes.
+
+        Without a header, two columns of numbers are edges, three are triples, one is nodes.
+        """
+        kind, rows = read_csv(path)
+        return cls(edges=rows) if kind == "edges" else cls(nodes=[row[0] for row in rows])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many elements of each kind are named, kinds without any left out."""
+        sizes = {field.name: getattr(self, field.name).size(-1) for field in fields(self)}
+        return {name: size for name, size in sizes.items() if size}
+
+    @property
+    def fingerprint(self) -> str:
+        """A stable name of this set of elements, the same in any order and on any machine."""
+        digest = hashlib.sha256()
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value.size(-1):
+                digest.update(f"{field.name}{tuple(value.shape)}".encode())
+                digest.update(value.contiguous().numpy().astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    def __or__(self, other: Deletion) -> Deletion:
+        if not isinstance(other, Deletion):
+            return NotImplemented
+        return Deletion(
+            edges=_join_edges(self.edges, other.edges),
+            **{f.name: torch.cat([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)[1:]},
+        )
+
+    def __len__(self) -> int:
+        return sum(self.counts.values())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Deletion) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __repr__(self) -> str:
+        return f"Deletion({', '.join(f'{name}={count}' for name, count in self.counts.items())})"
+
+    def check(self, data: Data, table: EdgeTable | None = None) -> Deletion:
+        """The same request in the graph's own terms, or one sentence that says what does not fit.
+
+        On an undirected graph an edge is named once, smaller id first, whichever direction was given.
+        """
+        if not len(self):
+            raise DeletionError("the deletion names nothing; give at least one of edges=, nodes=")
+        if table is None:
+            check_graph(data)
+            table = edge_table(data)
+        checked = Deletion(
+            edges=self._check_edges(data, table),
+            **{f.name: _in_range(f.name, getattr(self, f.name), data) for f in fields(self)[1:]},
+        )
+        for name in ("features", "labels", "relations", "graphs"):
+            if name in checked.counts:
+                raise NotYetError(f"deleting '{name}' is not supported by this version; only edges= and nodes= are")
+        if checked.nodes.numel() and checked.nodes.numel() == count_nodes(data):
+            raise DeletionError(f"the deletion names all {count_nodes(data)} nodes; a model of nothing cannot be kept: retire it")
+        keep = _kept_edges(checked, data, table)
+        if not bool(keep.any()) and data.edge_index.size(1):
+            raise DeletionError(
+                f"the deletion leaves none of the {data.edge_index.size(1)} edges; train a new model without the graph instead"
+            )
+        return checked
+
+    def _check_edges(self, data: Data, table: EdgeTable) -> Tensor:
+        edges = self.edges
+        if not edges.size(1):
+            return edges
+        if table.typed != (edges.size(0) == 3):
+            raise DeletionError(
+                "edges are given as pairs, but the graph has 'edge_type': give triples (head, relation, tail)"
+                if table.typed
+                else "edges are given as triples, but the graph has no 'edge_type': give pairs (source, target)"
+            )
+        nodes = count_nodes(data)
+        ends = edges[[0, -1]]
+        outside = ends.max(dim=0).values >= nodes
+        if bool(outside.any()):
+            raise DeletionError(
+                f"edges name nodes that are not in the graph: {some(_tuples(edges[:, outside]))}; ids go from 0 to {nodes - 1}"
+            )
+        if table.typed and bool((edges[1] >= table.num_relations).any()):
+            worst = edges[:, edges[1] >= table.num_relations]
+            raise DeletionError(
+                f"edges name relations that are not in the graph: {some(_tuples(worst))}; types go from 0 to {table.num_relations - 1}"
+            )
+        if table.undirected:
+            edges = torch.unique(torch.stack([edges.min(dim=0).values, edges.max(dim=0).values]), dim=1)
+        where = edges.to(table.keys.device)
+        exists = table.contains(where)
+        labels = _label_table(data)
+        if labels is not None:
+            exists |= labels.contains(where)
+            if table.undirected:
+                exists |= labels.contains(where.flip(0))
+        if not bool(exists.all()):
+            missing = edges[:, ~exists.cpu()]
+            hint = "check the ids, or whether they were deleted before"
+            if not table.undirected and bool(table.contains(where.flip(0)).any()):
+                hint = "the graph is directed and holds the reverse of some: give (source, target)"
+            raise DeletionError(f"{missing.size(1)} of the edges to delete do not exist: {some(_tuples(missing))}; {hint}")
+        return edges
+
+    def remaining(self, data: Data, table: EdgeTable | None = None) -> Data:
+        """The graph without the deletion, as a new object; ``data`` is not touched and ids never shift.
+
+        Undirected edges go in both directions with all parallel copies, their attributes and their places among the
+        training labels; a deleted node loses its edges, its features (zero), its label (-1, or NaN) and its place in every mask.
+
+        >>> data = Data(x=torch.ones(3, 1), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+        >>> Deletion(edges=[(1, 0)]).remaining(data).edge_index.tolist()
+        [[1, 2], [2, 1]]
+        """
+        if table is None:
+            check_graph(data)
+            table = edge_table(data)
+        return cut(self.check(data, table), data, table)
+
+    def without(self, earlier: Deletion) -> Deletion:
+        """This request, after making sure that nothing in it was deleted by ``earlier``, the history so far."""
+        again = _tuples(_common(self.edges, earlier.edges)) if self.edges.size(1) and earlier.edges.size(1) else []
+        again += [f"node {int(n)}" for n in self.nodes[torch.isin(self.nodes, earlier.nodes)]]
+        if self.edges.size(1) and earlier.nodes.numel():
+            gone = torch.isin(self.edges[[0, -1]], earlier.nodes).any(dim=0)
+            again += _tuples(self.edges[:, gone])
+        if again:
+            raise DeletionError(
+                f"already deleted by an earlier request: {some(again)}; leave them out, earlier requests stay in force"
+            )
+        return self
+
+
+def cut(deletion: Deletion, data: Data, table: EdgeTable) -> Data:
+    """`Deletion.remaining` for a deletion that was checked on this very graph."""
+    keep = _kept_edges(deletion, data, table)
+    result = data.__copy__()
+    result.num_nodes = count_nodes(data)
+    for name, value in data.to_dict().items():
+        if name.startswith("edge_label") or not data.is_edge_attr(name):
+            continue
+        if isinstance(value, Tensor):
+            dim = data.__cat_dim__(name, value)
+            result[name] = value.index_select(dim, keep.nonzero().flatten())
+        else:
+            result[name] = [item for item, kept in zip(value, keep.tolist(), strict=True) if kept]
+    _cut_labels(result, deletion, data, table)
+    if deletion.nodes.numel():
+        _cut_nodes(result, deletion.nodes, data)
+    return result
+
+
+def _kept_edges(deletion: Deletion, data: Data, table: EdgeTable) -> Tensor:
+    keep = torch.ones(data.edge_index.size(1), dtype=torch.bool, device=data.edge_index.device)
+    if deletion.edges.size(1):
+        keep[table.positions(_both_ways(deletion.edges, table).to(keep.device))] = False
+    if deletion.nodes.numel():
+        dead = torch.zeros(table.num_nodes, dtype=torch.bool, device=keep.device)
+        dead[deletion.nodes.to(keep.device)] = True
+        keep &= ~(dead[data.edge_index[0]] | dead[data.edge_index[1]])
+    return keep
+
+
+def _cut_labels(result: Data, deletion: Deletion, data: Data, table: EdgeTable) -> None:
+    pairs = data.get("edge_label_index")
+    if pairs is None:
+        return
+    if table.typed:
+        raise NotYetError("typed graphs with 'edge_label_index' are not supported by this version; drop that attribute")
+    keep = torch.ones(pairs.size(1), dtype=torch.bool, device=pairs.device)
+    if deletion.edges.size(1):
+        keep &= ~EdgeTable(_both_ways(deletion.edges, table).to(pairs.device), table.num_nodes).contains(pairs)
+    if deletion.nodes.numel():
+        keep &= ~torch.isin(pairs, deletion.nodes.to(pairs.device)).any(dim=0)
+    for name in ("edge_label_index", "edge_label"):
+        if isinstance(data.get(name), Tensor):
+            result[name] = data[name][..., keep]
+
+
+def _cut_nodes(result: Data, nodes: Tensor, data: Data) -> None:
+    count = count_nodes(data)
+    for name, value in data.to_dict().items():
+        if not isinstance(value, Tensor) or not value.dim() or value.size(0) != count or "edge" in name:
+            continue
+        place = nodes.to(value.device)
+        if value.dtype == torch.bool and value.dim() == 1:
+            result[name] = value.index_fill(0, place, False)
+        elif name in ("x", "pos"):
+            result[name] = value.index_fill(0, place, 0) if value.layout == torch.strided else _zero_rows(value, place)
+        elif name == "y":  # no mask may exist, and then the label itself must say that it is gone
+            result[name] = value.index_fill(0, place, float("nan") if value.is_floating_point() else -1)
+
+
+def _zero_rows(value: Tensor, rows: Tensor) -> Tensor:
+    entries = value.to_sparse_coo().coalesce()
+    keep = ~torch.isin(entries.indices()[0], rows)
+    kept = torch.sparse_coo_tensor(entries.indices()[:, keep], entries.values()[keep], value.shape, is_coalesced=True)
+    return kept if value.is_sparse else kept.to_sparse(layout=value.layout)
+
+
+def _both_ways(edges: Tensor, table: EdgeTable) -> Tensor:
+    return torch.cat([edges, edges.flip(0)], dim=1) if table.undirected else edges
+
+
+def _label_table(data: Data) -> EdgeTable | None:
+    pairs, label = data.get("edge_label_index"), data.get("edge_label")
+    if pairs is None or "edge_type" in data:
+        return None
+    return EdgeTable(pairs if label is None else pairs[:, label > 0], count_nodes(data))
+
+
+def _in_range(name: str, ids: Tensor, data: Data) -> Tensor:
+    if name in ("nodes", "features", "labels") and ids.numel():
+        nodes = count_nodes(data)
+        outside = ids[ids >= nodes].tolist()
+        if outside:
+            raise DeletionError(f"{name}= names nodes that are not in the graph: {some(outside)}; ids go from 0 to {nodes - 1}")
+    return ids
+
+
+def _join_edges(a: Tensor, b: Tensor) -> Tensor:
+    if not a.size(1) or not b.size(1):
+        return a if a.size(1) else b
+    if a.size(0) != b.size(0):
+        raise DeletionError("a deletion of pairs cannot be joined with one of triples; they belong to different graphs")
+    return torch.cat([a, b], dim=1)
+
+
+def _common(a: Tensor, b: Tensor) -> Tensor:
+    joined, count = torch.unique(torch.cat([torch.unique(a, dim=1), torch.unique(b, dim=1)], dim=1), dim=1, return_counts=True)
+    return joined[:, count > 1]
+
+
+def _tuples(edges: Tensor) -> list[object]:
+    return [tuple(column) for column in edges.t().tolist()]

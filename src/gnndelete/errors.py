@@ -1,0 +1,60 @@
+"""Every error a user can meet: what is wrong, the value that was given, and the way out.
+
+`RequestError` and its children mean that the request cannot be served as asked (exit code 2 on the command line);
+`RunError` means that a valid request failed while it ran (exit code 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+class GNNDeleteError(Exception):
+    """Base of all errors raised on purpose by gnndelete."""
+
+    exit_code = 1
+
+
+class RequestError(GNNDeleteError, ValueError):
+    """The request, as it stands, cannot be served; nothing was changed."""
+
+    exit_code = 2
+
+
+class DeletionError(RequestError):
+    """What should be deleted is malformed or does not fit the graph."""
+
+
+class GraphError(RequestError):
+    """The graph is malformed or lacks something that is needed."""
+
+
+class ModelError(RequestError):
+    """The model does not fit what is asked of it."""
+
+
+class AdapterError(RequestError):
+    """An adapter on disk is damaged, or belongs to another model or graph."""
+
+
+class SettingError(RequestError):
+    """An option has a value that is not allowed."""
+
+
+class NotYetError(RequestError):
+    """A combination that is well defined but not supported by this version."""
+
+
+class RunError(GNNDeleteError, RuntimeError):
+    """A valid request failed while it ran."""
+
+
+def some(values: Iterable[object], limit: int = 5) -> str:
+    """The first few values as text, for error messages.
+
+    >>> some([3, 1, 4, 1, 5, 9, 2])
+    '3, 1, 4, 1, 5 and 2 more'
+    """
+    items: Sequence[object] = list(values)
+    shown = ", ".join(str(item) for item in items[:limit])
+    return shown if len(items) <= limit else f"{shown} and {len(items) - limit} more"

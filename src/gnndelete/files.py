@@ -1,0 +1,33 @@
+"""Writing results so that an interruption or a full disk leaves the earlier ones whole."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from gnndelete.errors import RunError
+
+
+def write_all(folder: Path, contents: Mapping[str, bytes], private: bool = False) -> None:
+    """Write several files into a folder: all are complete on disk before the first one replaces an older one."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as temporary:
+            for name, content in contents.items():
+                part = Path(temporary) / name
+                with part.open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                part.chmod(0o600 if private else 0o644)
+            for name in contents:
+                (Path(temporary) / name).replace(folder / name)
+    except OSError as error:
+        raise RunError(f"could not write to '{folder}' ({error.strerror or error}); earlier files there are unchanged") from error
+
+
+def write(path: Path, content: bytes, private: bool = False) -> None:
+    """Write one file completely or not at all."""
+    write_all(path.parent, {path.name: content}, private)

@@ -1,0 +1,90 @@
+"""What gnndelete asks of a graph: the checks before any work, and a fingerprint that tells one graph from another."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from gnndelete.adjacency import EdgeTable
+from gnndelete.errors import GraphError, NotYetError
+
+
+def check_graph(data: Any) -> None:
+    """Raise one sentence that names the fault if ``data`` is not a graph that can be worked on."""
+    if hasattr(data, "node_types"):
+        raise NotYetError(
+            "data is a HeteroData, which this version cannot delete from; use a Data with 'edge_type', or data.to_homogeneous()"
+        )
+    if not isinstance(data, Data):
+        raise GraphError(f"data is a '{type(data).__name__}'; pass the torch_geometric Data the model was trained on")
+    edge_index = data.edge_index
+    if edge_index is None:
+        held = "'adj_t'" if "adj_t" in data else f"the attributes: {', '.join(data.keys()) or 'none'}"
+        raise GraphError(f"data has no 'edge_index' (it holds {held}); set data.edge_index to a [2, E] tensor")
+    if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype != torch.long:
+        raise GraphError(
+            f"'edge_index' has shape {list(edge_index.shape)} and dtype {edge_index.dtype}; it must be [2, E] of torch.long"
+        )
+    nodes = count_nodes(data)
+    if edge_index.numel() and (int(edge_index.max()) >= nodes or int(edge_index.min()) < 0):
+        worst = int(edge_index.max()) if int(edge_index.max()) >= nodes else int(edge_index.min())
+        raise GraphError(f"'edge_index' names node {worst}, but the graph has nodes 0 to {nodes - 1}; fix the edge list")
+    _check_finite(data)
+
+
+def _check_finite(data: Data) -> None:
+    for name in ("x", "edge_weight", "edge_attr"):
+        value = data.get(name)
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            continue
+        dense = value if value.layout == torch.strided else value.coalesce().values() if value.is_sparse else value.values()
+        if not bool(torch.isfinite(dense.sum())) and not bool(torch.isfinite(dense).all()):
+            bad = ""
+            if value.layout == torch.strided:
+                row = int((~torch.isfinite(dense.reshape(dense.size(0), -1)).all(dim=1)).nonzero()[0])
+                bad = f" (first in row {row})"
+            raise GraphError(f"'{name}' holds NaN or infinite values{bad}; clean them before deleting")
+
+
+def count_nodes(data: Data) -> int:
+    """Number of nodes; the graph must say it, or its edges do."""
+    count = data.num_nodes
+    if count is None:
+        raise GraphError("the number of nodes is unknown: data has neither 'x' nor 'num_nodes'; set data.num_nodes")
+    return int(count)
+
+
+def edge_table(data: Data) -> EdgeTable:
+    """The sorted edge index of a checked graph."""
+    return EdgeTable(data.edge_index, count_nodes(data), data.get("edge_type"))
+
+
+def tensor_digest(named: dict[str, Tensor]) -> str:
+    """A stable SHA-256 over names, shapes, types and contents, whatever the device.
+
+    >>> tensor_digest({"a": torch.zeros(2)}) == tensor_digest({"a": torch.zeros(2)})
+    True
+    """
+    digest = hashlib.sha256()
+    for name in sorted(named):
+        value = named[name].detach()
+        value = value.cpu().contiguous()
+        digest.update(f"{name}|{value.dtype}|{tuple(value.shape)}|".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data if value.numel() else b"")
+    return digest.hexdigest()
+
+
+def fingerprint(data: Data) -> str:
+    """A stable name of a graph's nodes, features and edges; the order of the edges does not matter."""
+    table = edge_table(data)
+    named = {"edges": table.keys, "nodes": torch.tensor(table.num_nodes)}
+    if isinstance(data.get("x"), Tensor) and data.x.layout == torch.strided:
+        named["x"] = data.x
+    elif isinstance(data.get("x"), Tensor):
+        entries = data.x.to_sparse_coo().coalesce()
+        named |= {"x.indices": entries.indices(), "x.values": entries.values()}
+    return tensor_digest(named)

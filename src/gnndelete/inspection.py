@@ -1,0 +1,98 @@
+"""`inspect`: what gnndelete finds in a model before anything is deleted, and which methods fit it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import nn
+from torch_geometric.data import Data
+
+from gnndelete.errors import ModelError
+from gnndelete.forward import Forward, call
+from gnndelete.methods import resolver
+from gnndelete.methods.base import Context, Reason
+from gnndelete.prepared import Prepared
+from gnndelete.probe import Layers, Site
+from gnndelete.tasks import Task
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Graph layers, their widths and true reach, the size of an adapter, and for each method whether it fits."""
+
+    model: str
+    nodes: int
+    edges: int
+    undirected: bool
+    sites: tuple[Site, ...]
+    hops: int | None  # of the model's output; None where it sees the whole graph
+    bounded: bool
+    parameters: int  # sum of d^2: one shared operator per site; one per ring needs up to twice that
+    methods: dict[str, tuple[Reason, ...]]
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        result = asdict(self)
+        result["methods"] = {
+            name: {"fits": not reasons, "reasons": [{"why": r.why, "remedy": r.remedy} for r in reasons]}
+            for name, reasons in self.methods.items()
+        }
+        return result
+
+    def __str__(self) -> str:
+        kind = "undirected" if self.undirected else "directed"
+        lines = [f"{self.model} on {self.nodes:,} nodes and {self.edges:,} edges ({kind})", "", "layers an operator would follow:"]
+        for site in self.sites:
+            reach = f"{site.hops} hop{'s' * (site.hops != 1)}" if site.bounded else "the whole graph"
+            lines.append(f"  {site.title:<32} width {site.width:<6} reach {reach}{'' if site.probed else ' (counted, not measured)'}")
+        if not self.sites:
+            lines.append("  none")
+        reach = "the whole graph" if not self.bounded else f"{self.hops} hops" if self.hops is not None else "unknown"
+        lines += [f"receptive field of the output: {reach}", f"operator parameters (sum of d^2): {self.parameters:,}", "", "methods:"]
+        for name, reasons in self.methods.items():
+            lines.append(f"  {name:<14} {'fits' if not reasons else f'does not fit: {reasons[0]}'}")
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def inspect(
+    model: nn.Module,
+    data: Data,
+    task: Task | None = None,
+    forward: Forward | None = None,
+    layers: Layers = "all",
+    **context: Any,
+) -> Inspection:
+    """Run the model once on its graph and say what a deletion would work with.
+
+    >>> import gnndelete as gd
+    >>> found = inspect(gd.models.GCN(64, hidden=8, out=4), gd.datasets.load("digits"))
+    >>> [(site.layer, site.width, site.hops) for site in found.sites], found.parameters
+    ([('convs.0', 8, 1), ('convs.1', 4, 2)], 80)
+    """
+    prepared = Prepared(model, data, forward or call)
+    asked = Context(prepared, task=task, **context)
+    methods: dict[str, tuple[Reason, ...]] = {}
+    for name, method in sorted(resolver.lookup_dict.items()):
+        methods[name] = tuple(method().unfit(asked))
+    notes: list[str] = []
+    try:
+        probe = prepared.probe(layers)
+        sites, hops, bounded = probe.sites, probe.hops, probe.bounded
+    except ModelError as error:
+        sites, hops, bounded = (), None, True
+        notes.append(str(error))
+    if not bounded:
+        notes.append("every node sees every other somewhere in this model, so distance does not bound the influence of a deletion")
+    return Inspection(
+        model=type(model).__name__,
+        nodes=prepared.table.num_nodes,
+        edges=data.edge_index.size(1),
+        undirected=prepared.table.undirected,
+        sites=sites,
+        hops=hops,
+        bounded=bounded,
+        parameters=sum(site.width**2 for site in sites),
+        methods=methods,
+        notes=tuple(notes),
+    )

@@ -1,0 +1,113 @@
+"""The contract of a method: parameters in the constructor, reasons why it does not fit, and the unlearning itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from gnndelete.adapter import Adapter
+from gnndelete.deletion import Deletion, cut
+from gnndelete.prepared import Prepared
+from gnndelete.tasks import Task
+
+Assurance = Literal["retrained", "exact", "certified", "approximate", "inference-only"]
+Fit = Callable[[nn.Module, Data, int], nn.Module | None]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a method does not fit, and what the user can do about it."""
+
+    why: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.why}; {self.remedy}"
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything a method may need; without a ``deletion`` it only serves to ask whether the method fits."""
+
+    prepared: Prepared
+    task: Task | None = None
+    deletion: Deletion = field(default_factory=Deletion)  # all requests so far, checked on the graph
+    fit: Fit | None = None
+    build: Callable[[], nn.Module] | None = None
+    seed: int = 0
+    progress: bool = False
+
+    @property
+    def model(self) -> nn.Module:
+        """The user's model: read it, copy it, never change it."""
+        return self.prepared.model
+
+    @property
+    def data(self) -> Data:
+        """The graph the model was trained on: read-only."""
+        return self.prepared.data
+
+    @cached_property
+    def remaining(self) -> Data:
+        """The graph without the deletion."""
+        return cut(self.deletion, self.data, self.prepared.table)
+
+    def for_deletion(self, deletion: Deletion) -> Context:
+        return replace(self, deletion=deletion)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a method hands back: the user's model, changed, or a way to predict without it."""
+
+    model: nn.Module | None
+    parameters: int  # trained or solved for by this deletion
+    adapter: Adapter | None = None
+    predict: Callable[[Any], Tensor] | None = None
+    notes: tuple[str, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Method(ABC):
+    """A way of unlearning. Subclasses store their parameters and are cheap to make."""
+
+    name: ClassVar[str]
+    assurance: ClassVar[Assurance]
+    needs: ClassVar[Literal["nothing", "a loss", "a training function"]] = "nothing"
+    summary: ClassVar[str] = ""
+
+    def unfit(self, context: Context) -> list[Reason]:
+        """Why this method cannot serve this model, graph and task; an empty list where it can."""
+        return []
+
+    @abstractmethod
+    def unlearn(self, context: Context) -> Outcome:
+        """Forget ``context.deletion``; model and data of the user stay untouched."""
+
+    def settings(self) -> dict[str, Any]:
+        """The parameters by name, as plain values that can be written down."""
+        return {name: _plain(value) for name, value in vars(self).items() if not name.startswith("_")}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.settings().items())})"
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return getattr(value, "__qualname__", type(value).__name__)
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for an accelerator, so that a clock read next measures finished work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

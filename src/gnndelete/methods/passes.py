@@ -1,0 +1,88 @@
+"""The base model's forward pass that gives the targets, and the saving of its first layer in the pass that solves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gnndelete.methods.base import Context
+from gnndelete.probe import Site
+from gnndelete.solver import CHUNK_ROWS
+from gnndelete.taps import Finished, entry, listening
+
+
+@dataclass
+class BasePass:
+    """What the base model said: rows to keep and the mean of all rows per site, and the first layer's whole output."""
+
+    keep: dict[Site, Tensor] = field(default_factory=dict)
+    mean: dict[Site, Tensor] = field(default_factory=dict)
+    first: Any = None  # None where it cannot be reused
+
+
+def base_pass(
+    context: Context, model: nn.Module, sites: tuple[Site, ...], targets: str, rows: Callable[[Site], Tensor]
+) -> BasePass:
+    """Run the base model once on the graph that sets the targets, keeping only the rows that operators will need.
+
+    On the remaining graph the first layer's output is also what the solving pass starts from, so it is kept whole and
+    computed once; its rows are their own targets.
+    """
+    result = BasePass()
+    first = sites[0]
+    remaining = targets == "remaining"
+
+    def visit(name: str, call: int, output: Any) -> None:
+        here = [site for site in sites if (site.layer, site.call) == (name, call)]
+        for site in here:
+            h = entry(output, site.key)
+            result.mean[site] = _mean(h, context.deletion.nodes.to(h.device))
+            if not remaining or site is not first:
+                result.keep[site] = h.index_select(0, rows(site))
+        if remaining and first in here:
+            result.first = output
+        if sites[-1] in here:
+            raise Finished
+
+    try:
+        with listening(model, list(dict.fromkeys(site.layer for site in sites)), visit):
+            context.prepared.forward(model, context.remaining if remaining else context.data)
+    except Finished:
+        pass
+    return result
+
+
+def _mean(h: Tensor, dead: Tensor) -> Tensor:
+    """The expectation of a random node's representation: the mean over all nodes that are left, in double precision."""
+    total = torch.zeros(h[0].numel(), dtype=torch.float64, device=h.device)
+    for part in h.flatten(1).split(CHUNK_ROWS):
+        total += part.double().sum(dim=0)
+    total -= h[dead].flatten(1).double().sum(dim=0)
+    return total / max(h.size(0) - dead.numel(), 1)
+
+
+@contextmanager
+def first_output_given(model: nn.Module, site: Site, output: Any) -> Iterator[None]:
+    """Let the first call of the first layer return what is already known instead of computing it again."""
+    if output is None or site.call != 0:
+        yield
+        return
+    layer = model.get_submodule(site.layer)
+    compute, own = layer.forward, vars(layer).get("forward")
+    given = [output]
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return given.pop() if given else compute(*args, **kwargs)
+
+    layer.forward = forward  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del layer.forward
+        if own is not None:
+            layer.forward = own

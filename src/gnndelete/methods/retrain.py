@@ -1,0 +1,64 @@
+"""Retrain: a new model from a new seed on the remaining graph. The reference for every gap."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import nn
+
+from gnndelete.errors import ModelError
+from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
+from gnndelete.training import fresh, train
+
+
+class Retrain(Method):
+    """Train again from fresh weights without the deleted elements.
+
+    Weights are drawn anew by ``reset_parameters()`` throughout the model, or by ``build`` of the `Unlearner`. Training is
+    the Unlearner's ``fit(model, data, seed)``, else the built-in loop with the options given here.
+    """
+
+    name: ClassVar[str] = "retrain"
+    assurance: ClassVar[Assurance] = "retrained"
+    needs = "a training function"
+    summary: ClassVar[str] = "train a new model on the remaining graph"
+
+    def __init__(self, epochs: int = 1000, lr: float = 1e-3, patience: int | None = None, seed: int | None = None) -> None:
+        self.epochs = epochs
+        self.lr = lr
+        self.patience = patience
+        self.seed = seed
+
+    def unfit(self, context: Context) -> list[Reason]:
+        reasons = []
+        if context.fit is None and context.task is None:
+            reasons.append(Reason("nothing says how to train the model", "pass task=…, or fit=lambda model, data, seed: …"))
+        if context.build is None:
+            try:
+                fresh(context.model, seed=0)
+            except ModelError as error:
+                reasons.append(Reason(str(error), "pass build=lambda: … that makes an untrained model"))
+        return reasons
+
+    def unlearn(self, context: Context) -> Outcome:
+        seed = context.seed + 1 if self.seed is None else self.seed
+        device = context.data.edge_index.device
+        model: nn.Module = (context.build() if context.build else fresh(context.model, seed)).to(device)
+        notes: tuple[str, ...] = ()
+        if context.fit is not None:
+            model = context.fit(model, context.remaining, seed) or model
+        else:
+            assert context.task is not None
+            result = train(
+                model,
+                context.remaining,
+                context.task,
+                epochs=self.epochs,
+                lr=self.lr,
+                patience=self.patience,
+                seed=seed,
+                progress=context.progress,
+                forward=context.prepared.forward,
+            )
+            notes = (f"Trained by the built-in loop: {result.epochs_run} epochs, best at {result.best_epoch}.",)
+        return Outcome(model=model, parameters=sum(p.numel() for p in model.parameters()), notes=notes)

@@ -1,0 +1,27 @@
+"""Unlink: weights unchanged, inference on the remaining graph. The control every other method must beat."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gnndelete.methods.base import Assurance, Context, Method, Outcome
+from gnndelete.probe import working_copy
+
+
+class Unlink(Method):
+    """Cut the elements out of the graph and keep the model (UtU, WWW 2024).
+
+    >>> Unlink().assurance
+    'inference-only'
+    """
+
+    name: ClassVar[str] = "unlink"
+    assurance: ClassVar[Assurance] = "inference-only"
+    summary: ClassVar[str] = "cut the elements out of the graph, keep every weight"
+
+    def unlearn(self, context: Context) -> Outcome:
+        return Outcome(
+            model=working_copy(context.model),
+            parameters=0,
+            notes=("No weight was changed: whatever the weights remember of the deleted elements is still there.",),
+        )

@@ -1,0 +1,43 @@
+"""What the encoders here share: a stack of graph layers with ReLU between them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from itertools import pairwise
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn.inits import reset
+
+from gnndelete.errors import SettingError
+
+
+class Encoder(nn.Module, ABC):
+    """Graph layers ``in_channels -> hidden -> … -> out`` with ReLU (and dropout) between them, none at the end."""
+
+    def __init__(
+        self, in_channels: int, hidden: int = 128, out: int = 64, num_layers: int = 2, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        if num_layers < 1:
+            raise SettingError(f"'num_layers' must be at least 1 (got {num_layers})")
+        widths = [in_channels, *[hidden] * (num_layers - 1), out]
+        self.convs = nn.ModuleList(self.layer(width, following) for width, following in pairwise(widths))
+        self.dropout = dropout
+
+    @staticmethod
+    @abstractmethod
+    def layer(in_channels: int, out_channels: int) -> nn.Module:
+        """One graph layer, called with ``(x, edge_index)``."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Node representations ``[num_nodes, out]``."""
+        for index, conv in enumerate(self.convs):
+            if index:
+                x = F.dropout(F.relu(x), p=self.dropout, training=self.training)
+            x = conv(x, edge_index)
+        return x
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew."""
+        reset(self.convs)

@@ -1,0 +1,193 @@
+"""The deletion operator DEL and the hook by which it acts behind a layer of any model.
+
+The operators of a layer are a submodule of that layer, named ``gnndelete``; a hook function of this module applies them.
+Base weights, classes and ``forward`` stay as they are, and copies and pickles of the model carry the operators along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gnndelete.errors import ModelError
+from gnndelete.taps import Key, entry, replaced
+
+#: Name of the submodule that holds a layer's operators, and so the prefix of all their keys in a checkpoint.
+PREFIX = "gnndelete"
+
+
+class LinearMap(nn.Module):
+    """h -> h W, the paper's operator; it starts as the identity.
+
+    >>> LinearMap(2)(torch.tensor([[1.0, 2.0]])).tolist()
+    [[1.0, 2.0]]
+    """
+
+    def __init__(self, width: int, weight: Tensor | None = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(width) if weight is None else weight)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return (h.to(self.weight.dtype) @ self.weight).to(h.dtype)
+
+
+class Operator(nn.Module):
+    """DEL behind one call of one layer: groups of rows, each with a map of its own; all other rows pass untouched."""
+
+    rows: Tensor
+
+    def __init__(self, num_rows: int, width: int, rows: list[Tensor], maps: list[nn.Module]) -> None:
+        super().__init__()
+        self.num_rows = num_rows
+        self.width = width
+        self.sizes = [group.numel() for group in rows]
+        self.register_buffer("rows", torch.cat(rows))
+        self.maps = nn.ModuleList(maps)
+
+    def forward(self, h: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Replace the operator's rows of ``h``; ``ids`` says which rows these are where ``h`` is a sampled batch."""
+        if ids is None:
+            places, sizes = self.rows, self.sizes
+        else:
+            places, sizes = self._places(ids.to(h.device))
+        if not places.numel():
+            return h
+        parts = h.index_select(0, places).flatten(1).split(sizes)
+        mapped = [apply(part) for apply, part in zip(self.maps, parts, strict=True)]
+        return h.index_copy(0, places, torch.cat(mapped).reshape(-1, *h.shape[1:]).to(h.dtype))
+
+    def _places(self, ids: Tensor) -> tuple[Tensor, list[int]]:
+        places = []
+        for group in self.rows.split(self.sizes):
+            if not group.numel():
+                places.append(group)
+                continue
+            found = torch.searchsorted(group, ids).clamp_(max=group.numel() - 1)
+            places.append((group[found] == ids).nonzero().flatten())
+        return torch.cat(places), [place.numel() for place in places]
+
+
+class LayerOperators(nn.Module):
+    """All operators of one layer: one per call in a forward pass and per entry of its output."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.enabled = True
+        self.places: list[tuple[int, Key]] = []
+        self.operators = nn.ModuleList()
+        self.calls = 1  # how often the layer is called in one forward pass
+        self.count = 0
+        self.ids: Tensor | None = None
+
+    def add(self, call: int, key: Key, operator: Operator) -> None:
+        self.places.append((call, key))
+        self.operators.append(operator)
+
+    def act(self, output: Any) -> Any:
+        call = 0
+        if self.calls > 1:  # a single call keeps no state, so that compiled models have none to guard
+            call = self.count % self.calls
+            self.count += 1
+        if not self.enabled:
+            return output
+        for (place, key), operator in zip(self.places, self.operators, strict=True):
+            if place == call:
+                h = entry(output, key)
+                output = replaced(output, key, operator(h, self._ids(h, operator.num_rows)))
+        return output
+
+    def _ids(self, h: Tensor, num_rows: int) -> Tensor | None:
+        if self.ids is None:
+            if h.size(0) != num_rows:
+                raise ModelError(
+                    f"layer '{self.name}' got {h.size(0)} rows, but its deletion operator was made for a graph of {num_rows} nodes; "
+                    "wrap a sampled batch in `with gnndelete.rows(model, batch.n_id):`, and for another graph delete again there"
+                )
+            return None
+        if h.size(0) > self.ids.numel():
+            raise ModelError(
+                f"layer '{self.name}' got {h.size(0)} rows, but gnndelete.rows was given {self.ids.numel()} ids; "
+                "pass the ids of all rows of the batch (batch.n_id)"
+            )
+        return self.ids[: h.size(0)]  # layers that trim a batch keep its first rows
+
+
+def act_after(layer: nn.Module, _: Any, output: Any) -> Any:
+    """The forward hook of every layer with operators."""
+    return getattr(layer, PREFIX).act(output)
+
+
+def start_pass(model: nn.Module, _: Any) -> None:
+    """The forward pre-hook of a model with repeated layers: a new pass counts its calls from 0 again."""
+    for operators in layer_operators(model):
+        operators.count = 0
+
+
+def attach(model: nn.Module, layer: str, call: int, key: Key, operator: Operator, calls: int = 1) -> None:
+    """Put an operator behind one call of a layer (in place; work on a copy of the user's model)."""
+    module = model.get_submodule(layer)
+    if not isinstance(module._modules.get(PREFIX), LayerOperators):
+        module.add_module(PREFIX, LayerOperators(layer))
+        module.register_forward_hook(act_after)
+    operators = getattr(module, PREFIX)
+    operators.calls = calls
+    operators.add(call, key, operator)
+    operators.train(module.training)
+    if calls > 1 and start_pass not in model._forward_pre_hooks.values():
+        model.register_forward_pre_hook(start_pass)
+
+
+def detach(model: nn.Module) -> None:
+    """Take all operators off again; afterwards the base checkpoint loads strictly."""
+    for module in list(model.modules()):
+        if isinstance(module._modules.get(PREFIX), LayerOperators):
+            del module._modules[PREFIX]
+            _drop(module._forward_hooks, act_after)
+    _drop(model._forward_pre_hooks, start_pass)
+
+
+def _drop(hooks: dict[int, Any], function: Any) -> None:
+    for key in [key for key, hook in hooks.items() if hook is function]:
+        del hooks[key]
+
+
+def layer_operators(model: nn.Module) -> list[LayerOperators]:
+    """The operators of every layer that has any."""
+    return [module for module in model.modules() if isinstance(module, LayerOperators)]
+
+
+@contextmanager
+def rows(model: nn.Module, ids: Tensor) -> Iterator[None]:
+    """Say which nodes the rows of a sampled batch are, so that the operators act on the right ones.
+
+    >>> with rows(nn.Linear(1, 1), torch.tensor([4, 2])):  # a model without operators needs none, and may have it
+    ...     pass
+    """
+    found = layer_operators(model)
+    before = [operators.ids for operators in found]
+    for operators in found:
+        operators.ids = torch.as_tensor(ids, dtype=torch.long)
+    try:
+        yield
+    finally:
+        for operators, old in zip(found, before, strict=True):
+            operators.ids = old
+
+
+@contextmanager
+def disabled(model: nn.Module) -> Iterator[None]:
+    """The base model's behaviour for the length of a block. This brings the deleted data back into the answers."""
+    found = layer_operators(model)
+    before = [operators.enabled for operators in found]
+    for operators in found:
+        operators.enabled = False
+    try:
+        yield
+    finally:
+        for operators, old in zip(found, before, strict=True):
+            operators.enabled = old

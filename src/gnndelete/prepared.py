@@ -1,0 +1,62 @@
+"""What is computed once for a model and its graph and shared by all requests: edge table, neighbourhoods, probes."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from gnndelete.errors import GraphError, ModelError
+from gnndelete.forward import Forward
+from gnndelete.graph import check_graph, edge_table, fingerprint, tensor_digest
+from gnndelete.neighborhood import Hops, Neighborhood
+from gnndelete.operator import PREFIX
+from gnndelete.probe import Layers, Probe, probe
+
+
+class Prepared:
+    """A checked pair of model and graph. Neither is changed; everything expensive is made when first asked for."""
+
+    def __init__(self, model: nn.Module, data: Data, forward: Forward) -> None:
+        if not isinstance(model, nn.Module):
+            raise ModelError(f"model is a '{type(model).__name__}'; pass a trained torch.nn.Module")
+        check_graph(data)
+        devices = {p.device for p in model.parameters()} or {data.edge_index.device}
+        if data.edge_index.device not in devices:
+            raise GraphError(
+                f"the model is on '{next(iter(devices))}' and the graph on '{data.edge_index.device}'; move one with .to(…)"
+            )
+        self.model, self.data, self.forward = model, data, forward
+        self.table = edge_table(data)
+        self._near: dict[str, Neighborhood] = {}
+        self._probes: dict[str, Probe] = {}
+
+    def neighborhood(self, hops: Hops = "undirected") -> Neighborhood:
+        if hops not in self._near:
+            self._near[hops] = Neighborhood(self.table, self.data.edge_index, hops)
+        return self._near[hops]
+
+    def probe(self, layers: Layers = "all") -> Probe:
+        key = repr(layers)
+        if key not in self._probes:
+            self._probes[key] = probe(self.model, self.data, self.table, self.forward, layers)
+        return self._probes[key]
+
+    def base_fingerprint(self) -> str:
+        return model_fingerprint(self.model)
+
+    def graph_fingerprint(self) -> str:
+        return fingerprint(self.data)
+
+
+def base_state(model: nn.Module) -> dict[str, Tensor]:
+    """The weights and buffers of a model without its deletion operators."""
+    return {
+        name: value
+        for name, value in model.state_dict().items()
+        if isinstance(value, Tensor) and PREFIX not in name.split(".")
+    }
+
+
+def model_fingerprint(model: nn.Module) -> str:
+    """A stable name of a model's weights, operators left out."""
+    return tensor_digest(base_state(model))

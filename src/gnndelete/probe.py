@@ -1,0 +1,255 @@
+"""Finding a model's graph layers and their true receptive field by running the model on its own graph.
+
+A NaN is put into one node's row wherever a graph layer takes its input; after each layer, the rows that turned NaN are
+exactly those that depend on that node, whatever the layer computes. Their largest distance is the layer's reach.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GPSConv, HeteroConv, MessagePassing
+from torch_geometric.nn.models import DeepGCNLayer
+
+from gnndelete.adjacency import EdgeTable
+from gnndelete.deletion import Deletion, cut
+from gnndelete.errors import ModelError, SettingError, some
+from gnndelete.forward import Forward, evaluating
+from gnndelete.graph import count_nodes
+from gnndelete.neighborhood import DEPTH_LIMIT, distances
+from gnndelete.taps import Key, listening, representations
+
+#: Blocks whose output, not that of the layers inside, is the node representation.
+BLOCKS = (GPSConv, HeteroConv, DeepGCNLayer)
+
+#: ``"all"``, ``"last"`` or the names of modules.
+Layers = str | list[str]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place where an operator can sit: one entry of the output of one call of one layer."""
+
+    layer: str
+    call: int
+    key: Key
+    width: int
+    hops: int  # rows up to this distance from a deleted element may change by here
+    bounded: bool  # False where every node sees every other, so that distance bounds nothing
+    probed: bool  # False where the reach could only be counted
+
+    @property
+    def title(self) -> str:
+        name = self.layer or "(the model itself)"
+        return name + (f" [call {self.call}]" if self.call else "") + (f" [{self.key!r}]" if self.key is not None else "")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What one run of the model on its graph showed."""
+
+    sites: tuple[Site, ...]
+    calls: dict[str, int]
+    hops: int | None  # of the model's output; None if unknown, or if it sees the whole graph
+    bounded: bool
+
+
+def graph_layers(model: nn.Module) -> list[str]:
+    """Names of the outermost graph layers: PyG blocks, else every MessagePassing that is not inside another one."""
+    found: list[str] = []
+
+    def visit(module: nn.Module, name: str) -> None:
+        if isinstance(module, (*BLOCKS, MessagePassing)):
+            found.append(name)
+            return
+        for child_name, child in module.named_children():
+            visit(child, f"{name}.{child_name}" if name else child_name)
+
+    visit(model, "")
+    return found
+
+
+def working_copy(model: nn.Module) -> nn.Module:
+    """A deep copy to work on. Layers that keep a normalised graph from an earlier call forget it: it holds deleted edges."""
+    try:
+        result = copy.deepcopy(model)
+    except (RuntimeError, TypeError) as error:
+        raise ModelError(
+            f"the model '{type(model).__name__}' cannot be copied ({error}); remove cached tensors with gradients from its attributes"
+        ) from error
+    for module in result.modules():
+        if getattr(module, "cached", None) is True:
+            module.cached = False  # type: ignore[assignment]
+            for name in [name for name in vars(module) if name.startswith("_cached")]:
+                setattr(module, name, None)
+    return result
+
+
+def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, layers: Layers = "all") -> Probe:
+    """Run a copy of the model and report every place where an operator can sit, with its true reach."""
+    found = graph_layers(model)
+    names = _chosen(model, found, layers)
+    poisoned = sorted({*found, *names})
+    flows = [[table]] if table.undirected else [[table], [_reverse(table)]]
+    best: Probe | None = None
+    for flow in flows:  # on a directed graph messages may run either way: keep the direction that reaches further
+        seed = _deep_node(flow)
+        seen = _run(model, data, forward, poisoned, names, seed)
+        result = _measure(seen, _depths(flow, flows, seed), _mixed(model, data, table, forward, poisoned, names, seed, seen))
+        if best is None or max((s.hops for s in result.sites), default=0) > max((s.hops for s in best.sites), default=0):
+            best = result
+        if best.sites and best.sites[0].hops:
+            break
+    assert best is not None
+    if not best.sites:
+        raise ModelError(
+            f"none of the layers {some(names)} of '{type(model).__name__}' gave one row per node of the graph "
+            f"({table.num_nodes} nodes); is this the graph the model was trained on?"
+        )
+    return replace(best, sites=best.sites[-1:]) if layers == "last" else best
+
+
+def _chosen(model: nn.Module, found: list[str], layers: Layers) -> list[str]:
+    available = [name for name, _ in model.named_modules() if name]
+    if isinstance(layers, str):
+        if layers not in ("all", "last"):
+            raise SettingError(f"'layers' must be 'all', 'last' or a list of module names (got {layers!r}); modules: {some(available, 10)}")
+        if not found:
+            raise ModelError(
+                f"'{type(model).__name__}' has no graph layers (no MessagePassing, GPSConv or HeteroConv inside); name the modules "
+                f"whose outputs are node representations with layers=[…]: {some(available, 10) or 'it has no submodules'}"
+            )
+        return found
+    unknown = [name for name in layers if name not in available and name != ""]
+    if unknown or not layers:
+        raise SettingError(f"'layers' names no module of the model: {some(unknown) or 'the list is empty'}; modules: {some(available, 10)}")
+    return list(layers)
+
+
+def _reverse(table: EdgeTable) -> EdgeTable:
+    key = table.keys // table.num_relations
+    return EdgeTable(torch.stack([key % table.num_nodes, key // table.num_nodes]), table.num_nodes)
+
+
+def _deep_node(flow: list[EdgeTable]) -> Tensor:
+    """A node from which long walks start: the one with the deepest walk among a few, then, undirected, the far end of it."""
+    degree = flow[0].degree
+    spread = torch.linspace(0, max(degree.numel() - 1, 0), 6).long().to(degree.device)
+    starts = torch.cat([degree.argmax()[None], spread[degree[spread] > 0]])
+    depth = [distances(flow, start[None]) for start in starts]
+    deepest = max(range(len(depth)), key=lambda i: int(depth[i].max()))
+    return depth[deepest].argmax()[None] if flow[0].undirected else starts[deepest][None]
+
+
+def _depths(flow: list[EdgeTable], flows: list[list[EdgeTable]], seed: Tensor) -> list[Tensor]:
+    """Distances along the messages and, where the graph is directed, also regardless of direction."""
+    along = distances(flow, seed)
+    return [along] if len(flows) == 1 else [along, distances([table for tables in flows for table in tables], seed)]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One output during a poisoned run: which rows depend on the seed (None where the poison was lost)."""
+
+    layer: str | None  # None for the model's own output
+    call: int
+    key: Key
+    width: int
+    moved: Tensor | None
+
+
+def _run(model: nn.Module, data: Data, forward: Forward, poisoned: list[str], names: list[str], seed: Tensor) -> list[_Seen]:
+    nodes = count_nodes(data)
+    copied = working_copy(model)
+    modules = dict(copied.named_modules())
+    seen: list[_Seen] = []
+
+    def visit(name: str | None, call: int, output: Any) -> None:
+        if name is None or name in names:
+            for key, h in representations(output, nodes):
+                moved = torch.isnan(h.reshape(nodes, -1)).any(dim=1)
+                seen.append(_Seen(name, call, key, h[0].numel(), moved if bool(moved[seed].all()) else None))
+
+    handles = [modules[n].register_forward_pre_hook(_poison(modules[n], nodes, seed), with_kwargs=True) for n in poisoned]
+    spoiled = copy.copy(data)
+    if isinstance(data.get("x"), Tensor) and data.x.is_floating_point() and data.x.layout == torch.strided:
+        spoiled.x = data.x.index_fill(0, seed, float("nan"))
+    try:
+        with evaluating(copied), listening(copied, poisoned, visit):
+            output = forward(copied, spoiled)
+    finally:
+        for handle in handles:
+            handle.remove()
+    visit(None, 0, output)
+    return seen
+
+
+def _mixed(
+    model: nn.Module,
+    data: Data,
+    table: EdgeTable,
+    forward: Forward,
+    poisoned: list[str],
+    names: list[str],
+    seed: Tensor,
+    seen: list[_Seen],
+) -> list[bool]:
+    """Which outputs mix all rows without any edge. Only where every row moved is a second run, the seed cut off, needed."""
+    if not any(item.moved is not None and bool(item.moved.all()) for item in seen):
+        return [False] * len(seen)
+    alone = _run(model, cut(Deletion(nodes=seed.cpu()), data, table), forward, poisoned, names, seed)
+    return [item.moved is not None and int(item.moved.sum()) > 1 for item in alone]
+
+
+def _measure(seen: list[_Seen], depths: list[Tensor], mixed: list[bool]) -> Probe:
+    sites: list[Site] = []
+    calls: dict[str, int] = {}
+    output_hops, output_bounded = None, True
+    for item, mixes in zip(seen, mixed, strict=True):
+        reach = None if item.moved is None else _reach(item.moved, depths)
+        bounded = not mixes and reach != DEPTH_LIMIT
+        if item.layer is None:
+            output_hops, output_bounded = reach, output_bounded and bounded
+            continue
+        calls[item.layer] = item.call + 1
+        counted = 1 + max((site.hops for site in sites), default=0)
+        hops = reach if reach is not None and bounded else counted
+        sites.append(Site(item.layer, item.call, item.key, item.width, hops, bounded, item.moved is not None))
+    bounded = output_bounded and all(site.bounded for site in sites)
+    return Probe(tuple(sites), calls, output_hops if bounded else None, bounded)
+
+
+def _reach(moved: Tensor, depths: list[Tensor]) -> int:
+    """The largest distance of a row that depends on the seed; DEPTH_LIMIT where no path leads to some of them."""
+    for depth in depths:
+        reached = depth[moved]
+        if int(reached.min()) >= 0:
+            return int(reached.max())
+    return DEPTH_LIMIT
+
+
+def _poison(module: nn.Module, nodes: int, seed: Tensor) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
+    names = list(inspect.signature(module.forward).parameters)
+
+    def spoil(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            fits = value.is_floating_point() and value.dim() >= 2 and value.size(0) == nodes and value.layout == torch.strided
+            return value.index_fill(0, seed, float("nan")) if fits else value
+        if isinstance(value, dict):
+            return {key: spoil(item) for key, item in value.items()}
+        if type(value) in (tuple, list):
+            return type(value)(spoil(item) for item in value)
+        return value
+
+    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        spoiled = [v if i < len(names) and names[i].startswith("edge") else spoil(v) for i, v in enumerate(args)]
+        return tuple(spoiled), {k: v if k.startswith("edge") else spoil(v) for k, v in kwargs.items()}
+
+    return hook

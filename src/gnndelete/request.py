@@ -1,0 +1,128 @@
+"""Turning what a user writes down (lists, tensors, CSV files) into sorted tensors of ids, or into one clear sentence."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnndelete.errors import DeletionError, some
+
+_NODE_COLUMNS = ("node", "id", "node_id")
+_SOURCES, _RELATIONS, _TARGETS = ("source", "src", "head", "u"), ("relation", "type"), ("target", "dst", "tail", "v")
+
+
+def as_edges(edges: Any) -> Tensor:
+    """Sorted, distinct edges as a ``[2, k]`` (or ``[3, k]``) tensor on the CPU.
+
+    >>> as_edges([(7, 9), (0, 5), (7, 9)]).tolist()
+    [[0, 7], [5, 9]]
+    """
+    if edges is None:
+        return torch.empty(2, 0, dtype=torch.long)
+    if isinstance(edges, (Tensor, np.ndarray)):
+        array = _integers("edges", edges)
+        if array.dim() != 2 or array.size(0) not in (2, 3):
+            hint = "; transpose it" if array.dim() == 2 and array.size(1) in (2, 3) else ""
+            raise DeletionError(f"'edges' is a tensor of shape {list(array.shape)}; it must be [2, k] (or [3, k] for triples){hint}")
+    else:
+        pairs = _listed("edges", edges)
+        if not pairs:
+            return torch.empty(2, 0, dtype=torch.long)
+        widths = {len(pair) if hasattr(pair, "__len__") and not isinstance(pair, str) else 1 for pair in pairs}
+        if widths not in ({2}, {3}):
+            odd = next(p for p in pairs if not hasattr(p, "__len__") or isinstance(p, str) or len(p) not in (2, 3) or len(widths) > 1)
+            raise DeletionError(f"'edges' must hold pairs (source, target), or triples throughout; got {odd!r}")
+        array = _integers("edges", pairs).t()
+    return torch.unique(array, dim=1) if array.numel() else array.reshape(array.size(0), 0)
+
+
+def as_ids(name: str, ids: Any) -> Tensor:
+    """Sorted, distinct ids as a tensor on the CPU.
+
+    >>> as_ids("nodes", [3, 1, 3]).tolist()
+    [1, 3]
+    """
+    if ids is None:
+        return torch.empty(0, dtype=torch.long)
+    if isinstance(ids, (int, np.integer)) and not isinstance(ids, bool):
+        ids = [int(ids)]
+    array = _integers(name, ids if isinstance(ids, (Tensor, np.ndarray)) else _listed(name, ids))
+    if array.dim() != 1:
+        raise DeletionError(f"'{name}' has shape {list(array.shape)}; it must be a flat list of ids")
+    return torch.unique(array)
+
+
+def _listed(name: str, values: Any) -> list[Any]:
+    if isinstance(values, (str, bytes, dict)) or not isinstance(values, Iterable):
+        raise DeletionError(f"'{name}' is a '{type(values).__name__}' ({values!r}); give a list or a tensor of integer ids")
+    return list(values)
+
+
+def _integers(name: str, values: Any) -> Tensor:
+    if isinstance(values, Tensor):
+        array = values.detach().cpu().numpy()
+    else:
+        try:
+            array = np.asarray(values)
+        except (ValueError, TypeError) as error:
+            raise DeletionError(f"'{name}' is not a regular list of ids ({error}); give integers") from error
+    if array.size == 0:
+        return torch.empty(array.shape if array.ndim > 1 else (0,), dtype=torch.long)
+    if array.dtype.kind not in "iu":
+        raise DeletionError(f"'{name}' holds {_kind(array)}, for example {array.flat[0]!r}; ids are integers")
+    if int(array.min()) < 0:
+        raise DeletionError(f"'{name}' holds the negative id {int(array.min())}; ids start at 0")
+    if int(array.max()) > np.iinfo(np.int64).max:
+        raise DeletionError(f"'{name}' holds the id {int(array.max())}, which is no 64-bit integer")
+    return torch.from_numpy(np.array(array, dtype=np.int64))
+
+
+def _kind(array: np.ndarray) -> str:
+    return {"f": "floats", "b": "booleans (a mask: pass mask.nonzero())", "U": "strings", "O": "mixed values"}.get(
+        array.dtype.kind, str(array.dtype)
+    )
+
+
+def read_csv(path: str | PathLike[str]) -> tuple[str, list[tuple[int, ...]]]:
+    """The kind ('edges' or 'nodes') and the rows of a request file; all lines that do not parse are named at once."""
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file)
+            lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(c.strip() for c in row)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DeletionError(f"the request file '{path}' cannot be read ({error}); give a CSV file of ids") from error
+    if not lines:
+        raise DeletionError(f"the request file '{path}' is empty; give one row per edge or node")
+    columns = list(range(len(lines[0][1])))
+    kind = "nodes" if len(columns) == 1 else "edges"
+    if not all(cell.lstrip("-").isdigit() for cell in lines[0][1]):
+        kind, columns = _header(path, [cell.lower() for cell in lines[0][1]])
+        lines = lines[1:]
+    rows, bad = [], []
+    for number, cells in lines:
+        try:
+            rows.append(tuple(int(cells[column]) for column in columns))
+        except (ValueError, IndexError):
+            bad.append(f"line {number} ({','.join(cells)})")
+    if bad:
+        raise DeletionError(f"{len(bad)} lines of '{path}' are not ids: {some(bad, 20)}; correct or remove them")
+    return kind, rows
+
+
+def _header(path: str | PathLike[str], names: list[str]) -> tuple[str, list[int]]:
+    def find(options: tuple[str, ...]) -> int | None:
+        return next((names.index(name) for name in options if name in names), None)
+
+    source, relation, target, node = (find(o) for o in (_SOURCES, _RELATIONS, _TARGETS, _NODE_COLUMNS))
+    if source is not None and target is not None:
+        return "edges", [source, target] if relation is None else [source, relation, target]
+    if node is not None:
+        return "nodes", [node]
+    raise DeletionError(f"the header of '{path}' is '{','.join(names)}'; name the columns source,target or node")

@@ -1,0 +1,113 @@
+"""The least-squares problem of one operator, solved exactly or by gradient descent.
+
+For rows h of a layer on the remaining graph the loss of a map f is
+    sum_i dec_i |f(h_i) - away|^2 + sum_i ni_i |f(h_i) - keep_i|^2        (divided by the width: a mean squared error)
+where dec = lam * (deleted edges at i) / |A| pulls endpoints to the mean representation (Deleted Edge Consistency) and
+ni = (1 - lam) / |B| keeps rows where they are (Neighborhood Influence). For f(h) = h W its minimum is one linear system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from gnndelete.errors import RunError
+from gnndelete.operator import LinearMap
+
+#: Rows that are held in double precision at once.
+CHUNK_ROWS = 32_768
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The loss of one map: which rows of ``h`` it acts on, and what each of them is pulled to."""
+
+    h: Tensor  # [n, d]: all rows of the layer's output on the remaining graph
+    rows: Tensor  # [k]: those the map acts on
+    dec: Tensor  # [k] weights of the pull to `away`
+    ni: Tensor  # [k] weights of the pull to `keep`
+    away: Tensor  # [d]
+    keep: Tensor | None  # [k, d]; None where every row is its own target
+
+    @property
+    def width(self) -> int:
+        return self.h[0].numel()
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether the identity already is the minimum: nothing pulls away, and every row is its own target."""
+        return self.keep is None and not bool(self.dec.any())
+
+    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Rows with both weights and their targets, a few at a time, in double precision."""
+        for start in range(0, self.rows.numel(), size):
+            part = slice(start, start + size)
+            h = self.h[self.rows[part]].flatten(1).double()
+            keep = h if self.keep is None else self.keep[part].flatten(1).double()
+            yield h, self.dec[part].double()[:, None], self.ni[part].double()[:, None], keep
+
+
+def exact(problem: Problem, ridge: float = 1e-6) -> LinearMap:
+    """The W that minimises the loss, with a ridge of relative size ``ridge`` that pulls it to the identity.
+
+    Solved for W - I, so that a problem at rest gives the identity to the last bit.
+
+    >>> h = torch.eye(2)
+    >>> p = Problem(h, torch.arange(2), torch.tensor([0.5, 0.0]), torch.tensor([0.0, 0.5]), torch.tensor([0.0, 1.0]), None)
+    >>> exact(p).weight.data.round(decimals=3).abs().tolist()
+    [[0.0, 1.0], [0.0, 1.0]]
+    """
+    width = problem.width
+    dtype = torch.float64 if problem.h.dtype == torch.float64 else torch.float32
+    identity = torch.eye(width, dtype=torch.float64, device=problem.h.device)
+    if problem.at_rest:
+        return LinearMap(width, identity.to(dtype))
+    left, right = torch.zeros_like(identity), torch.zeros_like(identity)
+    away = problem.away.flatten().double()
+    for h, dec, ni, keep in problem.chunks():
+        left += h.t() @ ((dec + ni) * h)
+        right += h.t() @ (dec * (away - h) + ni * (keep - h))
+    scale = float(left.diagonal().mean())
+    if not scale > 0:
+        return _zero_or_fail(scale, LinearMap(width, identity.to(dtype)))
+    factor, failed = torch.linalg.cholesky_ex(left + ridge * scale * identity)
+    change = torch.cholesky_solve(right, factor) if not int(failed) else torch.linalg.lstsq(left + ridge * scale * identity, right).solution
+    return LinearMap(width, (identity + change).to(dtype))
+
+
+def _zero_or_fail(scale: float, identity: LinearMap) -> LinearMap:
+    if scale == 0:  # all rows are zero: every W gives the same loss, so change nothing
+        return identity
+    raise RunError("a graph layer gives NaN or infinite values on the remaining graph; check the model's weights and features")
+
+
+def gradient(problem: Problem, apply: nn.Module, epochs: int, lr: float) -> nn.Module:
+    """Train ``apply`` on the loss with an Adam of its own; the rows are constants, so nothing reaches other layers."""
+    rows = problem.h[problem.rows].flatten(1).detach()
+    keep = rows if problem.keep is None else problem.keep.flatten(1).to(rows.dtype)
+    away = problem.away.flatten().to(rows.dtype)
+    dec, ni = problem.dec.to(rows.dtype)[:, None], problem.ni.to(rows.dtype)[:, None]
+    with torch.enable_grad():
+        optimizer = torch.optim.Adam(apply.parameters(), lr=lr)
+        for _ in range(epochs):
+            optimizer.zero_grad()
+            out = apply(rows)
+            loss = (dec * (out - away).square() + ni * (out - keep).square()).sum() / problem.width
+            loss.backward()
+            optimizer.step()
+    if not all(bool(torch.isfinite(p).all()) for p in apply.parameters()):
+        raise RunError(f"the gradient solver diverged at lr={lr}; use a smaller lr, or solver='exact'")
+    return apply
+
+
+def objective(problem: Problem, apply: nn.Module) -> float:
+    """The loss of a map, without the ridge."""
+    total = 0.0
+    with torch.no_grad():
+        for h, dec, ni, keep in problem.chunks():
+            out = apply(h.to(problem.h.dtype)).double()
+            total += float((dec * (out - problem.away.flatten().double()).square() + ni * (out - keep).square()).sum())
+    return total / problem.width

@@ -1,0 +1,58 @@
+"""What a task is: the loss a model is trained on, its score on held-out data, and its predictions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from gnndelete.errors import ModelError
+
+
+class Task(ABC):
+    """One kind of prediction. ``output`` is always what the model's forward pass on ``data`` returned."""
+
+    name: ClassVar[str]
+    """Short name, by which the task can also be chosen: ``link``, ``node`` or ``graph``."""
+
+    @abstractmethod
+    def check(self, data: Any) -> None:
+        """Raise ``GraphError`` where the graph lacks what the task needs, before anything runs."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
+        """The training loss on ``data``."""
+
+    @abstractmethod
+    def validates(self, data: Any) -> bool:
+        """Whether there is validation data."""
+
+    @abstractmethod
+    def validate(self, model: nn.Module, output: Any, data: Any) -> float:
+        """One score on the validation data, higher is better."""
+
+    @abstractmethod
+    def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
+        """Scores on the test data by name."""
+
+    @abstractmethod
+    def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
+        """What the model says about the given edges, nodes or graphs."""
+
+
+def representation(output: Any) -> Tensor:
+    """The node tensor in what a model returned: the tensor itself, or the first one of a tuple.
+
+    >>> representation((torch.ones(2, 3), "attention")).shape
+    torch.Size([2, 3])
+    """
+    if isinstance(output, (tuple, list)) and output:
+        output = output[0]
+    if not isinstance(output, Tensor):
+        raise ModelError(
+            f"the model returned a '{type(output).__name__}', and a tensor of node representations is needed; "
+            "pass forward=lambda model, data: … that returns one"
+        )
+    return output

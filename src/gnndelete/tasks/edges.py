@@ -1,0 +1,81 @@
+"""Edges as users hand them over for held-out and test data: plain, labelled, or inside a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gnndelete.errors import GraphError, SettingError
+
+
+@dataclass(frozen=True, eq=False)
+class LabeledEdges:
+    """True edges, and pairs known not to be edges (``None``: to be drawn)."""
+
+    positives: Tensor
+    negatives: Tensor | None = None
+
+
+def edge_list(edges: Any, name: str) -> Tensor:
+    """``edges`` as a ``[2, k]`` tensor: a tensor of that shape, or a list of pairs.
+
+    >>> edge_list([(0, 5), (7, 9)], "edges").tolist()
+    [[0, 7], [5, 9]]
+    """
+    if isinstance(edges, (list, tuple)):
+        edges = torch.tensor(edges, dtype=torch.long).view(-1, 2).t() if not edges or _pairs(edges) else edges
+    if not isinstance(edges, Tensor):
+        raise SettingError(
+            f"'{name}' must be a [2, k] tensor of node ids or a list of pairs (got '{type(edges).__name__}')"
+        )
+    if edges.dim() != 2 or edges.size(0) != 2:
+        hint = "; transpose it with .t()" if edges.dim() == 2 and edges.size(1) == 2 else ""
+        raise SettingError(f"'{name}' must have the shape [2, k] (got {list(edges.shape)}){hint}")
+    if edges.is_floating_point() or edges.dtype == torch.bool:
+        raise SettingError(f"'{name}' must hold node ids (got a tensor of type {edges.dtype})")
+    return edges.long()
+
+
+def labeled_edges(value: Any, negatives: Any, name: str) -> LabeledEdges | None:
+    """Read ``heldout=`` or ``test=`` with its negatives; nothing, or no edges at all, is ``None``."""
+    if value is None:
+        if negatives is not None:
+            raise SettingError(f"'{name}_negatives' was given without '{name}'; pass the true edges too")
+        return None
+    edges, label = value, None
+    if hasattr(value, "edge_label_index"):
+        edges, label = value.edge_label_index, getattr(value, "edge_label", None)
+        if edges is None or label is None:
+            raise SettingError(f"'{name}' is a graph without 'edge_label_index' and 'edge_label'; pass a [2, k] tensor")
+    elif isinstance(value, (tuple, list)) and len(value) == 2 and all(isinstance(part, Tensor) for part in value):
+        edges, label = value
+    edges = edge_list(edges, name)
+    known = None if negatives is None else edge_list(negatives, f"{name}_negatives")
+    if label is not None:
+        if label.numel() != edges.size(1):
+            raise SettingError(
+                f"'{name}' has {edges.size(1)} edges and {label.numel()} labels; give one label per edge"
+            )
+        true = label.view(-1) > 0
+        if known is not None and not bool(true.all()):
+            raise SettingError(
+                f"'{name}' holds edges labelled 0 and '{name}_negatives' was given too; pass one of them"
+            )
+        if not bool(true.all()):
+            known = edges[:, ~true]
+        edges = edges[:, true]
+    return LabeledEdges(edges, known) if edges.size(1) else None
+
+
+def check_range(edges: Tensor, num_nodes: int, name: str) -> None:
+    """Refuse node ids that the graph does not have."""
+    if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < num_nodes:
+        wrong = int(edges.max()) if int(edges.max()) >= num_nodes else int(edges.min())
+        raise GraphError(f"'{name}' names node {wrong}, and the graph has the nodes 0 to {num_nodes - 1}")
+
+
+def _pairs(edges: Any) -> bool:
+    return all(isinstance(edge, (tuple, list)) and len(edge) == 2 for edge in edges)

@@ -1,0 +1,150 @@
+"""Link prediction: true edges against pairs that are no edges."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gnndelete.datasets.negatives import NegativeSampler
+from gnndelete.errors import GraphError, ModelError, NotYetError
+from gnndelete.tasks.base import Task
+from gnndelete.tasks.decoders import Decoder, bind, check_decoder
+from gnndelete.tasks.edges import LabeledEdges, check_range, edge_list, labeled_edges
+from gnndelete.tasks.ranking import ranking
+from gnndelete.tasks.supervision import Supervision, SupervisionCache
+
+
+class LinkPrediction(Task):
+    """Is there an edge? Trained on the graph's edges, scored on ``heldout`` (validation) and ``test`` edges.
+
+    ``heldout`` and ``test`` are ``[2, k]`` true edges, ``(edge_label_index, edge_label)`` pairs, or graphs that carry
+    both. Where negatives are missing, as many are drawn once from ``seed``, never an edge of the first graph seen, of
+    ``heldout`` or of ``test``. ``decoder`` is ``"dot"``, the name of a method of the model (``"decode"``), or a
+    callable ``(z, edges) -> logits``; one that closes over your model keeps using *your* model, so prefer the name.
+
+    >>> from gnndelete.datasets import load, split_links
+    >>> split = split_links(load("digits"))
+    >>> task = LinkPrediction(heldout=split.heldout, test=split.test)
+    >>> z = split.data.x
+    >>> sorted(task.evaluate(torch.nn.Identity(), z, split.data))
+    ['auprc', 'auroc']
+    """
+
+    name: ClassVar[str] = "link"
+    synonyms: ClassVar[set[str]] = {"link"}
+
+    def __init__(
+        self,
+        heldout: Any = None,
+        test: Any = None,
+        decoder: str | Decoder = "dot",
+        heldout_negatives: Any = None,
+        test_negatives: Any = None,
+        seed: int = 0,
+    ) -> None:
+        check_decoder(decoder)
+        self.heldout = labeled_edges(heldout, heldout_negatives, "heldout")
+        self.test = labeled_edges(test, test_negatives, "test")
+        self.decoder = decoder
+        self.seed = seed
+        self._supervision = SupervisionCache()
+
+    def check(self, data: Any) -> None:
+        if hasattr(data, "edge_types"):
+            raise NotYetError("link prediction on a HeteroData is not supported yet; pass a Data (to_homogeneous())")
+        if not isinstance(data.edge_index, Tensor):
+            raise GraphError(f"link prediction needs 'edge_index' (the graph has: {', '.join(data.keys())})")
+        check_range(data.edge_index, data.num_nodes, "edge_index")
+        for name, part in (("heldout", self.heldout), ("test", self.test)):
+            if part is not None:
+                check_range(part.positives, data.num_nodes, name)
+                if part.negatives is not None:
+                    check_range(part.negatives, data.num_nodes, f"{name}_negatives")
+        self._draw_negatives(data)
+
+    def score(self, model: nn.Module, output: Any, edges: Tensor) -> Tensor:
+        """Logits of the given ``[2, k]`` edges."""
+        scores = bind(self.decoder, model)(output, edges)
+        if not isinstance(scores, Tensor) or scores.numel() != edges.size(1):
+            got = f"shape {list(scores.shape)}" if isinstance(scores, Tensor) else f"'{type(scores).__name__}'"
+            raise ModelError(f"the decoder must return one score for each of the {edges.size(1)} edges (got {got})")
+        return scores.view(-1)
+
+    def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
+        supervision: Supervision = self._supervision.of(data)
+        positives = supervision.positives
+        negatives = supervision.sampler.sample(positives.size(1), generator)
+        logits = self.score(model, output, torch.cat([positives, negatives], dim=1))
+        target = torch.zeros_like(logits)
+        target[: positives.size(1)] = 1
+        return F.binary_cross_entropy_with_logits(logits, target)
+
+    def validates(self, data: Any) -> bool:
+        return self.heldout is not None
+
+    def validate(self, model: nn.Module, output: Any, data: Any) -> float:
+        """AUROC on the held-out edges."""
+        return self._rank(model, output, data, "heldout")["auroc"]
+
+    def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
+        """AUROC and AUPRC on the test edges."""
+        return self._rank(model, output, data, "test")
+
+    def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
+        """Logits of edges, given as ``[2, k]`` or as a list of pairs."""
+        return self.score(model, output, edge_list(elements, "edges").to(_device(output)))
+
+    def forgetting(
+        self,
+        model: nn.Module,
+        output: Any,
+        deleted: Any,
+        remaining: Any,
+        *,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> dict[str, float]:
+        """How far deleted edges (label 0) rank below as many remaining ones (label 1): the paper's E_d scores.
+
+        The sample of remaining edges comes from ``generator``, else from ``seed``, else from the task's own seed.
+        """
+        low, high = edge_list(deleted, "deleted"), edge_list(remaining, "remaining")
+        if generator is None:
+            generator = torch.Generator().manual_seed(self.seed if seed is None else seed)
+        pick = torch.randperm(high.size(1), generator=generator, device=generator.device)[: low.size(1)]
+        high = high[:, pick.to(high.device)]
+        return ranking(self.predict(model, output, high), self.predict(model, output, low))
+
+    def _rank(self, model: nn.Module, output: Any, data: Any, name: str) -> dict[str, float]:
+        self._draw_negatives(data)
+        part: LabeledEdges | None = getattr(self, name)
+        if part is None or part.negatives is None:
+            raise GraphError(f"there are no {name} edges to score on; pass LinkPrediction({name}=…) with true edges")
+        return ranking(self.predict(model, output, part.positives), self.predict(model, output, part.negatives))
+
+    def _draw_negatives(self, data: Any) -> None:
+        missing = [n for n in ("heldout", "test") if (p := getattr(self, n)) is not None and p.negatives is None]
+        if not missing:
+            return
+        supervision = self._supervision.of(data)
+        known = [data.edge_index, supervision.positives, *(p.positives for p in (self.heldout, self.test) if p)]
+        edges = torch.cat([edge.cpu() for edge in known], dim=1)
+        sampler = NegativeSampler(edges, data.num_nodes, undirected=supervision.sampler.undirected)
+        counts = [getattr(self, name).positives.size(1) for name in missing]
+        drawn = sampler.sample(sum(counts), torch.Generator().manual_seed(self.seed), distinct=True).split(
+            counts, dim=1
+        )
+        for name, negatives in zip(missing, drawn, strict=True):
+            setattr(self, name, LabeledEdges(getattr(self, name).positives, negatives))
+
+
+def _device(output: Any) -> torch.device:
+    """Where the tensors of a model's output are; without one, the CPU is as good as any."""
+    if isinstance(output, (tuple, list)):
+        output = next((part for part in output if isinstance(part, Tensor)), None)
+    elif isinstance(output, dict):
+        output = next((part for part in output.values() if isinstance(part, Tensor)), None)
+    return output.device if isinstance(output, Tensor) else torch.empty(0).device

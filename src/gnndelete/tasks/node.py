@@ -1,0 +1,125 @@
+"""Node classification: cross-entropy on the training nodes, accuracy on the others."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from sklearn.metrics import f1_score
+from torch import Tensor, nn
+
+from gnndelete.errors import GraphError, ModelError, NotYetError
+from gnndelete.tasks.base import Task, representation
+
+
+class NodeClassification(Task):
+    """Which class is a node? ``data.y`` holds the classes (-1: unlabelled), ``train_mask``, ``val_mask`` and
+    ``test_mask`` the parts. Without a ``train_mask`` all labelled nodes outside the other two are trained on.
+
+    >>> from gnndelete.datasets import load, split_nodes
+    >>> data = split_nodes(load("digits"))
+    >>> perfect = torch.nn.functional.one_hot(data.y).float()
+    >>> NodeClassification().evaluate(torch.nn.Identity(), perfect, data)
+    {'accuracy': 1.0, 'f1': 1.0}
+    """
+
+    name: ClassVar[str] = "node"
+    synonyms: ClassVar[set[str]] = {"node"}
+
+    def check(self, data: Any) -> None:
+        if hasattr(data, "node_types"):
+            raise NotYetError("node classification on a HeteroData is not supported yet; pass a Data")
+        _labels(data)
+        for name in ("train_mask", "val_mask", "test_mask"):
+            _mask(data, name)
+        if not bool(self._part(data, "train").any()):
+            raise GraphError("no labelled node is left to train on; 'train_mask' and 'y' (-1: unlabelled) exclude all")
+
+    def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
+        part = self._part(data, "train")
+        return F.cross_entropy(_logits(output, data)[part], _labels(data)[part])
+
+    def validates(self, data: Any) -> bool:
+        mask = _mask(data, "val_mask")
+        return mask is not None and bool((mask & (_labels(data) >= 0)).any())
+
+    def validate(self, model: nn.Module, output: Any, data: Any) -> float:
+        """Accuracy on the validation nodes."""
+        predicted, true = self._compare(output, data, "val")
+        return float((predicted == true).double().mean())
+
+    def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
+        """Accuracy and macro-averaged F1 on the test nodes."""
+        predicted, true = self._compare(output, data, "test")
+        f1 = f1_score(true.cpu().numpy(), predicted.cpu().numpy(), average="macro", zero_division=0)
+        return {"accuracy": float((predicted == true).double().mean()), "f1": float(f1)}
+
+    def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
+        """Class probabilities ``[k, classes]`` of the given nodes."""
+        logits = representation(output)
+        nodes = torch.as_tensor(elements, device=logits.device)
+        return logits[nodes].softmax(dim=-1)
+
+    def _compare(self, output: Any, data: Any, part: str) -> tuple[Tensor, Tensor]:
+        chosen = self._part(data, part)
+        if not bool(chosen.any()):
+            raise GraphError(f"no labelled node is in '{part}_mask'; mark some, or use split_nodes(data)")
+        return _logits(output, data)[chosen].argmax(dim=-1), _labels(data)[chosen]
+
+    def _part(self, data: Any, part: str) -> Tensor:
+        labelled = _labels(data) >= 0
+        mask = _mask(data, f"{part}_mask")
+        if mask is not None:
+            return labelled & mask
+        if part != "train":
+            raise GraphError(f"the graph has no '{part}_mask'; add one, or use split_nodes(data)")
+        for other in ("val_mask", "test_mask"):
+            taken = _mask(data, other)
+            labelled = labelled if taken is None else labelled & ~taken
+        return labelled
+
+
+def _labels(data: Any) -> Tensor:
+    y = data.get("y")
+    if not isinstance(y, Tensor):
+        raise GraphError(
+            f"node classification needs 'y' with one class per node (the graph has: {', '.join(data.keys())})"
+        )
+    if y.dim() == 2 and y.size(1) == 1:
+        y = y.view(-1)
+    if y.dim() != 1 or y.is_floating_point():
+        raise NotYetError(
+            f"'y' must hold one whole-number class per node (got {y.dtype} of shape {list(y.shape)}); "
+            "several labels per node and regression are not supported yet"
+        )
+    if y.size(0) != data.num_nodes:
+        raise GraphError(f"'y' has {y.size(0)} entries and the graph {data.num_nodes} nodes; give one class per node")
+    return y.long()
+
+
+def _mask(data: Any, name: str) -> Tensor | None:
+    mask = data.get(name)
+    if mask is None:
+        return None
+    if mask.dtype != torch.bool or list(mask.shape) != [data.num_nodes]:
+        raise GraphError(
+            f"'{name}' must be a bool tensor of shape [{data.num_nodes}] "
+            f"(got {mask.dtype} of shape {list(mask.shape)}); of several splits pick one"
+        )
+    return mask
+
+
+def _logits(output: Any, data: Any) -> Tensor:
+    logits = representation(output)
+    if logits.dim() != 2 or logits.size(0) != data.num_nodes:
+        raise ModelError(
+            f"the model must return [num_nodes, classes] for node classification (got {list(logits.shape)} on "
+            f"{data.num_nodes} nodes)"
+        )
+    if int(_labels(data).max()) >= logits.size(1):
+        raise ModelError(
+            f"'y' holds class {int(_labels(data).max())} and the model returns {logits.size(1)} columns; "
+            "build it with one output per class"
+        )
+    return logits

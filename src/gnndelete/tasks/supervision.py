@@ -1,0 +1,63 @@
+"""What a link model is trained on: a graph's positive edges and a sampler of its negatives, kept once per graph."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+from gnndelete.adjacency import EdgeTable
+from gnndelete.datasets.negatives import NegativeSampler
+from gnndelete.errors import GraphError
+
+
+@dataclass(frozen=True, eq=False)
+class Supervision:
+    """Positive edges (each once, as u < v, where the graph is undirected) and the sampler of as many negatives."""
+
+    positives: Tensor
+    sampler: NegativeSampler
+
+
+class SupervisionCache:
+    """One `Supervision` per edge list, forgotten together with it; copies of the cache start empty."""
+
+    def __init__(self) -> None:
+        self._known: Any = WeakIdKeyDictionary()
+
+    def of(self, data: Any) -> Supervision:
+        """The supervision of this graph, made anew where its edges were exchanged or changed in place."""
+        sources = [data.edge_index, *(data[key] for key in ("edge_label_index", "edge_label") if key in data)]
+        state = [(id(source), _version(source)) for source in sources]
+        known, seen, alive = self._known.get(data.edge_index, (None, [], []))
+        if known is None or seen != state or any(ref() is None for ref in alive):
+            known = _supervise(data)
+            self._known[data.edge_index] = known, state, [weakref.ref(source) for source in sources]
+        return known
+
+    def __reduce__(self) -> tuple[type[SupervisionCache], tuple[()]]:
+        return SupervisionCache, ()
+
+
+def _supervise(data: Any) -> Supervision:
+    edges, num_nodes = data.edge_index, data.num_nodes
+    if "edge_label_index" in data:
+        positives = data.edge_label_index.clone()
+        if "edge_label" in data:
+            positives = positives[:, data.edge_label.view(-1) > 0]
+        undirected = EdgeTable(edges, num_nodes).undirected
+        sampler = NegativeSampler(torch.cat([edges, positives], dim=1), num_nodes, undirected=undirected)
+    else:
+        sampler = NegativeSampler(edges, num_nodes)
+        positives = edges[:, edges[0] < edges[1] if sampler.undirected else edges[0] != edges[1]]
+    if not positives.size(1):
+        raise GraphError("the graph has no edges to learn links from; it needs 'edge_index' or 'edge_label_index'")
+    return Supervision(positives, sampler)
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version

@@ -1,0 +1,202 @@
+"""One training loop for every task and model, and fresh copies of a model to train again."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from gnndelete.errors import ModelError, RunError, SettingError
+from gnndelete.forward import Forward, call, evaluating
+from gnndelete.tasks import Task, resolver
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What a training run did. Without validation data nothing is selected: ``best_*`` are ``None``."""
+
+    best_score: float | None
+    best_epoch: int | None
+    epochs_run: int
+    seconds: float
+    seed: int
+
+
+def train(
+    model: nn.Module,
+    data: Any,
+    task: Task | str,
+    *,
+    epochs: int = 1000,
+    lr: float = 1e-3,
+    weight_decay: float = 0.0,
+    patience: int | None = None,
+    validate_every: int = 10,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+    progress: bool = False,
+    forward: Forward | None = None,
+) -> TrainingResult:
+    """Train ``model`` in place with Adam and leave it with the weights of its best validation score.
+
+    ``patience`` stops after that many epochs without a better score. ``device`` is where to train: ``None`` stays where
+    the model is, ``"auto"`` takes an accelerator if there is one. The global random state is left as it was, and so is
+    ``data``.
+
+    >>> from gnndelete.datasets import load, split_nodes
+    >>> from gnndelete.models import build
+    >>> data = split_nodes(load("digits"))
+    >>> train(build("gcn", data.num_features, out=10), data, "node", epochs=20).epochs_run
+    20
+    """
+    for name, value, least in (("epochs", epochs, 0), ("validate_every", validate_every, 1), ("patience", patience, 1)):
+        if value is not None and value < least:
+            raise SettingError(f"'{name}' must be at least {least} (got {value})")
+    task, forward = resolver.make(task), forward or call
+    where = _device(device, model)
+    model.to(where)
+    data = copy.copy(data).to(where)
+    task.check(data)
+    selects = task.validates(data)
+    started = time.perf_counter()
+    best_score: float | None = None
+    best_epoch: int | None = None
+    best_state: dict[str, Any] | None = None
+    epoch = 0
+    flags = {module: module.training for module in model.modules()}
+    generator = torch.Generator(device=where).manual_seed(seed)
+    try:
+        with _seeded(seed, where), _bar(epochs, progress) as advance:
+            optimizer = torch.optim.Adam(_parameters(model, data, forward), lr=lr, weight_decay=weight_decay)
+            for epoch in range(1, epochs + 1):
+                model.train()
+                optimizer.zero_grad()
+                loss = task.loss(model, forward(model, data), data, generator)
+                loss.backward()
+                optimizer.step()
+                if epoch % validate_every and epoch != epochs:
+                    advance(epoch, best_score)
+                    continue
+                if not bool(torch.isfinite(loss)):
+                    raise RunError(f"the loss became {loss.item()} by epoch {epoch}; lower 'lr' (now {lr})")
+                if selects:
+                    with evaluating(model):
+                        score = task.validate(model, forward(model, data), data)
+                    if best_score is None or score > best_score:
+                        best_score, best_epoch, best_state = score, epoch, copy.deepcopy(model.state_dict())
+                advance(epoch, best_score)
+                if patience is not None and best_epoch is not None and epoch - best_epoch >= patience:
+                    break
+    finally:
+        # Also after an interrupt: the caller's model holds the best weights so far.
+        if best_state is not None:
+            model.load_state_dict(best_state)
+        for parameter in model.parameters():
+            parameter.grad = None
+        for module, training in flags.items():
+            module.training = training
+    if where.type != "cpu":
+        torch.accelerator.synchronize(where)
+    return TrainingResult(best_score, best_epoch, epoch, time.perf_counter() - started, seed)
+
+
+def fresh(model: nn.Module, seed: int) -> nn.Module:
+    """A copy of ``model`` with every weight drawn anew by ``reset_parameters()``, from ``seed``.
+
+    Weights are drawn on the CPU, so that a seed means the same model everywhere; the global random state is left alone.
+
+    >>> from gnndelete.models import build
+    >>> model = build("gin", in_channels=4)
+    >>> torch.equal(fresh(model, 1).convs[0].nn.weight, fresh(model, 1).convs[0].nn.weight)
+    True
+    """
+    where = _device(None, model)
+    copied = copy.deepcopy(model).cpu()
+    drawn = {name: p for name, p in copied.named_parameters() if not _lazy(p) and p.is_floating_point()}
+    with torch.no_grad():
+        for parameter in drawn.values():
+            parameter.fill_(torch.nan)  # whatever is still not a number afterwards was not reset
+    with _seeded(seed):
+        # Children first: a model that overrides the initialisation of its parts has the last word.
+        for module in reversed(list(copied.modules())):
+            reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
+            if callable(reset):
+                reset()
+    for name, parameter in drawn.items():
+        if parameter.isnan().any():
+            path, _, last = name.rpartition(".")
+            owner = f"'{path or 'model'}' ({type(copied.get_submodule(path)).__name__})"
+            raise ModelError(
+                f"parameter '{last}' of {owner} is not set by any "
+                "reset_parameters(), so the model cannot be trained anew; add that method, or pass build=… (a function "
+                "that makes a new model)"
+            )
+    return copied.to(where)
+
+
+def _device(device: str | torch.device | None, model: nn.Module) -> torch.device:
+    if device is None:
+        first = next(model.parameters(), None)
+        return torch.empty(0).device if first is None else first.device
+    if device == "auto":
+        return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    try:
+        return torch.device(device)
+    except RuntimeError:
+        raise SettingError(f"'device' must be 'auto' or a device of torch such as 'cpu' (got '{device}')") from None
+
+
+@contextmanager
+def _seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Global random state of the CPU and of ``device`` from ``seed``, and back to what it was afterwards."""
+    if device is None or device.type == "cpu":
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            yield
+        return
+    module = torch.get_device_module(device)
+    index = module.current_device() if device.index is None else device.index
+    with torch.random.fork_rng(devices=[index], device_type=device.type), torch.accelerator.device_index(index):
+        torch.default_generator.manual_seed(seed)
+        module.manual_seed(seed)
+        yield
+
+
+def _parameters(model: nn.Module, data: Any, forward: Forward) -> list[nn.Parameter]:
+    if any(_lazy(parameter) for parameter in model.parameters()):
+        with evaluating(model):
+            forward(model, data)  # lazy layers learn their widths from a first pass
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trainable:
+        raise ModelError(f"'{type(model).__name__}' has no parameter that requires a gradient; nothing can be trained")
+    return trainable
+
+
+def _lazy(parameter: nn.Parameter) -> bool:
+    return isinstance(parameter, nn.parameter.UninitializedParameter)
+
+
+@contextmanager
+def _bar(epochs: int, progress: bool) -> Iterator[Any]:
+    """A progress bar on standard error, if that is a terminal; yields ``advance(epoch, score)``."""
+    if not progress or not sys.stderr.isatty():
+        yield lambda epoch, score: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        shown = bar.add_task("training", total=epochs)
+
+        def advance(epoch: int, score: float | None) -> None:
+            text = "training" if score is None else f"training (validation {score:.3f})"
+            bar.update(shown, completed=epoch, description=text)
+
+        yield advance

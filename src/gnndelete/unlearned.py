@@ -1,0 +1,206 @@
+"""`Unlearned`: the result of a deletion, with the model, the remaining graph, what it cost and how far it can be trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from gnndelete.adapter import Adapter, read_config, restore
+from gnndelete.assurance import MEANING
+from gnndelete.deletion import Deletion
+from gnndelete.errors import AdapterError, ModelError, RunError
+from gnndelete.forward import Forward, call, evaluating
+from gnndelete.graph import check_graph, fingerprint
+from gnndelete.methods.base import Context, Method, Outcome
+from gnndelete.probe import working_copy
+from gnndelete.tasks import LinkPrediction, Task
+from gnndelete.tasks import resolver as tasks
+
+
+@dataclass(frozen=True)
+class Unlearned:
+    """A model that has forgotten. ``model`` has the class and the ``forward`` it always had; serve it on ``data``."""
+
+    model: nn.Module
+    data: Data | None  # the remaining graph; None where an adapter was loaded without one
+    adapter: Adapter | None
+    method: str
+    settings: dict[str, Any]
+    assurance: str
+    seconds: float
+    parameters: int
+    history: tuple[Deletion, ...] = ()
+    notes: tuple[str, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
+    task: Task | None = None
+    original: Data | None = field(default=None, repr=False)
+    forward: Forward = field(default=call, repr=False)
+    seed: int = 0
+
+    @classmethod
+    def from_outcome(
+        cls, outcome: Outcome, context: Context, method: Method, history: tuple[Deletion, ...], seconds: float
+    ) -> Unlearned:
+        if outcome.model is None:
+            raise RunError(f"method '{method.name}' returned no model")
+        settings = method.settings()
+        result = cls(
+            model=outcome.model,
+            data=context.remaining,
+            adapter=outcome.adapter,
+            method=method.name,
+            settings=settings,
+            assurance=method.assurance,
+            seconds=seconds,
+            parameters=outcome.parameters,
+            history=history,
+            notes=outcome.notes,
+            details=outcome.details,
+            task=context.task,
+            original=context.data,
+            forward=context.prepared.forward,
+            seed=context.seed,
+        )
+        if outcome.adapter is None:
+            return result
+        facts = {**result.summary(), "aim": settings.get("aim"), "num_nodes": context.prepared.table.num_nodes}
+        return replace(result, adapter=Adapter(outcome.model, facts))
+
+    @property
+    def deletion(self) -> Deletion:
+        """Everything that was deleted, all requests together."""
+        result = Deletion()
+        for request in self.history:
+            result = result | request
+        return result
+
+    def summary(self) -> dict[str, Any]:
+        """The result in plain values: no ids, so that it can be shown and kept."""
+        return {
+            "method": self.method,
+            "settings": self.settings,
+            "assurance": self.assurance,
+            "seconds": self.seconds,
+            "parameters": self.parameters,
+            "requests": len(self.history),
+            "counts": self.deletion.counts,
+            "notes": list(self.notes),
+            "seed": self.seed,
+        }
+
+    def output(self) -> Any:
+        """The model's output on the remaining graph, in evaluation mode."""
+        if self.data is None:
+            raise ModelError("this adapter was loaded without a graph; pass data= the remaining graph to gnndelete.load")
+        with evaluating(self.model):
+            return self.forward(self.model, self.data)
+
+    def predict(self, elements: Any) -> Tensor:
+        """Scores (logits) of edges, or class probabilities of nodes, on the remaining graph."""
+        task = self._task()
+        output = self.output()
+        with evaluating(self.model):
+            return task.predict(self.model, output, elements)
+
+    def evaluate(self) -> dict[str, float]:
+        """First evidence: the task's scores on its test data and, for link tasks, how deleted edges rank below remaining ones.
+
+        ``deleted_auroc`` alone proves nothing: a ruined model can reach it. Read it beside the test score.
+        """
+        task = self._task()
+        output = self.output()
+        with evaluating(self.model):
+            scores = {f"test_{k}": v for k, v in task.evaluate(self.model, output, self.data).items()}
+            if isinstance(task, LinkPrediction) and self.deletion.edges.size(1) and self.data is not None:
+                remaining = self.data.get("edge_label_index")
+                remaining = self.data.edge_index if remaining is None else remaining
+                ranks = task.forgetting(self.model, output, self.deletion.edges, remaining, seed=self.seed)
+                scores |= {f"deleted_{k}": v for k, v in ranks.items()}
+        return scores
+
+    def _task(self) -> Task:
+        if self.task is None:
+            raise ModelError("no task is known, so there is nothing to predict; pass task= to the Unlearner or to load")
+        return self.task
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the adapter: its config, its tensors and a card. The base model and the deleted elements are not in it."""
+        if self.adapter is None:
+            raise AdapterError(
+                f"method '{self.method}' makes no adapter; keep the whole model with torch.save(unlearned.model.state_dict(), …)"
+            )
+        if self.data is None:
+            raise AdapterError("this adapter was loaded without its graph; load it with data= before saving it again")
+        facts = {**self.adapter.facts, "remaining_fingerprint": fingerprint(self.data)}
+        if self.original is not None:
+            facts["original_fingerprint"] = fingerprint(self.original)
+        Adapter(self.model, facts).save(path)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {kind}" for kind, count in self.deletion.counts.items())
+        lines = [
+            f"{self.method}: {counts or 'nothing'} forgotten in {self.seconds:.3g} s, {self.parameters:,} parameters",
+            f"assurance: {self.assurance}. {MEANING[self.assurance]}",
+            *(f"note: {note}" for note in self.notes),
+        ]
+        return "\n".join(lines)
+
+
+def load(
+    path: str | PathLike[str],
+    model: nn.Module,
+    data: Data | None = None,
+    *,
+    task: Task | str | None = None,
+    forward: Forward | None = None,
+    operator: Any = None,
+) -> Unlearned:
+    """Put an adapter that `Unlearned.save` wrote onto (a copy of) its base model; another model or graph is refused.
+
+    ``data`` is the remaining graph; with it the result can predict at once. ``operator`` is the factory of custom maps.
+    """
+    config = read_config(path)
+    if data is not None:
+        check_graph(data)
+        own = fingerprint(data)
+        if own == config.get("original_fingerprint") != config.get("remaining_fingerprint"):
+            raise AdapterError(
+                f"data is the graph before the deletion; the adapter at '{path}' belongs to the remaining graph: pass unlearned.data"
+            )
+        if own != config.get("remaining_fingerprint"):
+            raise AdapterError(
+                f"the adapter at '{path}' was made on another graph ({str(config.get('remaining_fingerprint'))[:12]}, got {own[:12]}); "
+                "pass the remaining graph it was made on, or delete again on this one"
+            )
+    adapter = restore(path, config, working_copy(model), operator)
+    return Unlearned(
+        model=adapter.model,
+        data=data,
+        adapter=adapter,
+        method=config["method"],
+        settings=config["settings"],
+        assurance=config["assurance"],
+        seconds=config["seconds"],
+        parameters=config["parameters"],
+        notes=tuple(config["notes"]),
+        task=tasks.make(task) if task is not None else None,
+        forward=forward or call,
+        seed=config["seed"],
+    )
+
+
+def evaluate(model: nn.Module, data: Data, task: Task, forward: Forward | None = None) -> dict[str, float]:
+    """The task's scores of any model on its test data, in evaluation mode.
+
+    >>> import gnndelete as gd
+    >>> data = gd.datasets.split_nodes(gd.datasets.load("digits"))
+    >>> sorted(evaluate(gd.models.GCN(64), data, gd.NodeClassification()))
+    ['accuracy', 'f1']
+    """
+    with evaluating(model), torch.no_grad():
+        return task.evaluate(model, (forward or call)(model, data), data)

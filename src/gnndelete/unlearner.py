@@ -1,0 +1,158 @@
+"""`Unlearner`: takes deletion requests for one trained model, one after the other, and gives back what has forgotten them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch_geometric.data import Data
+
+from gnndelete.deletion import Deletion
+from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError, SettingError
+from gnndelete.files import write
+from gnndelete.forward import Forward, call
+from gnndelete.methods import Method
+from gnndelete.methods import resolver as methods
+from gnndelete.methods.base import Context, Fit, synchronize
+from gnndelete.prepared import Prepared
+from gnndelete.tasks import Task
+from gnndelete.tasks import resolver as tasks
+from gnndelete.unlearned import Unlearned
+
+_STATE = 1
+
+
+class Unlearner:
+    """Serve deletion requests against a trained model; model and data of the user are never changed.
+
+    Every request is solved together with all earlier ones from the base model, so that a sequence of requests equals one
+    big request, in any order. ``forward(model, data)`` replaces the default call by argument names; ``fit(model, data,
+    seed)`` and ``build()`` are for methods that train.
+
+    >>> import gnndelete as gd
+    >>> data = gd.datasets.load("digits")
+    >>> unlearner = gd.Unlearner(gd.models.GCN(64), data, task="node", method="unlink")
+    >>> unlearner.delete(gd.Deletion(nodes=[3])).assurance
+    'inference-only'
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Data,
+        task: Task | str | None = None,
+        method: Method | str | None = None,
+        forward: Forward | None = None,
+        fit: Fit | None = None,
+        build: Callable[[], nn.Module] | None = None,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> None:
+        self.task: Task | None = _resolve("task", task, tasks) if task is not None else None
+        self.method: Method = _resolve("method", method if method is not None else "gnndelete", methods)
+        # a shallow copy: what the user later assigns to data does not reach the base of the sequence
+        prepared = Prepared(model, data.__copy__() if isinstance(data, Data) else data, forward or call)
+        self._context = Context(prepared, task=self.task, fit=fit, build=build, seed=seed, progress=progress)
+        self._requests: list[Deletion] = []
+        reasons = self.method.unfit(self._context)
+        if reasons:
+            raise ModelError(f"method '{self.method.name}' does not fit: {reasons[0]}")
+
+    @property
+    def model(self) -> nn.Module:
+        """The user's own model, as it was given."""
+        return self._context.model
+
+    @property
+    def data(self) -> Data:
+        """The graph the base model was trained on."""
+        return self._context.data
+
+    @property
+    def history(self) -> tuple[Deletion, ...]:
+        """All requests served so far, in the graph's own terms."""
+        return tuple(self._requests)
+
+    def delete(self, deletion: Deletion) -> Unlearned:
+        """Forget ``deletion`` and everything asked for before; on any error nothing has changed."""
+        start = time.perf_counter()
+        if not isinstance(deletion, Deletion):
+            raise DeletionError(f"delete takes a Deletion (got '{type(deletion).__name__}'); write gnndelete.Deletion(edges=…)")
+        table = self._context.prepared.table
+        request = deletion.check(self.data, table)
+        union = request
+        for earlier in self._requests:
+            request.without(earlier)
+            union = union | earlier
+        if self._requests:
+            union = union.check(self.data, table)
+        context = self._context.for_deletion(union)
+        outcome = self.method.unlearn(context)
+        synchronize(self.data.edge_index.device)
+        seconds = time.perf_counter() - start
+        self._requests.append(request)
+        return Unlearned.from_outcome(outcome, context, self.method, self.history, seconds)
+
+    def save_state(self, path: str | PathLike[str]) -> None:
+        """Write down what was deleted, to go on with the sequence after a restart. The file is **sensitive**: it names it."""
+        state = {
+            "warning": "SENSITIVE: this file lists what was deleted; keep it as safe as the data itself, or remove it",
+            "format": _STATE,
+            "base_fingerprint": self._context.prepared.base_fingerprint(),
+            "graph_fingerprint": self._context.prepared.graph_fingerprint(),
+            "requests": [{k: getattr(r, k).tolist() for k in r.counts} for r in self._requests],
+        }
+        write(Path(path), (json.dumps(state) + "\n").encode(), private=True)
+
+    def load_state(self, path: str | PathLike[str]) -> Unlearner:
+        """Take up a sequence that `save_state` wrote; refused for another model or graph."""
+        try:
+            state = json.loads(Path(path).read_text())
+            requests = [
+                Deletion(**{k: _tensor(v) if k == "edges" else v for k, v in request.items()}) for request in state["requests"]
+            ]
+            fingerprints = state["base_fingerprint"], state["graph_fingerprint"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise AdapterError(f"no readable state at '{path}' ({error}); give the file that save_state wrote") from error
+        prepared = self._context.prepared
+        for what, saved, own in zip(
+            ("model", "graph"), fingerprints, (prepared.base_fingerprint(), prepared.graph_fingerprint()), strict=True
+        ):
+            if saved != own:
+                raise AdapterError(f"the state at '{path}' belongs to another {what} ({saved[:12]}, this one is {own[:12]})")
+        self._requests = [request.check(self.data, prepared.table) for request in requests]
+        return self
+
+    def current(self) -> Unlearned:
+        """Solve all requests so far again, for example after `load_state`."""
+        if not self._requests:
+            raise RunError("nothing was deleted yet; call delete(Deletion(…)) first")
+        *earlier, last = self._requests
+        self._requests = earlier
+        try:
+            return self.delete(last)
+        except BaseException:
+            self._requests = [*earlier, last]
+            raise
+
+
+def _tensor(edges: list[list[int]]) -> Any:
+    import torch
+
+    return torch.tensor(edges, dtype=torch.long)
+
+
+def _resolve(name: str, value: Any, resolver: Any) -> Any:
+    if isinstance(value, resolver.base):
+        return value
+    try:
+        return resolver.make(value)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, SettingError):
+            raise
+        raise SettingError(f"'{name}' must be one of {', '.join(sorted(resolver.lookup_dict))} or an instance (got {value!r})") from error
