@@ -119,7 +119,13 @@ def fresh(model: nn.Module, seed: int) -> nn.Module:
     """
     where = _device(None, model)
     copied = copy.deepcopy(model).cpu()
-    drawn = {name: p for name, p in copied.named_parameters() if not _lazy(p) and p.is_floating_point()}
+    drawn = {
+        f"{path}.{name}".lstrip("."): parameter
+        for path, module in copied.named_modules()
+        if not any(_lazy(parameter) for parameter in module.parameters(recurse=False))
+        for name, parameter in module.named_parameters(recurse=False)
+        if parameter.is_floating_point()
+    }
     with torch.no_grad():
         for parameter in drawn.values():
             parameter.fill_(torch.nan)  # whatever is still not a number afterwards was not reset

@@ -83,7 +83,9 @@ def forget_nodes(data: Data, amount: float | int, *, seed: int = 0) -> Tensor:
 def _count(amount: float | int, total: int, what: str) -> int:
     count = round(amount * total) if isinstance(amount, float) and amount < 1 else int(amount)
     if not 0 < count <= total:
-        raise SettingError(f"the number of {what} to forget must be between 1 and {total} (got {amount!r}, that is {count})")
+        raise SettingError(
+            f"the number of {what} to forget must be between 1 and {total} (got {amount!r}, that is {count})"
+        )
     return count
 
 

@@ -10,7 +10,9 @@ from gnndelete.tasks.link import LinkPrediction
 from gnndelete.tasks.node import NodeClassification
 
 resolver: ClassResolver[Task] = ClassResolver(
-    [LinkPrediction, NodeClassification, GraphClassification], base=Task, base_as_suffix=False
+    [LinkPrediction, NodeClassification, GraphClassification],
+    base=Task,  # type: ignore[type-abstract]
+    base_as_suffix=False,
 )
 
 __all__ = ["GraphClassification", "LinkPrediction", "NodeClassification", "Task", "resolver"]

@@ -1,0 +1,264 @@
+"""Link prediction: what is scored against what, by which decoder, and that nothing leaks between graphs or models."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import weakref
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch_geometric.data import Data, HeteroData
+
+from gnndelete.datasets import LinkSplit, load, split_links
+from gnndelete.errors import GraphError, ModelError, NotYetError, RunError, SettingError
+from gnndelete.tasks import LinkPrediction, resolver
+
+MODEL = nn.Identity()
+
+
+@pytest.fixture(scope="module")
+def split() -> LinkSplit:
+    return split_links(load("digits"), seed=3)
+
+
+def pairs(edges: Tensor) -> set[tuple[int, int]]:
+    return set(zip(*edges.tolist(), strict=True))
+
+
+def oracle(split: LinkSplit) -> Any:
+    """A decoder that knows the truth: 1 for edges of the whole graph, 0 otherwise."""
+    true = pairs(split.data.edge_index) | pairs(split.heldout) | pairs(split.test)
+    return lambda z, edges: torch.tensor([float((int(u), int(v)) in true) for u, v in edges.t()])
+
+
+def test_drawn_negatives_are_no_edges(split: LinkSplit) -> None:
+    task = LinkPrediction(heldout=split.heldout, test=split.test, decoder=oracle(split), seed=1)
+    assert task.evaluate(MODEL, split.data.x, split.data) == {"auroc": 1.0, "auprc": 1.0}
+    assert task.validate(MODEL, split.data.x, split.data) == 1.0
+    assert task.test.negatives.shape == split.test.shape
+    assert not pairs(task.test.negatives) & pairs(task.heldout.negatives)
+
+
+def test_negatives_are_drawn_once_from_the_seed(split: LinkSplit) -> None:
+    def drawn(seed: int) -> Tensor:
+        task = LinkPrediction(test=split.test, seed=seed)
+        task.check(split.data)
+        first = task.test.negatives
+        smaller = copy.copy(split.data)
+        smaller.edge_index = split.data.edge_index[:, :100]
+        task.evaluate(MODEL, split.data.x, smaller)
+        assert task.test.negatives is first  # before and after a deletion the same pairs are scored
+        return first
+
+    assert torch.equal(drawn(1), drawn(1))
+    assert not torch.equal(drawn(1), drawn(2))
+
+
+def test_three_ways_to_give_test_edges(split: LinkSplit) -> None:
+    index = torch.cat([split.test, split.test_negatives], dim=1)
+    label = torch.cat([torch.ones(split.test.size(1)), torch.zeros(split.test.size(1))])
+    ways = [
+        LinkPrediction(test=split.test, test_negatives=split.test_negatives),
+        LinkPrediction(test=(index, label)),
+        LinkPrediction(test=Data(edge_label_index=index, edge_label=label)),
+        LinkPrediction(test=split.test.t().tolist(), test_negatives=split.test_negatives.t().tolist()),
+    ]
+    scores = [way.evaluate(MODEL, split.data.x, split.data) for way in ways]
+    assert all(score == scores[0] for score in scores)
+
+
+def test_scores_come_from_logits() -> None:
+    """Logits of 40 and 50 are one and the same sigmoid in 32 bits."""
+    task = LinkPrediction(
+        test=torch.tensor([[0], [1]]), test_negatives=torch.tensor([[0], [2]]), decoder=lambda z, e: 60.0 - 10.0 * e[1]
+    )
+    data = Data(x=torch.zeros(3, 1), edge_index=torch.tensor([[1, 2], [2, 1]]))
+    assert task.evaluate(MODEL, data.x, data)["auroc"] == 1.0
+
+
+def test_loss_is_bce_on_edges_and_as_many_negatives(split: LinkSplit) -> None:
+    seen: list[Tensor] = []
+
+    def decoder(z: Tensor, edges: Tensor) -> Tensor:
+        seen.append(edges)
+        return (z[edges[0]] * z[edges[1]]).sum(dim=1)
+
+    task = LinkPrediction(decoder=decoder)
+    z = split.data.x.clone().requires_grad_()
+    loss = task.loss(MODEL, z, split.data, torch.Generator().manual_seed(0))
+    loss.backward()
+    assert z.grad is not None
+    half = seen[0].size(1) // 2
+    positives, negatives = seen[0].split(half, dim=1)
+    assert pairs(positives) == {(u, v) for u, v in pairs(split.data.edge_index) if u < v}
+    assert not pairs(negatives) & pairs(split.data.edge_index)
+    logits = decoder(z, seen[0])
+    expected = F.softplus(-logits[:half]).mean() / 2 + F.softplus(logits[half:]).mean() / 2
+    assert torch.allclose(loss, expected, rtol=1e-4)
+
+    task.loss(MODEL, z, split.data, torch.Generator().manual_seed(0))
+    task.loss(MODEL, z, split.data, torch.Generator().manual_seed(1))
+    assert torch.equal(seen[0], seen[2])
+    assert not torch.equal(seen[0], seen[3])  # redrawn
+
+
+def test_labelled_positives_win_over_edge_index(split: LinkSplit) -> None:
+    seen: list[Tensor] = []
+    task = LinkPrediction(decoder=lambda z, edges: seen.append(edges) or z[edges[0], 0])
+    data = copy.copy(split.data)
+    data.edge_label_index = torch.cat([split.heldout[:, :5], split.test[:, :5]], dim=1)
+    data.edge_label = torch.tensor([1.0] * 5 + [0.0] * 5)
+    task.loss(MODEL, data.x, data)
+    assert torch.equal(seen[0][:, :5], split.heldout[:, :5])
+    assert seen[0].size(1) == 10
+    data.edge_label = torch.ones(10)
+    task.loss(MODEL, data.x, data)
+    assert seen[1].size(1) == 20  # the exchanged labels were noticed
+
+
+def test_sampler_is_built_once_per_graph_and_dies_with_it(split: LinkSplit, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gnndelete.tasks import supervision
+
+    built: list[int] = []
+    real = supervision.NegativeSampler
+    monkeypatch.setattr(supervision, "NegativeSampler", lambda *a, **k: built.append(1) or real(*a, **k))
+    task = LinkPrediction()
+    edges = split.data.edge_index.clone()
+    data = Data(x=split.data.x, edge_index=edges)
+    for _ in range(3):
+        task.loss(MODEL, data.x, data)
+    assert len(built) == 1
+    edges[:, 0] = torch.tensor([0, 5])
+    task.loss(MODEL, data.x, data)
+    assert len(built) == 2  # changed in place
+    alive = weakref.ref(edges)
+    del data, edges
+    gc.collect()
+    assert alive() is None
+
+
+def test_copies_and_pickles(split: LinkSplit) -> None:
+    task = LinkPrediction(heldout=split.heldout, test=split.test)
+    task.loss(MODEL, split.data.x, split.data)
+    expected = task.evaluate(MODEL, split.data.x, split.data)
+    for other in (copy.deepcopy(task), pickle.loads(pickle.dumps(task))):
+        assert other.evaluate(MODEL, split.data.x, split.data) == expected
+        assert torch.isfinite(other.loss(MODEL, split.data.x, split.data))
+
+
+class Link(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Bilinear(4, 4, 1)
+
+    def decode(self, z: Tensor, edges: Tensor) -> Tensor:
+        return self.head(z[edges[0]], z[edges[1]])
+
+    forward = decode
+
+
+class Pair(Link):
+    def __init__(self) -> None:
+        super().__init__()
+        self.link = Link()
+
+
+@pytest.mark.parametrize("how", ["name", "method", "submodule", "path"])
+def test_decoder_of_the_model_follows_the_copy(how: str) -> None:
+    model, z, edges = Pair(), torch.randn(5, 4), torch.tensor([[0, 1, 2], [3, 4, 0]])
+    decoders = {"name": "decode", "method": model.decode, "submodule": model.link, "path": "link.decode"}
+    task = LinkPrediction(decoder=decoders[how])
+    original = task.score(model, z, edges)
+    assert original.shape == (3,)
+    copied = copy.deepcopy(model)
+    assert torch.equal(task.score(copied, z, edges), original)
+    with torch.no_grad():
+        for parameter in copied.parameters():
+            parameter.zero_()
+    assert task.score(copied, z, edges).abs().max() == 0
+    assert torch.equal(task.score(model, z, edges), original)
+
+
+def test_ambiguous_decoder_is_refused() -> None:
+    model = nn.Sequential(Pair(), Pair())
+    task = LinkPrediction(decoder=model[0].decode)
+    with pytest.raises(ModelError, match="holds 2 of these"):
+        task.score(copy.deepcopy(model), torch.randn(5, 4), torch.tensor([[0], [1]]))
+
+
+def test_predict_takes_pairs_and_tensors() -> None:
+    z = torch.tensor([[1.0, 2.0], [3.0, 4.0], [0.0, 1.0]])
+    task = LinkPrediction()
+    assert task.predict(MODEL, z, [(0, 1), (1, 2)]).tolist() == [11.0, 4.0]
+    assert task.predict(MODEL, (z, "attention"), torch.tensor([[0, 1], [1, 2]])).tolist() == [11.0, 4.0]
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 5))
+def test_forgetting_is_one_when_deleted_rank_below(deleted: int, remaining: int, seed: int) -> None:
+    low, high = torch.zeros(2, deleted, dtype=torch.long), torch.ones(2, remaining, dtype=torch.long)
+    seen: list[int] = []
+    task = LinkPrediction(decoder=lambda z, edges: seen.append(edges.size(1)) or edges[0].float())
+    score = task.forgetting(MODEL, torch.zeros(2, 1), low, high, seed=seed)
+    assert score == {"auroc": 1.0, "auprc": 1.0}
+    assert seen == [min(deleted, remaining), deleted]
+
+
+def test_forgetting_follows_the_seed(split: LinkSplit) -> None:
+    task, z = LinkPrediction(), split.data.x
+    first, again, other = (task.forgetting(MODEL, z, split.test, split.data.edge_index, seed=s) for s in (1, 1, 2))
+    assert first == again != other
+    generator = torch.Generator().manual_seed(1)
+    assert task.forgetting(MODEL, z, split.test, split.data.edge_index, generator=generator) == first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ({"decoder": "distmult"}, NotYetError, "distmult"),
+        ({"decoder": 3}, SettingError, "'decoder'.*'int'"),
+        ({"heldout": torch.zeros(5, 2, dtype=torch.long)}, SettingError, r"\[5, 2\].*\.t\(\)"),
+        ({"test": torch.zeros(2, 5)}, SettingError, "float32"),
+        ({"test": Data(edge_label_index=torch.zeros(2, 1, dtype=torch.long))}, SettingError, "edge_label"),
+        ({"test": (torch.zeros(2, 3, dtype=torch.long), torch.ones(2))}, SettingError, "3 edges and 2 labels"),
+        ({"test_negatives": [(0, 1)]}, SettingError, "without 'test'"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        LinkPrediction(**arguments)
+
+
+def test_bad_graphs_and_models(split: LinkSplit) -> None:
+    x, edges = torch.zeros(3, 1), torch.tensor([[0], [1]])
+    with pytest.raises(GraphError, match="edge_index"):
+        LinkPrediction().check(Data(x=x))
+    with pytest.raises(NotYetError, match="HeteroData"):
+        LinkPrediction().check(HeteroData())
+    with pytest.raises(GraphError, match=r"'heldout' names node 7.*0 to 2"):
+        LinkPrediction(heldout=[(0, 7)]).check(Data(x=x, edge_index=edges))
+    with pytest.raises(GraphError, match="no test edges"):
+        LinkPrediction().evaluate(MODEL, x, split.data)
+    with pytest.raises(GraphError, match="no heldout edges"):
+        LinkPrediction(heldout=torch.empty(2, 0, dtype=torch.long)).validate(MODEL, x, split.data)
+    with pytest.raises(GraphError, match="no edges to learn"):
+        LinkPrediction().loss(MODEL, x, Data(x=x, edge_index=torch.empty(2, 0, dtype=torch.long)))
+    with pytest.raises(ModelError, match="'decode'"):
+        LinkPrediction(decoder="decode").score(MODEL, x, edges)
+    with pytest.raises(ModelError, match="one score for each of the 1 edges"):
+        LinkPrediction(decoder=lambda z, e: z).score(MODEL, x, edges)
+    with pytest.raises(ModelError, match="'str'"):
+        LinkPrediction().score(MODEL, "text", edges)
+    with pytest.raises(RunError, match="not finite"):
+        LinkPrediction(test=split.test).evaluate(MODEL, split.data.x * torch.nan, split.data)
+
+
+def test_by_name() -> None:
+    assert isinstance(resolver.make("link"), LinkPrediction)
+    assert isinstance(resolver.make("LinkPrediction"), LinkPrediction)

@@ -1,0 +1,93 @@
+"""Node classification, and the task that is only announced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric.data import Data, HeteroData
+
+from gnndelete.errors import GraphError, ModelError, NotYetError
+from gnndelete.tasks import NodeClassification, resolver
+
+MODEL, TASK = nn.Identity(), NodeClassification()
+
+
+def graph(**changes: Any) -> Data:
+    """Six nodes, one of them unlabelled: two to train on, two to validate, one to test."""
+    mask = torch.tensor([0, 0, 1, 1, 2, 2])
+    parts = {f"{name}_mask": mask == index for index, name in enumerate(("train", "val", "test"))}
+    base = {"x": torch.zeros(6, 2), "y": torch.tensor([0, 1, 1, 0, 2, -1]), **parts}
+    return Data(**(base | {"edge_index": torch.tensor([[0], [1]])} | changes))
+
+
+def test_loss_uses_labelled_training_nodes() -> None:
+    logits = torch.randn(6, 3)
+    assert torch.equal(TASK.loss(MODEL, logits, graph()), F.cross_entropy(logits[:2], torch.tensor([0, 1])))
+    rest = graph(train_mask=None)
+    assert torch.equal(TASK.loss(MODEL, logits, rest), F.cross_entropy(logits[:2], torch.tensor([0, 1])))
+    bare = graph(train_mask=None, val_mask=None, test_mask=None)
+    assert torch.equal(TASK.loss(MODEL, logits, bare), F.cross_entropy(logits[:5], bare.y[:5]))
+
+
+def test_scores() -> None:
+    logits = F.one_hot(torch.tensor([0, 0, 1, 1, 2, 0]), 3).float()
+    assert TASK.validate(MODEL, logits, graph()) == 0.5
+    assert TASK.evaluate(MODEL, logits, graph()) == {"accuracy": 1.0, "f1": 1.0}
+    everywhere = torch.ones(6, dtype=torch.bool)
+    scores = TASK.evaluate(MODEL, logits, graph(test_mask=everywhere))
+    assert scores["accuracy"] == pytest.approx(3 / 5)
+    assert scores["f1"] == pytest.approx((0.5 + 0.5 + 1) / 3)
+
+
+def test_predict_gives_probabilities() -> None:
+    logits = torch.randn(6, 3)
+    found = TASK.predict(MODEL, logits, [4, 0])
+    assert torch.allclose(found.sum(dim=1), torch.ones(2))
+    assert torch.equal(found[1], logits[0].softmax(dim=0))
+    assert torch.allclose(TASK.predict(MODEL, logits.log_softmax(dim=1), [4, 0]), found)
+
+
+def test_validation_is_optional() -> None:
+    assert TASK.validates(graph())
+    assert not TASK.validates(graph(val_mask=None))
+    assert not TASK.validates(graph(val_mask=torch.zeros(6, dtype=torch.bool)))
+    with pytest.raises(GraphError, match="val_mask"):
+        TASK.validate(MODEL, torch.randn(6, 3), graph(val_mask=None))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "said"),
+    [
+        ({"y": None}, GraphError, "'y'"),
+        ({"y": torch.zeros(5, dtype=torch.long)}, GraphError, "5 entries.*6 nodes"),
+        ({"y": torch.rand(6, 3)}, NotYetError, "several labels"),
+        ({"train_mask": torch.tensor([0, 1])}, GraphError, "'train_mask' must be a bool"),
+        ({"val_mask": torch.ones(6, 10, dtype=torch.bool)}, GraphError, "several splits"),
+        ({"y": torch.full((6,), -1)}, GraphError, "no labelled node"),
+    ],
+)
+def test_check_names_what_is_wrong(changes: dict[str, Any], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        TASK.check(graph(**changes))
+
+
+def test_column_labels_are_accepted() -> None:
+    TASK.check(graph(y=torch.tensor([[0], [1], [1], [0], [2], [-1]])))
+
+
+def test_model_must_fit() -> None:
+    with pytest.raises(ModelError, match=r"\[5, 3\]"):
+        TASK.loss(MODEL, torch.randn(5, 3), graph())
+    with pytest.raises(ModelError, match=r"class 2.*2 columns"):
+        TASK.loss(MODEL, torch.randn(6, 2), graph())
+    with pytest.raises(NotYetError, match="HeteroData"):
+        TASK.check(HeteroData())
+
+
+def test_by_name() -> None:
+    assert isinstance(resolver.make("Node"), NodeClassification)
+    assert {kind.name for kind in resolver} == {"link", "node", "graph"}
