@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 from contextlib import AbstractContextManager
@@ -16,7 +17,7 @@ from safetensors.torch import save as dump_tensors
 from torch import Tensor, nn
 
 from gnndelete.card import card
-from gnndelete.errors import AdapterError
+from gnndelete.errors import AdapterError, some
 from gnndelete.files import write_all
 from gnndelete.operator import LinearMap, Operator, attach, detach, disabled, layer_operators
 from gnndelete.prepared import model_fingerprint
@@ -24,6 +25,8 @@ from gnndelete.taps import Key
 from gnndelete.version import __version__
 
 FORMAT = 1
+_OWN = ("format", "gnndelete", "torch", "python", "base_model", "base_fingerprint", "tensors_sha256", "operators")
+REQUIRED = (*_OWN, "method", "settings", "assurance", "seconds", "parameters", "notes", "seed")
 CONFIG, TENSORS, CARD = "adapter_config.json", "adapter_model.safetensors", "README.md"
 
 
@@ -87,6 +90,7 @@ class Adapter:
             )
             for name, value in operator.state_dict().items():
                 tensors[f"{index}.{name}"] = value.detach().cpu().contiguous()
+        content = dump_tensors(tensors)
         config = {
             "format": FORMAT,
             "gnndelete": __version__,
@@ -94,13 +98,14 @@ class Adapter:
             "python": platform.python_version(),
             "base_model": type(self.model).__name__,
             "base_fingerprint": model_fingerprint(self.model),
+            "tensors_sha256": hashlib.sha256(content).hexdigest(),
             "operators": places,
             **self.facts,
         }
         write_all(
             Path(path),
             {
-                TENSORS: dump_tensors(tensors),
+                TENSORS: content,
                 CONFIG: (json.dumps(config, indent=2) + "\n").encode(),
                 CARD: card(config).encode(),
             },
@@ -113,10 +118,15 @@ def read_config(path: str | PathLike[str]) -> dict[str, Any]:
     try:
         config = json.loads(file.read_text())
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise AdapterError(f"no readable adapter at '{path}' ({file.name}: {error}); give the folder that save() wrote") from error
+        raise AdapterError(
+            f"no readable adapter at '{path}' ({file.name}: {error}); give the folder that save() wrote"
+        ) from error
     if not isinstance(config, dict) or config.get("format") != FORMAT or "operators" not in config:
         found = config.get("format") if isinstance(config, dict) else type(config).__name__
         raise AdapterError(f"'{file}' has format {found!r}, this version reads format {FORMAT}; save the adapter again")
+    missing = [name for name in REQUIRED if name not in config]
+    if missing:
+        raise AdapterError(f"'{file}' is damaged: it lacks {some(missing)}; restore it from a backup, or delete again")
     return config
 
 
@@ -128,9 +138,16 @@ def restore(path: str | PathLike[str], config: dict[str, Any], model: nn.Module,
             f"{config['base_fingerprint'][:12]}, got {model_fingerprint(model)[:12]}); load the checkpoint it was made from"
         )
     try:
-        tensors = load_tensors((Path(path) / TENSORS).read_bytes())
+        content = (Path(path) / TENSORS).read_bytes()
+        if hashlib.sha256(content).hexdigest() != config["tensors_sha256"]:
+            raise AdapterError(
+                f"'{TENSORS}' at '{path}' is not the file the config belongs to; restore both, or delete again"
+            )
+        tensors = load_tensors(content)
         for index, place in enumerate(config["operators"]):
-            own = {name.split(".", 1)[1]: value for name, value in tensors.items() if name.split(".", 1)[0] == str(index)}
+            own = {
+                name.split(".", 1)[1]: value for name, value in tensors.items() if name.split(".", 1)[0] == str(index)
+            }
             operator = _operator(path, place, own, factory)
             device = next((p.device for p in model.parameters()), torch.device("cpu"))
             attach(model, place["layer"], place["call"], place["key"], operator.to(device), place["calls"])
@@ -140,8 +157,7 @@ def restore(path: str | PathLike[str], config: dict[str, Any], model: nn.Module,
         raise AdapterError(
             f"the adapter at '{path}' is damaged ({type(error).__name__}: {error}); restore it from a backup, or delete again"
         ) from error
-    known = {"format", "gnndelete", "torch", "python", "base_model", "base_fingerprint", "operators"}
-    return Adapter(model, {name: value for name, value in config.items() if name not in known})
+    return Adapter(model, {name: value for name, value in config.items() if name not in _OWN})
 
 
 def _operator(path: str | PathLike[str], place: dict[str, Any], tensors: dict[str, Tensor], factory: Any) -> Operator:
@@ -149,7 +165,9 @@ def _operator(path: str | PathLike[str], place: dict[str, Any], tensors: dict[st
     if place["map"] == "linear":
         maps: list[nn.Module] = [LinearMap(0, tensors[f"maps.{i}.weight"]) for i in range(len(groups))]
     elif factory is None:
-        raise AdapterError(f"the adapter at '{path}' holds operators of your own making; pass operator= the factory that makes them")
+        raise AdapterError(
+            f"the adapter at '{path}' holds operators of your own making; pass operator= the factory that makes them"
+        )
     else:
         maps = [factory(place["width"]) for _ in groups]
     operator = Operator(place["num_rows"], place["width"], groups, maps)

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from gnndelete.adjacency import EdgeTable
 from gnndelete.errors import DeletionError, NotYetError, some
 from gnndelete.graph import check_graph, count_nodes, edge_table
-from gnndelete.request import as_edges, as_ids, read_csv
+from gnndelete.request import as_edges, as_ids, common, distinct, read_csv
 
 Edges = Tensor | Iterable[Any]
 Ids = Tensor | Iterable[int] | int
@@ -122,7 +122,9 @@ class Deletion:
             if name in checked.counts:
                 raise NotYetError(f"deleting '{name}' is not supported by this version; only edges= and nodes= are")
         if checked.nodes.numel() and checked.nodes.numel() == count_nodes(data):
-            raise DeletionError(f"the deletion names all {count_nodes(data)} nodes; a model of nothing cannot be kept: retire it")
+            raise DeletionError(
+                f"the deletion names all {count_nodes(data)} nodes; a model of nothing cannot be kept: retire it"
+            )
         keep = _kept_edges(checked, data, table)
         if not bool(keep.any()) and data.edge_index.size(1):
             raise DeletionError(
@@ -153,7 +155,7 @@ class Deletion:
                 f"edges name relations that are not in the graph: {some(_tuples(worst))}; types go from 0 to {table.num_relations - 1}"
             )
         if table.undirected:
-            edges = torch.unique(torch.stack([edges.min(dim=0).values, edges.max(dim=0).values]), dim=1)
+            edges = distinct(torch.stack([edges.min(dim=0).values, edges.max(dim=0).values]))
         where = edges.to(table.keys.device)
         exists = table.contains(where)
         labels = _label_table(data)
@@ -166,7 +168,9 @@ class Deletion:
             hint = "check the ids, or whether they were deleted before"
             if not table.undirected and bool(table.contains(where.flip(0)).any()):
                 hint = "the graph is directed and holds the reverse of some: give (source, target)"
-            raise DeletionError(f"{missing.size(1)} of the edges to delete do not exist: {some(_tuples(missing))}; {hint}")
+            raise DeletionError(
+                f"{missing.size(1)} of the edges to delete do not exist: {some(_tuples(missing))}; {hint}"
+            )
         return edges
 
     def remaining(self, data: Data, table: EdgeTable | None = None) -> Data:
@@ -186,7 +190,7 @@ class Deletion:
 
     def without(self, earlier: Deletion) -> Deletion:
         """This request, after making sure that nothing in it was deleted by ``earlier``, the history so far."""
-        again = _tuples(_common(self.edges, earlier.edges)) if self.edges.size(1) and earlier.edges.size(1) else []
+        again = _tuples(common(self.edges, earlier.edges))
         again += [f"node {int(n)}" for n in self.nodes[torch.isin(self.nodes, earlier.nodes)]]
         if self.edges.size(1) and earlier.nodes.numel():
             gone = torch.isin(self.edges[[0, -1]], earlier.nodes).any(dim=0)
@@ -250,7 +254,7 @@ def _cut_nodes(result: Data, nodes: Tensor, data: Data) -> None:
         if not isinstance(value, Tensor) or not value.dim() or value.size(0) != count or "edge" in name:
             continue
         place = nodes.to(value.device)
-        if value.dtype == torch.bool and value.dim() == 1:
+        if value.dtype == torch.bool:
             result[name] = value.index_fill(0, place, False)
         elif name in ("x", "pos"):
             result[name] = value.index_fill(0, place, 0) if value.layout == torch.strided else _zero_rows(value, place)
@@ -281,7 +285,9 @@ def _in_range(name: str, ids: Tensor, data: Data) -> Tensor:
         nodes = count_nodes(data)
         outside = ids[ids >= nodes].tolist()
         if outside:
-            raise DeletionError(f"{name}= names nodes that are not in the graph: {some(outside)}; ids go from 0 to {nodes - 1}")
+            raise DeletionError(
+                f"{name}= names nodes that are not in the graph: {some(outside)}; ids go from 0 to {nodes - 1}"
+            )
     return ids
 
 
@@ -291,11 +297,6 @@ def _join_edges(a: Tensor, b: Tensor) -> Tensor:
     if a.size(0) != b.size(0):
         raise DeletionError("a deletion of pairs cannot be joined with one of triples; they belong to different graphs")
     return torch.cat([a, b], dim=1)
-
-
-def _common(a: Tensor, b: Tensor) -> Tensor:
-    joined, count = torch.unique(torch.cat([torch.unique(a, dim=1), torch.unique(b, dim=1)], dim=1), dim=1, return_counts=True)
-    return joined[:, count > 1]
 
 
 def _tuples(edges: Tensor) -> list[object]:

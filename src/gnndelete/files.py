@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,10 +23,33 @@ def write_all(folder: Path, contents: Mapping[str, bytes], private: bool = False
                     file.flush()
                     os.fsync(file.fileno())
                 part.chmod(0o600 if private else 0o644)
-            for name in contents:
-                (Path(temporary) / name).replace(folder / name)
+            _replace(Path(temporary), folder, list(contents))
     except OSError as error:
-        raise RunError(f"could not write to '{folder}' ({error.strerror or error}); earlier files there are unchanged") from error
+        raise RunError(
+            f"could not write to '{folder}' ({error.strerror or error}); earlier files there are unchanged"
+        ) from error
+
+
+def _replace(temporary: Path, folder: Path, names: list[str]) -> None:
+    """Move complete files into place; where one cannot be moved, those before it are put back as they were."""
+    earlier = {name: temporary / f"earlier-{name}" for name in names if (folder / name).is_file()}
+    for name, kept in earlier.items():
+        try:
+            os.link(folder / name, kept)
+        except OSError:  # a file system without hard links
+            shutil.copy2(folder / name, kept)
+    moved: list[str] = []
+    try:
+        for name in names:
+            (temporary / name).replace(folder / name)
+            moved.append(name)
+    except BaseException:
+        for name in moved:
+            if name in earlier:
+                os.replace(earlier[name], folder / name)
+            else:
+                (folder / name).unlink()
+        raise
 
 
 def write(path: Path, content: bytes, private: bool = False) -> None:

@@ -32,7 +32,9 @@ def check_graph(data: Any) -> None:
     nodes = count_nodes(data)
     if edge_index.numel() and (int(edge_index.max()) >= nodes or int(edge_index.min()) < 0):
         worst = int(edge_index.max()) if int(edge_index.max()) >= nodes else int(edge_index.min())
-        raise GraphError(f"'edge_index' names node {worst}, but the graph has nodes 0 to {nodes - 1}; fix the edge list")
+        raise GraphError(
+            f"'edge_index' names node {worst}, but the graph has nodes 0 to {nodes - 1}; fix the edge list"
+        )
     _check_finite(data)
 
 
@@ -41,7 +43,9 @@ def _check_finite(data: Data) -> None:
         value = data.get(name)
         if not isinstance(value, Tensor) or not value.is_floating_point():
             continue
-        dense = value if value.layout == torch.strided else value.coalesce().values() if value.is_sparse else value.values()
+        dense = (
+            value if value.layout == torch.strided else value.coalesce().values() if value.is_sparse else value.values()
+        )
         if not bool(torch.isfinite(dense.sum())) and not bool(torch.isfinite(dense).all()):
             bad = ""
             if value.layout == torch.strided:

@@ -42,14 +42,25 @@ class Inspection:
 
     def __str__(self) -> str:
         kind = "undirected" if self.undirected else "directed"
-        lines = [f"{self.model} on {self.nodes:,} nodes and {self.edges:,} edges ({kind})", "", "layers an operator would follow:"]
+        lines = [
+            f"{self.model} on {self.nodes:,} nodes and {self.edges:,} edges ({kind})",
+            "",
+            "layers an operator would follow:",
+        ]
         for site in self.sites:
             reach = f"{site.hops} hop{'s' * (site.hops != 1)}" if site.bounded else "the whole graph"
-            lines.append(f"  {site.title:<32} width {site.width:<6} reach {reach}{'' if site.probed else ' (counted, not measured)'}")
+            lines.append(
+                f"  {site.title:<32} width {site.width:<6} reach {reach}{'' if site.probed else ' (counted, not measured)'}"
+            )
         if not self.sites:
             lines.append("  none")
         reach = "the whole graph" if not self.bounded else f"{self.hops} hops" if self.hops is not None else "unknown"
-        lines += [f"receptive field of the output: {reach}", f"operator parameters (sum of d^2): {self.parameters:,}", "", "methods:"]
+        lines += [
+            f"receptive field of the output: {reach}",
+            f"operator parameters (sum of d^2): {self.parameters:,}",
+            "",
+            "methods:",
+        ]
         for name, reasons in self.methods.items():
             lines.append(f"  {name:<14} {'fits' if not reasons else f'does not fit: {reasons[0]}'}")
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
@@ -83,7 +94,9 @@ def inspect(
         sites, hops, bounded = (), None, True
         notes.append(str(error))
     if not bounded:
-        notes.append("every node sees every other somewhere in this model, so distance does not bound the influence of a deletion")
+        notes.append(
+            "every node sees every other somewhere in this model, so distance does not bound the influence of a deletion"
+        )
     return Inspection(
         model=type(model).__name__,
         nodes=prepared.table.num_nodes,

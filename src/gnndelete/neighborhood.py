@@ -12,9 +12,6 @@ from gnndelete.errors import SettingError
 
 Hops = Literal["undirected", "directed"]
 
-#: Walks that only measure depth stop here; what lies further counts as "the whole graph".
-DEPTH_LIMIT = 64
-
 
 class Neighborhood:
     """Who is within how many hops of whom.
@@ -72,11 +69,3 @@ def walk(tables: list[EdgeTable], seeds: Tensor, hops: int) -> list[Tensor]:
             seen[ring] = True
         rings.append(ring)
     return rings
-
-
-def distances(tables: list[EdgeTable], seed: Tensor, limit: int = DEPTH_LIMIT) -> Tensor:
-    """Hops from the seed to every node over the union of tables; -1 where there is no path within the limit."""
-    out = torch.full((tables[0].num_nodes,), -1, dtype=torch.long, device=tables[0].keys.device)
-    for depth, ring in enumerate(walk(tables, seed, limit)):
-        out[ring] = depth
-    return out

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GPSConv, HeteroConv, MessagePassing
@@ -23,11 +25,14 @@ from gnndelete.deletion import Deletion, cut
 from gnndelete.errors import ModelError, SettingError, some
 from gnndelete.forward import Forward, evaluating
 from gnndelete.graph import count_nodes
-from gnndelete.neighborhood import DEPTH_LIMIT, distances
+from gnndelete.neighborhood import walk
 from gnndelete.taps import Key, listening, representations
 
 #: Blocks whose output, not that of the layers inside, is the node representation.
 BLOCKS = (GPSConv, HeteroConv, DeepGCNLayer)
+
+#: Hops between the hub and the node that is poisoned first, and the most that a search for a deeper one goes.
+_NEAR, DEPTH_LIMIT = 4, 64
 
 #: ``"all"``, ``"last"`` or the names of modules.
 Layers = str | list[str]
@@ -48,7 +53,9 @@ class Site:
     @property
     def title(self) -> str:
         name = self.layer or "(the model itself)"
-        return name + (f" [call {self.call}]" if self.call else "") + (f" [{self.key!r}]" if self.key is not None else "")
+        return (
+            name + (f" [call {self.call}]" if self.call else "") + (f" [{self.key!r}]" if self.key is not None else "")
+        )
 
 
 @dataclass(frozen=True)
@@ -64,8 +71,12 @@ class Probe:
 def graph_layers(model: nn.Module) -> list[str]:
     """Names of the outermost graph layers: PyG blocks, else every MessagePassing that is not inside another one."""
     found: list[str] = []
+    seen: set[nn.Module] = set()  # a module under several names goes by its first, as in named_modules
 
     def visit(module: nn.Module, name: str) -> None:
+        if module in seen:
+            return
+        seen.add(module)
         if isinstance(module, (*BLOCKS, MessagePassing)):
             found.append(name)
             return
@@ -99,11 +110,21 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
     poisoned = sorted({*found, *names})
     flows = [[table]] if table.undirected else [[table], [_reverse(table)]]
     best: Probe | None = None
-    for flow in flows:  # on a directed graph messages may run either way: keep the direction that reaches further
-        seed = _deep_node(flow)
-        seen = _run(model, data, forward, poisoned, names, seed)
-        result = _measure(seen, _depths(flow, flows, seed), _mixed(model, data, table, forward, poisoned, names, seed, seen))
-        if best is None or max((s.hops for s in result.sites), default=0) > max((s.hops for s in best.sites), default=0):
+    for index, flow in enumerate(flows):  # on a directed graph messages may run either way: keep what reaches further
+        for levels in (
+            _NEAR,
+            DEPTH_LIMIT,
+        ):  # a node four hops off the hub shows most models; deeper ones need a deeper node
+            seed = _seed(flows[-1 - index], levels)
+            seen = _run(model, data, forward, poisoned, names, seed)
+            walks = [flow] if len(flows) == 1 else [flow, [*flows[0], *flows[1]]]
+            reaches = [None if item.moved is None else _reach(item.moved, walks, seed) for item in seen]
+            if all(reach is None or not reach.whole for reach in reaches):
+                break
+        result = _measure(seen, reaches, _mixed(model, data, table, forward, poisoned, names, seed, seen))
+        if best is None or max((s.hops for s in result.sites), default=0) > max(
+            (s.hops for s in best.sites), default=0
+        ):
             best = result
         if best.sites and best.sites[0].hops:
             break
@@ -120,7 +141,9 @@ def _chosen(model: nn.Module, found: list[str], layers: Layers) -> list[str]:
     available = [name for name, _ in model.named_modules() if name]
     if isinstance(layers, str):
         if layers not in ("all", "last"):
-            raise SettingError(f"'layers' must be 'all', 'last' or a list of module names (got {layers!r}); modules: {some(available, 10)}")
+            raise SettingError(
+                f"'layers' must be 'all', 'last' or a list of module names (got {layers!r}); modules: {some(available, 10)}"
+            )
         if not found:
             raise ModelError(
                 f"'{type(model).__name__}' has no graph layers (no MessagePassing, GPSConv or HeteroConv inside); name the modules "
@@ -129,7 +152,9 @@ def _chosen(model: nn.Module, found: list[str], layers: Layers) -> list[str]:
         return found
     unknown = [name for name in layers if name not in available and name != ""]
     if unknown or not layers:
-        raise SettingError(f"'layers' names no module of the model: {some(unknown) or 'the list is empty'}; modules: {some(available, 10)}")
+        raise SettingError(
+            f"'layers' names no module of the model: {some(unknown) or 'the list is empty'}; modules: {some(available, 10)}"
+        )
     return list(layers)
 
 
@@ -138,20 +163,24 @@ def _reverse(table: EdgeTable) -> EdgeTable:
     return EdgeTable(torch.stack([key % table.num_nodes, key // table.num_nodes]), table.num_nodes)
 
 
-def _deep_node(flow: list[EdgeTable]) -> Tensor:
-    """A node from which long walks start: the one with the deepest walk among a few, then, undirected, the far end of it."""
-    degree = flow[0].degree
-    spread = torch.linspace(0, max(degree.numel() - 1, 0), 6).long().to(degree.device)
-    starts = torch.cat([degree.argmax()[None], spread[degree[spread] > 0]])
-    depth = [distances(flow, start[None]) for start in starts]
-    deepest = max(range(len(depth)), key=lambda i: int(depth[i].max()))
-    return depth[deepest].argmax()[None] if flow[0].undirected else starts[deepest][None]
+def _seed(upstream: list[EdgeTable], levels: int) -> Tensor:
+    """A node some hops upstream of the hub, so that its own messages have a way to go."""
+    starts = _hubs(upstream[0]) if levels == DEPTH_LIMIT else upstream[0].degree.argmax()[None]
+    walks = [[ring for ring in walk(upstream, start[None], levels) if ring.numel()] for start in starts]
+    return max(walks, key=len)[-1][:1]
 
 
-def _depths(flow: list[EdgeTable], flows: list[list[EdgeTable]], seed: Tensor) -> list[Tensor]:
-    """Distances along the messages and, where the graph is directed, also regardless of direction."""
-    along = distances(flow, seed)
-    return [along] if len(flows) == 1 else [along, distances([table for tables in flows for table in tables], seed)]
+def _hubs(table: EdgeTable, parts: int = 8) -> Tensor:
+    """The node of highest degree in each of the largest parts of the graph: the hub's own part may be a shallow one."""
+    keys = (table.keys // table.num_relations).cpu()
+    ends = (keys // table.num_nodes).numpy(), (keys % table.num_nodes).numpy()
+    shape = (table.num_nodes, table.num_nodes)
+    _, part = connected_components(coo_matrix((keys.new_ones(keys.numel()).numpy(), ends), shape), directed=False)
+    degree = table.degree.cpu()
+    label = torch.from_numpy(part).long()
+    largest = torch.bincount(label).topk(min(parts, int(label.max()) + 1)).indices
+    hubs = [int(torch.where(label == one, degree, -1).argmax()) for one in largest]
+    return torch.tensor(hubs, device=table.keys.device)
 
 
 @dataclass(frozen=True)
@@ -165,7 +194,9 @@ class _Seen:
     moved: Tensor | None
 
 
-def _run(model: nn.Module, data: Data, forward: Forward, poisoned: list[str], names: list[str], seed: Tensor) -> list[_Seen]:
+def _run(
+    model: nn.Module, data: Data, forward: Forward, poisoned: list[str], names: list[str], seed: Tensor
+) -> list[_Seen]:
     nodes = count_nodes(data)
     copied = working_copy(model)
     modules = dict(copied.named_modules())
@@ -175,9 +206,11 @@ def _run(model: nn.Module, data: Data, forward: Forward, poisoned: list[str], na
         if name is None or name in names:
             for key, h in representations(output, nodes):
                 moved = torch.isnan(h.reshape(nodes, -1)).any(dim=1)
-                seen.append(_Seen(name, call, key, h[0].numel(), moved if bool(moved[seed].all()) else None))
+                seen.append(_Seen(name, call, key, h[0].numel(), moved if bool(moved.any()) else None))
 
-    handles = [modules[n].register_forward_pre_hook(_poison(modules[n], nodes, seed), with_kwargs=True) for n in poisoned]
+    handles = [
+        modules[n].register_forward_pre_hook(_poison(modules[n], nodes, seed), with_kwargs=True) for n in poisoned
+    ]
     spoiled = copy.copy(data)
     if isinstance(data.get("x"), Tensor) and data.x.is_floating_point() and data.x.layout == torch.strided:
         spoiled.x = data.x.index_fill(0, seed, float("nan"))
@@ -208,31 +241,53 @@ def _mixed(
     return [item.moved is not None and int(item.moved.sum()) > 1 for item in alone]
 
 
-def _measure(seen: list[_Seen], depths: list[Tensor], mixed: list[bool]) -> Probe:
+@dataclass(frozen=True)
+class _Reach:
+    hops: int | None  # None where no path leads to some of the rows
+    whole: bool  # everything that can be reached was: the true reach may be longer
+
+
+def _reach(moved: Tensor, walks: list[list[EdgeTable]], seed: Tensor) -> _Reach:
+    """The largest distance of a row that depends on the seed, walking only as far as such rows lie."""
+    for tables in walks:
+        left = moved.clone()
+        ring, seen, hops = seed, torch.zeros_like(moved), 0
+        while ring.numel() and hops <= DEPTH_LIMIT:
+            seen[ring] = True
+            left[ring] = False
+            following = torch.cat([table.neighbors(ring) for table in tables])
+            following = torch.unique(following[~seen[following]])
+            if not bool(left.any()):
+                return _Reach(hops, whole=not following.numel() and hops > 0)
+            ring, hops = following, hops + 1
+    return _Reach(None, whole=False)
+
+
+def _measure(seen: list[_Seen], reaches: list[_Reach | None], mixed: list[bool]) -> Probe:
     sites: list[Site] = []
     calls: dict[str, int] = {}
     output_hops, output_bounded = None, True
-    for item, mixes in zip(seen, mixed, strict=True):
-        reach = None if item.moved is None else _reach(item.moved, depths)
-        bounded = not mixes and reach != DEPTH_LIMIT
+    for item, reach, mixes in zip(seen, reaches, mixed, strict=True):
+        bounded = not mixes and (reach is None or reach.hops is not None)
+        measured = reach.hops if reach is not None and bounded else None
         if item.layer is None:
-            output_hops, output_bounded = reach, output_bounded and bounded
+            output_hops, output_bounded = measured, output_bounded and bounded
             continue
         calls[item.layer] = item.call + 1
         counted = 1 + max((site.hops for site in sites), default=0)
-        hops = reach if reach is not None and bounded else counted
-        sites.append(Site(item.layer, item.call, item.key, item.width, hops, bounded, item.moved is not None))
+        sites.append(
+            Site(
+                item.layer,
+                item.call,
+                item.key,
+                item.width,
+                counted if measured is None else measured,
+                bounded,
+                reach is not None,
+            )
+        )
     bounded = output_bounded and all(site.bounded for site in sites)
     return Probe(tuple(sites), calls, output_hops if bounded else None, bounded)
-
-
-def _reach(moved: Tensor, depths: list[Tensor]) -> int:
-    """The largest distance of a row that depends on the seed; DEPTH_LIMIT where no path leads to some of them."""
-    for depth in depths:
-        reached = depth[moved]
-        if int(reached.min()) >= 0:
-            return int(reached.max())
-    return DEPTH_LIMIT
 
 
 def _poison(module: nn.Module, nodes: int, seed: Tensor) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -240,7 +295,12 @@ def _poison(module: nn.Module, nodes: int, seed: Tensor) -> Callable[..., tuple[
 
     def spoil(value: Any) -> Any:
         if isinstance(value, Tensor):
-            fits = value.is_floating_point() and value.dim() >= 2 and value.size(0) == nodes and value.layout == torch.strided
+            fits = (
+                value.is_floating_point()
+                and value.dim() >= 2
+                and value.size(0) == nodes
+                and value.layout == torch.strided
+            )
             return value.index_fill(0, seed, float("nan")) if fits else value
         if isinstance(value, dict):
             return {key: spoil(item) for key, item in value.items()}

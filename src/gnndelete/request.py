@@ -30,17 +30,64 @@ def as_edges(edges: Any) -> Tensor:
         array = _integers("edges", edges)
         if array.dim() != 2 or array.size(0) not in (2, 3):
             hint = "; transpose it" if array.dim() == 2 and array.size(1) in (2, 3) else ""
-            raise DeletionError(f"'edges' is a tensor of shape {list(array.shape)}; it must be [2, k] (or [3, k] for triples){hint}")
+            raise DeletionError(
+                f"'edges' is a tensor of shape {list(array.shape)}; it must be [2, k] (or [3, k] for triples){hint}"
+            )
     else:
         pairs = _listed("edges", edges)
         if not pairs:
             return torch.empty(2, 0, dtype=torch.long)
-        widths = {len(pair) if hasattr(pair, "__len__") and not isinstance(pair, str) else 1 for pair in pairs}
-        if widths not in ({2}, {3}):
-            odd = next(p for p in pairs if not hasattr(p, "__len__") or isinstance(p, str) or len(p) not in (2, 3) or len(widths) > 1)
+        widths = [_width(pair) for pair in pairs]
+        odd = next(
+            (p for p, width in zip(pairs, widths, strict=True) if width not in (2, 3) or width != widths[0]), None
+        )
+        if odd is not None:
             raise DeletionError(f"'edges' must hold pairs (source, target), or triples throughout; got {odd!r}")
-        array = _integers("edges", pairs).t()
-    return torch.unique(array, dim=1) if array.numel() else array.reshape(array.size(0), 0)
+        array = _integers("edges", pairs)
+        if array.dim() != 2:
+            raise DeletionError(f"'edges' must hold pairs of ids; got {pairs[0]!r}")
+        array = array.t()
+    return distinct(array) if array.numel() else array.reshape(array.size(0), 0)
+
+
+def _width(pair: Any) -> int:
+    return len(pair) if hasattr(pair, "__len__") and not isinstance(pair, (str, bytes, dict)) else 1
+
+
+def distinct(edges: Tensor) -> Tensor:
+    """Sorted columns without repeats.
+
+    >>> distinct(torch.tensor([[7, 0, 7], [9, 5, 9]])).tolist()
+    [[0, 7], [5, 9]]
+    """
+    base = int(edges.max()) + 1 if edges.numel() else 1
+    if base ** edges.size(0) > torch.iinfo(torch.long).max:
+        return torch.unique(edges, dim=1)
+    key = torch.unique(_keys(edges, base))  # one number per column: far cheaper to sort than columns
+    rows = []
+    for _ in range(edges.size(0) - 1):
+        rows.append(key % base)
+        key = key // base
+    return torch.stack([key, *reversed(rows)])
+
+
+def common(a: Tensor, b: Tensor) -> Tensor:
+    """The columns of ``a`` that also stand in ``b``.
+
+    >>> common(torch.tensor([[0, 7], [5, 9]]), torch.tensor([[7], [9]])).tolist()
+    [[7], [9]]
+    """
+    if not a.numel() or not b.numel():
+        return a[:, :0]
+    base = int(max(a.max(), b.max())) + 1
+    return a[:, torch.isin(_keys(a, base), _keys(b, base))]
+
+
+def _keys(edges: Tensor, base: int) -> Tensor:
+    key = edges[0]
+    for row in edges[1:]:
+        key = key * base + row
+    return key
 
 
 def as_ids(name: str, ids: Any) -> Tensor:
@@ -61,12 +108,16 @@ def as_ids(name: str, ids: Any) -> Tensor:
 
 def _listed(name: str, values: Any) -> list[Any]:
     if isinstance(values, (str, bytes, dict)) or not isinstance(values, Iterable):
-        raise DeletionError(f"'{name}' is a '{type(values).__name__}' ({values!r}); give a list or a tensor of integer ids")
+        raise DeletionError(
+            f"'{name}' is a '{type(values).__name__}' ({values!r}); give a list or a tensor of integer ids"
+        )
     return list(values)
 
 
 def _integers(name: str, values: Any) -> Tensor:
     if isinstance(values, Tensor):
+        if values.is_floating_point() and values.numel():
+            raise DeletionError(f"'{name}' holds floats, for example {values.flatten()[0].item()!r}; ids are integers")
         array = values.detach().cpu().numpy()
     else:
         try:
@@ -102,14 +153,19 @@ def read_csv(path: str | PathLike[str]) -> tuple[str, list[tuple[int, ...]]]:
         raise DeletionError(f"the request file '{path}' is empty; give one row per edge or node")
     columns = list(range(len(lines[0][1])))
     kind = "nodes" if len(columns) == 1 else "edges"
+    width = len(columns)
     if not all(cell.lstrip("-").isdigit() for cell in lines[0][1]):
         kind, columns = _header(path, [cell.lower() for cell in lines[0][1]])
         lines = lines[1:]
+        if not lines:
+            raise DeletionError(f"the request file '{path}' holds a header and no rows; give one row per edge or node")
     rows, bad = [], []
     for number, cells in lines:
         try:
+            if len(cells) != width:
+                raise ValueError
             rows.append(tuple(int(cells[column]) for column in columns))
-        except (ValueError, IndexError):
+        except ValueError:
             bad.append(f"line {number} ({','.join(cells)})")
     if bad:
         raise DeletionError(f"{len(bad)} lines of '{path}' are not ids: {some(bad, 20)}; correct or remove them")

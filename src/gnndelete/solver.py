@@ -74,14 +74,20 @@ def exact(problem: Problem, ridge: float = 1e-6) -> LinearMap:
     if not scale > 0:
         return _zero_or_fail(scale, LinearMap(width, identity.to(dtype)))
     factor, failed = torch.linalg.cholesky_ex(left + ridge * scale * identity)
-    change = torch.cholesky_solve(right, factor) if not int(failed) else torch.linalg.lstsq(left + ridge * scale * identity, right).solution
+    change = (
+        torch.cholesky_solve(right, factor)
+        if not int(failed)
+        else torch.linalg.lstsq(left + ridge * scale * identity, right).solution
+    )
     return LinearMap(width, (identity + change).to(dtype))
 
 
 def _zero_or_fail(scale: float, identity: LinearMap) -> LinearMap:
     if scale == 0:  # all rows are zero: every W gives the same loss, so change nothing
         return identity
-    raise RunError("a graph layer gives NaN or infinite values on the remaining graph; check the model's weights and features")
+    raise RunError(
+        "a graph layer gives NaN or infinite values on the remaining graph; check the model's weights and features"
+    )
 
 
 def gradient(problem: Problem, apply: nn.Module, epochs: int, lr: float) -> nn.Module:
@@ -98,6 +104,7 @@ def gradient(problem: Problem, apply: nn.Module, epochs: int, lr: float) -> nn.M
             loss = (dec * (out - away).square() + ni * (out - keep).square()).sum() / problem.width
             loss.backward()
             optimizer.step()
+    apply.zero_grad(set_to_none=True)
     if not all(bool(torch.isfinite(p).all()) for p in apply.parameters()):
         raise RunError(f"the gradient solver diverged at lr={lr}; use a smaller lr, or solver='exact'")
     return apply

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from gnndelete.adapter import Adapter, read_config, restore
 from gnndelete.assurance import MEANING
 from gnndelete.deletion import Deletion
-from gnndelete.errors import AdapterError, ModelError, RunError
+from gnndelete.errors import AdapterError, ModelError, RunError, SettingError
 from gnndelete.forward import Forward, call, evaluating
 from gnndelete.graph import check_graph, fingerprint
 from gnndelete.methods.base import Context, Method, Outcome
@@ -96,7 +96,9 @@ class Unlearned:
     def output(self) -> Any:
         """The model's output on the remaining graph, in evaluation mode."""
         if self.data is None:
-            raise ModelError("this adapter was loaded without a graph; pass data= the remaining graph to gnndelete.load")
+            raise ModelError(
+                "this adapter was loaded without a graph; pass data= the remaining graph to gnndelete.load"
+            )
         with evaluating(self.model):
             return self.forward(self.model, self.data)
 
@@ -188,7 +190,7 @@ def load(
         seconds=config["seconds"],
         parameters=config["parameters"],
         notes=tuple(config["notes"]),
-        task=tasks.make(task) if task is not None else None,
+        task=by_name("task", task, tasks) if task is not None else None,
         forward=forward or call,
         seed=config["seed"],
     )
@@ -204,3 +206,17 @@ def evaluate(model: nn.Module, data: Data, task: Task, forward: Forward | None =
     """
     with evaluating(model), torch.no_grad():
         return task.evaluate(model, (forward or call)(model, data), data)
+
+
+def by_name(name: str, value: Any, resolver: Any) -> Any:
+    """A task or method from its name, its class or itself."""
+    if isinstance(value, resolver.base):
+        return value
+    try:
+        return resolver.make(value)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, SettingError):
+            raise
+        raise SettingError(
+            f"'{name}' must be one of {', '.join(sorted(resolver.lookup_dict))} or an instance (got {value!r})"
+        ) from error

@@ -13,7 +13,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from gnndelete.deletion import Deletion
-from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError, SettingError
+from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError
 from gnndelete.files import write
 from gnndelete.forward import Forward, call
 from gnndelete.methods import Method
@@ -22,7 +22,7 @@ from gnndelete.methods.base import Context, Fit, synchronize
 from gnndelete.prepared import Prepared
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
-from gnndelete.unlearned import Unlearned
+from gnndelete.unlearned import Unlearned, by_name
 
 _STATE = 1
 
@@ -53,8 +53,8 @@ class Unlearner:
         seed: int = 0,
         progress: bool = False,
     ) -> None:
-        self.task: Task | None = _resolve("task", task, tasks) if task is not None else None
-        self.method: Method = _resolve("method", method if method is not None else "gnndelete", methods)
+        self.task: Task | None = by_name("task", task, tasks) if task is not None else None
+        self.method: Method = by_name("method", method if method is not None else "gnndelete", methods)
         # a shallow copy: what the user later assigns to data does not reach the base of the sequence
         prepared = Prepared(model, data.__copy__() if isinstance(data, Data) else data, forward or call)
         self._context = Context(prepared, task=self.task, fit=fit, build=build, seed=seed, progress=progress)
@@ -82,7 +82,9 @@ class Unlearner:
         """Forget ``deletion`` and everything asked for before; on any error nothing has changed."""
         start = time.perf_counter()
         if not isinstance(deletion, Deletion):
-            raise DeletionError(f"delete takes a Deletion (got '{type(deletion).__name__}'); write gnndelete.Deletion(edges=…)")
+            raise DeletionError(
+                f"delete takes a Deletion (got '{type(deletion).__name__}'); write gnndelete.Deletion(edges=…)"
+            )
         table = self._context.prepared.table
         request = deletion.check(self.data, table)
         union = request
@@ -95,8 +97,9 @@ class Unlearner:
         outcome = self.method.unlearn(context)
         synchronize(self.data.edge_index.device)
         seconds = time.perf_counter() - start
+        unlearned = Unlearned.from_outcome(outcome, context, self.method, (*self._requests, request), seconds)
         self._requests.append(request)
-        return Unlearned.from_outcome(outcome, context, self.method, self.history, seconds)
+        return unlearned
 
     def save_state(self, path: str | PathLike[str]) -> None:
         """Write down what was deleted, to go on with the sequence after a restart. The file is **sensitive**: it names it."""
@@ -114,17 +117,22 @@ class Unlearner:
         try:
             state = json.loads(Path(path).read_text())
             requests = [
-                Deletion(**{k: _tensor(v) if k == "edges" else v for k, v in request.items()}) for request in state["requests"]
+                Deletion(**{k: _tensor(v) if k == "edges" else v for k, v in request.items()})
+                for request in state["requests"]
             ]
             fingerprints = state["base_fingerprint"], state["graph_fingerprint"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise AdapterError(f"no readable state at '{path}' ({error}); give the file that save_state wrote") from error
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise AdapterError(
+                f"no readable state at '{path}' ({error}); give the file that save_state wrote"
+            ) from error
         prepared = self._context.prepared
         for what, saved, own in zip(
             ("model", "graph"), fingerprints, (prepared.base_fingerprint(), prepared.graph_fingerprint()), strict=True
         ):
             if saved != own:
-                raise AdapterError(f"the state at '{path}' belongs to another {what} ({saved[:12]}, this one is {own[:12]})")
+                raise AdapterError(
+                    f"the state at '{path}' belongs to another {what} ({saved[:12]}, this one is {own[:12]})"
+                )
         self._requests = [request.check(self.data, prepared.table) for request in requests]
         return self
 
@@ -145,14 +153,3 @@ def _tensor(edges: list[list[int]]) -> Any:
     import torch
 
     return torch.tensor(edges, dtype=torch.long)
-
-
-def _resolve(name: str, value: Any, resolver: Any) -> Any:
-    if isinstance(value, resolver.base):
-        return value
-    try:
-        return resolver.make(value)
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, SettingError):
-            raise
-        raise SettingError(f"'{name}' must be one of {', '.join(sorted(resolver.lookup_dict))} or an instance (got {value!r})") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -68,7 +69,9 @@ class GNNDelete(Method):
     @classmethod
     def paper(cls, hops: Hops = "undirected", **changes: Any) -> GNNDelete:
         """The paper's setting: lam 0.5, one shared map behind every layer, targets from the original graph."""
-        return cls(**{"lam": 0.5, "operator": "shared", "layers": "all", "targets": "original", "hops": hops, **changes})
+        return cls(
+            **{"lam": 0.5, "operator": "shared", "layers": "all", "targets": "original", "hops": hops, **changes}
+        )
 
     def _check(self) -> None:
         choices = {
@@ -81,8 +84,10 @@ class GNNDelete(Method):
             if getattr(self, name) not in allowed:
                 raise SettingError(f"'{name}' must be {' or '.join(map(repr, allowed))} (got {getattr(self, name)!r})")
         if self.lam == "auto":
-            raise NotYetError("lam='auto' (calibration) is not in this version; give lam= a number from 0 to 1, the default is 0.5")
-        if isinstance(self.lam, (str, bool)) or not 0 <= self.lam <= 1:
+            raise NotYetError(
+                "lam='auto' (calibration) is not in this version; give lam= a number from 0 to 1, the default is 0.5"
+            )
+        if isinstance(self.lam, bool) or not isinstance(self.lam, Real) or not 0 <= self.lam <= 1:
             raise SettingError(f"'lam' must be a number from 0 to 1 (got {self.lam!r})")
         if not self.ridge >= 0:
             raise SettingError(f"'ridge' must not be negative (got {self.ridge!r})")
@@ -92,7 +97,9 @@ class GNNDelete(Method):
             if self.solver == "exact":
                 raise SettingError("an operator of your own has no closed form; use solver='gradient' with it")
         elif self.operator not in ("ring", "shared"):
-            raise SettingError(f"'operator' must be 'ring', 'shared' or a factory width -> nn.Module (got {self.operator!r})")
+            raise SettingError(
+                f"'operator' must be 'ring', 'shared' or a factory width -> nn.Module (got {self.operator!r})"
+            )
 
     def unfit(self, context: Context) -> list[Reason]:
         try:
@@ -115,7 +122,10 @@ class GNNDelete(Method):
 
     def _solve(self, context: Context, model: nn.Module, probe: Probe) -> None:
         shape = _Shape(context, probe, self.hops, shared=self.operator != "ring")
-        sites = {(site.layer, site.call): [s for s in probe.sites if (s.layer, s.call) == (site.layer, site.call)] for site in probe.sites}
+        sites = {
+            (site.layer, site.call): [s for s in probe.sites if (s.layer, s.call) == (site.layer, site.call)]
+            for site in probe.sites
+        }
         last = (probe.sites[-1].layer, probe.sites[-1].call)
         base = base_pass(context, model, probe.sites, self.targets, shape.rows)
         solved: list[tuple[Site, Operator]] = []
@@ -178,7 +188,9 @@ class GNNDelete(Method):
             names = ", ".join(site.title for site in probe.sites if not site.probed)
             notes.append(f"The reach of {names} could not be measured and was counted as one hop per layer.")
         if self.hops == "directed":
-            notes.append("hops='directed' reproduces the paper's tables; rows outside the neighbourhood can change all the same.")
+            notes.append(
+                "hops='directed' reproduces the paper's tables; rows outside the neighbourhood can change all the same."
+            )
         return tuple(notes)
 
 

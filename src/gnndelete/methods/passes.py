@@ -36,6 +36,7 @@ def base_pass(
     result = BasePass()
     first = sites[0]
     remaining = targets == "remaining"
+    unchanged: list[tuple[Tensor, int]] = []
 
     def visit(name: str, call: int, output: Any) -> None:
         here = [site for site in sites if (site.layer, site.call) == (name, call)]
@@ -45,7 +46,10 @@ def base_pass(
             if not remaining or site is not first:
                 result.keep[site] = h.index_select(0, rows(site))
         if remaining and first in here:
-            result.first = output
+            given = [entry(output, site.key) for site in here]
+            if not any(h.is_inference() for h in given):  # inference tensors do not tell whether they were written to
+                result.first = output
+                unchanged.extend((h, h._version) for h in given)
         if sites[-1] in here:
             raise Finished
 
@@ -54,6 +58,8 @@ def base_pass(
             context.prepared.forward(model, context.remaining if remaining else context.data)
     except Finished:
         pass
+    if any(h._version != version for h, version in unchanged):  # the model wrote into its layer's output (relu_, +=)
+        result.first = None
     return result
 
 
@@ -69,10 +75,10 @@ def _mean(h: Tensor, dead: Tensor) -> Tensor:
 @contextmanager
 def first_output_given(model: nn.Module, site: Site, output: Any) -> Iterator[None]:
     """Let the first call of the first layer return what is already known instead of computing it again."""
-    if output is None or site.call != 0:
+    layer = model.get_submodule(site.layer)
+    if output is None or site.call != 0 or layer._forward_hooks:  # a hook already there would act on it a second time
         yield
         return
-    layer = model.get_submodule(site.layer)
     compute, own = layer.forward, vars(layer).get("forward")
     given = [output]
 

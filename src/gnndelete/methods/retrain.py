@@ -23,7 +23,9 @@ class Retrain(Method):
     needs = "a training function"
     summary: ClassVar[str] = "train a new model on the remaining graph"
 
-    def __init__(self, epochs: int = 1000, lr: float = 1e-3, patience: int | None = None, seed: int | None = None) -> None:
+    def __init__(
+        self, epochs: int = 1000, lr: float = 1e-3, patience: int | None = None, seed: int | None = None
+    ) -> None:
         self.epochs = epochs
         self.lr = lr
         self.patience = patience
@@ -32,7 +34,9 @@ class Retrain(Method):
     def unfit(self, context: Context) -> list[Reason]:
         reasons = []
         if context.fit is None and context.task is None:
-            reasons.append(Reason("nothing says how to train the model", "pass task=…, or fit=lambda model, data, seed: …"))
+            reasons.append(
+                Reason("nothing says how to train the model", "pass task=…, or fit=lambda model, data, seed: …")
+            )
         if context.build is None:
             try:
                 fresh(context.model, seed=0)

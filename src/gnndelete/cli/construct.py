@@ -1,0 +1,140 @@
+"""From names and options to objects: models (built in, or made by the user's own factory) and methods."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import torch
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from torch import nn
+from torch_geometric.data import Data
+
+from gnndelete.cli.settings import ModelSettings, Settings, unknown
+from gnndelete.errors import ModelError, SettingError
+from gnndelete.methods import Method
+from gnndelete.methods import resolver as methods
+from gnndelete.models import resolver as models
+
+
+def build_model(settings: ModelSettings, data: Data, task: str, seed: int) -> nn.Module:
+    """An untrained model with weights drawn from ``seed``.
+
+    Arguments called ``in_channels`` and ``num_classes``, and ``out`` of a built-in model for node classification, are
+    filled in from the graph where the settings leave them open.
+    """
+    factory = find_factory(settings.name)
+    filled = {"in_channels": data.num_features, "num_classes": _classes(data)}
+    if ":" not in settings.name and task == "node":
+        filled["out"] = _classes(data)
+    options = settings.options
+    takes = inspect.signature(factory).parameters
+    options |= {name: value for name, value in filled.items() if name in takes and name not in options}
+    options = check_parameters(factory, options, f"model '{settings.name}'", "model.")
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        model = factory(**options)
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"'{settings.name}' returned a '{type(model).__name__}'; a factory must return a torch.nn.Module")
+    return model
+
+
+def find_factory(name: str) -> Callable[..., Any]:
+    """The class of a built-in model, or what ``file.py:factory`` or ``package.module:factory`` names."""
+    place, colon, attribute = name.rpartition(":")
+    if not colon:
+        try:
+            return models.lookup(name)
+        except (KeyError, TypeError):
+            sentence = unknown("model", name, sorted(models.lookup_dict))
+            raise SettingError(f"{sentence} A model of your own is named file.py:factory or package.module:factory") from None
+    module = _module_of_file(Path(place)) if place.endswith(".py") else _module_of_package(place)
+    factory = getattr(module, attribute, None)
+    if isinstance(factory, nn.Module) or not callable(factory):
+        what = "is not in it" if factory is None else f"is a '{type(factory).__name__}'"
+        raise SettingError(f"'{attribute}' of model '{name}' {what}; name a class or function that makes a model")
+    return factory
+
+
+def _module_of_file(path: Path) -> Any:
+    if not path.is_file():
+        raise SettingError(f"there is no model file '{path}'; check the path before the colon")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)  # dataclasses and pickling look their module up there
+    sys.path.append(str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ModelError(f"the model file '{path}' does not run ({type(error).__name__}: {error}); correct it") from error
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def _module_of_package(name: str) -> Any:
+    sys.path.append(str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise SettingError(f"the module '{name}' of the model cannot be imported ({type(error).__name__}: {error})") from error
+    finally:
+        sys.path.remove(str(Path.cwd()))
+
+
+def build_method(settings: Settings) -> Method:
+    """The method of a run. One that trains takes the run's schedule where its own parameters leave it open."""
+    try:
+        kind = methods.lookup(settings.method.name)
+    except (KeyError, TypeError):
+        raise SettingError(unknown("method", settings.method.name, sorted(methods.lookup_dict))) from None
+    parameters = settings.method.parameters
+    if kind.needs == "a training function":
+        schedule = settings.train.model_dump(include={"epochs", "lr", "weight_decay", "patience"})
+        takes = inspect.signature(kind).parameters
+        parameters = {name: value for name, value in schedule.items() if name in takes} | parameters
+    return kind(**check_parameters(kind, parameters, f"method '{kind.name}'", "method."))
+
+
+def check_parameters(make: Callable[..., Any], given: Mapping[str, Any], owner: str, prefix: str) -> dict[str, Any]:
+    """``given``, after checking names and types against the signature of ``make``."""
+    signature = inspect.signature(make).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.values()):
+        return dict(given)
+    for name in given:
+        if name not in signature:
+            raise SettingError(f"{owner} cannot take it: {unknown('setting', name, signature, prefix)}")
+    missing = [n for n, p in signature.items() if p.default is p.empty and p.kind is not p.VAR_POSITIONAL and n not in given]
+    if missing:
+        raise SettingError(f"{owner} needs a value for '{prefix}{missing[0]}'; give it with --set {prefix}{missing[0]}=…")
+    hints = _hints(make)
+    return {name: _typed(prefix + name, value, hints.get(name, Any)) for name, value in given.items()}
+
+
+def _hints(make: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(make.__init__ if inspect.isclass(make) else make)
+    except Exception:  # the user's annotations may name what is not there at run time; then types are not checked
+        return {}
+
+
+def _typed(name: str, value: Any, hint: Any) -> Any:
+    try:
+        return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value, strict=True)
+    except ValidationError as error:
+        said = " or ".join(dict.fromkeys(p["msg"].removeprefix("Input should be ") for p in error.errors()))
+        raise SettingError(f"'{name}' should be {said} (got {value!r})") from None
+    except PydanticUserError:
+        return value  # a type that brings its own configuration, or none that can be checked
+
+
+def _classes(data: Data) -> int | None:
+    y = data.get("y")
+    return int(y.max()) + 1 if isinstance(y, torch.Tensor) and y.numel() and not y.is_floating_point() else None

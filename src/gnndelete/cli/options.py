@@ -1,0 +1,46 @@
+"""Options that several verbs share, with their help texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_GRAPH, _MODEL, _TRAIN, _RUN = "Graph", "Model", "Training", "This run"
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on standard output.", rich_help_panel=_RUN)
+]
+Config = Annotated[
+    Path | None, typer.Option("--config", "-c", help="YAML file with options of the run.", rich_help_panel=_RUN)
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="One setting, such as method.lam=0.3.", rich_help_panel=_RUN),
+]
+Dataset = Annotated[
+    str | None, typer.Option(help="Name of a dataset, see 'gnndelete ls datasets'.", rich_help_panel=_GRAPH)
+]
+Graph = Annotated[
+    Path | None,
+    typer.Option(help="File that torch.save wrote: a Data, or its training, validation and test parts.", rich_help_panel=_GRAPH),
+]
+DataRoot = Annotated[Path | None, typer.Option(help="Folder of raw dataset files.", rich_help_panel=_GRAPH)]
+SplitSeed = Annotated[int | None, typer.Option(help="Seed of the split.", rich_help_panel=_GRAPH)]
+Model = Annotated[
+    str | None,
+    typer.Option(help="gcn, gat, gin, or your own: file.py:factory, package.module:factory.", rich_help_panel=_MODEL),
+]
+Checkpoint = Annotated[
+    Path | None, typer.Option(help="Weights to start from: .safetensors, or a state dict.", rich_help_panel=_MODEL)
+]
+Task = Annotated[str | None, typer.Option(help="link or node.", rich_help_panel=_MODEL)]
+Epochs = Annotated[int | None, typer.Option(help="Epochs; 0 takes the checkpoint as it is.", rich_help_panel=_TRAIN)]
+Lr = Annotated[float | None, typer.Option(help="Learning rate.", rich_help_panel=_TRAIN)]
+WeightDecay = Annotated[float | None, typer.Option(help="Weight decay.", rich_help_panel=_TRAIN)]
+Patience = Annotated[
+    int | None, typer.Option(help="Stop after that many epochs without a better score.", rich_help_panel=_TRAIN)
+]
+Seed = Annotated[int | None, typer.Option(help="Seed of weights and training.", rich_help_panel=_TRAIN)]
+Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.", rich_help_panel=_TRAIN)]

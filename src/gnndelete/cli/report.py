@@ -1,0 +1,96 @@
+"""What a verb hands back, and how it and every error reach the screen or, with ``--json``, another program."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gnndelete.errors import GNNDeleteError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a verb: plain values for programs, and a function that shows them to people."""
+
+    values: dict[str, Any]
+    show: Callable[[Console], None]
+    exit_code: int = 0
+
+    def print(self, as_json: bool) -> None:
+        if as_json:
+            print(to_json(self.values))
+        else:
+            from rich.console import Console
+
+            self.show(Console(highlight=False))
+        sys.stdout.flush()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error in one sentence; ``trace`` is set where it was not raised on purpose."""
+
+    kind: str
+    message: str
+    exit_code: int
+    trace: str = ""
+
+    def print(self, as_json: bool) -> None:
+        sys.stderr.write(self.trace)
+        note(f"[bold red]error:[/] {_plain(self.message)}")
+        if as_json:
+            error = {"kind": self.kind, "message": self.message, "exit_code": self.exit_code}
+            print(to_json({"error": error}), flush=True)
+
+
+def failure(error: BaseException) -> Failure:
+    """Sort an exception into bad requests (2), failed runs (1) and an interrupt (130)."""
+    if isinstance(error, KeyboardInterrupt):
+        return Failure("Interrupted", "stopped; earlier results are intact and nothing half-done was written", 130)
+    if isinstance(error, GNNDeleteError):
+        return Failure(type(error).__name__, str(error), error.exit_code)
+    if isinstance(error, OSError):
+        where = f" ('{error.filename}')" if error.filename else ""
+        return Failure(type(error).__name__, f"{error.strerror or error}{where}; earlier results are intact", 1)
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return Failure("OutOfMemory", "memory ran out; use a smaller graph or model, or another device", 1)
+    trace = "".join(traceback.format_exception(error))
+    return Failure(type(error).__name__, f"unexpected {type(error).__name__}: {error}", 1, trace)
+
+
+def note(text: str) -> None:
+    """One line on standard error, in rich markup."""
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False, soft_wrap=True).print(text)
+
+
+def _plain(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def to_json(values: Any) -> str:
+    """Strict JSON: what is not finite becomes null, what is not plain becomes text.
+
+    >>> to_json({"a": float("nan"), "b": (1, 2)})
+    '{"a": null, "b": [1, 2]}'
+    """
+    return json.dumps(_finite(values), default=str, allow_nan=False, ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

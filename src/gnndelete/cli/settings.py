@@ -1,0 +1,238 @@
+"""All options of a run in one schema, and the layers they come from: defaults, a YAML file, ``--set``, options."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from gnndelete.errors import SettingError
+
+Whole = Annotated[int, Field(strict=True, ge=0)]
+Share = Annotated[float, Field(strict=True, ge=0, lt=1)]
+File = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+
+
+def _factory(name: str) -> str:
+    """A model file is named by its full path, so that the run can be taken up from another folder."""
+    path, colon, factory = name.rpartition(":")
+    return f"{Path(path).expanduser().absolute()}:{factory}" if colon and path.endswith(".py") else name
+
+
+class Section(BaseModel):
+    """A group of settings; a name that is not known is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataSettings(Section):
+    """The graph and how it is split. ``given`` keeps the masks, or the three parts, that a graph file brings along."""
+
+    dataset: str | None = None
+    graph: File | None = None
+    root: File | None = None
+    split: Literal["auto", "random", "given"] = "auto"
+    seed: Whole = 0
+    val: Share = 0.05
+    test: Share = 0.05
+
+
+class ModelSettings(Section):
+    """The model; every further name is an option of its constructor or factory, checked against its signature."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: Annotated[str, AfterValidator(_factory)] = "gcn"
+    checkpoint: File | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class TaskSettings(Section):
+    """What the model predicts; ``decoder`` is ``dot`` or the name of a method of the model."""
+
+    name: Literal["link", "node"] = "link"
+    decoder: str = "dot"
+
+
+class TrainSettings(Section):
+    """The training schedule, also used by methods that train again."""
+
+    epochs: Whole = 1000
+    lr: Annotated[float, Field(strict=True, gt=0)] = 1e-3
+    weight_decay: Annotated[float, Field(strict=True, ge=0)] = 0.0
+    patience: Annotated[int, Field(strict=True, ge=1)] | None = None
+    seed: Whole = 0
+    device: str = "auto"
+
+
+class DeletionSettings(Section):
+    """What to forget: named in files or in place, or drawn at random."""
+
+    edges_csv: File | None = None
+    nodes_csv: File | None = None
+    edges: list[list[Whole]] = Field(default_factory=list)
+    nodes: list[Whole] = Field(default_factory=list)
+    random: Annotated[int | float, Field(strict=True, gt=0)] | None = None
+    kind: Literal["edges", "nodes"] = "edges"
+    where: Literal["random", "in", "out"] = "random"
+    hops: Literal["undirected", "directed"] = "undirected"
+    seed: Whole = 0
+
+
+class MethodSettings(Section):
+    """The method; every further name is a parameter of its constructor, checked against its signature."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str = "gnndelete"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class Settings(Section):
+    """One run. A section given as a plain word is short for its name: ``model: gcn``."""
+
+    data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
+    task: TaskSettings = TaskSettings()
+    train: TrainSettings = TrainSettings()
+    deletion: DeletionSettings = DeletionSettings()
+    method: MethodSettings = MethodSettings()
+
+    def to_yaml(self, *sections: str, header: str = "") -> str:
+        """The effective settings of the given sections (all by default). Elements named in place are left out: they are sensitive."""
+        values = self.model_dump(mode="json", include=set(sections) or None)
+        for name in ("edges", "nodes"):
+            if values.get("deletion", {}).get(name):
+                values["deletion"][name] = []
+                header += f"# deletion.{name}: given in place, left out here because they say who was deleted\n"
+        return header + yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+_SHORT = {"data": "dataset", "model": "name", "task": "name", "method": "name"}
+_SOURCES = ("edges_csv", "nodes_csv", "edges", "nodes", "random")
+
+Layer = dict[str, Any]
+
+
+def resolve(
+    base: Layer | None = None,
+    config: Path | None = None,
+    sets: Iterable[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Settings:
+    """The settings from all sources, later ones first in rank; ``options`` has dotted names, and None means not given."""
+    layers = [base or {}]
+    if config is not None:
+        layers.append(read_yaml(config))
+    layers.append(_together(_assignment(text) for text in sets or ()))
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    layers.append(_together(_nested(name.split("."), value) for name, value in given.items()))
+    values: Layer = {}
+    for layer in layers:
+        values = _merge(values, layer)
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise SettingError("; ".join(_sentence(problem) for problem in error.errors()[:3])) from None
+
+
+def _merge(below: Layer, above: Layer, replacing: bool = True) -> Layer:
+    merged = dict(below)
+    for section, value in above.items():
+        value = {_SHORT[section]: value} if section in _SHORT and isinstance(value, str) else value
+        under = merged.get(section)
+        if isinstance(value, dict) and isinstance(under, dict):
+            value = {**(_kept(section, under, value) if replacing else under), **value}
+        merged[section] = value
+    return merged
+
+
+def _together(parts: Iterable[Layer]) -> Layer:
+    """One layer of several assignments, none of which drops another."""
+    layer: Layer = {}
+    for part in parts:
+        layer = _merge(layer, part, replacing=False)
+    return layer
+
+
+def _kept(section: str, below: Layer, above: Layer) -> Layer:
+    """What of a lower layer still means something: options of one model or method do not fit another."""
+    if section in ("model", "method") and below.get("name", above.get("name")) != above.get("name", below.get("name")):
+        return {}
+    if section == "data" and any(above.get(name) for name in ("dataset", "graph")):
+        return {name: value for name, value in below.items() if name not in ("dataset", "graph")}
+    if section == "deletion" and any(above.get(name) for name in _SOURCES):
+        return {name: value for name, value in below.items() if name not in _SOURCES}
+    return below
+
+
+def read_yaml(path: Path) -> Layer:
+    """The settings in a YAML file, or one sentence that says why there are none."""
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # a SafeLoader
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"the settings file '{path}' cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" at line {mark.line + 1}" if mark else ""
+        raise SettingError(f"'{path}' is not YAML{place}: {getattr(error, 'problem', None) or error}") from None
+    if not isinstance(values or {}, dict):
+        raise SettingError(f"'{path}' holds a '{type(values).__name__}'; it must hold sections such as data:, model:, train:")
+    return values or {}
+
+
+def _assignment(text: str) -> Layer:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise SettingError(f"'--set {text}' has no value; write --set section.name=value, such as --set method.lam=0.3")
+    try:
+        return _nested(name.strip().split("."), yaml.load(value, Loader=_Loader))
+    except yaml.YAMLError as error:
+        raise SettingError(f"the value in '--set {text}' is not YAML ({getattr(error, 'problem', None) or error})") from None
+
+
+def _nested(path: list[str], value: Any) -> Layer:
+    for name in reversed(path):
+        value = {name: value}
+    return value
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that also takes 1e-3 for a number, which YAML 1.1 does not."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def _sentence(problem: Any) -> str:
+    place = ".".join(str(part) for part in problem["loc"] if not isinstance(part, int) and "[" not in str(part))
+    if problem["type"] == "extra_forbidden":
+        section, dot, name = place.rpartition(".")
+        known = Settings.model_fields if not dot else Settings.model_fields[section].annotation.model_fields  # type: ignore[union-attr]
+        return unknown("setting", name, known, prefix=f"{section}{dot}")
+    said = problem["msg"]
+    return f"'{place}': {said[:1].lower()}{said[1:]} (got {problem['input']!r})"
+
+
+def unknown(what: str, name: str, known: Iterable[str], prefix: str = "") -> str:
+    """The sentence for a name that does not exist, with the closest one that does.
+
+    >>> unknown("setting", "epoch", ["epochs", "lr"], prefix="train.")
+    "there is no setting 'train.epoch'; did you mean 'train.epochs'?"
+    """
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if close:
+        return f"there is no {what} '{prefix}{name}'; did you mean '{prefix}{close[0]}'?"
+    return f"there is no {what} '{prefix}{name}'; there are {', '.join(f'{prefix}{k}' for k in known) or 'none'}"

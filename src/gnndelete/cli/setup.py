@@ -1,0 +1,81 @@
+"""What a run works on, made from its settings: the training graph, the task with its held-out data, the device."""
+
+from __future__ import annotations
+
+import torch
+from torch_geometric.data import Data
+
+from gnndelete.cli.loading import load_graph
+from gnndelete.cli.settings import DataSettings, Settings
+from gnndelete.datasets import load, split_links, split_nodes
+from gnndelete.errors import GraphError, SettingError
+from gnndelete.tasks import LinkPrediction, NodeClassification, Task
+
+
+def prepare(settings: Settings) -> tuple[Data, Task]:
+    """The graph to train on, on the chosen device, and the task."""
+    graphs = _graphs(settings.data)
+    if settings.task.name == "link":
+        data, task = _links(graphs, settings)
+    else:
+        data, task = _nodes(graphs, settings)
+    return data.to(device(settings)), task
+
+
+def device(settings: Settings) -> torch.device:
+    """The device of a run; one that is not here is an error, not a surprise later."""
+    name = settings.train.device
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if name == "auto":
+        return accelerator or torch.device("cpu")
+    try:
+        chosen = torch.device(name)
+    except RuntimeError:
+        raise SettingError(f"'train.device' must be auto, cpu or cuda (got '{name}')") from None
+    here = accelerator is not None and chosen.type == accelerator.type and (chosen.index or 0) < torch.accelerator.device_count()
+    if chosen.type != "cpu" and not here:
+        raise SettingError(f"'train.device' is '{name}', and torch finds no such device here; use auto or cpu")
+    return chosen
+
+
+def _graphs(settings: DataSettings) -> tuple[Data, ...]:
+    if settings.dataset is not None and settings.graph is not None:
+        raise SettingError(f"both a dataset ('{settings.dataset}') and a graph file ('{settings.graph}') are given; give one")
+    if settings.graph is not None:
+        return load_graph(settings.graph)
+    if settings.dataset is None:
+        raise SettingError("there is no graph to work on; give --dataset NAME (see 'gnndelete ls datasets') or --graph FILE")
+    return (load(settings.dataset, settings.root),)
+
+
+def _links(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
+    decoder, given = settings.task.decoder, settings.data
+    if len(graphs) == 3 and given.split != "random":
+        return graphs[0], LinkPrediction(heldout=graphs[1], test=graphs[2], decoder=decoder, seed=given.seed)
+    if given.split == "given":
+        return graphs[0], LinkPrediction(decoder=decoder, seed=given.seed)
+    if len(graphs) == 3:
+        raise GraphError(f"'{given.graph}' is already split in three parts; leave data.split at auto")
+    split = split_links(graphs[0], seed=given.seed, val=given.val, test=given.test)
+    task = LinkPrediction(
+        heldout=split.heldout,
+        test=split.test,
+        decoder=decoder,
+        heldout_negatives=split.heldout_negatives,
+        test_negatives=split.test_negatives,
+        seed=given.seed,
+    )
+    return split.data, task
+
+
+def _nodes(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
+    given = settings.data
+    if len(graphs) == 3:
+        raise GraphError(f"'{given.graph}' holds three parts, which is a split of links; give one Data with masks for --task node")
+    data, task = graphs[0], NodeClassification()
+    if given.split == "random" or (given.split == "auto" and not (given.graph and "train_mask" in data)):
+        if given.val + given.test >= 1:
+            raise SettingError(f"data.val ({given.val}) and data.test ({given.test}) leave nothing to train on; lower them")
+        data = split_nodes(data, seed=given.seed, train=1 - given.val - given.test, val=given.val)
+    task.check(data)
+    return data, task
