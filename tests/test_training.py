@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -73,6 +74,16 @@ def test_nodes_are_learned(nodes: Data, device: str) -> None:
     assert nodes.x.device.type == "cpu"
 
 
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Sums whose order depends on the scheduling show only with several threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("task", ["node", "link"])
 def test_same_seed_same_weights_and_untouched_random_state(nodes: Data, task: str) -> None:
     found = []

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
@@ -111,22 +112,18 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
     flows = [[table]] if table.undirected else [[table], [_reverse(table)]]
     best: Probe | None = None
     for index, flow in enumerate(flows):  # on a directed graph messages may run either way: keep what reaches further
-        for levels in (
-            _NEAR,
-            DEPTH_LIMIT,
-        ):  # a node four hops off the hub shows most models; deeper ones need a deeper node
-            seed = _seed(flows[-1 - index], levels)
+        upstream = flows[-1 - index]
+        for deep in (False, True):  # four hops off the hub show most models; deeper ones need a deeper node
+            seed = _deep_node(flow, upstream) if deep else _near_node(upstream)
             seen = _run(model, data, forward, poisoned, names, seed)
             walks = [flow] if len(flows) == 1 else [flow, [*flows[0], *flows[1]]]
             reaches = [None if item.moved is None else _reach(item.moved, walks, seed) for item in seen]
             if all(reach is None or not reach.whole for reach in reaches):
                 break
         result = _measure(seen, reaches, _mixed(model, data, table, forward, poisoned, names, seed, seen))
-        if best is None or max((s.hops for s in result.sites), default=0) > max(
-            (s.hops for s in best.sites), default=0
-        ):
+        if best is None or _further(result) > _further(best):
             best = result
-        if best.sites and best.sites[0].hops:
+        if best.sites and best.sites[0].probed and best.sites[0].hops:
             break
     assert best is not None
     if not best.sites:
@@ -135,6 +132,10 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
             f"({table.num_nodes} nodes); is this the graph the model was trained on?"
         )
     return replace(best, sites=best.sites[-1:]) if layers == "last" else best
+
+
+def _further(result: Probe) -> tuple[bool, int]:
+    return any(site.probed for site in result.sites), max((site.hops for site in result.sites), default=0)
 
 
 def _chosen(model: nn.Module, found: list[str], layers: Layers) -> list[str]:
@@ -163,24 +164,26 @@ def _reverse(table: EdgeTable) -> EdgeTable:
     return EdgeTable(torch.stack([key % table.num_nodes, key // table.num_nodes]), table.num_nodes)
 
 
-def _seed(upstream: list[EdgeTable], levels: int) -> Tensor:
+def _near_node(upstream: list[EdgeTable]) -> Tensor:
     """A node some hops upstream of the hub, so that its own messages have a way to go."""
-    starts = _hubs(upstream[0]) if levels == DEPTH_LIMIT else upstream[0].degree.argmax()[None]
-    walks = [[ring for ring in walk(upstream, start[None], levels) if ring.numel()] for start in starts]
-    return max(walks, key=len)[-1][:1]
+    return [ring for ring in walk(upstream, upstream[0].degree.argmax()[None], _NEAR) if ring.numel()][-1][:1]
 
 
-def _hubs(table: EdgeTable, parts: int = 8) -> Tensor:
-    """The node of highest degree in each of the largest parts of the graph: the hub's own part may be a shallow one."""
+def _deep_node(flow: list[EdgeTable], upstream: list[EdgeTable]) -> Tensor:
+    """The start of the longest walk that a sweep along the messages and one back find, in whichever part of the graph."""
+    table, device = flow[0], flow[0].keys.device
     keys = (table.keys // table.num_relations).cpu()
     ends = (keys // table.num_nodes).numpy(), (keys % table.num_nodes).numpy()
-    shape = (table.num_nodes, table.num_nodes)
-    _, part = connected_components(coo_matrix((keys.new_ones(keys.numel()).numpy(), ends), shape), directed=False)
-    degree = table.degree.cpu()
-    label = torch.from_numpy(part).long()
-    largest = torch.bincount(label).topk(min(parts, int(label.max()) + 1)).indices
-    hubs = [int(torch.where(label == one, degree, -1).argmax()) for one in largest]
-    return torch.tensor(hubs, device=table.keys.device)
+    links = coo_matrix((keys.new_ones(keys.numel()).numpy(), ends), (table.num_nodes, table.num_nodes))
+    _, part = connected_components(links, directed=False)
+    depth = table.degree.cpu().numpy()
+    for tables in (flow, upstream):
+        order = np.lexsort((depth, part))  # the last of each part has the highest degree, then is the furthest off
+        starts = order[np.append(np.flatnonzero(np.diff(part[order])), table.num_nodes - 1)]
+        depth = np.full(table.num_nodes, -1)
+        for hops, ring in enumerate(walk(tables, torch.from_numpy(starts).to(device), DEPTH_LIMIT)):
+            depth[ring.cpu().numpy()] = hops
+    return torch.tensor([int(depth.argmax())], device=device)
 
 
 @dataclass(frozen=True)
@@ -270,11 +273,13 @@ def _measure(seen: list[_Seen], reaches: list[_Reach | None], mixed: list[bool])
     for item, reach, mixes in zip(seen, reaches, mixed, strict=True):
         bounded = not mixes and (reach is None or reach.hops is not None)
         measured = reach.hops if reach is not None and bounded else None
+        counted = 1 + max((site.hops for site in sites), default=0)
+        if measured is not None and reach is not None and reach.whole:  # the graph is too small to tell: count as well
+            measured = max(measured, counted if item.layer is not None else counted - 1)
         if item.layer is None:
             output_hops, output_bounded = measured, output_bounded and bounded
             continue
         calls[item.layer] = item.call + 1
-        counted = 1 + max((site.hops for site in sites), default=0)
         sites.append(
             Site(
                 item.layer,
@@ -301,7 +306,8 @@ def _poison(module: nn.Module, nodes: int, seed: Tensor) -> Callable[..., tuple[
                 and value.size(0) == nodes
                 and value.layout == torch.strided
             )
-            return value.index_fill(0, seed, float("nan")) if fits else value
+            spoiled = not fits or bool(torch.isnan(value[seed]).all())  # x often is already: spare its copy
+            return value if spoiled else value.index_fill(0, seed, float("nan"))
         if isinstance(value, dict):
             return {key: spoil(item) for key, item in value.items()}
         if type(value) in (tuple, list):

@@ -51,7 +51,10 @@ def as_edges(edges: Any) -> Tensor:
 
 
 def _width(pair: Any) -> int:
-    return len(pair) if hasattr(pair, "__len__") and not isinstance(pair, (str, bytes, dict)) else 1
+    try:
+        return 1 if isinstance(pair, (str, bytes, dict)) else len(pair)
+    except TypeError:
+        return 1
 
 
 def distinct(edges: Tensor) -> Tensor:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from torch_geometric.data import Data
 
 from gnndelete.cli.construct import build_model
 from gnndelete.cli.loading import load_weights
-from gnndelete.cli.settings import Layer, Settings, read_yaml
+from gnndelete.cli.settings import Layer, Settings, read_yaml, resolve
 from gnndelete.cli.setup import prepare
 from gnndelete.errors import GraphError, ModelError, RunError, SettingError
 from gnndelete.graph import fingerprint
@@ -64,33 +65,54 @@ def versions() -> dict[str, str]:
     }
 
 
-def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private: Iterable[Path] = ()) -> None:
-    """Write all files and remove others, or, on any error and any interrupt, leave every one of them as it was."""
-    secret = set(private)
-    with ExitStack() as stack:
-        undo = stack.enter_context(ExitStack())
-        try:
-            staging: dict[Path, Path] = {}
-            for folder in {path.parent for path in contents}:
-                _make(folder, undo)
-                temporary = tempfile.TemporaryDirectory(dir=folder, prefix=".writing-", ignore_cleanup_errors=True)
-                staging[folder] = Path(stack.enter_context(temporary))
-                undo.callback(temporary.cleanup)  # before an emptied folder is taken away again
-            for path, content in contents.items():
-                _write(staging[path.parent] / path.name, content, 0o600 if path in secret else 0o644)
-            for path in [*contents, *remove]:
-                if path.exists():
-                    saved = staging[path.parent] / f"{path.name}.before"
-                    path.rename(saved)
-                    undo.callback(saved.replace, path)
-                if path in contents:
-                    undo.callback(path.unlink, missing_ok=True)
-                    (staging[path.parent] / path.name).replace(path)
-            undo.pop_all()  # done: nothing to take back
-        except OSError as error:
-            raise RunError(
-                f"could not write to '{next(iter(contents)).parent}' ({error.strerror or error}); earlier files are as they were"
-            ) from error
+def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private: Collection[Path] = ()) -> None:
+    """Write all files and remove others, or, on any error and any interrupt, leave every one of them as it was.
+
+    Each file is exchanged in one step, so that even a process that is killed leaves no half-written one.
+    """
+    undo = ExitStack()
+    staging: dict[Path, Any] = {}
+    try:
+        for folder in {path.parent for path in contents}:
+            _make(folder, undo)
+            staging[folder] = tempfile.TemporaryDirectory(dir=folder, prefix=".writing-", ignore_cleanup_errors=True)
+            undo.callback(staging[folder].cleanup)
+        for path, content in contents.items():
+            _write(Path(staging[path.parent].name) / path.name, content, 0o600 if path in private else 0o644)
+        for path in [*contents, *(path for path in remove if path.exists())]:
+            new = Path(staging[path.parent].name) / path.name
+            old = new.with_name(f"{path.name}.before")
+            undo.callback(_put_back, path, _keep(path, old))
+            if path in contents:
+                new.replace(path)
+            else:
+                path.unlink()
+    except BaseException as error:
+        undo.close()
+        if isinstance(error, OSError):
+            where = next(iter(contents)).parent
+            raise RunError(f"could not write to '{where}' ({error.strerror or error}); earlier files are as they were") from error
+        raise
+    for temporary in staging.values():
+        temporary.cleanup()
+
+
+def _keep(path: Path, copy: Path) -> Path | None:
+    """A second name of an existing file, which survives that its first one is given to another."""
+    if not path.exists():
+        return None
+    try:
+        os.link(path, copy)
+    except OSError:  # a file system without hard links
+        shutil.copy2(path, copy)
+    return copy
+
+
+def _put_back(path: Path, copy: Path | None) -> None:
+    if copy is None:
+        path.unlink(missing_ok=True)
+    else:
+        copy.replace(path)
 
 
 def _make(folder: Path, undo: ExitStack) -> None:
@@ -114,3 +136,19 @@ def to_bytes(values: Any) -> bytes:
     from gnndelete.cli.report import to_json
 
     return (json.dumps(json.loads(to_json(values)), indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def unchanged(folder: Path, settings: Settings) -> None:
+    """Refuse settings that would make of a run something else than what was trained.
+
+    Files may have moved: whether they hold the same graph is seen by its fingerprint.
+    """
+    trained = resolve(run_settings(folder))
+    for section in ("data", "model", "task"):
+        was, now = (getattr(s, section).model_dump(mode="json") for s in (trained, settings))
+        for name in {**was, **now}.keys() - {"graph", "root", "checkpoint"}:
+            if was.get(name) != now.get(name):
+                raise SettingError(
+                    f"'{section}.{name}' is {now.get(name)!r}, but the run '{folder}' was trained with {was.get(name)!r}; "
+                    "leave it out, or train another run"
+                )

@@ -27,7 +27,7 @@ def scores(model: nn.Module, data: Data, task: Task, deletion: Deletion, remaini
     return found
 
 
-def test_scores(model: nn.Module, data: Data, task: Task) -> dict[str, float]:
+def held_out_scores(model: nn.Module, data: Data, task: Task) -> dict[str, float]:
     """The test scores alone, by their own names."""
     with evaluating(model):
         return _test(model, call(model, data), data, task)

@@ -79,7 +79,7 @@ class DeletionSettings(Section):
     nodes_csv: File | None = None
     edges: list[list[Whole]] = Field(default_factory=list)
     nodes: list[Whole] = Field(default_factory=list)
-    random: Annotated[int | float, Field(strict=True, gt=0)] | None = None
+    random: Annotated[int, Field(strict=True, gt=0)] | Annotated[float, Field(strict=True, gt=0)] | None = None
     kind: Literal["edges", "nodes"] = "edges"
     where: Literal["random", "in", "out"] = "random"
     hops: Literal["undirected", "directed"] = "undirected"

@@ -23,7 +23,8 @@ def dot(output: Any, edges: Tensor) -> Tensor:
     [11.0]
     """
     z = representation(output)
-    return (z[edges[0]] * z[edges[1]]).sum(dim=-1)
+    # index_select, since the gradient of z[…] adds up in any order on several CPU threads: the same seed would differ.
+    return (z.index_select(0, edges[0]) * z.index_select(0, edges[1])).sum(dim=-1)
 
 
 def check_decoder(decoder: str | Decoder) -> None:

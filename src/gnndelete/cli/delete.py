@@ -1,0 +1,155 @@
+"""``gnndelete delete``: forget edges or nodes from the model of a run, together with all earlier requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gnndelete.cli import options
+from gnndelete.cli.report import Report
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WHAT, _HOW = "What to forget", "How"
+
+
+def delete(
+    run: Annotated[Path, typer.Argument(help="A run that 'train' wrote.")],
+    edges: Annotated[Path | None, typer.Option(help="CSV with columns source,target.", rich_help_panel=_WHAT)] = None,
+    nodes: Annotated[Path | None, typer.Option(help="CSV with a column node.", rich_help_panel=_WHAT)] = None,
+    edge: Annotated[
+        list[str] | None, typer.Option(metavar="U,V", help="One edge; can be repeated.", rich_help_panel=_WHAT)
+    ] = None,
+    node: Annotated[list[int] | None, typer.Option(help="One node; can be repeated.", rich_help_panel=_WHAT)] = None,
+    random: Annotated[
+        float | None, typer.Option(help="Draw a share (below 1) or a number of elements.", rich_help_panel=_WHAT)
+    ] = None,
+    kind: Annotated[str | None, typer.Option(help="With --random: edges or nodes.", rich_help_panel=_WHAT)] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(help="With --random: in or out of the test edges' 2-hop neighbourhood.", rich_help_panel=_WHAT),
+    ] = None,
+    hops: Annotated[
+        str | None, typer.Option(help="With --where: undirected, or directed as in the paper.", rich_help_panel=_WHAT)
+    ] = None,
+    draw_seed: Annotated[int | None, typer.Option(help="With --random: seed.", rich_help_panel=_WHAT)] = None,
+    method: Annotated[str | None, typer.Option(help="See 'gnndelete ls methods'.", rich_help_panel=_HOW)] = None,
+    lam: Annotated[
+        str | None, typer.Option(help="Weight of forgetting, from 0 to 1 (gnndelete).", rich_help_panel=_HOW)
+    ] = None,
+    device: options.Device = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the result; RUN/unlearned by default.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget earlier requests of this run and start anew.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the request and say what would happen.")] = False,
+    config: options.Config = None,
+    set_: options.Set = None,
+    json: options.Json = False,
+) -> Report:
+    """Make the model of a run forget edges or nodes, together with everything that was deleted from it before.
+
+    [bold]gnndelete delete runs/a --edges requests.csv[/]
+
+    For link models the edges must be among the training edges of the run: held-out ones were never learned.
+    RUN/state.json names what was deleted, to go on with later requests: keep it as safe as the data itself.
+    """
+    from gnndelete.cli.runs import run_settings, unchanged
+    from gnndelete.cli.serving import Serving
+    from gnndelete.cli.settings import resolve
+
+    given = {
+        "deletion.edges_csv": edges,
+        "deletion.nodes_csv": nodes,
+        "deletion.edges": _pairs(edge or ()) or None,
+        "deletion.nodes": node or None,
+        "deletion.random": _amount(random),
+        "deletion.kind": kind,
+        "deletion.where": where,
+        "deletion.hops": hops,
+        "deletion.seed": draw_seed,
+        "method.name": method,
+        "method.lam": _number(lam),
+        "train.device": device,
+    }
+    settings = resolve(run_settings(run), config, set_, given)
+    unchanged(run, settings)
+    out = run / "unlearned" if out is None else out
+    _refuse_target(run, out)
+    serving = Serving(run, out, settings)
+    values = serving.plan(fresh) if dry_run else serving.serve(fresh)
+    return Report(values, lambda console: (_show_plan if dry_run else _show)(console, values))
+
+
+def _refuse_target(run: Path, out: Path) -> None:
+    from gnndelete.cli import runs
+    from gnndelete.errors import SettingError
+
+    if out.exists() and not out.is_dir():
+        raise SettingError(f"'{out}' is a file; give --out a folder")
+    if out.resolve() == run.resolve() or (out / runs.METRICS).exists():
+        raise SettingError(f"'{out}' is a run, and its trained model stays there; give --out another folder")
+    if out.is_dir() and any(out.iterdir()) and not (out / runs.RESULT).exists():
+        raise SettingError(f"'{out}' holds other files and no earlier result; give --out a new folder")
+
+
+def _pairs(texts: Iterable[str]) -> list[list[int]]:
+    from gnndelete.errors import DeletionError
+
+    try:
+        return [[int(part) for part in text.split(",")] for text in texts]
+    except ValueError:
+        raise DeletionError(f"an edge is written source,target, such as --edge 0,5 (got {', '.join(texts)})") from None
+
+
+def _amount(random: float | None) -> int | float | None:
+    return int(random) if random is not None and random >= 1 and random.is_integer() else random
+
+
+def _number(text: str | None) -> float | str | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {kind}" for kind, count in counts.items()) or "nothing"
+
+
+def _show_plan(console: Console, values: dict[str, Any]) -> None:
+    lines = [
+        f"The request is valid: {_counts(values['request'])} would be forgotten with '{values['method']}'.",
+        f"{values['earlier_requests']} earlier request(s) stay in force; together {_counts(values['counts'])}.",
+        f"assurance: {values['assurance']}. {values['assurance_meaning']}",
+        f"The result would go to {values['out']}, the sequence to {values['state']}. Nothing was written.",
+    ]
+    console.print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+def _show(console: Console, values: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    before, after = values["before"], values["after"]
+    table = Table(title=f"{_counts(values['counts'])} forgotten with {values['method']}", title_justify="left")
+    table.add_column("")
+    table.add_column("before", justify="right")
+    table.add_column("after", justify="right")
+    for name in after:
+        table.add_row(name.replace("_", " "), f"{before[name]:.4f}", f"{after[name]:.4f}")
+    if not after:
+        table.add_row("scores", "nothing held out", "nothing held out")
+    table.add_row("seconds", "", f"{values['seconds']:.3g}")
+    table.add_row("parameters changed", "", f"{values['parameters']:,}")
+    console.print(table)
+    lines = [f"assurance: {values['assurance']}. {values['assurance_meaning']}"]
+    if values["aim"]:
+        lines.append(f"aim: {values['aim']}: {values['aim_meaning']}.")
+    if "deleted_auroc" in after:
+        lines.append("deleted AUROC (1: every deleted edge scores below the remaining ones) proves nothing without the test score.")
+    lines += [f"note: {text}" for text in values["notes"]]
+    lines.append(f"requests so far: {values['requests']}; written to {values['out']}; serve it on the remaining graph")
+    lines.append(f"SENSITIVE: {values['state']} names what was deleted; it is needed for later requests only")
+    console.print("\n".join(lines), markup=False, soft_wrap=True)

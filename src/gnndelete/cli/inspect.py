@@ -1,0 +1,89 @@
+"""``gnndelete inspect``: what a deletion would work with in a model, and which methods fit it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gnndelete.cli import options
+from gnndelete.cli.report import Report
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def inspect(
+    run: Annotated[Path | None, typer.Argument(help="A run that 'train' wrote, or leave it out and name both below.")] = None,
+    dataset: options.Dataset = None,
+    graph: options.Graph = None,
+    data_root: options.DataRoot = None,
+    model: options.Model = None,
+    checkpoint: options.Checkpoint = None,
+    task: options.Task = None,
+    device: options.Device = None,
+    config: options.Config = None,
+    set_: options.Set = None,
+    json: options.Json = False,
+) -> Report:
+    """Show the graph layers of a model, how far each one really sees, and which methods fit.
+
+    [bold]gnndelete inspect runs/a[/] or [bold]gnndelete inspect --dataset digits --model gcn[/]
+    """
+    from gnndelete.cli.construct import build_model
+    from gnndelete.cli.loading import load_weights
+    from gnndelete.cli.settings import resolve
+    from gnndelete.cli.setup import prepare
+    from gnndelete.inspection import inspect as look
+
+    given = {
+        "data.dataset": dataset,
+        "data.graph": graph,
+        "data.root": data_root,
+        "model.name": model,
+        "model.checkpoint": checkpoint,
+        "task.name": task,
+        "train.device": device,
+    }
+    if run is not None:
+        from gnndelete.cli.runs import open_run, run_settings, unchanged
+
+        settings = resolve(run_settings(run), config, set_, given)
+        unchanged(run, settings)
+        network, data, kind = open_run(run, settings)
+    else:
+        settings = resolve(None, config, set_, given)
+        data, kind = prepare(settings)
+        network = build_model(settings.model, data, settings.task.name, settings.train.seed)
+        if settings.model.checkpoint is not None:
+            load_weights(settings.model.checkpoint, network)
+        network.to(data.edge_index.device)
+    found = look(network, data, task=kind)
+    return Report(found.to_dict(), lambda console: _show(console, found))
+
+
+def _show(console: Console, found: Any) -> None:
+    from rich.table import Table
+
+    kind = "undirected" if found.undirected else "directed"
+    console.print(f"[bold]{found.model}[/] on {found.nodes:,} nodes and {found.edges:,} edges ({kind})\n")
+    layers = Table(title="layers an operator would follow", title_justify="left")
+    layers.add_column("layer", overflow="fold")
+    layers.add_column("width", justify="right")
+    layers.add_column("reach")
+    for site in found.sites:
+        reach = f"{site.hops} hop{'s' * (site.hops != 1)}" if site.bounded else "the whole graph"
+        layers.add_row(site.title, f"{site.width}", reach + ("" if site.probed else " (counted, not measured)"))
+    console.print(layers if found.sites else "no layers were found")
+    reach = "the whole graph" if not found.bounded else "unknown" if found.hops is None else f"{found.hops} hops"
+    console.print(f"receptive field of the output: {reach}")
+    console.print(f"parameters of one operator per layer (sum of d²): {found.parameters:,}\n")
+    methods = Table(title="methods", title_justify="left")
+    for column in ("method", "fits", "why not, and the way out"):
+        methods.add_column(column, overflow="fold")
+    for name, reasons in found.methods.items():
+        methods.add_row(name, "no" if reasons else "yes", "\n".join(str(reason) for reason in reasons))
+    console.print(methods)
+    for line in found.notes:
+        console.print(f"note: {line}", markup=False)

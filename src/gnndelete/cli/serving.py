@@ -1,0 +1,157 @@
+"""One deletion request against a run: taken up after earlier ones, served, measured, and written all or nothing."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch_geometric.data import Data
+
+from gnndelete.adapter import CARD, CONFIG, TENSORS
+from gnndelete.assurance import MEANING
+from gnndelete.cli.construct import build_method, build_model
+from gnndelete.cli.loading import dump_weights
+from gnndelete.cli.report import note
+from gnndelete.cli.requests import check_request, read_request
+from gnndelete.cli.runs import MODEL, RESULT, SETTINGS, STATE, commit, open_run, to_bytes, versions
+from gnndelete.cli.scores import scores
+from gnndelete.cli.settings import Settings
+from gnndelete.deletion import Deletion
+from gnndelete.errors import RunError
+from gnndelete.graph import edge_table, fingerprint
+from gnndelete.training import train
+from gnndelete.unlearned import Unlearned
+from gnndelete.unlearner import Unlearner
+
+AIMS = {
+    "nonexistent": "deleted elements are pushed to score like pairs that never existed, and can be recognised by that",
+    "retrained": "deleted elements are made to score like held-out ones, as after training again",
+}
+
+
+class Serving:
+    """A run with its unlearner, ready for one request."""
+
+    def __init__(self, run: Path, out: Path, settings: Settings) -> None:
+        self.run, self.out, self.settings, self.state = run, out, settings, run / STATE
+        self.method = build_method(settings)  # a mistake in its parameters shows before anything is loaded
+        self.model, self.data, self.task = open_run(run, settings)
+        self.table = edge_table(self.data)
+        # The built-in models can be reset; one of the user's may only be able to be made again.
+        build = self._build if ":" in settings.model.name else None
+        seed = settings.train.seed
+        self.unlearner = Unlearner(
+            self.model, self.data, self.task, self.method, fit=self._fit, build=build, seed=seed, progress=True
+        )
+
+    def plan(self, fresh: bool) -> dict[str, Any]:
+        """What `serve` would do, after all checks and without doing it."""
+        request, earlier, _ = self._request(fresh)
+        together = request
+        for old in earlier:
+            together = together | old
+        return {
+            "dry_run": True,
+            "request": request.counts,
+            "earlier_requests": len(earlier),
+            "counts": together.check(self.data, self.table).counts,
+            "method": self.method.name,
+            "settings": self.method.settings(),
+            "assurance": self.method.assurance,
+            "assurance_meaning": MEANING[self.method.assurance],
+            "out": str(self.out),
+            "state": str(self.state),
+        }
+
+    def serve(self, fresh: bool) -> dict[str, Any]:
+        """Delete, measure, and write the result together with the new state of the run."""
+        request, earlier, seen = self._request(fresh)
+        if fresh and seen is not None:
+            note(f"note: --fresh drops {_requests(seen)} earlier request(s); what they deleted is back in the model")
+        unlearned = self.unlearner.delete(request)
+        values = self._values(request, unlearned)
+        contents = {
+            self.out / RESULT: to_bytes(values),
+            self.out / SETTINGS: self.settings.to_yaml().encode(),
+            **self._files(unlearned),
+        }
+        if seen != _read(self.state):
+            raise RunError(f"another request was served meanwhile ('{self.state}' has changed); nothing was written, ask again")
+        known = {self.out / name for name in (MODEL, CONFIG, TENSORS, CARD)} if (self.out / RESULT).exists() else set()
+        commit(contents, remove=known - contents.keys(), private=[self.state])
+        return {"out": str(self.out), "state": str(self.state), **values}
+
+    def _request(self, fresh: bool) -> tuple[Deletion, tuple[Deletion, ...], bytes | None]:
+        """The checked request, the earlier ones it is solved with, and the state file as it was read."""
+        seen = _read(self.state)
+        if seen is not None and not fresh:
+            self.unlearner.load_state(self.state)
+        earlier = self.unlearner.history
+        left = self.data
+        if earlier:
+            gone = Deletion()
+            for old in earlier:
+                gone = gone | old
+            left = gone.remaining(self.data, self.table)
+        request = check_request(read_request(self.settings.deletion, left, self.task), self.data, self.table, self.task)
+        for old in earlier:
+            request.without(old)
+        return request, earlier, seen
+
+    def _values(self, request: Deletion, unlearned: Unlearned) -> dict[str, Any]:
+        assert unlearned.data is not None
+        before, after = (
+            scores(model, data, self.task, unlearned.deletion, unlearned.data, unlearned.seed)
+            for model, data in ((self.model, self.data), (unlearned.model, unlearned.data))
+        )
+        aim = unlearned.settings.get("aim")
+        return {
+            **unlearned.summary(),
+            "request": request.counts,
+            "assurance_meaning": MEANING[unlearned.assurance],
+            "aim": aim,
+            "aim_meaning": AIMS.get(str(aim)),
+            "before": before,
+            "after": after,
+            "run": str(self.run),
+            "task": self.task.name,
+            "device": str(self.data.edge_index.device),
+            "versions": versions(),
+            "remaining_fingerprint": fingerprint(unlearned.data),
+        }
+
+    def _files(self, unlearned: Unlearned) -> dict[Path, bytes]:
+        """The adapter, or the whole model where the method makes none, and the state of the run."""
+        with tempfile.TemporaryDirectory(dir=self.run, prefix=".writing-") as folder:
+            self.unlearner.save_state(Path(folder) / STATE)
+            contents = {self.state: (Path(folder) / STATE).read_bytes()}
+            if unlearned.adapter is None:
+                return contents | {self.out / MODEL: dump_weights(unlearned.model)}
+            unlearned.save(Path(folder) / "adapter")
+            return contents | {self.out / p.name: p.read_bytes() for p in (Path(folder) / "adapter").iterdir()}
+
+    def _fit(self, model: nn.Module, data: Data, seed: int) -> nn.Module:
+        """The run's own schedule, with what the method's parameters say instead."""
+        schedule = self.settings.train.model_dump(include={"epochs", "lr", "weight_decay", "patience"})
+        schedule |= {name: getattr(self.method, name) for name in schedule if hasattr(self.method, name)}
+        train(model, data, self.task, seed=seed, progress=True, **schedule)
+        return model
+
+    def _build(self) -> nn.Module:
+        chosen = getattr(self.method, "seed", None)
+        seed = self.settings.train.seed + 1 if chosen is None else chosen
+        return build_model(self.settings.model, self.data, self.settings.task.name, seed)
+
+
+def _read(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
+
+
+def _requests(state: bytes) -> int | str:
+    try:
+        return len(json.loads(state)["requests"])
+    except (ValueError, KeyError, TypeError):
+        return "all"

@@ -1,0 +1,227 @@
+"""Deletions as sets, and remaining graphs against PyG's own functions."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+from torch_geometric.utils import coalesce, is_undirected, subgraph, to_undirected
+
+from gnndelete import Deletion
+from gnndelete.errors import DeletionError, NotYetError
+
+pairs = st.tuples(st.integers(0, 30), st.integers(0, 30))
+deletions = st.builds(
+    lambda edges, nodes: Deletion(edges=edges, nodes=nodes),
+    st.lists(pairs, max_size=8),
+    st.lists(st.integers(0, 30), max_size=6),
+)
+
+
+@given(st.lists(pairs, min_size=1, max_size=12), st.randoms())
+def test_order_repeats_and_form_do_not_matter(edges, random):
+    shuffled = edges + random.sample(edges, len(edges))
+    random.shuffle(shuffled)
+    forms = [
+        edges,
+        shuffled,
+        tuple(shuffled),
+        iter(shuffled),
+        [list(pair) for pair in shuffled],
+        torch.tensor(shuffled).t(),
+        torch.tensor(shuffled, dtype=torch.int32).t(),
+        torch.tensor(shuffled).t().numpy(),
+    ]
+    made = [Deletion(edges=form) for form in forms]
+    assert len({deletion.fingerprint for deletion in made}) == 1
+    assert all(deletion == made[0] and hash(deletion) == hash(made[0]) for deletion in made)
+    assert made[0].edges.t().tolist() == sorted([list(pair) for pair in set(edges)])
+    assert len(made[0]) == len(set(edges))
+
+
+@given(deletions, deletions, deletions)
+def test_union_is_that_of_sets(a, b, c):
+    assert a | b == b | a
+    assert (a | b) | c == a | (b | c)
+    assert a | a == a
+    assert a | Deletion() == a
+    as_set = lambda d: set(map(tuple, d.edges.t().tolist())) | {(n,) for n in d.nodes.tolist()}  # noqa: E731
+    assert as_set(a | b) == as_set(a) | as_set(b)
+    assert (a == b) == (as_set(a) == as_set(b))
+
+
+def test_fingerprint_is_the_same_on_every_machine():
+    one = Deletion(edges=[(7, 9), (0, 5)], nodes=[3])
+    assert one.fingerprint == "c6a75d70eec034badb117aa5d5aa5c2885e57bc6db965c99028e67eb199ed329"
+    assert one.fingerprint != Deletion(edges=[(7, 9), (0, 5), (3, 3)]).fingerprint
+    assert Deletion(nodes=[3]).fingerprint != Deletion(features=[3]).fingerprint
+
+
+def test_a_deletion_cannot_be_changed_by_its_source():
+    source = torch.tensor([[0, 7], [5, 9]])
+    nodes = torch.tensor([1, 2])
+    deletion = Deletion(edges=source, nodes=nodes)
+    name = deletion.fingerprint
+    source.zero_()
+    nodes.zero_()
+    assert deletion.fingerprint == name
+    with pytest.raises(AttributeError):
+        deletion.edges = source
+
+
+@st.composite
+def graphs(draw):
+    """Graphs with self-loops, parallel edges, isolated nodes and every attribute that must follow the edges."""
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 10_000)))
+    nodes = draw(st.integers(3, 14))
+    edges = torch.randint(nodes - 1, (2, draw(st.integers(2, 24))), generator=generator)  # the last node is isolated
+    edges = torch.cat([edges, edges[:, :2]], dim=1)  # parallel
+    if draw(st.booleans()):
+        edges = torch.cat([edges, edges.flip(0)], dim=1)[:, torch.randperm(2 * edges.size(1), generator=generator)]
+    count = edges.size(1)
+    data = Data(
+        x=torch.rand(nodes, 3, generator=generator) + 1,
+        edge_index=edges,
+        edge_attr=torch.arange(2 * count).float().view(count, 2),
+        edge_weight=torch.arange(count).float(),
+        y=torch.arange(nodes),
+        train_mask=torch.rand(nodes, generator=generator) < 0.6,
+        splits=torch.rand(nodes, 4, generator=generator) < 0.6,
+        title="graph",
+    )
+    if draw(st.booleans()):
+        pick = torch.randperm(count, generator=generator)[: count // 2]
+        negatives = torch.randint(nodes, (2, 5), generator=generator)
+        data.edge_label_index = torch.cat([edges[:, pick], negatives], dim=1)
+        data.edge_label = torch.cat([torch.ones(pick.numel()), torch.zeros(5)])
+    columns = torch.randperm(count, generator=generator)[: draw(st.integers(0, 4))]
+    gone = torch.randperm(nodes, generator=generator)[: draw(st.integers(0, 2))]
+    wanted = edges[:, columns]
+    if is_undirected(coalesce(edges), num_nodes=nodes):
+        swap = torch.rand(columns.numel(), generator=generator) < 0.5
+        wanted = torch.where(swap, wanted.flip(0), wanted)
+    return data, Deletion(edges=wanted, nodes=gone)
+
+
+def unchanged(before, after):
+    return before.keys() == after.keys() and all(
+        torch.equal(before[k], after[k]) if isinstance(before[k], torch.Tensor) else before[k] == after[k]
+        for k in before
+    )
+
+
+@given(graphs())
+def test_remaining_equals_pyg_and_leaves_the_graph_alone(case):
+    data, deletion = case
+    nodes, edges = data.num_nodes, data.edge_index
+    undirected = is_undirected(coalesce(edges), num_nodes=nodes)
+    gone = set(map(tuple, deletion.edges.t().tolist()))
+    gone |= {(v, u) for u, v in gone} if undirected else set()
+    keep = torch.tensor([(u, v) not in gone for u, v in edges.t().tolist()])
+    alive = torch.ones(nodes, dtype=torch.bool)
+    alive[deletion.nodes] = False
+    rank = torch.arange(edges.size(1))[keep]
+    expected, rank = subgraph(alive, edges[:, keep], rank, num_nodes=nodes)
+    assume(len(deletion) and expected.size(1))
+
+    before, tensors = copy.deepcopy(data.to_dict()), {k: id(v) for k, v in data.to_dict().items()}
+    rest = deletion.remaining(data)
+    assert unchanged(before, data.to_dict())
+    assert {k: id(v) for k, v in data.to_dict().items()} == tensors
+
+    assert torch.equal(rest.edge_index, expected)
+    assert torch.equal(rest.edge_attr, data.edge_attr[rank])
+    assert torch.equal(rest.edge_weight, data.edge_weight[rank])
+    assert rest.num_nodes == nodes
+    assert rest.title == "graph"
+    assert torch.equal(rest.x[alive], data.x[alive])
+    assert torch.equal(rest.y[alive], data.y[alive])
+    assert not rest.x[~alive].any()
+    assert (rest.y[~alive] == -1).all()
+    for name in ("train_mask", "splits"):
+        assert torch.equal(rest[name][alive], data[name][alive])
+        assert not rest[name][~alive].any()
+    if "edge_label_index" in data:
+        stays = [
+            (u, v) not in gone and bool(alive[u]) and bool(alive[v]) for u, v in data.edge_label_index.t().tolist()
+        ]
+        assert torch.equal(rest.edge_label_index, data.edge_label_index[:, stays])
+        assert torch.equal(rest.edge_label, data.edge_label[stays])
+    if undirected:
+        assert is_undirected(coalesce(rest.edge_index), num_nodes=nodes)
+    rest.validate(raise_on_error=True)
+
+
+@given(graphs())
+def test_both_directions_of_an_undirected_graph_count_once(case):
+    data, _ = case
+    data.edge_index = to_undirected(data.edge_index[:, :-2], num_nodes=data.num_nodes)
+    for name in ("edge_attr", "edge_weight", "edge_label_index", "edge_label"):
+        if name in data:
+            del data[name]
+    u, v = data.edge_index[:, 0].tolist()
+    assume(len({tuple(sorted(pair)) for pair in data.edge_index.t().tolist()}) > 1)
+    checked = [Deletion(edges=e).check(data) for e in ([(u, v)], [(v, u)], [(u, v), (v, u)], [(v, u), (v, u)])]
+    assert all(deletion == checked[0] for deletion in checked)
+    assert len(checked[0]) == 1
+    assert checked[0].edges.flatten().tolist() == sorted([u, v])
+
+
+def test_a_typed_graph_loses_the_triple_and_nothing_else():
+    data = Data(edge_index=torch.tensor([[0, 0, 1], [1, 1, 0]]), edge_type=torch.tensor([0, 1, 0]), num_nodes=3)
+    rest = Deletion(edges=[(0, 1, 1)]).remaining(data)
+    assert rest.edge_index.tolist() == [[0, 1], [1, 0]]
+    assert rest.edge_type.tolist() == [0, 0]
+    with pytest.raises(DeletionError, match="pairs.*edge_type.*triples"):
+        Deletion(edges=[(0, 1)]).check(data)
+    with pytest.raises(DeletionError, match=r"relations that are not in the graph: \(0, 7, 1\).*0 to 1"):
+        Deletion(edges=[(0, 7, 1)]).check(data)
+    with pytest.raises(DeletionError, match="do not exist"):
+        Deletion(edges=[(1, 1, 0)]).check(data)
+
+
+def test_training_labels_alone_can_be_deleted(graph):
+    """A positive pair that carries no message still leaves the supervision."""
+    graph.edge_label_index = torch.tensor([[0, 0, 30], [20, 40, 5]])
+    graph.edge_label = torch.tensor([1.0, 0.0, 1.0])
+    rest = Deletion(edges=[(20, 0)]).remaining(graph)
+    assert rest.edge_index.size(1) == graph.edge_index.size(1)
+    assert rest.edge_label_index.tolist() == [[0, 30], [40, 5]]
+    with pytest.raises(DeletionError, match=r"\(0, 40\)"):  # a negative is no edge
+        Deletion(edges=[(0, 40)]).check(graph)
+
+
+def test_sparse_features_of_deleted_nodes_are_removed():
+    dense = torch.tensor([[1.0, 0.0], [2.0, 3.0], [0.0, 4.0]])
+    edges = torch.tensor([[0, 1, 0, 2], [1, 0, 2, 0]])
+    for sparse in (dense.to_sparse_coo(), dense.to_sparse_csr()):
+        data = Data(x=sparse, edge_index=edges, num_nodes=3)
+        rest = Deletion(nodes=[1]).remaining(data)
+        assert rest.x.layout == sparse.layout
+        assert rest.x.to_dense().tolist() == [[1.0, 0.0], [0.0, 0.0], [0.0, 4.0]]
+        assert rest.x.to_sparse_coo().coalesce().values().numel() == 2  # not even a stored zero tells where it was
+
+
+def test_already_deleted(graph):
+    earlier = Deletion(edges=[(0, 1)], nodes=[9])
+    assert Deletion(edges=[(1, 2)], nodes=[4]).without(earlier) == Deletion(edges=[(1, 2)], nodes=[4])
+    for again, named in (
+        (Deletion(edges=[(0, 1), (1, 2)]), r"\(0, 1\)"),
+        (Deletion(nodes=[9, 10]), "node 9"),
+        (Deletion(edges=[(9, 10)]), r"\(9, 10\)"),
+    ):
+        with pytest.raises(DeletionError, match=f"already deleted.*{named};"):
+            again.without(earlier)
+
+
+@pytest.mark.parametrize("name", ["features", "labels", "relations", "graphs"])
+def test_kinds_of_later_versions_are_named(graph, name):
+    with pytest.raises(NotYetError, match=f"deleting '{name}' is not supported"):
+        Deletion(**{name: [0]}).check(graph)
+    if name in ("features", "labels"):
+        with pytest.raises(DeletionError, match=f"{name}= names nodes that are not in the graph: 48"):
+            Deletion(**{name: [48]}).check(graph)

@@ -1,0 +1,190 @@
+"""The measured reach: on graphs of every shape, rows further away than it says must not move."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.nn import APPNP, GCNConv, LGConv, MessagePassing, SimpleConv
+from torch_geometric.utils import k_hop_subgraph
+
+import gnndelete as gd
+from gnndelete.errors import ModelError, SettingError
+from gnndelete.probe import graph_layers, working_copy
+
+
+class Convs(nn.Module):
+    def __init__(self, *convs):
+        super().__init__()
+        self.convs = nn.ModuleList(convs)
+
+    def forward(self, x, edge_index):
+        for conv in self.convs:
+            x = torch.tanh(conv(x, edge_index))
+        return x
+
+
+def undirected(edges):
+    edges = torch.as_tensor(edges).t() if not isinstance(edges, torch.Tensor) else edges
+    return torch.cat([edges, edges.flip(0)], dim=1)
+
+
+def line(count, start=0):
+    return [(start + i, start + i + 1) for i in range(count)]
+
+
+def stars_and_a_line():
+    """The line is where reach shows, and it is neither the largest part nor the one with the hub."""
+    edges = [(40 * s, 40 * s + leaf) for s in range(12) for leaf in range(1, 40)]
+    return undirected(edges + line(20, 480)), 501
+
+
+GRAPHS = {
+    "line": lambda: (undirected(line(20)), 21),
+    "cycle": lambda: (undirected([*line(17), (17, 0)]), 18),
+    "stars and a line": stars_and_a_line,
+    "two lines": lambda: (undirected(line(3) + line(12, 5)), 18),
+    "tail on a clique": lambda: (undirected([*torch.combinations(torch.arange(8)).tolist(), *line(9, 7)]), 17),
+    "directed line": lambda: (torch.tensor(line(20)).t(), 21),
+    "directed tree": lambda: (torch.tensor([((i - 1) // 2, i) for i in range(1, 63)]).t(), 63),
+    "directed stars and a line": lambda: (
+        torch.tensor([(40 * s, 40 * s + leaf) for s in range(12) for leaf in range(1, 40)] + line(20, 480)).t(),
+        501,
+    ),
+}
+NETWORKS = {
+    "gcn": (lambda flow: [GCNConv(4, 4, flow=flow) for _ in range(4)], [1, 2, 3, 4]),
+    "appnp": (lambda flow: [APPNP(K=4, alpha=0.1, flow=flow)], [4]),
+    "no self-loops": (lambda flow: [LGConv(flow=flow), LGConv(flow=flow), SimpleConv(flow=flow)], [1, 2, 3]),
+    "appnp without self-loops": (lambda flow: [APPNP(K=3, alpha=0.0, add_self_loops=False, flow=flow)], [3]),
+}
+
+
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("shape", GRAPHS)
+def test_reach_is_the_true_one(shape, network, flow):
+    torch.manual_seed(1)
+    edges, nodes = GRAPHS[shape]()
+    build, hops = NETWORKS[network]
+    data = Data(x=torch.randn(nodes, 4), edge_index=edges)
+    found = gd.inspect(Convs(*build(flow)), data)
+    assert [site.hops for site in found.sites] == hops
+    assert found.hops == hops[-1]
+    assert found.bounded
+
+
+def test_a_graph_smaller_than_the_reach_is_covered_whole():
+    data = Data(x=torch.randn(6, 4), edge_index=undirected(torch.combinations(torch.arange(6)).t()))
+    model = Convs(*[GCNConv(4, 4) for _ in range(3)])
+    found = gd.inspect(model, data)
+    assert found.bounded
+    unlearned = gd.Unlearner(model, data).delete(gd.Deletion(edges=[(0, 1)]))
+    assert all(sum(operator.sizes) == 6 for _, operator in unlearned.adapter.operators[1:])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nothing_outside_the_measured_reach_moves_on_random_graphs(seed, run):
+    """The claim itself, on sparse random graphs of many small parts, directed or not."""
+    generator = torch.Generator().manual_seed(seed)
+    edges = torch.randint(60, (2, 45), generator=generator)
+    edges = edges if seed % 2 else undirected(edges)
+    data = Data(x=torch.randn(60, 4, generator=generator), edge_index=edges)
+    torch.manual_seed(seed)
+    model = Convs(*[GCNConv(4, 4) for _ in range(2)], APPNP(K=2, alpha=0.1))
+    found = gd.inspect(model, data)
+    deletion = gd.Deletion(edges=edges[:, 3:4])
+    unlearned = gd.Unlearner(model, data).delete(deletion)
+    before, after = run(model, unlearned.data), run(unlearned.model, unlearned.data)
+    near = k_hop_subgraph(edges[:, 3], found.sites[-1].hops, undirected(edges), num_nodes=60)[0]
+    outside = torch.ones(60, dtype=torch.bool).index_fill(0, near, False)
+    true = k_hop_subgraph(edges[:, 3], 4, undirected(edges), num_nodes=60)[0]
+    assert set(true.tolist()) == set(near.tolist())
+    assert torch.equal(before[outside], after[outside])
+
+
+class Block(MessagePassing):
+    def __init__(self):
+        super().__init__()
+        self.inner = GCNConv(4, 4)
+
+    def forward(self, x, edge_index):
+        return self.inner(x, edge_index)
+
+
+def test_the_outermost_graph_layers_are_taken():
+    assert graph_layers(Convs(Block(), GCNConv(4, 4))) == ["convs.0", "convs.1"]
+    assert graph_layers(GCNConv(4, 4)) == [""]
+    shared = GCNConv(4, 4)
+    model = Convs(shared, nn.Sequential(shared))
+    assert graph_layers(model) == ["convs.0"]
+
+
+def test_a_model_that_is_itself_one_graph_layer(graph, run):
+    conv = GCNConv(6, 4)
+    nn.init.normal_(conv.bias)
+    found = gd.inspect(conv, graph)
+    assert [(site.layer, site.hops) for site in found.sites] == [("", 1)]
+    unlearned = gd.Unlearner(conv, graph).delete(gd.Deletion(edges=[(3, 4)]))
+    assert not torch.equal(run(unlearned.model, unlearned.data), run(conv, unlearned.data))
+    unlearned.adapter.detach()
+    assert torch.equal(run(unlearned.model, unlearned.data), run(conv, unlearned.data))
+
+
+def test_a_layer_that_swallows_the_poison_is_counted_and_noted(graph):
+    class Swallow(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = GCNConv(6, 4), Clean(4, 4)
+
+        def forward(self, x, edge_index):
+            return self.second(self.first(x, edge_index), edge_index)
+
+    class Clean(GCNConv):
+        def forward(self, x, edge_index):
+            return super().forward(x.nan_to_num(), edge_index)
+
+    found = gd.inspect(Swallow(), graph)
+    assert [(site.hops, site.probed) for site in found.sites] == [(1, True), (2, False)]
+    assert "counted, not measured" in str(found)
+    notes = gd.Unlearner(Swallow(), graph).delete(gd.Deletion(edges=[(3, 4)])).notes
+    assert any("second" in note and "counted" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("layers", "needles"),
+    [("first", "'first'"), (["nowhere"], "nowhere"), ([], "empty"), (["convs.0", "x"], "x;")],
+)
+def test_unknown_layers_are_refused(graph, gcn, layers, needles):
+    with pytest.raises(SettingError, match=needles) as caught:
+        gd.inspect(gcn, graph, layers=layers)
+    assert "convs.1" in str(caught.value), "the message lists what there is"
+    with pytest.raises((SettingError, ModelError), match=needles):
+        gd.Unlearner(gcn, graph, method=gd.GNNDelete(layers=layers)).delete(gd.Deletion(edges=[(3, 4)]))
+
+
+def test_a_layer_without_rows_of_nodes_is_refused(graph):
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.head = GCNConv(6, 4), nn.Linear(4, 2)
+
+        def forward(self, x, edge_index):
+            return self.head(self.conv(x, edge_index).mean(dim=0))
+
+    with pytest.raises(ModelError, match=r"none of the layers head .*48 nodes"):
+        gd.Unlearner(Pooled(), graph, method=gd.GNNDelete(layers=["head"])).delete(gd.Deletion(edges=[(3, 4)]))
+
+
+def test_a_model_that_cannot_be_copied_is_refused(graph, gcn):
+    gcn.last = gcn(graph.x, graph.edge_index)  # a tensor with a history
+    with pytest.raises(ModelError, match="cannot be copied"):
+        working_copy(gcn)
+
+
+def test_a_kept_graph_is_forgotten_by_the_copy_alone(make_subject):
+    subject = make_subject("gcn-cached")
+    copied = working_copy(subject.model)
+    assert all(conv._cached_edge_index is None and not conv.cached for conv in copied.convs)
+    assert all(conv._cached_edge_index is not None and conv.cached for conv in subject.model.convs)

@@ -1,0 +1,273 @@
+"""Bad requests: one sentence that names the thing and the value, and nothing has changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Data, HeteroData
+
+import gnndelete as gd
+from gnndelete import Deletion
+from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, RequestError
+
+
+def one_sentence(error: BaseException, *needles: str) -> None:
+    text = str(error)
+    assert isinstance(error, RequestError)
+    assert error.exit_code == 2
+    assert "\n" not in text
+    assert len(text) < 320
+    for needle in needles:
+        assert needle in text, text
+
+
+MALFORMED = {
+    "floats": (dict(edges=[(0.5, 1.0)]), "edges", "0.5"),
+    "float tensor": (dict(edges=torch.tensor([[0.25], [1.0]])), "edges", "0.25"),
+    "bfloat16 tensor": (dict(nodes=torch.tensor([2.0], dtype=torch.bfloat16)), "nodes", "2.0"),
+    "mask": (dict(nodes=torch.tensor([True, False])), "nodes", "boolean"),
+    "booleans": (dict(edges=[(True, False)]), "edges", "boolean"),
+    "strings": (dict(edges=[("a", "b")]), "edges", "a"),
+    "a string": (dict(edges="0,1"), "edges", "'0,1'"),
+    "strings as nodes": (dict(nodes=["7"]), "nodes", "7"),
+    "nothing there": (dict(edges=[(0, None)]), "edges", "0"),
+    "a number": (dict(edges=5), "edges", "5"),
+    "a bool": (dict(nodes=True), "nodes", "True"),
+    "transposed": (dict(edges=torch.tensor([[0, 1], [1, 2], [2, 3], [3, 4]])), "[4, 2]", "transpose"),
+    "a vector": (dict(edges=torch.tensor([0, 1])), "edges", "[2]"),
+    "three dimensions": (dict(edges=torch.zeros(2, 1, 1, dtype=torch.long)), "edges", "[2, 1, 1]"),
+    "a ragged list": (dict(edges=[(0, 1), (2,)]), "edges", "(2,)"),
+    "pairs and triples": (dict(edges=[(0, 1), (2, 3, 4)]), "edges", "(2, 3, 4)"),
+    "flat": (dict(edges=[0, 1]), "edges", "0"),
+    "scalars": (dict(edges=[torch.tensor(0), torch.tensor(1)]), "edges", "tensor(0)"),
+    "too deep": (dict(edges=[((0, 1), (2, 3))]), "edges", "((0, 1), (2, 3))"),
+    "a dict": (dict(edges={0: 1}), "edges", "dict"),
+    "dicts": (dict(edges=[{0: 1, 2: 3}]), "edges", "{0: 1, 2: 3}"),
+    "negative": (dict(edges=[(0, -1)]), "edges", "-1"),
+    "negative node": (dict(nodes=torch.tensor([-3])), "nodes", "-3"),
+    "square": (dict(nodes=[[0, 1], [2, 3]]), "nodes", "[2, 2]"),
+    "too big": (dict(nodes=np.array([2**63], dtype=np.uint64)), "nodes", str(2**63)),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed(name):
+    request, *needles = MALFORMED[name]
+    with pytest.raises(DeletionError) as caught:
+        Deletion(**request)
+    one_sentence(caught.value, *needles)
+
+
+UNFITTING = {
+    "id out of range": (dict(edges=[(0, 48)]), DeletionError, "(0, 48)", "0 to 47"),
+    "node out of range": (dict(nodes=[99, 2]), DeletionError, "99", "0 to 47"),
+    "missing edge": (dict(edges=[(0, 1), (0, 40)]), DeletionError, "(0, 40)", "1 of the edges", "do not exist"),
+    "missing self-loop": (dict(edges=[(3, 3)]), DeletionError, "(3, 3)"),
+    "triples": (dict(edges=[(0, 0, 1)]), DeletionError, "triples", "edge_type"),
+    "nothing": ({}, DeletionError, "names nothing", "edges="),
+    "an empty list": (dict(edges=[], nodes=[]), DeletionError, "names nothing"),
+    "every node": (dict(nodes=range(48)), DeletionError, "all 48 nodes"),
+    "features": (dict(features=[1]), NotYetError, "features"),
+    "labels": (dict(labels=[1]), NotYetError, "labels"),
+    "relations": (dict(relations=[0]), NotYetError, "relations"),
+    "graphs": (dict(graphs=[0]), NotYetError, "graphs"),
+}
+
+
+@pytest.mark.parametrize("name", UNFITTING)
+def test_unfitting(name, graph, gcn, snapshot):
+    request, kind, *needles = UNFITTING[name]
+    unlearner = gd.Unlearner(gcn, graph)
+    unlearner.delete(Deletion(edges=[(20, 21)]))
+    before, history = snapshot(gcn, graph), unlearner.history
+    with pytest.raises(kind) as caught:
+        unlearner.delete(Deletion(**request))
+    one_sentence(caught.value, *needles)
+    assert snapshot(gcn, graph) == before
+    assert unlearner.history == history
+    with pytest.raises(kind):
+        Deletion(**request).remaining(graph)
+
+
+def test_every_edge_and_what_was_deleted_before(graph, gcn, snapshot):
+    unlearner = gd.Unlearner(gcn, graph)
+    before = snapshot(gcn, graph)
+    with pytest.raises(DeletionError) as caught:
+        unlearner.delete(Deletion(edges=graph.edge_index))
+    one_sentence(caught.value, "none of the", str(graph.edge_index.size(1)))
+    half = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
+    unlearner.delete(Deletion(edges=half[:, 1:]))
+    history = unlearner.history
+    with pytest.raises(DeletionError) as caught:  # each request leaves something, both together do not
+        unlearner.delete(Deletion(edges=half[:, :1]))
+    one_sentence(caught.value, "none of the")
+    with pytest.raises(DeletionError) as caught:
+        unlearner.delete(Deletion(edges=half[:, 1:2].flip(0)))
+    one_sentence(caught.value, "already deleted", str(tuple(half[:, 1].tolist())))
+    assert unlearner.history == history
+    assert snapshot(gcn, graph) == before
+
+
+def test_the_wrong_direction_of_a_directed_graph_is_hinted_at(graph):
+    data = Data(x=graph.x, edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+    with pytest.raises(DeletionError) as caught:
+        Deletion(edges=[(1, 0)]).check(data)
+    one_sentence(caught.value, "(1, 0)", "directed")
+
+
+@pytest.mark.parametrize("request_", [[(0, 1)], torch.tensor([[0], [1]]), {"edges": [(0, 1)]}, None])
+def test_delete_wants_a_deletion(graph, gcn, request_):
+    with pytest.raises(DeletionError) as caught:
+        gd.Unlearner(gcn, graph).delete(request_)
+    one_sentence(caught.value, type(request_).__name__, "Deletion(edges=")
+
+
+def nan_features(data):
+    data.x = data.x.clone()
+    data.x[5, 2] = float("nan")
+
+
+def nan_weights(data):
+    data.edge_weight[3] = float("inf")
+
+
+def no_edges(data):
+    del data.edge_index
+
+
+def short_ids(data):
+    data.edge_index = data.edge_index.int()
+
+
+def flat_edges(data):
+    data.edge_index = data.edge_index.t()
+
+
+def wild_edges(data):
+    data.edge_index = data.edge_index.clone()
+    data.edge_index[0, 0] = 77
+
+
+def negative_edges(data):
+    data.edge_index = data.edge_index.clone()
+    data.edge_index[1, 2] = -4
+
+
+@pytest.mark.parametrize(
+    ("spoil", "needles"),
+    [
+        (nan_features, ("'x'", "row 5")),
+        (nan_weights, ("'edge_weight'", "row 3")),
+        (no_edges, ("edge_index",)),
+        (short_ids, ("edge_index", "int32")),
+        (flat_edges, ("edge_index", "shape")),
+        (wild_edges, ("edge_index", "77", "0 to 47")),
+        (negative_edges, ("edge_index", "-4")),
+    ],
+)
+def test_broken_graphs(graph, gcn, spoil, needles):
+    spoil(graph)
+    for attempt in (gd.Unlearner, gd.inspect):
+        with pytest.raises(GraphError) as caught:
+            attempt(gcn, graph)
+        one_sentence(caught.value, *needles)
+
+
+def test_a_heterogeneous_graph_is_not_yet_served(gcn):
+    data = HeteroData()
+    data["a"].x = torch.ones(3, 6)
+    data["a", "to", "a"].edge_index = torch.tensor([[0, 1], [1, 2]])
+    for attempt in (lambda: gd.Unlearner(gcn, data), lambda: gd.inspect(gcn, data), lambda: Deletion(nodes=[0]).check(data)):
+        with pytest.raises(NotYetError) as caught:
+            attempt()
+        one_sentence(caught.value, "HeteroData")
+
+
+def test_things_that_are_no_graph_or_no_model(graph, gcn):
+    for wrong in (None, {"edge_index": 1}, torch.ones(2, 3)):
+        with pytest.raises(GraphError) as caught:
+            gd.Unlearner(gcn, wrong)
+        one_sentence(caught.value, type(wrong).__name__)
+    for wrong in (None, lambda x: x, gcn.state_dict()):
+        with pytest.raises(ModelError) as caught:
+            gd.Unlearner(wrong, graph)
+        one_sentence(caught.value, type(wrong).__name__)
+
+
+def test_a_model_without_graph_layers(graph):
+    model = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2))
+    with pytest.raises(ModelError) as caught:
+        gd.Unlearner(model, graph)
+    one_sentence(caught.value, "Sequential", "no graph layers", "layers=[")
+
+
+def test_a_model_whose_arguments_the_graph_does_not_have(graph):
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = gd.models.GCN(6)
+
+        def forward(self, nodes, links):
+            return self.conv(nodes, links)
+
+    with pytest.raises(ModelError) as caught:
+        gd.Unlearner(Odd(), graph).delete(Deletion(edges=[(0, 1)]))
+    one_sentence(caught.value, "Odd", "'nodes'", "forward=")
+    forward = lambda model, data: model(data.x, data.edge_index)  # noqa: E731
+    assert gd.Unlearner(Odd(), graph, forward=forward).delete(Deletion(edges=[(0, 1)])).parameters
+
+
+GOOD_FILES = {
+    "header": ("source,target\n3,4\n0,1\n", Deletion(edges=[(0, 1), (3, 4)])),
+    "other names": ("Dst;x,SRC,dst\n9, 3,4\n".replace(";", "_"), Deletion(edges=[(3, 4)])),
+    "no header": ("3,4\n\n0,1\n3,4\n", Deletion(edges=[(0, 1), (3, 4)])),
+    "byte order mark": ("\ufeffu,v\n3,4\n", Deletion(edges=[(3, 4)])),
+    "windows": ("source,target\r\n3,4\r\n", Deletion(edges=[(3, 4)])),
+    "nodes": ("node\n7\n2\n", Deletion(nodes=[2, 7])),
+    "nodes without header": ("7\n2\n", Deletion(nodes=[2, 7])),
+    "triples": ("head,relation,tail\n1,0,2\n", Deletion(edges=[(1, 0, 2)])),
+}
+
+
+@pytest.mark.parametrize("name", GOOD_FILES)
+def test_request_files(tmp_path, name):
+    text, expected = GOOD_FILES[name]
+    file = tmp_path / "request.csv"
+    file.write_bytes(text.encode())
+    assert Deletion.from_csv(file) == expected
+    assert Deletion.from_csv(str(file)) == expected
+
+
+BAD_FILES = {
+    "broken lines": ("source,target\n0,1\n2;3\n4,5\n6,\nx,7\n", ("line 3 (2;3)", "line 5 (6,)", "line 6 (x,7)")),
+    "broken without header": ("0,1\n\n2,b\n", ("line 3 (2,b)",)),
+    "too many cells": ("0,1\n2,3,4\n", ("line 2 (2,3,4)",)),
+    "float": ("0,1\n1.5,2\n", ("line 2 (1.5,2)",)),
+    "empty": ("", ("is empty",)),
+    "blank": ("\n \n", ("is empty",)),
+    "header alone": ("source,target\n", ("no rows",)),
+    "unknown header": ("from,to\n0,1\n", ("from,to", "source,target")),
+    "negative": ("0,-1\n", ("-1",)),
+    "four columns": ("0,1,2,3\n", ("(0, 1, 2, 3)",)),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_broken_request_files(tmp_path, name):
+    text, needles = BAD_FILES[name]
+    file = tmp_path / "request.csv"
+    file.write_text(text)
+    with pytest.raises(DeletionError) as caught:
+        Deletion.from_csv(file)
+    one_sentence(caught.value, *needles)
+
+
+def test_request_files_that_cannot_be_read(tmp_path):
+    binary = tmp_path / "binary.csv"
+    binary.write_bytes(b"\xff\xfe\x00\x81")
+    for path in (tmp_path / "missing.csv", tmp_path, binary):
+        with pytest.raises(DeletionError) as caught:
+            Deletion.from_csv(path)
+        one_sentence(caught.value, str(path), "cannot be read")
