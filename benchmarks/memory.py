@@ -59,7 +59,9 @@ def main() -> None:
         return
     peaks = {}
     for what in ("forward", "gnndelete", "paper()"):
-        done = subprocess.run([sys.executable, __file__, *sys.argv[1:], "--only", what], check=True, stdout=subprocess.PIPE)
+        done = subprocess.run(
+            [sys.executable, __file__, *sys.argv[1:], "--only", what], check=True, stdout=subprocess.PIPE
+        )
         peaks[what] = json.loads(done.stdout)
     base = peaks["forward"]
     print(f"{args.model}, {args.nodes:,} nodes, {args.edges:,} edges, {args.delete:.1%} deleted, {args.device}")

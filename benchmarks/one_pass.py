@@ -41,8 +41,12 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--delete", type=float, default=0.025, help="share of the training edges to delete")
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--train-epochs", type=int, default=30, help="epochs before measuring, so that layers are not random")
-    parser.add_argument("--retrain-epochs", type=int, default=None, help="epochs really run; fewer than 1,000 are scaled up")
+    parser.add_argument(
+        "--train-epochs", type=int, default=30, help="epochs before measuring, so that layers are not random"
+    )
+    parser.add_argument(
+        "--retrain-epochs", type=int, default=None, help="epochs really run; fewer than 1,000 are scaled up"
+    )
     parser.add_argument("--gradient-epochs", type=int, default=1500)
     parser.add_argument("--json", default=None)
     args = parser.parse_args()
@@ -108,7 +112,9 @@ def main() -> None:
 
     first, further_s = seconds["exact, first request"], seconds["exact, further request"]
     scaled = "" if epochs >= 1000 else f" (scaled from {epochs} epochs)"
-    print(f"{args.dataset}, {args.model}, {device}: {data.num_nodes:,} nodes, {data.num_edges:,} edges, {request} deleted")
+    print(
+        f"{args.dataset}, {args.model}, {device}: {data.num_nodes:,} nodes, {data.num_edges:,} edges, {request} deleted"
+    )
     for name, value in seconds.items():
         print(f"  {name:<24}{value * 1000:>12.1f} ms{scaled if name.startswith('retrain') else ''}")
     for title, value in (("first", first), ("further", further_s)):

@@ -507,7 +507,14 @@ def snapshot() -> Callable[[nn.Module, Data], dict[str, Any]]:
             "weights": {name: (id(value), digest(value)) for name, value in model.state_dict(keep_vars=True).items()},
             "gradients": {name: (p.requires_grad, p.grad is None) for name, p in model.named_parameters()},
             "modules": {
-                name: (type(m), m.training, sorted(vars(m)), list(m._modules), len(m._forward_hooks), len(m._forward_pre_hooks))
+                name: (
+                    type(m),
+                    m.training,
+                    sorted(vars(m)),
+                    list(m._modules),
+                    len(m._forward_hooks),
+                    len(m._forward_pre_hooks),
+                )
                 for name, m in model.named_modules()
             },
             "data": {name: (id(value), digest(value)) for name, value in data.to_dict().items()},

@@ -176,7 +176,7 @@ def test_a_typed_graph_loses_the_triple_and_nothing_else():
     rest = Deletion(edges=[(0, 1, 1)]).remaining(data)
     assert rest.edge_index.tolist() == [[0, 1], [1, 0]]
     assert rest.edge_type.tolist() == [0, 0]
-    with pytest.raises(DeletionError, match="pairs.*edge_type.*triples"):
+    with pytest.raises(DeletionError, match=r"pairs.*edge_type.*triples"):
         Deletion(edges=[(0, 1)]).check(data)
     with pytest.raises(DeletionError, match=r"relations that are not in the graph: \(0, 7, 1\).*0 to 1"):
         Deletion(edges=[(0, 7, 1)]).check(data)

@@ -54,5 +54,5 @@ def assert_rings(near, seeds, hops, expected):
 
 def test_unknown_hops_are_refused():
     edges = torch.tensor([[0], [1]])
-    with pytest.raises(SettingError, match="'hops' must be 'undirected' or 'directed' .got 'both'"):
+    with pytest.raises(SettingError, match=r"'hops' must be 'undirected' or 'directed' .got 'both'"):
         Neighborhood(EdgeTable(edges, 2), edges, "both")

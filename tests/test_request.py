@@ -179,7 +179,11 @@ def test_a_heterogeneous_graph_is_not_yet_served(gcn):
     data = HeteroData()
     data["a"].x = torch.ones(3, 6)
     data["a", "to", "a"].edge_index = torch.tensor([[0, 1], [1, 2]])
-    for attempt in (lambda: gd.Unlearner(gcn, data), lambda: gd.inspect(gcn, data), lambda: Deletion(nodes=[0]).check(data)):
+    for attempt in (
+        lambda: gd.Unlearner(gcn, data),
+        lambda: gd.inspect(gcn, data),
+        lambda: Deletion(nodes=[0]).check(data),
+    ):
         with pytest.raises(NotYetError) as caught:
             attempt()
         one_sentence(caught.value, "HeteroData")

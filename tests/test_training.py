@@ -89,7 +89,7 @@ def test_same_seed_same_weights_and_untouched_random_state(nodes: Data, task: st
     found = []
     for seed in (1, 1, 2):
         model = small(dropout=0.5)
-        train(model, nodes, task, epochs=5, seed=seed)
+        train(model, nodes, task, epochs=3, seed=seed)
         found.append(weights(model))
         torch.rand(3)
     assert same(found[0], found[1])

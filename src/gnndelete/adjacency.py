@@ -61,6 +61,11 @@ class EdgeTable:
         return self.order[_ranges(start, stop)]
 
     @cached_property
+    def distinct(self) -> int:
+        """Number of edges without their parallel copies; an undirected edge and its reverse are two."""
+        return int(torch.unique_consecutive(self.keys).numel())
+
+    @cached_property
     def undirected(self) -> bool:
         """Whether every edge stands beside its reverse (types, where there are any, are a direction of their own)."""
         if self.typed:

@@ -11,5 +11,5 @@ MEANING: dict[str, str] = {
         "The model behaves as if it had forgotten, without a bound: the base weights still hold the data, and "
         "disabling the adapter brings it back."
     ),
-    "inference-only": "The elements left the graph; no weight was changed, and the weights still hold what they learned from them.",
+    "inference-only": "The elements left the graph; no weight was changed, and weights still hold what they learned from them.",
 }

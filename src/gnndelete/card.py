@@ -15,7 +15,8 @@ def card(config: dict[str, Any]) -> str:
     values = "\n".join(f"| {name} | `{value}` |" for name, value in settings.items())
     notes = "\n".join(f"- {note}" for note in config.get("notes", []))
     layers = "\n".join(
-        f"| `{place['layer'] or '(the model)'}` | {place['call']} | {place['width']} | {sum(place['sizes'])} of {place['num_rows']} |"
+        f"| `{place['layer'] or '(the model)'}` | {place['call']} | {place['width']} "
+        f"| {sum(place['sizes'])} of {place['num_rows']} |"
         for place in config["operators"]
     )
     return f"""# Deletion adapter for `{config["base_model"]}`

@@ -96,7 +96,7 @@ class LayerOperators(nn.Module):
         if not self.enabled:
             return output
         for (place, key), operator in zip(self.places, self.operators, strict=True):
-            if place == call:
+            if place == call and isinstance(operator, Operator):
                 h = entry(output, key)
                 output = replaced(output, key, operator(h, self._ids(h, operator.num_rows)))
         return output
@@ -105,7 +105,7 @@ class LayerOperators(nn.Module):
         if self.ids is None:
             if h.size(0) != num_rows:
                 raise ModelError(
-                    f"layer '{self.name}' got {h.size(0)} rows, but its deletion operator was made for a graph of {num_rows} nodes; "
+                    f"layer '{self.name}' got {h.size(0)} rows, but its deletion operator was made for {num_rows} nodes; "
                     "wrap a sampled batch in `with gnndelete.rows(model, batch.n_id):`, and for another graph delete again there"
                 )
             return None

@@ -90,11 +90,13 @@ def graph_layers(model: nn.Module) -> list[str]:
 
 def working_copy(model: nn.Module) -> nn.Module:
     """A deep copy to work on. Layers that keep a normalised graph from an earlier call forget it: it holds deleted edges."""
+    # what PyG knows about a layer's signature never changes, and copying it costs more than copying the weights
+    shared = {id(m.inspector): m.inspector for m in model.modules() if isinstance(m, MessagePassing)}
     try:
-        result = copy.deepcopy(model)
+        result = copy.deepcopy(model, shared)
     except (RuntimeError, TypeError) as error:
         raise ModelError(
-            f"the model '{type(model).__name__}' cannot be copied ({error}); remove cached tensors with gradients from its attributes"
+            f"the model '{type(model).__name__}' cannot be copied ({error}); remove tensors with gradients from its attributes"
         ) from error
     for module in result.modules():
         if getattr(module, "cached", None) is True:
@@ -117,7 +119,7 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
             seed = _deep_node(flow, upstream) if deep else _near_node(upstream)
             seen = _run(model, data, forward, poisoned, names, seed)
             walks = [flow] if len(flows) == 1 else [flow, [*flows[0], *flows[1]]]
-            reaches = [None if item.moved is None else _reach(item.moved, walks, seed) for item in seen]
+            reaches = _reaches(seen, walks, seed)
             if all(reach is None or not reach.whole for reach in reaches):
                 break
         result = _measure(seen, reaches, _mixed(model, data, table, forward, poisoned, names, seed, seen))
@@ -147,7 +149,7 @@ def _chosen(model: nn.Module, found: list[str], layers: Layers) -> list[str]:
             )
         if not found:
             raise ModelError(
-                f"'{type(model).__name__}' has no graph layers (no MessagePassing, GPSConv or HeteroConv inside); name the modules "
+                f"'{type(model).__name__}' has no graph layers (no MessagePassing, GPSConv or HeteroConv); name the modules "
                 f"whose outputs are node representations with layers=[…]: {some(available, 10) or 'it has no submodules'}"
             )
         return found
@@ -250,20 +252,23 @@ class _Reach:
     whole: bool  # everything that can be reached was: the true reach may be longer
 
 
-def _reach(moved: Tensor, walks: list[list[EdgeTable]], seed: Tensor) -> _Reach:
-    """The largest distance of a row that depends on the seed, walking only as far as such rows lie."""
+def _reaches(seen: list[_Seen], walks: list[list[EdgeTable]], seed: Tensor) -> list[_Reach | None]:
+    """For every output the largest distance of a row that depends on the seed, walking only as far as such rows lie."""
+    result: list[_Reach | None] = [None if item.moved is None else _Reach(None, whole=False) for item in seen]
     for tables in walks:
-        left = moved.clone()
-        ring, seen, hops = seed, torch.zeros_like(moved), 0
-        while ring.numel() and hops <= DEPTH_LIMIT:
-            seen[ring] = True
-            left[ring] = False
+        open_ = {i for i, reach in enumerate(result) if reach is not None and reach.hops is None}
+        left = {i: item.moved for i, item in enumerate(seen) if i in open_ and item.moved is not None}
+        ring, hops = seed, 0
+        known = torch.zeros(tables[0].num_nodes, dtype=torch.bool, device=seed.device)
+        while left and ring.numel() and hops <= DEPTH_LIMIT:
+            known[ring] = True
             following = torch.cat([table.neighbors(ring) for table in tables])
-            following = torch.unique(following[~seen[following]])
-            if not bool(left.any()):
-                return _Reach(hops, whole=not following.numel() and hops > 0)
+            following = torch.unique(following[~known[following]])
+            for i in [i for i, moved in left.items() if not bool((moved & ~known).any())]:
+                result[i] = _Reach(hops, whole=not following.numel() and hops > 0)
+                del left[i]
             ring, hops = following, hops + 1
-    return _Reach(None, whole=False)
+    return result
 
 
 def _measure(seen: list[_Seen], reaches: list[_Reach | None], mixed: list[bool]) -> Probe:

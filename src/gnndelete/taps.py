@@ -27,7 +27,8 @@ def representations(output: Any, num_rows: int) -> list[tuple[Key, Tensor]]:
     if isinstance(output, dict):
         return [(key, value) for key, value in output.items() if _is_representation(value, num_rows)]
     if isinstance(output, (tuple, list)):
-        return [(i, value) for i, value in enumerate(output) if _is_representation(value, num_rows)][:1]
+        found: list[tuple[Key, Tensor]] = [(i, v) for i, v in enumerate(output) if _is_representation(v, num_rows)]
+        return found[:1]
     return []
 
 

@@ -172,11 +172,11 @@ def load(
         own = fingerprint(data)
         if own == config.get("original_fingerprint") != config.get("remaining_fingerprint"):
             raise AdapterError(
-                f"data is the graph before the deletion; the adapter at '{path}' belongs to the remaining graph: pass unlearned.data"
+                f"data is the graph before the deletion; the adapter at '{path}' belongs to what remained: pass unlearned.data"
             )
         if own != config.get("remaining_fingerprint"):
             raise AdapterError(
-                f"the adapter at '{path}' was made on another graph ({str(config.get('remaining_fingerprint'))[:12]}, got {own[:12]}); "
+                f"the adapter at '{path}' was made on another graph ({config['remaining_fingerprint'][:12]}, got {own[:12]}); "
                 "pass the remaining graph it was made on, or delete again on this one"
             )
     adapter = restore(path, config, working_copy(model), operator)
@@ -213,6 +213,8 @@ def by_name(name: str, value: Any, resolver: Any) -> Any:
     if isinstance(value, resolver.base):
         return value
     try:
+        if not isinstance(value, (str, type)):
+            raise TypeError(value)
         return resolver.make(value)
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, SettingError):

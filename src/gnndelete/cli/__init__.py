@@ -6,51 +6,50 @@ Nothing heavy is imported here: torch and the like come in when a verb runs, so 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import typer
 
-from gnndelete.cli import delete, demo, inspect, ls, train
+from gnndelete.cli.delete import delete as _delete
+from gnndelete.cli.demo import demo as _demo
+from gnndelete.cli.inspect import inspect as _inspect
+from gnndelete.cli.ls import ls as _ls
 from gnndelete.cli.report import Failure, Report, failure
+from gnndelete.cli.train import train as _train
 from gnndelete.version import __version__
 
+_LOOKS: dict[str, Any] = {"add_completion": False, "rich_markup_mode": "rich", "pretty_exceptions_enable": False}
+_VERBS: dict[str, Callable[..., Report]] = {
+    "demo": _demo,
+    "inspect": _inspect,
+    "train": _train,
+    "delete": _delete,
+    "ls": _ls,
+}
+
 app = typer.Typer(
-    name="gnndelete",
     help="Make trained graph neural networks forget edges and nodes, and show what was achieved.",
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
+    epilog="gnndelete --version shows the version.",
+    **_LOOKS,
 )
-app.command("demo")(demo.demo)
-app.command("inspect")(inspect.inspect)
-app.command("train")(train.train)
-app.command("delete")(delete.delete)
-app.command("ls")(ls.ls)
+for _name, _verb in _VERBS.items():
+    app.command(_name)(_verb)
 
 # The parser's own error; its home differs between versions of typer.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"gnndelete {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _main(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
-    ] = False,
-) -> None:
-    """Make trained graph neural networks forget edges and nodes, and show what was achieved."""
-
-
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+    except BrokenPipeError:  # whoever read standard output has gone, as in "gnndelete ls | head -1"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -59,10 +58,13 @@ def run(arguments: Sequence[str]) -> int:
     With ``--json`` exactly one object goes to standard output; whatever else a verb prints goes to standard error.
     """
     arguments = list(arguments) or ["--help"]
+    if arguments == ["--version"]:  # not an option of typer, which would load pydantic for every --help
+        print(f"gnndelete {__version__}")
+        return 0
     as_json = "--json" in arguments and "--help" not in arguments
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         outcome = _outcome(arguments)
-    if isinstance(outcome, int):  # --help, --version
+    if isinstance(outcome, int):  # --help
         return outcome
     outcome.print(as_json)
     return outcome.exit_code
@@ -70,7 +72,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _outcome(arguments: list[str]) -> Report | Failure | int:
     try:
-        result: Any = app(arguments, standalone_mode=False, prog_name="gnndelete")
+        result: Any = _parser(arguments)
     except (KeyboardInterrupt, typer.Abort):
         return failure(KeyboardInterrupt())
     except _UsageError as error:
@@ -80,3 +82,12 @@ def _outcome(arguments: list[str]) -> Report | Failure | int:
     if isinstance(result, Report):
         return result
     return failure(KeyboardInterrupt()) if result == 130 else int(result or 0)
+
+
+def _parser(arguments: list[str]) -> Any:
+    if len(arguments) == 2 and arguments[0] in _VERBS and arguments[1] == "--help":
+        # Asked of the verb alone: on its way through the group typer would load pydantic, half of the time it takes.
+        alone = typer.Typer(**_LOOKS)
+        alone.command()(_VERBS[arguments[0]])
+        return alone(["--help"], standalone_mode=False, prog_name=f"gnndelete {arguments[0]}")
+    return app(arguments, standalone_mode=False, prog_name="gnndelete")

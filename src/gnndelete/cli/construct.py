@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -21,9 +23,11 @@ from gnndelete.methods import Method
 from gnndelete.methods import resolver as methods
 from gnndelete.models import resolver as models
 
+FROM_GRAPH = ("in_channels", "num_classes")
 
-def build_model(settings: ModelSettings, data: Data, task: str, seed: int) -> nn.Module:
-    """An untrained model with weights drawn from ``seed``.
+
+def model_options(settings: ModelSettings, data: Data, task: str) -> dict[str, Any]:
+    """All options of the model: those given, those that follow from the graph, and the defaults of its factory.
 
     Arguments called ``in_channels`` and ``num_classes``, and ``out`` of a built-in model for node classification, are
     filled in from the graph where the settings leave them open.
@@ -32,18 +36,26 @@ def build_model(settings: ModelSettings, data: Data, task: str, seed: int) -> nn
     filled = {"in_channels": data.num_features, "num_classes": _classes(data)}
     if ":" not in settings.name and task == "node":
         filled["out"] = _classes(data)
-    options = settings.options
     takes = inspect.signature(factory).parameters
-    options |= {name: value for name, value in filled.items() if name in takes and name not in options}
-    options = check_parameters(factory, options, f"model '{settings.name}'", "model.")
+    plain = {name: p.default for name, p in takes.items() if isinstance(p.default, (bool, int, float, str, type(None)))}
+    options = plain | {name: value for name, value in filled.items() if name in takes} | settings.options
+    return check_parameters(factory, options, f"model '{settings.name}'", "model.")
+
+
+def build_model(settings: ModelSettings, data: Data, task: str, seed: int) -> nn.Module:
+    """An untrained model with weights drawn from ``seed``."""
+    options = model_options(settings, data, task)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        model = factory(**options)
+        model = find_factory(settings.name)(**options)
     if not isinstance(model, nn.Module):
-        raise ModelError(f"'{settings.name}' returned a '{type(model).__name__}'; a factory must return a torch.nn.Module")
+        raise ModelError(
+            f"'{settings.name}' returned a '{type(model).__name__}'; a factory must return a torch.nn.Module"
+        )
     return model
 
 
+@cache
 def find_factory(name: str) -> Callable[..., Any]:
     """The class of a built-in model, or what ``file.py:factory`` or ``package.module:factory`` names."""
     place, colon, attribute = name.rpartition(":")
@@ -51,8 +63,10 @@ def find_factory(name: str) -> Callable[..., Any]:
         try:
             return models.lookup(name)
         except (KeyError, TypeError):
-            sentence = unknown("model", name, sorted(models.lookup_dict))
-            raise SettingError(f"{sentence} A model of your own is named file.py:factory or package.module:factory") from None
+            sentence = unknown("there is no model", name, sorted(models.lookup_dict))
+            raise SettingError(
+                f"{sentence} A model of your own is named file.py:factory or package.module:factory"
+            ) from None
     module = _module_of_file(Path(place)) if place.endswith(".py") else _module_of_package(place)
     factory = getattr(module, attribute, None)
     if isinstance(factory, nn.Module) or not callable(factory):
@@ -64,29 +78,37 @@ def find_factory(name: str) -> Callable[..., Any]:
 def _module_of_file(path: Path) -> Any:
     if not path.is_file():
         raise SettingError(f"there is no model file '{path}'; check the path before the colon")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
+    # A name of its own, so that a file called like an installed package hides nothing.
+    name = f"gnndelete_model_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise SettingError(f"'{path}' is no Python file; a model is named file.py:factory")
     module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)  # dataclasses and pickling look their module up there
-    sys.path.append(str(path.parent))
+    sys.modules[name] = module  # dataclasses and pickling look their module up there
+    _search(path.parent)  # for what the file imports from beside it
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise ModelError(f"the model file '{path}' does not run ({type(error).__name__}: {error}); correct it") from error
-    finally:
-        sys.path.remove(str(path.parent))
+        del sys.modules[name]
+        raise ModelError(
+            f"the model file '{path}' does not run ({type(error).__name__}: {error}); correct it"
+        ) from error
     return module
 
 
 def _module_of_package(name: str) -> Any:
-    sys.path.append(str(Path.cwd()))
+    _search(Path.cwd())
     try:
         return importlib.import_module(name)
     except Exception as error:
-        raise SettingError(f"the module '{name}' of the model cannot be imported ({type(error).__name__}: {error})") from error
-    finally:
-        sys.path.remove(str(Path.cwd()))
+        raise SettingError(
+            f"the module '{name}' of the model cannot be imported ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _search(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
 
 
 def build_method(settings: Settings) -> Method:
@@ -94,7 +116,7 @@ def build_method(settings: Settings) -> Method:
     try:
         kind = methods.lookup(settings.method.name)
     except (KeyError, TypeError):
-        raise SettingError(unknown("method", settings.method.name, sorted(methods.lookup_dict))) from None
+        raise SettingError(unknown("there is no method", settings.method.name, sorted(methods.lookup_dict))) from None
     parameters = settings.method.parameters
     if kind.needs == "a training function":
         schedule = settings.train.model_dump(include={"epochs", "lr", "weight_decay", "patience"})
@@ -110,10 +132,14 @@ def check_parameters(make: Callable[..., Any], given: Mapping[str, Any], owner: 
         return dict(given)
     for name in given:
         if name not in signature:
-            raise SettingError(f"{owner} cannot take it: {unknown('setting', name, signature, prefix)}")
-    missing = [n for n, p in signature.items() if p.default is p.empty and p.kind is not p.VAR_POSITIONAL and n not in given]
+            raise SettingError(unknown(f"{owner} has no setting", name, signature, prefix))
+    missing = [
+        n for n, p in signature.items() if p.default is p.empty and p.kind is not p.VAR_POSITIONAL and n not in given
+    ]
     if missing:
-        raise SettingError(f"{owner} needs a value for '{prefix}{missing[0]}'; give it with --set {prefix}{missing[0]}=…")
+        raise SettingError(
+            f"{owner} needs a value for '{prefix}{missing[0]}'; give it with --set {prefix}{missing[0]}=…"
+        )
     hints = _hints(make)
     return {name: _typed(prefix + name, value, hints.get(name, Any)) for name, value in given.items()}
 

@@ -18,7 +18,7 @@ _WHAT, _HOW = "What to forget", "How"
 
 
 def delete(
-    run: Annotated[Path, typer.Argument(help="A run that 'train' wrote.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote.")],
     edges: Annotated[Path | None, typer.Option(help="CSV with columns source,target.", rich_help_panel=_WHAT)] = None,
     nodes: Annotated[Path | None, typer.Option(help="CSV with a column node.", rich_help_panel=_WHAT)] = None,
     edge: Annotated[
@@ -43,7 +43,9 @@ def delete(
     ] = None,
     device: options.Device = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; RUN/unlearned by default.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget earlier requests of this run and start anew.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Drop the earlier requests of this run: what they deleted comes back.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the request and say what would happen.")] = False,
     config: options.Config = None,
     set_: options.Set = None,
@@ -116,7 +118,10 @@ def _number(text: str | None) -> float | str | None:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {kind}" for kind, count in counts.items()) or "nothing"
+    return (
+        ", ".join(f"{count:,} {kind if count > 1 else kind.removesuffix('s')}" for kind, count in counts.items())
+        or "nothing"
+    )
 
 
 def _show_plan(console: Console, values: dict[str, Any]) -> None:
@@ -133,7 +138,8 @@ def _show(console: Console, values: dict[str, Any]) -> None:
     from rich.table import Table
 
     before, after = values["before"], values["after"]
-    table = Table(title=f"{_counts(values['counts'])} forgotten with {values['method']}", title_justify="left")
+    console.print(f"{_counts(values['counts'])} forgotten with {values['method']}", markup=False, style="bold")
+    table = Table()
     table.add_column("")
     table.add_column("before", justify="right")
     table.add_column("after", justify="right")
@@ -148,7 +154,9 @@ def _show(console: Console, values: dict[str, Any]) -> None:
     if values["aim"]:
         lines.append(f"aim: {values['aim']}: {values['aim_meaning']}.")
     if "deleted_auroc" in after:
-        lines.append("deleted AUROC (1: every deleted edge scores below the remaining ones) proves nothing without the test score.")
+        lines.append(
+            "deleted AUROC: at 1 every deleted edge scores below the remaining ones; read it beside the test score."
+        )
     lines += [f"note: {text}" for text in values["notes"]]
     lines.append(f"requests so far: {values['requests']}; written to {values['out']}; serve it on the remaining graph")
     lines.append(f"SENSITIVE: {values['state']} names what was deleted; it is needed for later requests only")

@@ -23,11 +23,13 @@ def score_figure(panels: Mapping[str, Mapping[str, Scores]], captions: Mapping[s
     """A PNG with one panel per model; each holds the distribution of the scores of each kind of pair."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     everything = np.concatenate([scores for panel in panels.values() for scores in panel.values()])
     low, high = np.quantile(everything, [0.002, 0.995])
     grid = np.linspace(low - 0.04 * (high - low), high + 0.04 * (high - low), 400)
-    figure = Figure(figsize=(3.3 * len(panels) + 1.2, 3.9), dpi=160, layout="constrained")
+    layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08, wspace=0.02)
+    figure = Figure(figsize=(3.3 * len(panels) + 1.2, 3.9), dpi=160, layout=layout)
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
     for axis, (name, panel) in zip(axes, panels.items(), strict=True):
@@ -36,14 +38,11 @@ def score_figure(panels: Mapping[str, Mapping[str, Scores]], captions: Mapping[s
         for row, (kind, color) in enumerate(reversed(KINDS.items())):
             density = _density(panel[kind], grid)
             top = 0.86 * density / density.max()
-            axis.fill_between(grid, row, row + top, color=color, alpha=0.45 if kind != "deleted edges" else 0.8, linewidth=0, zorder=5 - row)
-            axis.plot(grid, row + top, color=color, linewidth=1.2, zorder=5 - row)
+            alpha = 0.85 if kind == "deleted edges" else 0.45
+            axis.fill_between(grid, row, row + top, color=color, alpha=alpha, linewidth=0)
+            axis.plot(grid, row + top, color=color, linewidth=1.2)
             median = float(np.median(panel[kind]))
-            axis.plot([median, median], [row, row + 0.86], color=color, linewidth=1.2, linestyle=(0, (2, 2)), zorder=6)
-        axis.set_yticks([row + 0.3 for row in range(len(KINDS))], list(reversed(KINDS)))
-        for label, color in zip(axis.get_yticklabels(), reversed(KINDS.values()), strict=True):
-            label.set_color(color)
-            label.set_fontweight("bold")
+            axis.plot([median, median], [row, row + 0.86], color="#222222", linewidth=1.1, linestyle=(0, (2, 2)))
         axis.tick_params(axis="y", length=0, labelsize=9)
         axis.tick_params(axis="x", labelsize=8.5, color="#999999")
         axis.set_ylim(-0.05, len(KINDS) + 0.05)
@@ -53,8 +52,12 @@ def score_figure(panels: Mapping[str, Mapping[str, Scores]], captions: Mapping[s
         for side in ("top", "right", "left"):
             axis.spines[side].set_visible(False)
         axis.spines["bottom"].set_color("#999999")
+    axes[0].set_yticks([row + 0.3 for row in range(len(KINDS))], list(reversed(KINDS)))
+    for label, color in zip(axes[0].get_yticklabels(), reversed(KINDS.values()), strict=True):
+        label.set_color(color)
+        label.set_fontweight("bold")
     figure.supxlabel("score the model gives a pair of nodes (logit); dashed: median", fontsize=9)
-    figure.suptitle(title, fontsize=12, x=0.01, ha="left")
+    figure.suptitle(title, fontsize=12, x=0.012, ha="left")
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    run: Annotated[Path | None, typer.Argument(help="A run that 'train' wrote, or leave it out and name both below.")] = None,
+    run: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN", help="A run that 'train' wrote, or leave it out and name both below."),
+    ] = None,
     dataset: options.Dataset = None,
     graph: options.Graph = None,
     data_root: options.DataRoot = None,
@@ -59,7 +62,13 @@ def inspect(
         if settings.model.checkpoint is not None:
             load_weights(settings.model.checkpoint, network)
         network.to(data.edge_index.device)
-    found = look(network, data, task=kind)
+    # As 'delete' does: a model of the user's that cannot be reset can still be made again.
+    build = (
+        (lambda: build_model(settings.model, data, kind.name, settings.train.seed))
+        if ":" in settings.model.name
+        else None
+    )
+    found = look(network, data, task=kind, build=build)
     return Report(found.to_dict(), lambda console: _show(console, found))
 
 
@@ -68,7 +77,8 @@ def _show(console: Console, found: Any) -> None:
 
     kind = "undirected" if found.undirected else "directed"
     console.print(f"[bold]{found.model}[/] on {found.nodes:,} nodes and {found.edges:,} edges ({kind})\n")
-    layers = Table(title="layers an operator would follow", title_justify="left")
+    console.print("layers an operator would follow:")
+    layers = Table()
     layers.add_column("layer", overflow="fold")
     layers.add_column("width", justify="right")
     layers.add_column("reach")
@@ -79,7 +89,8 @@ def _show(console: Console, found: Any) -> None:
     reach = "the whole graph" if not found.bounded else "unknown" if found.hops is None else f"{found.hops} hops"
     console.print(f"receptive field of the output: {reach}")
     console.print(f"parameters of one operator per layer (sum of d²): {found.parameters:,}\n")
-    methods = Table(title="methods", title_justify="left")
+    console.print("methods:")
+    methods = Table()
     for column in ("method", "fits", "why not, and the way out"):
         methods.add_column(column, overflow="fold")
     for name, reasons in found.methods.items():

@@ -48,14 +48,21 @@ def load_weights(path: Path, model: nn.Module) -> None:
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ModelError(f"'{path}' holds no weights by name; save model.state_dict()")
     own = model.state_dict()
-    for what, names in (("lacks", own.keys() - state.keys()), ("holds, besides the model's own,", state.keys() - own.keys())):
+    for what, names in (
+        ("lacks", own.keys() - state.keys()),
+        ("holds, besides the model's own,", state.keys() - own.keys()),
+    ):
         if names:
-            raise ModelError(f"the checkpoint '{path}' does not fit: it {what} {some(sorted(names))}; check the model's options")
+            raise ModelError(
+                f"the checkpoint '{path}' does not fit: it {what} {some(sorted(names))}; check the model's options"
+            )
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
         first = str(error).splitlines()[1:2] or [str(error)]
-        raise ModelError(f"the checkpoint '{path}' does not fit: {first[0].strip()} Check the model's options") from None
+        raise ModelError(
+            f"the checkpoint '{path}' does not fit: {first[0].strip()} Check the model's options"
+        ) from None
 
 
 def dump_weights(model: nn.Module) -> bytes:
@@ -77,10 +84,25 @@ def _load(path: Path, kind: type[RequestError], what: str) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise kind(f"the {what} '{path}' cannot be read ({error.strerror or error})") from None
-    except (pickle.UnpicklingError, zipfile.BadZipFile, EOFError, RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
+    except (
+        pickle.UnpicklingError,
+        zipfile.BadZipFile,
+        EOFError,
+        RuntimeError,
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+    ) as error:
         foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
-        why = f"it holds '{foreign[1]}', and only tensors and graphs are read" if foreign else "it is damaged or of another kind"
-        raise kind(f"the {what} '{path}' is refused: {why}; save it anew with torch.save, nothing in it was run") from None
+        why = (
+            f"it holds '{foreign[1]}', and only tensors and graphs are read"
+            if foreign
+            else "it is damaged or of another kind"
+        )
+        raise kind(
+            f"the {what} '{path}' is refused: {why}; save it anew with torch.save, nothing in it was run"
+        ) from None
 
 
 @contextmanager
@@ -91,7 +113,7 @@ def _only_graphs() -> Iterator[None]:
     serialization.clear_safe_globals()
     graphs = [Data, GlobalStorage, DataEdgeAttr, DataTensorAttr, EdgeLayout, AttrType]
     try:
-        # A graph that was used keeps notes in a defaultdict, which the safe unpickler cannot fill: a plain dict will do.
+        # A graph that was used keeps notes in a defaultdict, which the safe unpickler cannot fill: a dict will do.
         serialization.add_safe_globals([*graphs, (_empty, "collections.defaultdict")])
         yield
     finally:

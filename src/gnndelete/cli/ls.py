@@ -73,7 +73,7 @@ def _tasks() -> list[dict[str, Any]]:
 
 def _first(kind: type) -> str:
     """The first paragraph's first sentence of a docstring."""
-    text = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
+    text = " ".join((kind.__doc__ or "").split("\n\n")[0].replace("``", "").split())
     return text if len(text) <= 120 else text[: text.find(". ") + 1] or text
 
 
@@ -81,7 +81,8 @@ def _show(console: Console, values: dict[str, list[dict[str, Any]]]) -> None:
     from rich.table import Table
 
     for kind, entries in values.items():
-        table = Table(title=kind, title_justify="left", title_style="bold")
+        console.print(kind, style="bold")
+        table = Table()
         for column in _COLUMNS[kind]:
             numeric = bool(entries) and isinstance(entries[0][column], int)
             table.add_column(column, justify="right" if numeric else "left", no_wrap=numeric or column == "name")

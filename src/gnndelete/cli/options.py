@@ -9,9 +9,8 @@ import typer
 
 _GRAPH, _MODEL, _TRAIN, _RUN = "Graph", "Model", "Training", "This run"
 
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on standard output.", rich_help_panel=_RUN)
-]
+# Read by gnndelete.cli.run, which prints the report of every verb; the verbs themselves need not look at it.
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.", rich_help_panel=_RUN)]
 Config = Annotated[
     Path | None, typer.Option("--config", "-c", help="YAML file with options of the run.", rich_help_panel=_RUN)
 ]
@@ -24,13 +23,18 @@ Dataset = Annotated[
 ]
 Graph = Annotated[
     Path | None,
-    typer.Option(help="File that torch.save wrote: a Data, or its training, validation and test parts.", rich_help_panel=_GRAPH),
+    typer.Option(
+        help="File that torch.save wrote: a Data, or its training, validation and test parts.", rich_help_panel=_GRAPH
+    ),
 ]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder of raw dataset files.", rich_help_panel=_GRAPH)]
 SplitSeed = Annotated[int | None, typer.Option(help="Seed of the split.", rich_help_panel=_GRAPH)]
 Model = Annotated[
     str | None,
-    typer.Option(help="gcn, gat, gin, or your own: file.py:factory, package.module:factory.", rich_help_panel=_MODEL),
+    typer.Option(
+        help="gcn, gat, gin, or your own: file.py:factory, package.module:factory (its code is run).",
+        rich_help_panel=_MODEL,
+    ),
 ]
 Checkpoint = Annotated[
     Path | None, typer.Option(help="Weights to start from: .safetensors, or a state dict.", rich_help_panel=_MODEL)

@@ -11,7 +11,6 @@ from gnndelete.cli.settings import DeletionSettings
 from gnndelete.datasets.forget import forget_edges, forget_nodes
 from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, RequestError, SettingError, some
-from gnndelete.graph import count_nodes
 from gnndelete.tasks import LinkPrediction, Task
 
 
@@ -57,22 +56,30 @@ def check_request(request: Deletion, data: Data, table: EdgeTable, task: Task) -
     try:
         return request.check(data, table)
     except DeletionError as error:
-        if not isinstance(task, LinkPrediction) or not request.edges.size(1) or int(request.edges.max()) >= count_nodes(data):
+        edges = request.edges
+        if (
+            not isinstance(task, LinkPrediction)
+            or table.typed
+            or edges.size(0) != 2
+            or bool((edges >= table.num_nodes).any())
+        ):
             raise
         held: list[str] = []
         for name, part in (("validation", task.heldout), ("testing", task.test)):
             if part is not None:
-                found = _among(request.edges, part.positives, table)
+                found = _among(edges, part.positives, table)
                 held += [f"{pair} (for {name})" for pair in zip(*found.tolist(), strict=True)]
         if held:
             raise _held_out(held) from None
-        raise DeletionError(f"{error}; only training edges of the run can be deleted") from None
+        if _among(edges, data.edge_index, table).size(1) < edges.size(1):
+            raise DeletionError(f"{error}; only training edges of the run can be deleted") from None
+        raise
 
 
 def _held_out(held: list[str]) -> RequestError:
     return DeletionError(
-        f"{len(held)} of the edges to delete were held out when the run was split: {some(held)}; the model was not trained on "
-        "them, so there is nothing to forget: leave them out here and remove them from your own data"
+        f"{len(held)} of the edges to delete were held out when the run was split: {some(held)}; the model was not "
+        "trained on them, so there is nothing to forget: leave them out here and remove them from your own data"
     )
 
 
@@ -81,6 +88,4 @@ def _among(edges: Tensor, part: Tensor, table: EdgeTable) -> Tensor:
     part = part.cpu()
     if table.undirected:
         part = torch.cat([part, part.flip(0)], dim=1)
-    if not part.size(1) or edges.size(0) != 2:
-        return edges[:, :0]
     return edges[:, EdgeTable(part, table.num_nodes).contains(edges)]

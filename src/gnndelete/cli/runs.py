@@ -27,14 +27,22 @@ from gnndelete.prepared import model_fingerprint
 from gnndelete.tasks import Task
 from gnndelete.version import __version__
 
-MODEL, SETTINGS, METRICS, STATE, RESULT = "model.safetensors", "settings.yaml", "metrics.json", "state.json", "result.json"
+MODEL, SETTINGS, METRICS, STATE, RESULT = (
+    "model.safetensors",
+    "settings.yaml",
+    "metrics.json",
+    "state.json",
+    "result.json",
+)
 
 
 def run_settings(folder: Path) -> Layer:
     """The settings a run was trained with."""
     missing = [name for name in (SETTINGS, MODEL, METRICS) if not (folder / name).is_file()]
     if missing:
-        raise SettingError(f"'{folder}' is no finished run: it has no {missing[0]}; make one with gnndelete train --out {folder}")
+        raise SettingError(
+            f"'{folder}' is no finished run: it has no {missing[0]}; make one with gnndelete train --out {folder}"
+        )
     return read_yaml(folder / SETTINGS)
 
 
@@ -47,11 +55,15 @@ def open_run(folder: Path, settings: Settings) -> tuple[nn.Module, Data, Task]:
         raise SettingError(f"'{folder / METRICS}' is damaged ({type(error).__name__}: {error}); train again") from None
     data, task = prepare(settings)
     if fingerprint(data) != trained[1]:
-        raise GraphError(f"the graph of the run '{folder}' is not the one it was trained on: its file or its split has changed")
+        raise GraphError(
+            f"the graph of the run '{folder}' is not the one it was trained on: its file or its split has changed"
+        )
     model = build_model(settings.model, data, settings.task.name, settings.train.seed)
     load_weights(folder / MODEL, model)
     if model_fingerprint(model) != trained[0]:
-        raise ModelError(f"'{folder / MODEL}' is not the model that the run's {METRICS} describes; restore it, or train again")
+        raise ModelError(
+            f"'{folder / MODEL}' is not the model that the run's {METRICS} describes; restore it, or train again"
+        )
     return model.to(data.edge_index.device), data, task
 
 
@@ -91,7 +103,9 @@ def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private:
         undo.close()
         if isinstance(error, OSError):
             where = next(iter(contents)).parent
-            raise RunError(f"could not write to '{where}' ({error.strerror or error}); earlier files are as they were") from error
+            raise RunError(
+                f"could not write to '{where}' ({error.strerror or error}); earlier files are as they were"
+            ) from error
         raise
     for temporary in staging.values():
         temporary.cleanup()
@@ -149,6 +163,6 @@ def unchanged(folder: Path, settings: Settings) -> None:
         for name in {**was, **now}.keys() - {"graph", "root", "checkpoint"}:
             if was.get(name) != now.get(name):
                 raise SettingError(
-                    f"'{section}.{name}' is {now.get(name)!r}, but the run '{folder}' was trained with {was.get(name)!r}; "
-                    "leave it out, or train another run"
+                    f"'{section}.{name}' is {now.get(name)!r}, but the run '{folder}' was trained with "
+                    f"{was.get(name)!r}; leave it out, or train another run"
                 )

@@ -13,14 +13,17 @@ from gnndelete.forward import call, evaluating
 from gnndelete.tasks import LinkPrediction, Task
 
 
-def scores(model: nn.Module, data: Data, task: Task, deletion: Deletion, remaining: Data, seed: int) -> dict[str, float]:
+def scores(
+    model: nn.Module, data: Data, task: Task, deletion: Deletion, remaining: Data, seed: int
+) -> dict[str, float]:
     """Test scores, and for deleted edges how they rank below ``remaining`` ones; empty where nothing is held out.
 
-    ``data`` is the graph to run on: the original one before, the remaining one after a deletion.
+    ``data`` is the graph to run on: the original one before, the remaining one after a deletion. Both are scored on the
+    test elements that remain, so that their scores compare.
     """
     with evaluating(model):
         output = call(model, data)
-        found = {f"test_{name}": value for name, value in _test(model, output, data, task).items()}
+        found = {f"test_{name}": value for name, value in _test(model, output, remaining, task).items()}
         if isinstance(task, LinkPrediction) and deletion.edges.size(1):
             ranks = task.forgetting(model, output, deletion.edges, positives(remaining), seed=seed)
             found |= {f"deleted_{name}": value for name, value in ranks.items()}

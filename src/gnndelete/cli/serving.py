@@ -68,18 +68,20 @@ class Serving:
 
     def serve(self, fresh: bool) -> dict[str, Any]:
         """Delete, measure, and write the result together with the new state of the run."""
-        request, earlier, seen = self._request(fresh)
+        request, _, seen = self._request(fresh)
         if fresh and seen is not None:
             note(f"note: --fresh drops {_requests(seen)} earlier request(s); what they deleted is back in the model")
         unlearned = self.unlearner.delete(request)
         values = self._values(request, unlearned)
         contents = {
             self.out / RESULT: to_bytes(values),
-            self.out / SETTINGS: self.settings.to_yaml().encode(),
+            self.out / SETTINGS: self.settings.filled("method", unlearned.settings).to_yaml().encode(),
             **self._files(unlearned),
         }
         if seen != _read(self.state):
-            raise RunError(f"another request was served meanwhile ('{self.state}' has changed); nothing was written, ask again")
+            raise RunError(
+                f"another request was served meanwhile ('{self.state}' has changed); nothing was written, ask again"
+            )
         known = {self.out / name for name in (MODEL, CONFIG, TENSORS, CARD)} if (self.out / RESULT).exists() else set()
         commit(contents, remove=known - contents.keys(), private=[self.state])
         return {"out": str(self.out), "state": str(self.state), **values}

@@ -107,8 +107,13 @@ class Settings(Section):
     deletion: DeletionSettings = DeletionSettings()
     method: MethodSettings = MethodSettings()
 
+    def filled(self, section: Literal["model", "method"], options: Mapping[str, Any]) -> Settings:
+        """These settings with all options of the model or the method spelled out, defaults too."""
+        full = {**getattr(self, section).model_dump(), **options}
+        return self.model_copy(update={section: type(getattr(self, section)).model_validate(full)})
+
     def to_yaml(self, *sections: str, header: str = "") -> str:
-        """The effective settings of the given sections (all by default). Elements named in place are left out: they are sensitive."""
+        """The effective settings of some sections, or all. Elements named in place are left out: they are sensitive."""
         values = self.model_dump(mode="json", include=set(sections) or None)
         for name in ("edges", "nodes"):
             if values.get("deletion", {}).get(name):
@@ -129,7 +134,7 @@ def resolve(
     sets: Iterable[str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """The settings from all sources, later ones first in rank; ``options`` has dotted names, and None means not given."""
+    """The settings from all sources, in rising rank; ``options`` has dotted names, and None means not given."""
     layers = [base or {}]
     if config is not None:
         layers.append(read_yaml(config))
@@ -180,13 +185,17 @@ def read_yaml(path: Path) -> Layer:
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # a SafeLoader
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"the settings file '{path}' cannot be read ({getattr(error, 'strerror', None) or error})") from None
+        raise SettingError(
+            f"the settings file '{path}' cannot be read ({getattr(error, 'strerror', None) or error})"
+        ) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f" at line {mark.line + 1}" if mark else ""
         raise SettingError(f"'{path}' is not YAML{place}: {getattr(error, 'problem', None) or error}") from None
     if not isinstance(values or {}, dict):
-        raise SettingError(f"'{path}' holds a '{type(values).__name__}'; it must hold sections such as data:, model:, train:")
+        raise SettingError(
+            f"'{path}' holds a '{type(values).__name__}'; it must hold sections such as data:, model:, train:"
+        )
     return values or {}
 
 
@@ -197,7 +206,9 @@ def _assignment(text: str) -> Layer:
     try:
         return _nested(name.strip().split("."), yaml.load(value, Loader=_Loader))
     except yaml.YAMLError as error:
-        raise SettingError(f"the value in '--set {text}' is not YAML ({getattr(error, 'problem', None) or error})") from None
+        raise SettingError(
+            f"the value in '--set {text}' is not YAML ({getattr(error, 'problem', None) or error})"
+        ) from None
 
 
 def _nested(path: list[str], value: Any) -> Layer:
@@ -220,19 +231,19 @@ def _sentence(problem: Any) -> str:
     if problem["type"] == "extra_forbidden":
         section, dot, name = place.rpartition(".")
         known = Settings.model_fields if not dot else Settings.model_fields[section].annotation.model_fields  # type: ignore[union-attr]
-        return unknown("setting", name, known, prefix=f"{section}{dot}")
+        return unknown("there is no setting", name, known, prefix=f"{section}{dot}")
     said = problem["msg"]
     return f"'{place}': {said[:1].lower()}{said[1:]} (got {problem['input']!r})"
 
 
-def unknown(what: str, name: str, known: Iterable[str], prefix: str = "") -> str:
+def unknown(lead: str, name: str, known: Iterable[str], prefix: str = "") -> str:
     """The sentence for a name that does not exist, with the closest one that does.
 
-    >>> unknown("setting", "epoch", ["epochs", "lr"], prefix="train.")
+    >>> unknown("there is no setting", "epoch", ["epochs", "lr"], prefix="train.")
     "there is no setting 'train.epoch'; did you mean 'train.epochs'?"
     """
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if close:
-        return f"there is no {what} '{prefix}{name}'; did you mean '{prefix}{close[0]}'?"
-    return f"there is no {what} '{prefix}{name}'; there are {', '.join(f'{prefix}{k}' for k in known) or 'none'}"
+        return f"{lead} '{prefix}{name}'; did you mean '{prefix}{close[0]}'?"
+    return f"{lead} '{prefix}{name}'; choose from {', '.join(f'{prefix}{k}' for k in known) or 'nothing: it has none'}"

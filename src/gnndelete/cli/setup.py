@@ -32,7 +32,11 @@ def device(settings: Settings) -> torch.device:
         chosen = torch.device(name)
     except RuntimeError:
         raise SettingError(f"'train.device' must be auto, cpu or cuda (got '{name}')") from None
-    here = accelerator is not None and chosen.type == accelerator.type and (chosen.index or 0) < torch.accelerator.device_count()
+    here = (
+        accelerator is not None
+        and chosen.type == accelerator.type
+        and (chosen.index or 0) < torch.accelerator.device_count()
+    )
     if chosen.type != "cpu" and not here:
         raise SettingError(f"'train.device' is '{name}', and torch finds no such device here; use auto or cpu")
     return chosen
@@ -40,11 +44,15 @@ def device(settings: Settings) -> torch.device:
 
 def _graphs(settings: DataSettings) -> tuple[Data, ...]:
     if settings.dataset is not None and settings.graph is not None:
-        raise SettingError(f"both a dataset ('{settings.dataset}') and a graph file ('{settings.graph}') are given; give one")
+        raise SettingError(
+            f"both a dataset ('{settings.dataset}') and a graph file ('{settings.graph}') are given; give one"
+        )
     if settings.graph is not None:
         return load_graph(settings.graph)
     if settings.dataset is None:
-        raise SettingError("there is no graph to work on; give --dataset NAME (see 'gnndelete ls datasets') or --graph FILE")
+        raise SettingError(
+            "there is no graph to work on; give --dataset NAME (see 'gnndelete ls datasets') or --graph FILE"
+        )
     return (load(settings.dataset, settings.root),)
 
 
@@ -71,11 +79,15 @@ def _links(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
 def _nodes(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
     given = settings.data
     if len(graphs) == 3:
-        raise GraphError(f"'{given.graph}' holds three parts, which is a split of links; give one Data with masks for --task node")
+        raise GraphError(
+            f"'{given.graph}' holds three parts, which is a split of links; give one Data with masks for --task node"
+        )
     data, task = graphs[0], NodeClassification()
     if given.split == "random" or (given.split == "auto" and not (given.graph and "train_mask" in data)):
         if given.val + given.test >= 1:
-            raise SettingError(f"data.val ({given.val}) and data.test ({given.test}) leave nothing to train on; lower them")
+            raise SettingError(
+                f"data.val ({given.val}) and data.test ({given.test}) leave nothing to train on; lower them"
+            )
         data = split_nodes(data, seed=given.seed, train=1 - given.val - given.test, val=given.val)
     task.check(data)
     return data, task

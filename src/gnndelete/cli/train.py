@@ -13,6 +13,8 @@ from gnndelete.cli.report import Report
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gnndelete.cli.settings import Settings
+
 
 def train(
     out: Annotated[Path, typer.Option(help="Folder to write the run to.")],
@@ -62,10 +64,10 @@ def train(
     return Report(values, lambda console: _show(console, values))
 
 
-def train_run(settings: Any, out: Path, force: bool) -> dict[str, Any]:
+def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     """Train by the settings and write the run; everything that can be refused is refused before the first epoch."""
     from gnndelete.cli import runs
-    from gnndelete.cli.construct import build_model
+    from gnndelete.cli.construct import FROM_GRAPH, build_model, model_options
     from gnndelete.cli.loading import dump_weights, load_weights
     from gnndelete.cli.scores import held_out_scores
     from gnndelete.cli.setup import prepare
@@ -76,6 +78,8 @@ def train_run(settings: Any, out: Path, force: bool) -> dict[str, Any]:
     _refuse_overwriting(out, force)
     data, task = prepare(settings)
     check_graph(data)
+    options = model_options(settings.model, data, settings.task.name)
+    settings = settings.filled("model", {name: value for name, value in options.items() if name not in FROM_GRAPH})
     model = build_model(settings.model, data, settings.task.name, settings.train.seed)
     if settings.model.checkpoint is not None:
         load_weights(settings.model.checkpoint, model)
@@ -97,7 +101,7 @@ def train_run(settings: Any, out: Path, force: bool) -> dict[str, Any]:
         "task": settings.task.name,
         "graph": settings.data.dataset or str(settings.data.graph),
         "nodes": count_nodes(data),
-        "training_edges": data.edge_index.size(1),
+        "edges": data.edge_index.size(1),
         "parameters": sum(p.numel() for p in model.parameters()),
         "test": held_out_scores(model, data, task),
         "validation": {"best": result.best_score, "epoch": result.best_epoch},
@@ -139,7 +143,8 @@ def _refuse_overwriting(out: Path, force: bool) -> None:
 def _show(console: Console, values: dict[str, Any]) -> None:
     from rich.table import Table
 
-    table = Table(title=f"{values['model']} for {values['task']}s of {values['graph']}", title_justify="left", show_header=False)
+    console.print(f"{values['model']} for {values['task']}s of {values['graph']}", markup=False, style="bold")
+    table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
     for name, value in values["test"].items():

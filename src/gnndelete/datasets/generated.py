@@ -36,7 +36,9 @@ def community_graph(
     groups = max(1, nodes // community)
     group = np.sort(rng.integers(0, groups, nodes))
     weight = rng.pareto(exponent - 1, nodes) + 1
-    np.minimum(weight, weight.mean() * np.sqrt(nodes), out=weight)  # no hub may own more than about sqrt(n) expected edges
+    np.minimum(
+        weight, weight.mean() * np.sqrt(nodes), out=weight
+    )  # no hub may own more than about sqrt(n) expected edges
     total = np.cumsum(weight)
     first = np.searchsorted(group, np.arange(groups + 1))
     below = np.concatenate([[0.0], total])

@@ -9,6 +9,10 @@ from gnndelete.methods.gnndelete import GNNDelete
 from gnndelete.methods.retrain import Retrain
 from gnndelete.methods.unlink import Unlink
 
-resolver: ClassResolver[Method] = ClassResolver([GNNDelete, Retrain, Unlink], base=Method, default=GNNDelete)
+resolver: ClassResolver[Method] = ClassResolver(
+    [GNNDelete, Retrain, Unlink],
+    base=Method,  # type: ignore[type-abstract]
+    default=GNNDelete,
+)
 
 __all__ = ["Context", "GNNDelete", "Method", "Outcome", "Reason", "Retrain", "Unlink", "resolver"]

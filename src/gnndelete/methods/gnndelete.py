@@ -182,7 +182,8 @@ class GNNDelete(Method):
         notes = []
         if not probe.bounded:
             notes.append(
-                "Some layers let every node see every other: operators act near the deletion, but distance does not bound its influence."
+                "Some layers let every node see every other: operators act near the deletion, but distance does not "
+                "bound its influence."
             )
         if any(not site.probed for site in probe.sites):
             names = ", ".join(site.title for site in probe.sites if not site.probed)

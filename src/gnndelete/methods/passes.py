@@ -85,7 +85,7 @@ def first_output_given(model: nn.Module, site: Site, output: Any) -> Iterator[No
     def forward(*args: Any, **kwargs: Any) -> Any:
         return given.pop() if given else compute(*args, **kwargs)
 
-    layer.forward = forward  # type: ignore[method-assign]
+    layer.forward = forward
     try:
         yield
     finally:

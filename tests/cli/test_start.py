@@ -1,0 +1,90 @@
+"""The command line as a process: quick to start, clean on standard output, honest in its exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import Cli
+
+VERBS = ("demo", "inspect", "train", "delete", "ls")
+
+
+def _python(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = f"""
+import sys
+import gnndelete
+from gnndelete.cli import run
+codes = [run(arguments) for arguments in ([], ["--version"], *([verb, "--help"] for verb in {VERBS!r}))]
+heavy = ("torch", "torch_geometric", "numpy", "scipy", "sklearn", "pydantic", "yaml", "matplotlib")
+print([name for name in heavy if name in sys.modules], codes, file=sys.stderr)
+"""
+    done = _python("-c", code)
+    assert done.stderr.strip().splitlines()[-1] == f"[] {[0] * (len(VERBS) + 2)}"
+    for verb in VERBS:
+        assert verb in done.stdout
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_json(cli: Cli, verb: str) -> None:
+    shown = cli(verb, "--help")
+    assert shown.code == 0
+    assert "--json" in shown.out
+
+
+def test_module_and_noisy_code_keep_standard_output_pure(tmp_path: Path, graph_file: Path) -> None:
+    (tmp_path / "noisy.py").write_text(
+        "from gnndelete.models import GCN\n"
+        "print('imported')\n"
+        "def make(in_channels, hidden=4):\n"
+        "    print('made')\n"
+        "    return GCN(in_channels, hidden, 3)\n"
+    )
+    done = _python("-m", "gnndelete", "inspect", "--graph", str(graph_file), "--model", "noisy.py:make", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["model"] == "GCN"
+    assert "made" in done.stderr
+
+
+def test_usage_errors_are_one_sentence(cli: Cli) -> None:
+    for arguments in (["nonsense"], ["delete"], ["train", "--nope"], ["ls", "everything"], ["train", "--epochs", "many"]):
+        plain = cli(*arguments)
+        assert (plain.code, plain.out) == (2, "")
+        assert plain.sentence.startswith("error: ")
+        assert len(plain.sentence.splitlines()) == 1
+        answer = cli(*arguments, "--json")
+        assert answer.code == 2
+        assert answer.values["error"]["exit_code"] == 2
+
+
+def test_interrupt(cli: Cli, graph_file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import gnndelete.training
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gnndelete.training, "train", interrupted)
+    stopped = cli("train", "--graph", graph_file, "--out", "run", "--json")
+    assert stopped.code == 130
+    assert "intact" in stopped.sentence
+    assert stopped.values["error"]["kind"] == "Interrupted"
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unexpected_error_shows_where_it_came_from(cli: Cli, graph_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n"
+        "    def forward(self, x, edge_index):\n        raise ZeroDivisionError('mine')\n"
+    )
+    failed = cli("inspect", "--graph", graph_file, "--model", "broken.py:Net", "--json")
+    assert failed.code in (1, 2)
+    assert "mine" in failed.err
+    assert "mine" in failed.values["error"]["message"]

@@ -1,0 +1,52 @@
+"""The contract of methods, and that each of them is tested."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import gnndelete as gd
+from gnndelete.assurance import MEANING
+from gnndelete.forward import call
+from gnndelete.methods import Context, resolver
+from gnndelete.prepared import Prepared
+
+METHODS = sorted(resolver.lookup_dict)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_tests_of_its_own(name):
+    assert (Path(__file__).parent / f"test_{name}.py").exists()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_contract(name, graph, gcn):
+    method = resolver.make(name)
+    assert method.name == name
+    assert method.assurance in MEANING
+    assert method.summary
+    settings = method.settings()
+    assert all(value is None or isinstance(value, (bool, int, float, str, list)) for value in settings.values())
+    assert type(method)(**settings).settings() == settings, "settings are the constructor's arguments"
+    assert repr(method).startswith(type(method).__name__)
+    for reason in method.unfit(Context(Prepared(gcn, graph, call))):
+        assert reason.why
+        assert reason.remedy
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_leaves_the_user_alone_and_serves_predictions(name, graph, gcn, snapshot):
+    before = snapshot(gcn, graph)
+    options = {"fit": lambda model, data, seed: None}
+    unlearned = gd.Unlearner(gcn, graph, task="node", method=name, **options).delete(gd.Deletion(nodes=[9]))
+    assert unlearned.predict([0, 1]).shape == (2, 5)
+    assert not torch.isin(unlearned.data.edge_index, 9).any()
+    assert snapshot(gcn, graph) == before
+
+
+def test_a_context_cuts_the_graph_once(graph, gcn):
+    context = Context(Prepared(gcn, graph, call)).for_deletion(gd.Deletion(edges=[(3, 4)]))
+    assert context.remaining is context.remaining
+    assert context.remaining.edge_index.size(1) == graph.edge_index.size(1) - 2

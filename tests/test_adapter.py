@@ -1,0 +1,242 @@
+"""Adapters on disk: what is in them, what is not, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+import gnndelete as gd
+from gnndelete.adapter import CARD, CONFIG, TENSORS
+from gnndelete.errors import AdapterError, RequestError, RunError, SettingError
+
+
+@pytest.fixture
+def unlearned(graph, gcn):
+    return gd.Unlearner(gcn, graph, method=gd.GNNDelete(lam=0.3)).delete(gd.Deletion(edges=[(3, 4), (20, 22)]))
+
+
+@pytest.fixture
+def folder(unlearned, tmp_path):
+    unlearned.save(tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_three_files(folder, unlearned):
+    assert sorted(path.name for path in folder.iterdir()) == sorted([CONFIG, TENSORS, CARD])
+    assert {CONFIG, TENSORS, CARD} == {"adapter_config.json", "adapter_model.safetensors", "README.md"}
+    config = json.loads((folder / CONFIG).read_text())
+    assert config["settings"]["lam"] == 0.3
+    assert config["counts"] == {"edges": 2}
+    assert config["assurance"] == "approximate"
+    assert [place["layer"] for place in config["operators"]] == ["convs.0", "convs.1"]
+    tensors = load_file(folder / TENSORS)
+    assert sum(t.numel() for name, t in tensors.items() if "weight" in name) == unlearned.parameters
+
+
+def test_the_card_says_what_a_finder_must_know(folder):
+    card = (folder / CARD).read_text()
+    for needle in ("approximate", "base weights", "2 edges", "remaining graph", "`0.3`", "convs.1", "nonexistent"):
+        assert needle in card
+
+
+def test_deleted_pairs_and_weights_of_the_base_model_are_not_in_the_files(folder, gcn, unlearned):
+    config = json.loads((folder / CONFIG).read_text())
+    tensors = load_file(folder / TENSORS)
+
+    def lists(value):
+        if isinstance(value, dict):
+            return [x for item in value.values() for x in lists(item)]
+        if isinstance(value, list):
+            return [value, *(x for item in value for x in lists(item))]
+        return []
+
+    assert not any(found in ([3, 4], [20, 22], [4, 3], [22, 20]) for found in lists(config))
+    assert unlearned.deletion.fingerprint not in (folder / CONFIG).read_text()
+    for name, tensor in tensors.items():
+        if not name.endswith("rows"):
+            assert name.endswith("weight")
+            continue
+        assert tensor.dim() == 1, "rows are nodes, not pairs"
+        assert {3, 4, 20, 22} <= set(tensor.tolist())
+        ends = tensor[: config["operators"][0]["sizes"][0]].tolist()
+        assert ends == sorted(ends), "their order does not say who belongs to whom"
+    assert not any(t.shape == p.shape and torch.equal(t, p) for t in tensors.values() for p in gcn.parameters())
+
+
+def test_loading_leaves_the_base_model_alone(folder, gcn, graph, snapshot, unlearned):
+    before = snapshot(gcn, graph)
+    back = gd.load(folder, gcn, data=unlearned.data, task="node")
+    assert snapshot(gcn, graph) == before
+    assert back.model is not gcn
+    assert back.settings == unlearned.settings
+    assert back.seconds == unlearned.seconds
+    assert back.history == ()
+    torch.testing.assert_close(back.predict([3]).sum(), torch.tensor(1.0))
+
+
+def test_without_its_graph_it_serves_the_model_alone(folder, gcn, unlearned, run):
+    back = gd.load(folder, gcn)
+    assert torch.equal(run(back.model, unlearned.data), run(unlearned.model, unlearned.data))
+    with pytest.raises(RequestError, match="without a graph; pass data="):
+        back.output()
+    with pytest.raises(AdapterError, match="without its graph"):
+        back.save(folder)
+
+
+def test_an_adapter_can_be_saved_again(folder, gcn, unlearned, tmp_path, run):
+    gd.load(folder, gcn, data=unlearned.data).save(tmp_path / "again")
+    back = gd.load(tmp_path / "again", gcn, data=unlearned.data)
+    assert torch.equal(run(back.model, back.data), run(unlearned.model, unlearned.data))
+    first, second = (json.loads((path / CONFIG).read_text()) for path in (folder, tmp_path / "again"))
+    assert first == second
+
+
+def test_another_base_model_is_refused(folder, gcn, unlearned, make_subject):
+    with torch.no_grad():
+        gcn.convs[0].bias[0] += 1e-3
+    with pytest.raises(AdapterError, match=r"another base model \('Stack' with fingerprint [0-9a-f]{12}, got"):
+        gd.load(folder, gcn, data=unlearned.data)
+    with pytest.raises(AdapterError, match="another base model"):
+        gd.load(folder, make_subject("gat").model)
+
+
+def test_another_graph_is_refused_and_the_original_one_by_name(folder, gcn, graph, unlearned):
+    with pytest.raises(AdapterError, match=r"graph before the deletion.*pass unlearned.data"):
+        gd.load(folder, gcn, data=graph)
+    for change in ("x", "edge"):
+        other = unlearned.data.clone()
+        if change == "x":
+            other.x[0, 0] += 1
+        else:
+            other.edge_index = other.edge_index[:, 1:]
+        with pytest.raises(AdapterError, match="made on another graph"):
+            gd.load(folder, gcn, data=other)
+    shuffled = unlearned.data.clone()
+    shuffled.edge_index = shuffled.edge_index.flip(1)
+    gd.load(folder, gcn, data=shuffled)  # the order of the edges is no other graph
+
+
+def test_an_unknown_task_is_refused(folder, gcn):
+    with pytest.raises(SettingError, match=r"'task' must be one of .*link.* .got 'nope'"):
+        gd.load(folder, gcn, task="nope")
+
+
+def truncated(path):
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def flipped(path):
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def emptied(path):
+    path.write_bytes(b"")
+
+
+def removed(path):
+    path.unlink()
+
+
+def without(*names):
+    def cut(path):
+        config = json.loads(path.read_text())
+        for name in names:
+            del config[name]
+        path.write_text(json.dumps(config))
+
+    return cut
+
+
+def changed(**values):
+    def change(path):
+        path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+    return change
+
+
+DAMAGE = [
+    (TENSORS, truncated),
+    (TENSORS, flipped),
+    (TENSORS, emptied),
+    (TENSORS, removed),
+    (CONFIG, truncated),
+    (CONFIG, emptied),
+    (CONFIG, removed),
+    (CONFIG, without("base_fingerprint")),
+    (CONFIG, without("operators")),
+    (CONFIG, without("method", "settings")),
+    (CONFIG, changed(format=99)),
+    (CONFIG, changed(operators=[{}])),
+    (CONFIG, changed(operators=[{"layer": "nowhere"}])),
+    (CONFIG, lambda path: path.write_text("[1, 2]")),
+    (CONFIG, lambda path: path.write_bytes(b"\xff\xfe\x81")),
+]
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGE)
+def test_damaged_files_are_refused(folder, gcn, unlearned, name, damage):
+    damage(folder / name)
+    with pytest.raises(AdapterError) as caught:
+        gd.load(folder, gcn, data=unlearned.data)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_of_two_adapters_do_not_mix(folder, gcn, graph, tmp_path):
+    """Same rows and shapes, other weights: only the whole adapter may be loaded."""
+    other = gd.Unlearner(gcn, graph, method=gd.GNNDelete(lam=0.9)).delete(gd.Deletion(edges=[(3, 4), (20, 22)]))
+    other.save(tmp_path / "other")
+    (folder / TENSORS).write_bytes((tmp_path / "other" / TENSORS).read_bytes())
+    with pytest.raises(AdapterError):
+        gd.load(folder, gcn)
+
+
+@pytest.mark.parametrize("stage", range(3))
+def test_a_failing_write_leaves_the_earlier_adapter_whole(folder, gcn, graph, monkeypatch, stage):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    other = gd.Unlearner(gcn, graph).delete(gd.Deletion(edges=[(9, 10)]))
+    real, calls = os.fsync, 0
+
+    def full(descriptor):
+        nonlocal calls
+        calls += 1
+        if calls > stage:
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunError, match=r"could not write to .*No space left.*unchanged"):
+        other.save(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def mlp(width):
+    return nn.Sequential(nn.Linear(width, 4), nn.ReLU(), nn.Linear(4, width))
+
+
+def test_operators_of_ones_own_come_back_with_their_factory(graph, gcn, tmp_path, run):
+    method = gd.GNNDelete(solver="gradient", operator=mlp, epochs=3)
+    unlearned = gd.Unlearner(gcn, graph, method=method).delete(gd.Deletion(edges=[(3, 4)]))
+    unlearned.save(tmp_path)
+    with pytest.raises(AdapterError, match="pass operator="):
+        gd.load(tmp_path, gcn)
+    back = gd.load(tmp_path, gcn, data=unlearned.data, operator=mlp)
+    assert torch.equal(run(back.model, back.data), run(unlearned.model, unlearned.data))
+    with pytest.raises(AdapterError, match="damaged"):
+        gd.load(tmp_path, gcn, operator=lambda width: nn.Linear(width, width))
+
+
+@pytest.mark.parametrize("method", ["unlink", gd.Retrain(epochs=1)])
+def test_methods_without_an_adapter_say_what_to_keep(graph, gcn, tmp_path, method):
+    unlearned = gd.Unlearner(gcn, graph, task="node", method=method).delete(gd.Deletion(edges=[(3, 4)]))
+    with pytest.raises(AdapterError, match="makes no adapter; keep the whole model"):
+        unlearned.save(tmp_path / "out")
+    assert not (tmp_path / "out").exists()

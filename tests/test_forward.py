@@ -1,0 +1,71 @@
+"""Calling the user's model by the names of its arguments."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+from gnndelete.errors import ModelError
+from gnndelete.forward import call, evaluating
+
+
+def model_of(function):
+    """A module whose forward is ``function`` without self, returning what it got."""
+    return type("Model", (nn.Module,), {"forward": lambda self: None} | {"forward": function})()
+
+
+@pytest.fixture
+def data():
+    return Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0], [1]]), edge_weight=torch.ones(1), batch_size=2)
+
+
+def test_arguments_come_from_attributes_of_the_same_name(data):
+    got = call(model_of(lambda self, edge_index, x: (edge_index, x)), data)
+    assert got[0] is data.edge_index
+    assert got[1] is data.x
+
+
+def test_an_optional_argument_is_given_where_the_graph_has_it(data):
+    model = model_of(lambda self, x, edge_weight=None, edge_attr="none", *, batch=7: (edge_weight, edge_attr, batch))
+    assert call(model, data) == (data.edge_weight, "none", 7)
+
+
+def test_positional_only_and_number_of_nodes(data):
+    model = model_of(lambda self, x, edge_index, /, num_nodes: (x, edge_index, num_nodes))
+    assert call(model, data)[2] == 3
+
+
+@pytest.mark.parametrize("name", ["data", "batch", "graph", "g"])
+def test_a_model_of_whole_graphs_gets_the_graph(data, name):
+    space = {}
+    exec(f"def forward(self, {name}): return {name}", space)
+    assert call(model_of(space["forward"]), data) is data
+
+
+def test_hidden_arguments_get_the_usual_two(data):
+    assert call(model_of(lambda self, *args, **kwargs: (args, kwargs)), data) == ((data.x, data.edge_index), {})
+
+
+def test_a_missing_argument_is_named(data):
+    with pytest.raises(ModelError, match=r"'Model' needs the argument 'z'.*it has: .*edge_index.*forward="):
+        call(model_of(lambda self, x, z: x), data)
+
+
+def test_evaluating_gives_every_module_its_own_flag_back():
+    model = nn.Sequential(nn.Dropout(), nn.Sequential(nn.Dropout(), nn.Dropout()))
+    model.train()
+    model[1][0].eval()
+    before = [module.training for module in model.modules()]
+    for error in (None, KeyboardInterrupt):
+        try:
+            with evaluating(model):
+                assert not any(module.training for module in model.modules())
+                assert not torch.is_grad_enabled()
+                if error:
+                    raise error
+        except KeyboardInterrupt:
+            pass
+        assert [module.training for module in model.modules()] == before
+        assert torch.is_grad_enabled()

@@ -1,0 +1,87 @@
+"""What a user is told before anything is deleted."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+import gnndelete as gd
+
+
+def test_it_reads_like_a_report(graph, gcn):
+    text = str(gd.inspect(gcn, graph))
+    for needle in (
+        "Stack",
+        "48 nodes",
+        "undirected",
+        "convs.0",
+        "width 8",
+        "1 hop",
+        "2 hops",
+        "89",
+        "gnndelete",
+        "fits",
+    ):
+        assert needle in text, text
+    assert text.count("\n") > 5
+
+
+def test_every_method_says_whether_it_fits_and_what_to_do(graph, gcn):
+    found = gd.inspect(gcn, graph)
+    assert set(found.methods) == {"gnndelete", "retrain", "unlink"}
+    assert found.methods["gnndelete"] == found.methods["unlink"] == ()
+    (reason,) = found.methods["retrain"]
+    assert "nothing says how to train" in reason.why
+    assert "task=" in reason.remedy
+    assert "does not fit: nothing says" in str(found)
+    assert gd.inspect(gcn, graph, task=gd.NodeClassification()).methods["retrain"] == ()
+    assert gd.inspect(gcn, graph, fit=lambda model, data, seed: None).methods["retrain"] == ()
+
+
+def test_a_model_without_graph_layers_is_explained_not_refused(graph):
+    model = nn.Sequential(nn.Linear(6, 4), nn.ReLU())
+    found = gd.inspect(model, graph)
+    assert found.sites == ()
+    assert found.parameters == 0
+    assert "no graph layers" in found.methods["gnndelete"][0].why
+    assert "layers=[" in str(found)
+    assert found.methods["unlink"] == ()
+    named = gd.inspect(model, graph, layers=["0"], forward=lambda model, data: model(data.x))
+    assert [(site.layer, site.hops) for site in named.sites] == [("0", 0)]
+
+
+def test_layers_and_direction(graph, gcn):
+    assert [site.layer for site in gd.inspect(gcn, graph, layers="last").sites] == ["convs.1"]
+    assert [site.layer for site in gd.inspect(gcn, graph, layers=["convs.0"]).sites] == ["convs.0"]
+    directed = Data(x=graph.x, edge_index=graph.edge_index[:, : graph.edge_index.size(1) // 2])
+    found = gd.inspect(gcn, directed)
+    assert not found.undirected
+    assert [site.hops for site in found.sites] == [1, 2]
+
+
+def test_it_can_be_written_down(graph, gcn, make_subject):
+    for model, data in ((gcn, graph), ((s := make_subject("gps")).model, s.data)):
+        found = gd.inspect(model, data)
+        written = json.loads(json.dumps(found.to_dict()))
+        assert written["methods"]["gnndelete"] == {"fits": True, "reasons": []}
+        assert written["methods"]["retrain"]["reasons"][0].keys() == {"why", "remedy"}
+        assert [site["layer"] for site in written["sites"]] == [site.layer for site in found.sites]
+        assert written["hops"] == found.hops
+
+
+def test_a_model_that_sees_everything_is_pointed_out(make_subject):
+    subject = make_subject("graphnorm")
+    found = gd.inspect(subject.model, subject.data)
+    assert not found.bounded
+    assert any("distance does not bound" in note for note in found.notes)
+    assert "the whole graph" in str(found)
+
+
+def test_random_state_is_left_alone(graph, gcn):
+    state = torch.get_rng_state()
+    gd.inspect(gcn, graph, task=gd.NodeClassification())
+    gd.Unlearner(gcn, graph).delete(gd.Deletion(edges=[(3, 4)]))
+    assert torch.equal(torch.get_rng_state(), state)

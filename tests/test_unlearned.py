@@ -1,0 +1,92 @@
+"""The result of a deletion: predictions, first evidence, and words that do not promise too much."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import gnndelete as gd
+from gnndelete.assurance import MEANING
+from gnndelete.errors import ModelError
+
+
+@pytest.fixture
+def linked(graph, gcn):
+    task = gd.LinkPrediction(test=torch.tensor([[1, 10, 30], [3, 12, 32]]))
+    return gd.Unlearner(gcn, graph, task=task, method=gd.GNNDelete(lam=0.9), seed=5).delete(
+        gd.Deletion(edges=[(3, 4), (20, 22)])
+    )
+
+
+def test_link_predictions_are_scores_on_the_remaining_graph(linked, run):
+    z = run(linked.model, linked.data)
+    scores = linked.predict([(3, 4), (20, 22), (0, 1)])
+    expected = [z[3] @ z[4], z[20] @ z[22], z[0] @ z[1]]
+    torch.testing.assert_close(scores, torch.stack(expected))
+    assert torch.equal(scores, linked.predict(torch.tensor([[3, 20, 0], [4, 22, 1]])))
+    assert not scores.requires_grad
+
+
+def test_node_predictions_are_probabilities(graph, gcn, run):
+    unlearned = gd.Unlearner(gcn, graph, task="node").delete(gd.Deletion(nodes=[9]))
+    found = unlearned.predict([0, 9])
+    torch.testing.assert_close(found, run(unlearned.model, unlearned.data)[[0, 9]].softmax(dim=-1))
+    assert sorted(unlearned.evaluate()) == ["test_accuracy", "test_f1"]
+
+
+def test_evaluation_ranks_deleted_below_remaining_edges(linked):
+    scores = linked.evaluate()
+    assert sorted(scores) == ["deleted_auprc", "deleted_auroc", "test_auprc", "test_auroc"]
+    assert all(0 <= value <= 1 for value in scores.values())
+    assert linked.evaluate() == scores, "the sample of remaining edges comes from the recorded seed"
+    assert linked.seed == 5
+
+
+def test_the_flags_of_the_model_survive_a_prediction(linked):
+    linked.model.train()
+    linked.model.convs[0].eval()
+    before = [module.training for module in linked.model.modules()]
+    linked.predict([(0, 1)])
+    linked.evaluate()
+    assert [module.training for module in linked.model.modules()] == before
+
+
+def test_without_a_task_the_way_out_is_named(graph, gcn):
+    unlearned = gd.Unlearner(gcn, graph).delete(gd.Deletion(nodes=[9]))
+    for question in (lambda: unlearned.predict([1]), unlearned.evaluate):
+        with pytest.raises(ModelError, match=r"no task is known.*pass task="):
+            question()
+    assert unlearned.output().shape == (48, 5)
+
+
+def test_a_result_says_what_it_cost_and_what_it_does_not_give(linked):
+    text = str(linked)
+    assert "2 edges" in text
+    assert "approximate" in text
+    assert MEANING["approximate"] in text
+    assert f"{linked.parameters:,}" in text
+    assert linked.seconds > 0
+    assert linked.parameters == linked.adapter.num_parameters == 8**2 + 2 * 5**2
+    summary = linked.summary()
+    assert summary["counts"] == {"edges": 2}
+    assert not any(isinstance(value, torch.Tensor) for value in summary.values())
+
+
+def test_assurance_is_never_inflated(graph, gcn):
+    def served(method):
+        return gd.Unlearner(gcn, graph, task="node", method=method).delete(gd.Deletion(edges=[(3, 4)])).assurance
+
+    assert served(gd.GNNDelete()) == "approximate"
+    assert served("unlink") == "inference-only"
+    assert served(gd.Retrain(epochs=1)) == "retrained"
+    assert list(MEANING) == ["retrained", "exact", "certified", "approximate", "inference-only"]
+
+
+def test_any_model_can_be_evaluated(graph, gcn):
+    gcn.train()
+    scores = gd.evaluate(gcn, graph, gd.NodeClassification())
+    assert sorted(scores) == ["accuracy", "f1"]
+    assert gcn.training
+    with torch.no_grad():
+        predicted = gcn.eval()(graph.x, graph.edge_index).argmax(dim=-1)
+    assert scores["accuracy"] == float((predicted == graph.y)[graph.test_mask].double().mean())
