@@ -58,7 +58,7 @@ class EdgeTable:
         key = torch.unique(self.key(edges))
         start = torch.searchsorted(self.keys, key)
         stop = torch.searchsorted(self.keys, key, right=True)
-        return self.order[_ranges(start, stop)]
+        return self.order[ranges(start, stop)]
 
     @cached_property
     def distinct(self) -> int:
@@ -83,7 +83,7 @@ class EdgeTable:
     def neighbors(self, nodes: Tensor) -> Tensor:
         """Targets of all edges that leave the given nodes, repeats included, in O(their number)."""
         pointers = self._pointers
-        keys = self.keys[_ranges(pointers[nodes], pointers[nodes + 1])]
+        keys = self.keys[ranges(pointers[nodes], pointers[nodes + 1])]
         return (keys // self.num_relations) % self.num_nodes
 
     @property
@@ -92,8 +92,12 @@ class EdgeTable:
         return self._pointers[1:] - self._pointers[:-1]
 
 
-def _ranges(start: Tensor, stop: Tensor) -> Tensor:
-    """The concatenation of ``arange(start[i], stop[i])`` over all i."""
+def ranges(start: Tensor, stop: Tensor) -> Tensor:
+    """The concatenation of ``arange(start[i], stop[i])`` over all i.
+
+    >>> ranges(torch.tensor([0, 5]), torch.tensor([2, 8])).tolist()
+    [0, 1, 5, 6, 7]
+    """
     length = stop - start
     total = int(length.sum())
     shift = torch.repeat_interleave(start - (length.cumsum(0) - length), length, output_size=total)

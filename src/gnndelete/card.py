@@ -45,7 +45,8 @@ Base model fingerprint `{config["base_fingerprint"][:16]}`; another base model, 
 ## What this does not give
 
 - The base weights are unchanged and still hold the data; whoever disables or strips the adapter has the old model back.
-- The rows listed in the tensors name the neighbourhood of what was deleted. The deleted pairs themselves are not stored.
+- The rows in the tensors name the neighbourhood of what was deleted. Which of them belonged together is not stored, but
+  after a request for a single edge its two ends can be read off. Treat the folder as you treat the graph.
 {notes}
 
 ## Settings

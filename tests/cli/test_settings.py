@@ -76,7 +76,9 @@ def test_mistakes(assignment: str, said: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["- a list", "train: [", "train: 3", "1: 2", "42", "\x00", "train: !!python/name:os.system x"])
+@pytest.mark.parametrize(
+    "text", ["- a list", "train: [", "train: 3", "1: 2", "42", "\x00", "train: !!python/name:os.system x"]
+)
 def test_files_that_hold_no_settings(tmp_path: Path, text: str) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(text)

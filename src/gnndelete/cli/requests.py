@@ -42,8 +42,6 @@ def _named(settings: DeletionSettings) -> Deletion:
         if path is None:
             continue
         found = Deletion.from_csv(path)
-        if not len(found):
-            raise DeletionError(f"the request file '{path}' names nothing; give one row per edge or node")
         if kind not in found.counts:
             other = next(iter(found.counts))
             raise DeletionError(f"'{path}' names {other}, and {option} takes {kind}; give it with --{other}")

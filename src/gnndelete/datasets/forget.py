@@ -1,42 +1,56 @@
-"""Forget sets: which training edges or nodes an experiment deletes, by a stated rule and a seed."""
+"""Forget sets: which training edges, nodes or graphs an experiment deletes, by a stated rule and a seed."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sized
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from gnndelete.datasets.communities import communities
 from gnndelete.errors import DeletionError, SettingError
 from gnndelete.graph import count_nodes, edge_table
 from gnndelete.neighborhood import Hops, Neighborhood
+from gnndelete.request import distinct
 
-Where = Literal["random", "in", "out"]
-
-
-def edge_pool(data: Data, test: Tensor, hops: Hops = "undirected", reach: int = 2) -> Tensor:
-    """Which training edges lie IN the enclosing subgraph of the test edges: both ends within ``reach`` hops of one.
-
-    Returns a mask over ``training_edges(data)``. ``hops="directed"`` is what the paper's authors computed.
-    """
-    table = edge_table(data)
-    near = Neighborhood(table, data.edge_index, hops)
-    inside = torch.zeros(count_nodes(data), dtype=torch.bool, device=data.edge_index.device)
-    inside[near.within(test.flatten().unique(), reach)] = True
-    edges = training_edges(data)
-    return inside[edges[0]] & inside[edges[1]]
+Where = Literal["random", "in", "out", "hubs", "community"]
+_WHERE = ("random", "in", "out", "hubs", "community")
 
 
-def training_edges(data: Data) -> Tensor:
-    """The distinct edges of a graph in a fixed order: once each, smaller id first, where it is undirected; no self-loops.
+def training_edges(data: Data, relation: int | None = None) -> Tensor:
+    """The distinct edges of a graph in a fixed order, without self-loops; triples ``[3, k]`` where it is typed.
+
+    On an undirected graph each edge comes once, smaller id first; ``relation`` keeps one type.
 
     >>> training_edges(Data(edge_index=torch.tensor([[0, 1, 2, 1], [1, 0, 1, 2]]), num_nodes=3)).tolist()
     [[0, 1], [1, 2]]
     """
-    edges = data.edge_index
-    edges = edges[:, edges[0] < edges[1]] if edge_table(data).undirected else edges[:, edges[0] != edges[1]]
-    return torch.unique(edges, dim=1)
+    edges, kind = data.edge_index, data.get("edge_type")
+    if kind is not None:
+        keep = edges[0] != edges[1]
+        if relation is not None:
+            keep &= kind == relation
+            if not bool(keep.any()):
+                raise SettingError(f"no edge has the relation {relation!r}; types go from 0 to {int(kind.max())}")
+        return distinct(torch.stack([edges[0], kind, edges[1]])[:, keep])
+    if relation is not None:
+        raise SettingError(f"relation={relation!r} is given, but the graph has no 'edge_type'")
+    keep = edges[0] < edges[1] if edge_table(data).undirected else edges[0] != edges[1]
+    return distinct(edges[:, keep])
+
+
+def edge_pool(data: Data, test: Tensor, hops: Hops = "undirected", reach: int = 2, relation: int | None = None) -> Tensor:
+    """Which training edges lie IN the enclosing subgraph of the test edges: both ends within ``reach`` hops of one.
+
+    Returns a mask over ``training_edges(data, relation)``. ``hops="directed"`` is what the paper's authors computed.
+    """
+    near = Neighborhood(edge_table(data), data.edge_index, hops)
+    inside = torch.zeros(count_nodes(data), dtype=torch.bool, device=data.edge_index.device)
+    inside[near.within(test[[0, -1]].flatten().unique().to(inside.device), reach)] = True
+    edges = training_edges(data, relation)
+    return inside[edges[0]] & inside[edges[-1]]
 
 
 def forget_edges(
@@ -46,48 +60,73 @@ def forget_edges(
     *,
     test: Tensor | None = None,
     hops: Hops = "undirected",
+    relation: int | None = None,
     seed: int = 0,
 ) -> Tensor:
     """Draw edges to delete: a share of the training edges (a float below 1) or a number of them (an int).
 
-    ``where="in"`` draws inside, ``"out"`` outside the 2-hop enclosing subgraph of the ``test`` edges.
+    ``where="in"`` draws inside, ``"out"`` outside the 2-hop enclosing subgraph of the ``test`` edges; ``"hubs"`` takes
+    the edges whose ends have the highest degrees, ``"community"`` whole communities one after the other. On a typed
+    graph the result is ``[3, k]``, and ``relation`` draws from one type.
 
     >>> ring = torch.arange(6)
-    >>> data = Data(edge_index=torch.stack([torch.cat([ring, ring.roll(1)]), torch.cat([ring.roll(1), ring])]), num_nodes=6)
-    >>> forget_edges(data, 2, seed=1).shape
+    >>> ends = torch.stack([torch.cat([ring, ring.roll(1)]), torch.cat([ring.roll(1), ring])])
+    >>> forget_edges(Data(edge_index=ends, num_nodes=6), 2, seed=1).shape
     torch.Size([2, 2])
     """
-    if where not in ("random", "in", "out"):
-        raise SettingError(f"'where' must be 'random', 'in' or 'out' (got {where!r})")
-    edges = training_edges(data)
-    count = _count(amount, edges.size(1), "edges")
-    if where != "random":
+    if where not in _WHERE:
+        raise SettingError(f"'where' must be one of {', '.join(map(repr, _WHERE))} (got {where!r})")
+    edges = training_edges(data, relation)
+    count = share(amount, edges.size(1), "edges")
+    if where in ("in", "out"):
         if test is None:
             raise SettingError(f"where={where!r} is relative to the test edges; pass test= the [2, k] test edges")
-        inside = edge_pool(data, test.to(edges.device), hops)
+        inside = edge_pool(data, test, hops, relation=relation)
         edges = edges[:, inside if where == "in" else ~inside]
+    elif where == "community":
+        label = communities(data, seed)
+        edges = edges[:, label[edges[0]] == label[edges[-1]]]
     if count > edges.size(1):
-        raise DeletionError(
-            f"only {edges.size(1)} edges are {where.upper()} with hops={hops!r}, and {count} are asked for; ask for fewer"
-        )
-    return edges[:, _draw(edges.size(1), count, seed).to(edges.device)]
+        place = f"{where.upper()} with hops={hops!r}" if where in ("in", "out") else "inside communities"
+        raise DeletionError(f"only {edges.size(1)} edges are {place}, and {count} are asked for; ask for fewer")
+    order = _draw(edges.size(1), edges.size(1), seed).to(edges.device)
+    if where == "hubs":
+        degree = edge_table(data).degree
+        order = order[torch.argsort(degree[edges[0, order]] + degree[edges[-1, order]], descending=True, stable=True)]
+    elif where == "community":
+        turn = _draw(int(label.max()) + 1, int(label.max()) + 1, seed).to(edges.device)
+        order = order[torch.argsort(turn[label[edges[0, order]]], stable=True)]
+    return edges[:, order[:count].sort().values]
 
 
 def forget_nodes(data: Data, amount: float | int, *, seed: int = 0) -> Tensor:
-    """Draw nodes to delete, from the training nodes where the graph has a ``train_mask``; ids, not positions."""
+    """Draw nodes whose place, features or label is to go, from the ``train_mask`` where there is one; ids, not positions."""
     mask = data.get("train_mask")
-    pool = torch.arange(count_nodes(data)) if mask is None else mask.nonzero().flatten().cpu()
-    return pool[_draw(pool.numel(), _count(amount, pool.numel(), "nodes"), seed)]
+    if mask is None or mask.size(0) != count_nodes(data):
+        pool = torch.arange(count_nodes(data))
+    else:
+        pool = mask.nonzero().flatten().cpu()
+    return pool[_draw(pool.numel(), share(amount, pool.numel(), "nodes"), seed).sort().values]
 
 
-def _count(amount: float | int, total: int, what: str) -> int:
+def forget_graphs(graphs: Sized | Any, amount: float | int, *, seed: int = 0) -> Tensor:
+    """Draw positions of whole graphs in a dataset.
+
+    >>> forget_graphs(range(10), 3, seed=1).numel()
+    3
+    """
+    return _draw(len(graphs), share(amount, len(graphs), "graphs"), seed).sort().values
+
+
+def share(amount: float | int, total: int, what: str) -> int:
+    """A share (a float below 1) or a number (an int) of ``total`` as a number."""
+    if isinstance(amount, bool) or not isinstance(amount, (int, float)):
+        raise SettingError(f"the number of {what} to forget must be a share or a number (got {amount!r})")
     count = round(amount * total) if isinstance(amount, float) and amount < 1 else int(amount)
     if not 0 < count <= total:
-        raise SettingError(
-            f"the number of {what} to forget must be between 1 and {total} (got {amount!r}, that is {count})"
-        )
+        raise SettingError(f"the number of {what} to forget must be between 1 and {total} (got {amount!r}, that is {count})")
     return count
 
 
 def _draw(total: int, count: int, seed: int) -> Tensor:
-    return torch.randperm(total, generator=torch.Generator().manual_seed(seed))[:count].sort().values
+    return torch.randperm(total, generator=torch.Generator().manual_seed(seed))[:count]

@@ -1,0 +1,133 @@
+"""Neighbour sampling in plain torch, as a PyG `BaseSampler`: `NodeLoader` and `LinkLoader` work without compiled extras."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.loader import LinkLoader, NodeLoader
+from torch_geometric.sampler import BaseSampler, EdgeSamplerInput, NegativeSampling, NodeSamplerInput, SamplerOutput
+from torch_geometric.sampler import NeighborSampler as CompiledSampler
+from torch_geometric.sampler.neighbor_sampler import edge_sample
+from torch_geometric.typing import WITH_PYG_LIB
+
+from gnndelete.adjacency import EdgeTable, ranges
+from gnndelete.errors import SettingError
+from gnndelete.graph import check_graph, count_nodes
+
+
+class NeighborSampler(BaseSampler):
+    """Samples the edges that come in to a batch, hop by hop, at most ``num_neighbors[k]`` per node at hop k (-1: all).
+
+    With ``halo`` (the default where every entry is -1) the outermost nodes get all their edges too, so that layers that
+    divide by degrees, such as GCN, give the seeds exactly what the whole graph gives them.
+
+    >>> path = Data(edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]), num_nodes=4)
+    >>> out = NeighborSampler(path, [-1], halo=False).sample(torch.tensor([0]))
+    >>> out.node.tolist(), out.row.tolist(), out.col.tolist()
+    ([0, 1], [1], [0])
+    """
+
+    def __init__(
+        self, data: Data, num_neighbors: list[int], *, halo: bool | None = None, generator: torch.Generator | None = None
+    ) -> None:
+        check_graph(data)
+        self.num_neighbors = check_fanout(num_neighbors)
+        if halo is None:
+            halo = all(count == -1 for count in num_neighbors)
+        self._fanout = [*num_neighbors, -1] if halo else list(num_neighbors)
+        self._generator = generator
+        self.num_nodes = count_nodes(data)
+        # sorted by target: the edges that come in to a node stand together
+        incoming = EdgeTable(data.edge_index.flip(0).cpu(), self.num_nodes)
+        self._source = incoming.keys % self.num_nodes
+        self._edge = incoming.order
+        self._pointers = torch.cat([torch.zeros(1, dtype=torch.long), incoming.degree.cumsum(0)])
+        self._local = torch.full((self.num_nodes,), -1)
+
+    def sample(self, seeds: Tensor, _time: Tensor | None = None) -> SamplerOutput:
+        """The sampled subgraph around distinct seeds, which are its first nodes."""
+        nodes, rows, cols, edges = [seeds], [], [], []
+        self._local[seeds] = torch.arange(seeds.numel())
+        total, frontier = seeds.numel(), seeds
+        for count in self._fanout:
+            places = self._choose(frontier, count)
+            source = self._source[places]
+            fresh = torch.unique(source[self._local[source] < 0])
+            self._local[fresh] = torch.arange(total, total + fresh.numel())
+            rows.append(self._local[source])
+            cols.append(self._local[torch.searchsorted(self._pointers, places, right=True) - 1])
+            edges.append(self._edge[places])
+            nodes.append(fresh)
+            total, frontier = total + fresh.numel(), fresh
+        node = torch.cat(nodes)
+        self._local[node] = -1
+        return SamplerOutput(
+            node=node,
+            row=torch.cat(rows),
+            col=torch.cat(cols),
+            edge=torch.cat(edges),
+            batch=None,
+            num_sampled_nodes=[part.numel() for part in nodes],
+            num_sampled_edges=[part.numel() for part in edges],
+        )
+
+    def _choose(self, frontier: Tensor, count: int) -> Tensor:
+        """Places of the sampled edges that come in to the frontier; without replacement."""
+        start, stop = self._pointers[frontier], self._pointers[frontier + 1]
+        places = ranges(start, stop)
+        if count < 0 or not places.numel():
+            return places
+        group = torch.repeat_interleave(torch.arange(frontier.numel()), stop - start)
+        lot = torch.rand(places.numel(), dtype=torch.float64, generator=self._generator)
+        order = torch.argsort(group + lot)
+        return places[order[_rank(stop - start) < count]]
+
+    def sample_from_nodes(self, index: NodeSamplerInput, **_: Any) -> SamplerOutput:
+        if torch.unique(index.node).numel() != index.node.numel():
+            raise SettingError("a batch names a node twice; give distinct input nodes")
+        out = self.sample(index.node)
+        out.metadata = (index.input_id, index.time)
+        return out
+
+    def sample_from_edges(self, index: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None) -> SamplerOutput:
+        return edge_sample(index, self.sample, self.num_nodes, False, None, neg_sampling)
+
+
+def _rank(lengths: Tensor) -> Tensor:
+    """Position of each entry within its group, for groups of the given lengths in a row."""
+    return torch.arange(int(lengths.sum())) - torch.repeat_interleave(lengths.cumsum(0) - lengths, lengths)
+
+
+def check_fanout(num_neighbors: list[int]) -> list[int]:
+    """The list itself, if every entry is a positive number or -1."""
+    if not num_neighbors or any(not isinstance(n, int) or (n < 1 and n != -1) for n in num_neighbors):
+        raise SettingError(f"'num_neighbors' must be a list of positive numbers or -1, one per hop (got {num_neighbors!r})")
+    return list(num_neighbors)
+
+
+def sampler(data: Data, num_neighbors: list[int], halo: bool | None = None) -> BaseSampler:
+    """PyG's compiled sampler where pyg-lib is installed, else the one in plain torch; the same edges either way at -1."""
+    if WITH_PYG_LIB:
+        everything = all(count == -1 for count in check_fanout(num_neighbors))
+        extra = [-1] if (everything if halo is None else halo) else []
+        return CompiledSampler(data, num_neighbors=[*num_neighbors, *extra])
+    return NeighborSampler(data, num_neighbors, halo=halo)
+
+
+def node_loader(data: Data, num_neighbors: list[int], input_nodes: Any = None, **options: Any) -> NodeLoader:
+    """PyG's `NodeLoader` over the graph; batches carry ``n_id``, which `gnndelete.rows` wants.
+
+    >>> from gnndelete.datasets import load
+    >>> batch = next(iter(node_loader(load("digits"), [-1, -1], batch_size=4)))
+    >>> batch.batch_size, bool((batch.n_id[:4] == torch.arange(4)).all())
+    (4, True)
+    """
+    return NodeLoader(data, sampler(data, num_neighbors), input_nodes=input_nodes, **options)
+
+
+def link_loader(data: Data, num_neighbors: list[int], edge_label_index: Any = None, **options: Any) -> LinkLoader:
+    """PyG's `LinkLoader` over the graph; ``neg_sampling="binary"`` adds random pairs as PyG does."""
+    return LinkLoader(data, sampler(data, num_neighbors), edge_label_index=edge_label_index, **options)

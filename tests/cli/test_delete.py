@@ -1,0 +1,255 @@
+"""``gnndelete delete``: sequences, what is written and what is not, and errors that change nothing."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+import torch
+
+import gnndelete as gd
+from gnndelete.cli.runs import open_run, run_settings
+from gnndelete.cli.settings import resolve
+from gnndelete.datasets.forget import training_edges
+
+from .conftest import Cli, contents
+
+ADAPTER = {"adapter_config.json", "adapter_model.safetensors", "README.md"}
+
+
+def _open(run: Path) -> tuple[torch.nn.Module, gd.tasks.Task, list[tuple[int, int]], torch.Tensor]:
+    model, data, task = open_run(run, resolve(run_settings(run)))
+    return model, task, [tuple(pair) for pair in training_edges(data).t().tolist()], data
+
+
+def _csv(path: Path, header: str, rows: list[object]) -> Path:
+    lines = [",".join(map(str, row)) if isinstance(row, tuple) else str(row) for row in rows]
+    path.write_text("\n".join([header, *lines]) + "\n")
+    return path
+
+
+def test_a_sequence_equals_one_request(cli: Cli, link_run: Path, tmp_path: Path) -> None:
+    _, _, edges, _ = _open(link_run)
+    first, second = edges[:3], edges[10:12]
+    one = cli("delete", link_run, "--edges", _csv(tmp_path / "a.csv", "source,target", first), "--json")
+    assert one.values["requests"] == 1
+    u, v = second[0]
+    both = cli("delete", link_run, "--edge", f"{v},{u}", "--edge", f"{second[1][0]},{second[1][1]}", "--json")
+    assert (both.values["requests"], both.values["counts"], both.values["request"]) == (2, {"edges": 5}, {"edges": 2})
+    sequence = contents(link_run / "unlearned")
+    all_at_once = _csv(tmp_path / "all.csv", "source,target", [*second, *first])
+    fresh = cli("delete", link_run, "--edges", all_at_once, "--fresh", "--out", tmp_path / "once", "--json")
+    assert fresh.values["requests"] == 1
+    assert "back in the model" in fresh.err
+    once = contents(tmp_path / "once")
+    assert once["adapter_model.safetensors"] == sequence["adapter_model.safetensors"]
+    assert fresh.values["after"] == both.values["after"]
+
+
+def test_what_is_written(cli: Cli, link_run: Path) -> None:
+    model, task, edges, data = _open(link_run)
+    base = contents(link_run)
+    shown = cli("delete", link_run, "--edge", "{},{}".format(*edges[0]), "--lam", 0.3)
+    assert shown.code == 0
+    for words in (
+        "test auroc",
+        "deleted auroc",
+        "seconds",
+        "approximate",
+        "disabling the adapter",
+        "aim: nonexistent",
+        "SENSITIVE",
+    ):
+        assert words in shown.out
+    after = contents(link_run)
+    assert {name: after[name] for name in base} == base
+    assert after.keys() - base.keys() == {"state.json"} | {
+        f"unlearned/{name}" for name in ADAPTER | {"result.json", "settings.yaml"}
+    }
+    assert stat.S_IMODE((link_run / "state.json").stat().st_mode) == 0o600
+    assert json.loads(after["unlearned/result.json"])["settings"]["lam"] == 0.3
+    remaining = gd.Deletion(edges=[edges[0]]).remaining(data)
+    loaded = gd.load(link_run / "unlearned", model, remaining, task=task)
+    assert loaded.predict([edges[0]]).isfinite().all()
+
+
+def test_elements_are_named_in_the_state_only(cli: Cli, link_run: Path, tmp_path: Path) -> None:
+    _, _, edges, _ = _open(link_run)
+    u, v = edges[7]
+    assert cli("delete", link_run, "--edge", f"{u},{v}").code == 0
+    assert json.loads((link_run / "state.json").read_text())["requests"] == [{"edges": [[u], [v]]}]
+    for name, content in contents(link_run / "unlearned").items():
+        assert f"{u},{v}".encode() not in content.replace(b" ", b""), name
+
+
+def test_methods_without_adapter_leave_a_model(cli: Cli, link_run: Path) -> None:
+    _, _, edges, _ = _open(link_run)
+    assert cli("delete", link_run, "--edge", "{},{}".format(*edges[0])).code == 0
+    retrained = cli("delete", link_run, "--edge", "{},{}".format(*edges[1]), "--method", "retrain", "--json")
+    assert retrained.values["assurance"] == "retrained"
+    assert retrained.values["settings"]["epochs"] == 20  # the run's own schedule
+    assert contents(link_run / "unlearned").keys() == {"model.safetensors", "result.json", "settings.yaml"}
+    unlinked = cli("delete", link_run, "--random", 2, "--method", "unlink", "--json").values
+    assert (unlinked["assurance"], unlinked["requests"], unlinked["counts"]) == ("inference-only", 3, {"edges": 4})
+    assert (link_run / "unlearned/model.safetensors").read_bytes() == (link_run / "model.safetensors").read_bytes()
+    own = cli("delete", link_run, "--random", 1, "--method", "retrain", "--set", "method.epochs=3", "--json").values
+    assert own["settings"]["epochs"] == 3
+
+
+def test_random_requests_do_not_repeat(cli: Cli, link_run: Path) -> None:
+    counts = [cli("delete", link_run, "--random", 0.1, "--json").values["counts"]["edges"] for _ in range(3)]
+    assert counts == sorted(set(counts))
+    inside = cli("delete", link_run, "--random", 1, "--where", "in", "--hops", "directed", "--draw-seed", 4, "--json")
+    assert inside.values["request"] == {"edges": 1}
+    nodes = cli("delete", link_run, "--random", 2, "--kind", "nodes", "--json")
+    assert nodes.values["request"] == {"nodes": 2}
+
+
+def test_dry_run_writes_nothing(cli: Cli, link_run: Path) -> None:
+    before = contents(link_run)
+    plan = cli("delete", link_run, "--random", 4, "--dry-run", "--json")
+    assert (plan.code, plan.values["request"], plan.values["earlier_requests"]) == (0, {"edges": 4}, 0)
+    assert "Nothing was written" in cli("delete", link_run, "--random", 4, "--dry-run").out
+    assert cli("delete", link_run, "--edge", "0,30", "--dry-run").code == 2
+    assert contents(link_run) == before
+
+
+def test_a_held_out_edge_is_explained(cli: Cli, link_run: Path) -> None:
+    _, task, _, _ = _open(link_run)
+    assert isinstance(task, gd.LinkPrediction)
+    for part, word in ((task.heldout, "validation"), (task.test, "testing")):
+        assert part is not None
+        v, u = part.positives[:, 0].tolist()
+        said = cli("delete", link_run, "--edge", f"{u},{v}").sentence
+        assert f"held out when the run was split: ({u}, {v}) (for {word})" in said or f"({v}, {u})" in said
+        assert "not trained on them" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "nothing is named"),
+        (("--edge", "0,30"), "only training edges of the run"),
+        (("--edge", "a,b"), "--edge 0,5"),
+        (("--edge", "0,1,2"), "give pairs"),
+        (("--edge", "0,60"), "ids go from 0 to 59"),
+        (("--node", "60"), "ids go from 0 to 59"),
+        (("--node", "-1"), "got -1"),
+        (("--edges", "missing.csv"), "cannot be read"),
+        (("--edges", "nodes.csv"), "give it with --nodes"),
+        (("--nodes", "empty.csv"), "is empty"),
+        (("--nodes", "bare.csv"), "no rows"),
+        (("--random", "0.5", "--node", "1"), "or have it drawn"),
+        (("--random", "1.5"), "share below 1"),
+        (("--random", "1000"), "between 1 and"),
+        (("--random", "0.1", "--where", "sideways"), "'random', 'in' or 'out'"),
+        (("--random", "0.1", "--method", "gndelete"), "did you mean 'gnndelete'"),
+        (("--random", "0.1", "--method", "unlink", "--lam", "0.1"), "method 'unlink' has no setting 'method.lam'"),
+        (("--random", "0.1", "--set", "method.lamb=1"), "did you mean 'method.lam'"),
+        (("--random", "0.1", "--lam", "high"), "'method.lam' should be"),
+        (("--random", "0.1", "--lam", "2"), "from 0 to 1"),
+        (("--random", "0.1", "--set", "method.lam=yes"), "(got True)"),
+        (("--random", "0.1", "--set", "data.seed=1"), "was trained with 0"),
+        (("--random", "0.1", "--set", "model.hidden=9"), "was trained with 8"),
+        (("--random", "0.1", "--out", "occupied"), "holds other files"),
+        (("--random", "0.1", "--out", "run"), "is a run"),
+        (("--random", "0.1", "--out", "bare.csv"), "is a file"),
+    ],
+)
+def test_a_bad_request_changes_nothing(
+    cli: Cli, link_run: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    _csv(tmp_path / "nodes.csv", "node", [1, 2])
+    _csv(tmp_path / "bare.csv", "node", [])
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "occupied").mkdir()
+    (tmp_path / "occupied/thesis.tex").write_text("mine")
+    assert cli("delete", link_run, "--node", 17).code == 0
+    before = contents(tmp_path)
+    refused = cli("delete", link_run, *arguments)
+    assert refused.code == 2, refused.err
+    assert said in refused.sentence
+    assert len(refused.sentence.splitlines()) == 1
+    assert contents(tmp_path) == before
+
+
+def test_nothing_is_deleted_twice(cli: Cli, link_run: Path) -> None:
+    assert cli("delete", link_run, "--node", 4).code == 0
+    before = contents(link_run)
+    again = cli("delete", link_run, "--node", 4, "--json")
+    assert again.code == 2
+    assert "already deleted" in again.values["error"]["message"]
+    assert contents(link_run) == before
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("step", range(1, 7))
+def test_an_error_while_writing_changes_nothing(
+    cli: Cli, link_run: Path, monkeypatch: pytest.MonkeyPatch, step: int, error: BaseException
+) -> None:
+    assert cli("delete", link_run, "--node", 4).code == 0
+    before = contents(link_run)
+    replace, calls = Path.replace, []
+
+    def failing(self: Path, target: Path) -> Path:
+        if self.parent.name.startswith(".writing-") and target.parent.name in ("run", "unlearned"):
+            calls.append(target.name)
+            if len(calls) == step:
+                raise error
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", failing)
+    failed = cli("delete", link_run, "--node", 5)
+    monkeypatch.undo()
+    assert failed.code == (1 if isinstance(error, OSError) else 130), failed.err
+    assert contents(link_run) == before
+
+
+def test_another_request_meanwhile_is_noticed(cli: Cli, link_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cli("delete", link_run, "--node", 4).code == 0
+    state = (link_run / "state.json").read_bytes()
+    delete = gd.Unlearner.delete
+
+    def meanwhile(self: gd.Unlearner, deletion: gd.Deletion) -> gd.Unlearned:
+        (link_run / "state.json").write_bytes(state + b" ")
+        return delete(self, deletion)
+
+    monkeypatch.setattr(gd.Unlearner, "delete", meanwhile)
+    failed = cli("delete", link_run, "--node", 5)
+    assert failed.code == 1
+    assert "another request was served meanwhile" in failed.sentence
+
+
+def test_a_run_that_changed_is_refused(cli: Cli, link_run: Path, tmp_path: Path) -> None:
+    assert "no finished run" in cli("delete", tmp_path / "nowhere", "--node", 1).sentence
+    other = torch.load(resolve(run_settings(link_run)).data.graph, weights_only=False)
+    other.x = other.x + 1
+    torch.save(other, tmp_path / "other.pt")
+    moved = ("--set", f"data.graph={tmp_path / 'other.pt'}")
+    assert "not the one it was trained on" in cli("delete", link_run, "--node", 1, *moved).sentence
+    weights = (link_run / "model.safetensors").read_bytes()
+    (link_run / "model.safetensors").write_bytes(weights[:-4] + b"\x00\x00\x00\x00")
+    assert "restore it" in cli("delete", link_run, "--node", 1).sentence
+    (link_run / "model.safetensors").write_bytes(weights)
+    (link_run / "state.json").write_text("{")
+    assert "no readable state" in cli("delete", link_run, "--node", 1).sentence
+    assert cli("delete", link_run, "--node", 1, "--fresh").code == 0
+
+
+def test_one_file_for_training_and_deleting(cli: Cli, graph_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(
+        f"data: {{graph: {graph_file}, val: 0.1, test: 0.1}}\nmodel: {{name: gin, hidden: 8, out: 4}}\n"
+        "train: {epochs: 5, lr: 1e-2}\ndeletion: {random: 5, seed: 1}\nmethod: {lam: 0.2}\n"
+    )
+    assert cli("train", "-c", "run.yaml", "--out", "run").code == 0
+    done = cli("delete", "run", "-c", "run.yaml", "--json")
+    assert done.values["settings"]["lam"] == 0.2
+    assert done.values["counts"] == {"edges": 5}
+    assert (
+        cli("delete", "run", "-c", "run.yaml", "--set", "method.lam=0.1", "--lam", 0.4, "--json").values["settings"][
+            "lam"
+        ]
+        == 0.4
+    )

@@ -1,0 +1,71 @@
+"""``gnndelete inspect``, ``ls`` and ``demo``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import gnndelete as gd
+
+from .conftest import Cli, contents
+
+
+def test_inspect_a_run(cli: Cli, trained: Path) -> None:
+    found = cli("inspect", trained, "--json").values
+    assert [(site["layer"], site["width"], site["hops"]) for site in found["sites"]] == [
+        ("convs.0", 8, 1),
+        ("convs.1", 4, 2),
+    ]
+    assert found["methods"]["gnndelete"]["fits"]
+    shown = cli("inspect", trained)
+    assert shown.code == 0
+    for words in ("convs.1", "2 hops", "gnndelete", "receptive field"):
+        assert words in shown.out
+
+
+def test_inspect_by_name(cli: Cli, graph_file: Path, trained: Path) -> None:
+    assert cli("inspect", "--graph", graph_file, "--model", "gat", "--json").values["model"] == "GAT"
+    weights = ("--checkpoint", trained / "model.safetensors", "--set", "model.hidden=8", "--set", "model.out=4")
+    assert cli("inspect", "--graph", graph_file, *weights, "--json").values["parameters"] == 80
+    assert cli("inspect").code == 2
+    assert "was trained with 'gcn'" in cli("inspect", trained, "--model", "gat").sentence
+
+
+def test_ls(cli: Cli) -> None:
+    everything = cli("ls", "--json").values
+    assert list(everything) == ["datasets", "models", "methods", "tasks"]
+    assert [entry["name"] for entry in everything["datasets"]] == gd.datasets.names()
+    assert {entry["name"] for entry in everything["methods"]} == set(gd.methods.resolver.lookup_dict)
+    assert {entry["name"] for entry in everything["tasks"]} == {"link", "node", "graph"}
+    assert all(entry["description"] for kind in ("models", "methods", "tasks") for entry in everything[kind])
+    assert list(cli("ls", "models", "--json").values) == ["models"]
+    shown = cli("ls", "methods")
+    assert "inference-only" in shown.out
+    assert "digits" not in shown.out
+
+
+def test_demo(cli: Cli, tmp_path: Path) -> None:
+    shown = cli("demo", "--epochs", 15)
+    assert shown.code == 0, shown.err
+    for words in (
+        "original",
+        "unlink",
+        "gnndelete paper",
+        "retrain",
+        "times as fast",
+        "proves nothing",
+        "merely unseen",
+    ):
+        assert words in " ".join(shown.out.split()), words
+    written = contents(tmp_path / "demo")
+    assert written.keys() == {"results.json", "scores.png", "settings.yaml"}
+    assert written["scores.png"].startswith(b"\x89PNG")
+    rows = {row["name"]: row for row in json.loads(written["results.json"])["rows"]}
+    assert list(rows) == ["original", "unlink", "gnndelete", "gnndelete paper", "retrain"]
+    assert rows["gnndelete"]["deleted_auroc"] > rows["unlink"]["deleted_auroc"] > rows["original"]["deleted_auroc"]
+    assert rows["retrain"]["assurance"] == "retrained"
+    again = cli("demo", "--epochs", 2, "--json")
+    assert again.code == 0
+    assert again.values["figure"] == "demo/scores.png"
+    (tmp_path / "file").write_text("mine")
+    assert cli("demo", "--out", "file").code == 2
