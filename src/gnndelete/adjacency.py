@@ -45,6 +45,12 @@ class EdgeTable:
             return (head * self.num_nodes + tail) * self.num_relations + relation
         return edges[0] * self.num_nodes + edges[1]
 
+    def edges(self, keys: Tensor) -> Tensor:
+        """The pairs (triples) that numbers stand for: the inverse of `key`."""
+        pair = keys // self.num_relations
+        head, tail = pair // self.num_nodes, pair % self.num_nodes
+        return torch.stack([head, keys % self.num_relations, tail] if self.typed else [head, tail])
+
     def contains(self, edges: Tensor) -> Tensor:
         """Which of the given edges exist."""
         if self.num_edges == 0:

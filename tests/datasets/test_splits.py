@@ -118,8 +118,8 @@ def test_graphs_that_cannot_be_split() -> None:
     edges = torch.tensor([[0, 1], [1, 0]])
     with pytest.raises(GraphError, match="edge_index"):
         split_links(Data(x=torch.zeros(2, 2)))
-    with pytest.raises(NotYetError, match="typed"):
-        split_links(Data(edge_index=edges, edge_type=torch.zeros(2, dtype=torch.long), num_nodes=2))
+    with pytest.raises(GraphError, match="val_mask"):
+        split_links(Data(edge_index=edges, edge_type=torch.zeros(2, dtype=torch.long), num_nodes=2), given=True)
     with pytest.raises(NotYetError, match="HeteroData"):
         split_links(HeteroData())
 

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from gnndelete.datasets import negatives
-from gnndelete.datasets.forget import edge_pool, forget_edges, forget_nodes, training_edges
+from gnndelete.datasets.communities import communities
+from gnndelete.datasets.forget import edge_pool, forget_edges, forget_graphs, forget_nodes, training_edges
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.datasets.registry import describe, load, names
-from gnndelete.datasets.splits import LinkSplit, split_links, split_nodes
+from gnndelete.datasets.sampling import NeighborSampler, link_loader, node_loader
+from gnndelete.datasets.saved import load_split, save_split
+from gnndelete.datasets.splits import GraphSplit, LinkSplit, split_graphs, split_links, split_nodes
+from gnndelete.datasets.triples import TripleCorrupter
 
 __all__ = [
+    "GraphSplit",
     "LinkSplit",
     "NegativeSampler",
+    "NeighborSampler",
+    "TripleCorrupter",
+    "communities",
     "describe",
     "edge_pool",
     "forget_edges",
+    "forget_graphs",
     "forget_nodes",
+    "link_loader",
     "load",
+    "load_split",
     "names",
     "negatives",
+    "node_loader",
+    "save_split",
+    "split_graphs",
     "split_links",
     "split_nodes",
     "training_edges",

@@ -41,7 +41,9 @@ def training_edges(data: Data, relation: int | None = None) -> Tensor:
     return distinct(edges[:, keep])
 
 
-def edge_pool(data: Data, test: Tensor, hops: Hops = "undirected", reach: int = 2, relation: int | None = None) -> Tensor:
+def edge_pool(
+    data: Data, test: Tensor, hops: Hops = "undirected", reach: int = 2, relation: int | None = None
+) -> Tensor:
     """Which training edges lie IN the enclosing subgraph of the test edges: both ends within ``reach`` hops of one.
 
     Returns a mask over ``training_edges(data, relation)``. ``hops="directed"`` is what the paper's authors computed.
@@ -124,7 +126,9 @@ def share(amount: float | int, total: int, what: str) -> int:
         raise SettingError(f"the number of {what} to forget must be a share or a number (got {amount!r})")
     count = round(amount * total) if isinstance(amount, float) and amount < 1 else int(amount)
     if not 0 < count <= total:
-        raise SettingError(f"the number of {what} to forget must be between 1 and {total} (got {amount!r}, that is {count})")
+        raise SettingError(
+            f"the number of {what} to forget must be between 1 and {total} (got {amount!r}, that is {count})"
+        )
     return count
 
 

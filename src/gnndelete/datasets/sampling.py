@@ -31,7 +31,12 @@ class NeighborSampler(BaseSampler):
     """
 
     def __init__(
-        self, data: Data, num_neighbors: list[int], *, halo: bool | None = None, generator: torch.Generator | None = None
+        self,
+        data: Data,
+        num_neighbors: list[int],
+        *,
+        halo: bool | None = None,
+        generator: torch.Generator | None = None,
     ) -> None:
         check_graph(data)
         self.num_neighbors = check_fanout(num_neighbors)
@@ -104,7 +109,9 @@ def _rank(lengths: Tensor) -> Tensor:
 def check_fanout(num_neighbors: list[int]) -> list[int]:
     """The list itself, if every entry is a positive number or -1."""
     if not num_neighbors or any(not isinstance(n, int) or (n < 1 and n != -1) for n in num_neighbors):
-        raise SettingError(f"'num_neighbors' must be a list of positive numbers or -1, one per hop (got {num_neighbors!r})")
+        raise SettingError(
+            f"'num_neighbors' must be a list of positive numbers or -1, one per hop (got {num_neighbors!r})"
+        )
     return list(num_neighbors)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable
 from gnndelete.datasets.negatives import NegativeSampler
+from gnndelete.datasets.triples import TripleCorrupter
 from gnndelete.errors import GraphError, NotYetError, SettingError
 
 
@@ -18,7 +20,8 @@ from gnndelete.errors import GraphError, NotYetError, SettingError
 class LinkSplit:
     """A training graph, and true edges (with as many non-edges) that it does not contain.
 
-    Edges of an undirected graph are listed once, as u < v; the training graph holds both directions.
+    Edges of an undirected graph are listed once, as u < v; the training graph holds both directions. On a typed graph
+    all four are ``[3, k]`` triples (head, relation, tail), and a negative keeps its relation.
     """
 
     data: Data
@@ -29,10 +32,11 @@ class LinkSplit:
     seed: int
 
 
-def split_links(data: Data, seed: int = 0, val: float = 0.05, test: float = 0.05) -> LinkSplit:
+def split_links(data: Data, seed: int = 0, val: float = 0.05, test: float = 0.05, *, given: bool = False) -> LinkSplit:
     """Take ``val`` and ``test`` of the edges out of the graph and pair them with as many non-edges.
 
-    Self-loops stay in the training graph; parallel copies of an edge stay or go together.
+    Self-loops stay in the training graph; parallel copies of an edge stay or go together. ``given=True`` takes the
+    split the graph came with, its ``val_mask`` and ``test_mask`` over the edges, as knowledge graphs often have.
 
     >>> from gnndelete.datasets import load
     >>> split = split_links(load("digits"), seed=1)
@@ -40,43 +44,53 @@ def split_links(data: Data, seed: int = 0, val: float = 0.05, test: float = 0.05
     True
     """
     _check_fractions(val=val, test=test)
-    if not isinstance(data, Data) or "edge_type" in data:
-        raise NotYetError(
-            f"links of typed graphs cannot be split yet (got a '{type(data).__name__}' with typed edges); "
-            "split the triples yourself and pass them to LinkPrediction(heldout=…, test=…)"
-        )
+    if not isinstance(data, Data):
+        raise NotYetError(f"links of a '{type(data).__name__}' cannot be split yet; pass a Data with 'edge_type'")
     if data.edge_index is None:
         raise GraphError(
             f"the graph has no 'edge_index' (it has: {', '.join(data.keys()) or 'nothing'}); links need it"
         )
     num_nodes = int(data.num_nodes or 0)
     device = data.edge_index.device
-    edge_index = data.edge_index.cpu()
-    table = EdgeTable(edge_index, num_nodes)
+    edge_index, kind = data.edge_index.cpu(), data.get("edge_type")
+    table = EdgeTable(edge_index, num_nodes, None if kind is None else kind.cpu())
     generator = torch.Generator().manual_seed(seed)
 
-    key = torch.unique_consecutive(table.keys)
-    head, tail = key // num_nodes, key % num_nodes
-    key = key[head < tail if table.undirected else head != tail]
-    num_val, num_test = int(val * key.numel()), int(test * key.numel())
-    order = torch.randperm(key.numel(), generator=generator)
-    taken = key[order[: num_val + num_test]]
-    positives = torch.stack([taken // num_nodes, taken % num_nodes]).to(device)
-    sampler = NegativeSampler(edge_index, num_nodes, undirected=table.undirected)
-    negatives = sampler.sample(num_val + num_test, generator, distinct=True).to(device)
-
-    head, tail = edge_index
+    edge = edge_index if kind is None else torch.stack([edge_index[0], kind.cpu(), edge_index[1]])
     if table.undirected:
-        head, tail = torch.minimum(head, tail), torch.maximum(head, tail)
-    keep = ~torch.isin(head * num_nodes + tail, taken)
+        edge = edge.sort(dim=0).values
+    key = table.key(edge)
+    if given:
+        parts = [torch.unique(key[_edge_mask(data, name)]) for name in ("val_mask", "test_mask")]
+        taken, num_val = torch.cat(parts), parts[0].numel()
+    else:
+        free = torch.unique(key[edge[0] != edge[-1]])
+        num_val, num_test = int(val * free.numel()), int(test * free.numel())
+        taken = free[torch.randperm(free.numel(), generator=generator)[: num_val + num_test]]
+    positives = table.edges(taken)
+    if kind is None:
+        sampler = NegativeSampler(edge_index, num_nodes, undirected=table.undirected)
+        negatives = sampler.sample(taken.numel(), generator, distinct=True)
+    else:
+        negatives = TripleCorrupter(edge_index, kind.cpu(), num_nodes).corrupt(positives, generator)
+    positives, negatives = positives.to(device), negatives.to(device)
     return LinkSplit(
-        data=_with_edges(data, keep.to(device), num_nodes),
+        data=keep_edges(data, ~torch.isin(key, taken).to(device), num_nodes),
         heldout=positives[:, :num_val],
         test=positives[:, num_val:],
         heldout_negatives=negatives[:, :num_val],
         test_negatives=negatives[:, num_val:],
         seed=seed,
     )
+
+
+def _edge_mask(data: Data, name: str) -> Tensor:
+    mask = data.get(name)
+    if mask is None or mask.dtype != torch.bool or mask.size(0) != data.edge_index.size(1):
+        raise GraphError(
+            f"given=True needs '{name}' with one entry per edge ({data.edge_index.size(1)}); split at random"
+        )
+    return mask.cpu()
 
 
 def split_nodes(data: Data, seed: int = 0, train: float = 0.9, val: float = 0.05) -> Data:
@@ -106,14 +120,38 @@ def split_nodes(data: Data, seed: int = 0, train: float = 0.9, val: float = 0.05
     return split
 
 
-def _with_edges(data: Data, keep: Tensor, num_nodes: int) -> Data:
+@dataclass(frozen=True, eq=False)
+class GraphSplit:
+    """Positions of the training, held-out and test graphs of a dataset."""
+
+    train: Tensor
+    heldout: Tensor
+    test: Tensor
+    seed: int
+
+
+def split_graphs(graphs: Any, seed: int = 0, train: float = 0.8, val: float = 0.1) -> GraphSplit:
+    """Split a dataset of graphs at random; what is neither train nor val is test.
+
+    >>> split = split_graphs(range(20), seed=1)
+    >>> split.train.numel(), split.heldout.numel(), split.test.numel()
+    (16, 2, 2)
+    """
+    _check_fractions(train=train, val=val)
+    order = torch.randperm(len(graphs), generator=torch.Generator().manual_seed(seed))
+    first, second = int(train * len(graphs)), int(train * len(graphs)) + int(val * len(graphs))
+    return GraphSplit(*(part.sort().values for part in (order[:first], order[first:second], order[second:])), seed)
+
+
+def keep_edges(data: Data, keep: Tensor, num_nodes: int) -> Data:
     """A copy whose edges, and whatever belongs to an edge, are those marked in ``keep``; the rest is shared."""
     split = copy.copy(data)
     if data.x is None:
         split.num_nodes = num_nodes  # otherwise inferred from the edges, which are fewer now
     for key in list(data.keys()):
-        if key in ("edge_label", "edge_label_index", "adj_t"):
-            del split[key]  # these would bring the held-out edges back
+        per_edge_mask = key in ("train_mask", "val_mask", "test_mask") and data.is_edge_attr(key)
+        if key in ("edge_label", "edge_label_index", "adj_t") or per_edge_mask:
+            del split[key]  # these would bring the held-out edges back, or speak of edges that are gone
         elif data.is_edge_attr(key):
             split[key] = data[key][..., keep] if key == "edge_index" else data[key][keep]
     return split
