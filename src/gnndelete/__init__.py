@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from gnndelete import datasets, models, tasks
     from gnndelete.adapter import Adapter
     from gnndelete.deletion import Deletion
+    from gnndelete.evidence import evaluate
     from gnndelete.inspection import Inspection, inspect
     from gnndelete.methods import GNNDelete, Method, Retrain, Unlink
     from gnndelete.operator import rows
     from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
     from gnndelete.training import train
-    from gnndelete.unlearned import Unlearned, evaluate, load
+    from gnndelete.unlearned import Unlearned, load
     from gnndelete.unlearner import Unlearner
 
 _HOME = {
@@ -35,7 +36,7 @@ _HOME = {
     "Unlearned": "unlearned",
     "Unlearner": "unlearner",
     "Unlink": "methods",
-    "evaluate": "unlearned",
+    "evaluate": "evidence",
     "inspect": "inspection",
     "load": "unlearned",
     "rows": "operator",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from gnndelete.adjacency import EdgeTable
 from gnndelete.errors import DeletionError, NotYetError, some
 from gnndelete.graph import check_graph, count_nodes, edge_table
 from gnndelete.request import as_edges, as_ids, common, distinct, read_csv
+
+if TYPE_CHECKING:
+    from gnndelete.datasets.ids import IdMap
 
 Edges = Tensor | Iterable[Any]
 Ids = Tensor | Iterable[int] | int
@@ -43,6 +46,7 @@ class Deletion:
     labels: Tensor
     relations: Tensor
     graphs: Tensor
+    _ids: ClassVar[IdMap | None] = None  # the names of a request in the user's own ids, for errors
 
     def __init__(
         self,
@@ -59,13 +63,20 @@ class Deletion:
             object.__setattr__(self, name, as_ids(name, value))
 
     @classmethod
-    def from_csv(cls, path: str | PathLike[str]) -> Deletion:
+    def from_csv(
+        cls, path: str | PathLike[str], ids: IdMap | None = None, relations: Sequence[str] | None = None
+    ) -> Deletion:
         """Read a request: columns ``source,target`` (``source,relation,target``) name edges, a column ``node`` names nodes.
 
-        Without a header, two columns of numbers are edges, three are triples, one is nodes.
+        Without a header, two columns are edges, three are triples, one is nodes. Cells are numbers, or with the ``ids``
+        (and ``relations``) of a `NamedGraph` what these are called there.
         """
-        kind, rows = read_csv(path)
-        return cls(edges=rows) if kind == "edges" else cls(nodes=[row[0] for row in rows])
+        kind, rows = read_csv(path, ids, relations)
+        return (cls(edges=rows) if kind == "edges" else cls(nodes=[row[0] for row in rows]))._named(ids)
+
+    def _named(self, ids: IdMap | None) -> Deletion:
+        object.__setattr__(self, "_ids", ids)
+        return self
 
     @property
     def counts(self) -> dict[str, int]:
@@ -90,7 +101,7 @@ class Deletion:
         return Deletion(
             edges=_join_edges(self.edges, other.edges),
             **{f.name: torch.cat([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)[1:]},
-        )
+        )._named(self._ids if self._ids is not None else other._ids)
 
     def __len__(self) -> int:
         return sum(self.counts.values())
@@ -117,7 +128,7 @@ class Deletion:
         checked = Deletion(
             edges=self._check_edges(data, table),
             **{f.name: _in_range(f.name, getattr(self, f.name), data) for f in fields(self)[1:]},
-        )
+        )._named(self._ids)
         for name in ("features", "labels", "relations", "graphs"):
             if name in checked.counts:
                 raise NotYetError(f"deleting '{name}' is not supported by this version; only edges= and nodes= are")
@@ -147,12 +158,13 @@ class Deletion:
         outside = ends.max(dim=0).values >= nodes
         if bool(outside.any()):
             raise DeletionError(
-                f"edges name nodes that are not in the graph: {some(_tuples(edges[:, outside]))}; ids go from 0 to {nodes - 1}"
+                f"edges name nodes that are not in the graph: {some(_tuples(edges[:, outside], self._ids))}; "
+                f"ids go from 0 to {nodes - 1}"
             )
         if table.typed and bool((edges[1] >= table.num_relations).any()):
             worst = edges[:, edges[1] >= table.num_relations]
             raise DeletionError(
-                f"edges name relations that are not in the graph: {some(_tuples(worst))}; "
+                f"edges name relations that are not in the graph: {some(_tuples(worst, self._ids))}; "
                 f"types go from 0 to {table.num_relations - 1}"
             )
         if table.undirected:
@@ -170,7 +182,7 @@ class Deletion:
             if not table.undirected and bool(table.contains(where.flip(0)).any()):
                 hint = "the graph is directed and holds the reverse of some: give (source, target)"
             raise DeletionError(
-                f"{missing.size(1)} of the edges to delete do not exist: {some(_tuples(missing))}; {hint}"
+                f"{missing.size(1)} of the edges to delete do not exist: {some(_tuples(missing, self._ids))}; {hint}"
             )
         return edges
 
@@ -191,11 +203,12 @@ class Deletion:
 
     def without(self, earlier: Deletion) -> Deletion:
         """This request, after making sure that nothing in it was deleted by ``earlier``, the history so far."""
-        again = _tuples(common(self.edges, earlier.edges))
-        again += [f"node {int(n)}" for n in self.nodes[torch.isin(self.nodes, earlier.nodes)]]
+        again = _tuples(common(self.edges, earlier.edges), self._ids)
+        twice = self.nodes[torch.isin(self.nodes, earlier.nodes)].tolist()
+        again += [f"node {node if self._ids is None else repr(self._ids.names[node])}" for node in twice]
         if self.edges.size(1) and earlier.nodes.numel():
             gone = torch.isin(self.edges[[0, -1]], earlier.nodes).any(dim=0)
-            again += _tuples(self.edges[:, gone])
+            again += _tuples(self.edges[:, gone], self._ids)
         if again:
             raise DeletionError(
                 f"already deleted by an earlier request: {some(again)}; leave them out, earlier requests stay in force"
@@ -302,5 +315,8 @@ def _join_edges(a: Tensor, b: Tensor) -> Tensor:
     return torch.cat([a, b], dim=1)
 
 
-def _tuples(edges: Tensor) -> list[object]:
-    return [tuple(column) for column in edges.t().tolist()]
+def _tuples(edges: Tensor, ids: IdMap | None = None) -> list[object]:
+    columns = edges.t().tolist()
+    if ids is None or int(edges[[0, -1]].max() if edges.numel() else 0) >= len(ids):
+        return [tuple(column) for column in columns]
+    return [(ids.names[head], *middle, ids.names[tail]) for head, *middle, tail in columns]

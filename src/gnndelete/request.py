@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gnndelete.errors import DeletionError, some
+
+if TYPE_CHECKING:
+    from gnndelete.datasets.ids import IdMap
 
 _NODE_COLUMNS = ("node", "id", "node_id")
 _SOURCES, _RELATIONS, _TARGETS = ("source", "src", "head", "u"), ("relation", "type"), ("target", "dst", "tail", "v")
@@ -144,8 +147,13 @@ def _kind(array: np.ndarray) -> str:
     )
 
 
-def read_csv(path: str | PathLike[str]) -> tuple[str, list[tuple[int, ...]]]:
-    """The kind ('edges' or 'nodes') and the rows of a request file; all lines that do not parse are named at once."""
+def read_csv(
+    path: str | PathLike[str], ids: IdMap | None = None, relations: Sequence[str] | None = None
+) -> tuple[str, list[tuple[int, ...]]]:
+    """The kind ('edges' or 'nodes') and the rows of a request file; all lines that do not parse are named at once.
+
+    With ``ids`` the cells are names of nodes, with ``relations`` those of edge types too, else numbers.
+    """
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
@@ -157,7 +165,7 @@ def read_csv(path: str | PathLike[str]) -> tuple[str, list[tuple[int, ...]]]:
     columns = list(range(len(lines[0][1])))
     kind = "nodes" if len(columns) == 1 else "edges"
     width = len(columns)
-    if not all(cell.lstrip("-").isdigit() for cell in lines[0][1]):
+    if _has_header(path, lines[0][1], ids):
         kind, columns = _header(path, [cell.lower() for cell in lines[0][1]])
         lines = lines[1:]
         if not lines:
@@ -167,12 +175,54 @@ def read_csv(path: str | PathLike[str]) -> tuple[str, list[tuple[int, ...]]]:
         try:
             if len(cells) != width:
                 raise ValueError
-            rows.append(tuple(int(cells[column]) for column in columns))
-        except ValueError:
-            bad.append(f"line {number} ({','.join(cells)})")
+            picked = [cells[column] for column in columns]
+            rows.append(tuple(map(int, picked)) if ids is None else _look_up(picked, ids, relations))
+        except ValueError as error:
+            reason = error.args[0] if ids is not None and error.args else ",".join(cells)
+            bad.append(f"line {number} ({reason})")
     if bad:
-        raise DeletionError(f"{len(bad)} lines of '{path}' are not ids: {some(bad, 20)}; correct or remove them")
+        what = "are not ids" if ids is None else "do not name elements of the graph"
+        raise DeletionError(f"{len(bad)} lines of '{path}' {what}: {some(bad, 20)}; correct or remove them")
     return kind, rows
+
+
+def _has_header(path: str | PathLike[str], cells: list[str], ids: IdMap | None) -> bool:
+    if ids is None:
+        return not all(cell.lstrip("-").isdigit() for cell in cells)
+    names = {cell.lower() for cell in cells}
+    found = not names.isdisjoint(_NODE_COLUMNS) or all(not names.isdisjoint(o) for o in (_SOURCES, _TARGETS))
+    if found and all(cell in ids for cell in cells):
+        raise DeletionError(
+            f"the first line of '{path}' ({','.join(cells)}) is both a header and a row of ids; "
+            "put a header above it that is no id, such as node_id or head,tail"
+        )
+    if not found and len(cells) > 3:
+        raise DeletionError(f"'{path}' has {len(cells)} columns and no header; name the columns source,target or node")
+    return found
+
+
+def _look_up(cells: list[str], ids: IdMap, relations: Sequence[str] | None) -> tuple[int, ...]:
+    """A node, a pair or a triple (source, relation, target) by its names."""
+    found = []
+    for place, cell in enumerate(cells):
+        if len(cells) == 3 and place == 1:
+            found.append(_relation(cell, relations))
+            continue
+        node = ids.find(cell)
+        if node is None:
+            raise ValueError(f"no id {ids.unknown(cell)}")
+        found.append(node)
+    return tuple(found)
+
+
+def _relation(cell: str, relations: Sequence[str] | None) -> int:
+    if relations:
+        if cell not in relations:
+            raise ValueError(f"no relation {cell!r}, there are {some(map(repr, relations))}")
+        return list(relations).index(cell)
+    if not cell.isdigit():
+        raise ValueError(f"no relation {cell!r}, they have numbers here")
+    return int(cell)
 
 
 def _header(path: str | PathLike[str], names: list[str]) -> tuple[str, list[int]]:

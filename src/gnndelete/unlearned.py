@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
@@ -14,12 +13,15 @@ from gnndelete.adapter import Adapter, read_config, restore
 from gnndelete.assurance import MEANING
 from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, ModelError, RunError, SettingError
+from gnndelete.evidence import evidence
 from gnndelete.forward import Forward, call, evaluating
 from gnndelete.graph import check_graph, fingerprint
 from gnndelete.methods.base import Context, Method, Outcome
 from gnndelete.probe import working_copy
-from gnndelete.tasks import LinkPrediction, Task
+from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
+
+_NO_GRAPH = "this adapter was loaded without a graph; pass data= the remaining graph to gnndelete.load"
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,7 @@ class Unlearned:
     def output(self) -> Any:
         """The model's output on the remaining graph, in evaluation mode."""
         if self.data is None:
-            raise ModelError(
-                "this adapter was loaded without a graph; pass data= the remaining graph to gnndelete.load"
-            )
+            raise ModelError(_NO_GRAPH)
         with evaluating(self.model):
             return self.forward(self.model, self.data)
 
@@ -115,15 +115,9 @@ class Unlearned:
         ``deleted_auroc`` alone proves nothing: a ruined model can reach it. Read it beside the test score.
         """
         task = self._task()
-        output = self.output()
-        with evaluating(self.model):
-            scores = {f"test_{k}": v for k, v in task.evaluate(self.model, output, self.data).items()}
-            if isinstance(task, LinkPrediction) and self.deletion.edges.size(1) and self.data is not None:
-                remaining = self.data.get("edge_label_index")
-                remaining = self.data.edge_index if remaining is None else remaining
-                ranks = task.forgetting(self.model, output, self.deletion.edges, remaining, seed=self.seed)
-                scores |= {f"deleted_{k}": v for k, v in ranks.items()}
-        return scores
+        if self.data is None:
+            raise ModelError(_NO_GRAPH)
+        return evidence(self.model, self.data, task, self.deletion, self.data, seed=self.seed, forward=self.forward)
 
     def _task(self) -> Task:
         if self.task is None:
@@ -194,18 +188,6 @@ def load(
         forward=forward or call,
         seed=config["seed"],
     )
-
-
-def evaluate(model: nn.Module, data: Data, task: Task, forward: Forward | None = None) -> dict[str, float]:
-    """The task's scores of any model on its test data, in evaluation mode.
-
-    >>> import gnndelete as gd
-    >>> data = gd.datasets.split_nodes(gd.datasets.load("digits"))
-    >>> sorted(evaluate(gd.models.GCN(64), data, gd.NodeClassification()))
-    ['accuracy', 'f1']
-    """
-    with evaluating(model), torch.no_grad():
-        return task.evaluate(model, (forward or call)(model, data), data)
 
 
 def by_name(name: str, value: Any, resolver: Any) -> Any:

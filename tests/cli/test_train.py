@@ -196,6 +196,19 @@ def test_splits_that_a_file_brings_along(cli: Cli, tmp_path: Path) -> None:
     assert cli("train", "--graph", "masked.pt", *drawn).values["test"] != {}
 
 
+def test_held_out_edges_beside_the_graph(cli: Cli, tmp_path: Path) -> None:
+    split = gd.datasets.split_links(make_graph(), val=0.1, test=0.1)
+    data = split.data
+    data.heldout, data.test, data.test_negatives = split.heldout, split.test, split.test_negatives
+    torch.save(data, tmp_path / "beside.pt")
+    done = cli("train", "--graph", "beside.pt", "--out", "run", *SMALL, "--json")
+    assert done.code == 0, done.err
+    assert done.values["edges"] == split.data.edge_index.size(1)
+    assert done.values["validation"]["best"] is not None
+    u, v = split.test[:, 0].tolist()
+    assert "for testing" in cli("delete", "run", "--edge", f"{u},{v}").sentence
+
+
 class _Hostile:
     def __init__(self, path: Path) -> None:
         self.path = path

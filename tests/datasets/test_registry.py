@@ -1,44 +1,39 @@
-"""Loading by name: the bundled graph anywhere, the others from a data folder that is never written to."""
+"""Loading by name: the bundled and generated graphs anywhere, real ones with the sizes that are published."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from scipy.sparse import csr_matrix
 
 from gnndelete.datasets import describe, load, names
+from gnndelete.datasets.catalog import ENTRIES
 from gnndelete.datasets.digits import digits
 from gnndelete.errors import GraphError, SettingError
 
-needs_data = pytest.mark.skipif("GNNDELETE_DATA" not in os.environ, reason="GNNDELETE_DATA names no data folder")
+GRAPHS = [entry.name for entry in describe() if entry.kind and entry.graphs == 1]
+SETS = [entry.name for entry in describe() if entry.graphs > 1 and entry.name != "ogbg-molhiv"]
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("GNNDELETE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A data folder with a tiny CitationFull 'dblp'."""
-    raw = tmp_path / "data" / "CitationFull" / "dblp" / "raw"
-    raw.mkdir(parents=True)
-    attr = csr_matrix(np.array([[1.0, 1, 0], [0, 0, 1], [1, 0, 1]]))
-    adj = csr_matrix(np.array([[0.0, 1, 0], [0, 0, 1], [0, 0, 0]]))
-    parts = {f"attr_{part}": getattr(attr, part) for part in ("data", "indices", "indptr", "shape")}
-    parts |= {f"adj_{part}": getattr(adj, part) for part in ("data", "indices", "indptr", "shape")}
-    np.savez(raw / "dblp.npz", labels=np.array([0, 1, 0]), **parts)
-    return tmp_path / "data"
+@pytest.fixture(autouse=True)
+def _use_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNNDELETE_CACHE", str(cache))
 
 
-def everything(folder: Path) -> list[tuple[str, int]]:
-    return sorted((str(path), path.stat().st_mtime_ns) for path in folder.rglob("*"))
+def needed(name: str) -> None:
+    """Skip, with the reason, where the raw files of a dataset are not at hand."""
+    if "GNNDELETE_DATA" not in os.environ:
+        pytest.skip("GNNDELETE_DATA names no data folder")
+    folder = Path(os.environ["GNNDELETE_DATA"]) / ENTRIES[name].folder
+    if not all((folder / file).is_file() for file in ENTRIES[name].files):
+        pytest.skip(f"{name} is not in the data folder")
 
 
 def test_digits() -> None:
@@ -57,85 +52,115 @@ def test_digits() -> None:
 
 def test_digits_neighbors() -> None:
     assert digits(neighbors=3).num_edges < digits(neighbors=8).num_edges
+    assert load("digits?neighbors=3").num_edges == digits(neighbors=3).num_edges
     with pytest.raises(SettingError, match="'neighbors'"):
         digits(neighbors=0)
-
-
-def test_data_folder_is_only_read(root: Path, cache: Path) -> None:
-    before = everything(root)
-    for folder in [root, *(path for path in root.rglob("*") if path.is_dir())]:
-        folder.chmod(0o555)
-    data = load("DBLP", root=root)
-    assert everything(root) == before
-    assert data.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
-    assert data.x.tolist() == [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.5, 0.0, 0.5]]  # rows sum to one
-    assert sorted(data.keys()) == ["edge_index", "x", "y"]
-    cached = everything(cache)
-    assert load("dblp", root=str(root)).num_edges == 4
-    assert everything(cache) == cached  # processed once
-    for folder in [root, *(path for path in root.rglob("*") if path.is_dir())]:
-        folder.chmod(0o755)
-
-
-def test_root_from_the_environment(root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GNNDELETE_DATA", str(root))
-    assert load("dblp").num_nodes == 3
-
-
-def test_changed_raw_file_is_noticed(root: Path, cache: Path) -> None:
-    assert load("dblp", root=root).y.tolist() == [0, 1, 0]
-    path = root / "CitationFull/dblp/raw/dblp.npz"
-    with np.load(path) as old:
-        parts = dict(old)
-    np.savez(path, **(parts | {"labels": np.array([1, 1, 1])}))
-    os.utime(path, ns=(1, 1))
-    assert load("dblp", root=root).y.tolist() == [1, 1, 1]
-
-
-def test_unfinished_work_leaves_nothing(root: Path, cache: Path) -> None:
-    (root / "CitationFull/dblp/raw/dblp.npz").write_bytes(b"not a graph")
-    with pytest.raises(Exception, match=r".*"):
-        load("dblp", root=root)
-    assert not list((cache / "datasets").iterdir())
-
-
-def test_missing_file_is_named(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def offline(*_: object, **__: object) -> None:
-        raise OSError("no network")
-
-    monkeypatch.setattr("torch_geometric.datasets.citation_full.download_url", offline)
-    with pytest.raises(GraphError, match=r"no network.*CitationFull/pubmed/raw/pubmed\.npz"):
-        load("pubmed", root=tmp_path)
-    monkeypatch.delenv("GNNDELETE_DATA", raising=False)
-    with pytest.raises(GraphError, match=r"CitationFull/pubmed/raw/pubmed\.npz.*GNNDELETE_DATA"):
-        load("pubmed")
-    assert not list((cache / "datasets").iterdir())
-
-
-def test_unwritable_cache_is_named(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("GNNDELETE_CACHE", str(tmp_path / "file"))
-    with pytest.raises(GraphError, match="GNNDELETE_CACHE"):
-        load("dblp", root=root)
 
 
 def test_unknown_name() -> None:
     with pytest.raises(GraphError, match=r"'dlbp'.*'dblp'.*planetoid-cora"):
         load("dlbp")
     assert len(set(names())) == len(names()) == len(describe())
+    for entry in describe():
+        assert entry.source
+        assert entry.held
 
 
-@needs_data
-@pytest.mark.parametrize("name", ["cora_ml", "citeseer", "planetoid-cora", "planetoid-pubmed"])
-def test_real_sizes(name: str, cache: Path) -> None:
-    entry = next(entry for entry in describe() if entry.name == name)
-    if not all(
-        (Path(os.environ["GNNDELETE_DATA"]) / entry.kind / entry.folder / "raw" / f).is_file() for f in entry.files
-    ):
-        pytest.skip(f"{name} is not in the data folder")
+def test_parameters_in_the_name() -> None:
+    data = load("Generated:Collab?nodes=300&edges=1_200&features=8&mixing=0.5&seed=3")
+    assert (data.num_nodes, data.num_edges, data.num_features) == (300, 1200, 8)
+    other = load("generated:collab?nodes=300&edges=1200&features=8&mixing=0.5&seed=4")
+    assert not torch.equal(data.edge_index, other.edge_index)
+    typed = load("generated:biokg?entities=200&triples=900&relations=5")
+    assert (typed.num_nodes, typed.num_edges, typed.edge_type.unique().tolist()) == (200, 900, [0, 1, 2, 3, 4])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("generated:collab?node=3", r"no parameter 'node'; it has: nodes, edges.*seed"),
+        ("generated:collab?nodes=many", r"'nodes'.*whole number.*'many'"),
+        ("generated:biokg?mixing=x", r"'mixing'.*a number.*'x'"),
+        ("generated:collab?nodes", r"NAME\?parameter=value"),
+        ("dblp?seed=3", r"'dblp' takes no parameters.*generated:biokg"),
+    ],
+)
+def test_parameters_that_make_no_sense(name: str, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        load(name)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_published_sizes(name: str) -> None:
+    needed(name)
+    entry = ENTRIES[name]
     data = load(name)
-    found = (data.num_nodes, data.num_edges, data.num_features, int(data.y.max()) + 1)
-    assert found == (entry.nodes, entry.edges, entry.features, entry.classes)
-    sums = data.x.sum(dim=1)
-    assert torch.allclose(sums[sums > 0], torch.ones_like(sums[sums > 0]), atol=1e-5)
-    shutil.rmtree(cache)
+    assert (data.num_nodes, data.num_edges, data.num_features) == (entry.nodes, entry.edges, entry.features)
+    assert int((data.edge_type if entry.typed else data.y).max()) + 1 == entry.classes
+    if entry.typed:
+        assert int(data.edge_type.min()) == 0
+    if "train_mask" in data and entry.typed:
+        parts = torch.stack([data.train_mask, data.val_mask, data.test_mask])
+        assert parts.shape == (3, entry.edges)
+        assert bool((parts.sum(dim=0) == 1).all())
+    if entry.normalised:
+        sums = data.x.sum(dim=1)
+        assert torch.allclose(sums[sums > 0], torch.ones_like(sums[sums > 0]), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_published_sets(name: str) -> None:
+    needed(name)
+    entry, found = ENTRIES[name], load(name)
+    assert (len(found), found.num_features, found.num_classes) == (entry.graphs, entry.features, entry.classes)
+    assert sum(graph.num_nodes for graph in found) == entry.nodes
+    assert sum(graph.num_edges for graph in found) == entry.edges
+
+
+@pytest.mark.slow
+def test_molhiv() -> None:
+    needed("ogbg-molhiv")
+    pytest.importorskip("ogb")
+    entry, found = ENTRIES["ogbg-molhiv"], load("ogbg-molhiv")
+    assert (len(found), found.num_features, found.num_classes) == (entry.graphs, entry.features, entry.classes)
+    assert (int(found.slices["x"][-1]), int(found.slices["edge_index"][-1])) == (entry.nodes, entry.edges)
+    assert int(found.y.sum()) == 1_443
+    assert {part: len(ids) for part, ids in found.split.items()} == {"train": 32_901, "valid": 4_113, "test": 4_113}
+    assert torch.cat(list(found.get_idx_split().values())).unique().numel() == len(found)
+    assert found[found.split["valid"]][0].x.shape[1] == 9
+
+
+def test_cs_is_sparse_on_disk_and_where_asked(cache: Path) -> None:
+    needed("cs")
+    data = load("cs", sparse=True)
+    assert data.x.is_sparse
+    assert data.x.shape == (18_333, 6_805)
+    assert sum(path.stat().st_size for path in (cache / "datasets").glob("cs-*")) < 40e6
+
+
+def test_debian_names() -> None:
+    needed("debian")
+    data = load("debian")
+    assert data.relation_names.names[:2] == ("Depends", "Pre-Depends")
+    assert data.entity_names.to_name([0, 1]) == ["0ad", "0ad-data"]
+    assert data.entity_names.to_int(["0ad-data"]).tolist() == [1]
+    assert len(data.entity_names) == data.num_nodes
+
+
+@pytest.mark.parametrize("title", ["Cora", "CiteSeer"])
+def test_planetoid_is_what_pyg_reads(title: str, tmp_path: Path) -> None:
+    """The pickles are rewritten before PyG reads them: nothing of their content may change."""
+    from torch_geometric.datasets import Planetoid
+    from torch_geometric.transforms import NormalizeFeatures
+
+    name = f"planetoid-{title.lower()}"
+    needed(name)
+    raw = tmp_path / title / "raw"
+    raw.mkdir(parents=True)
+    for file in ENTRIES[name].files:
+        (raw / file).symlink_to(Path(os.environ["GNNDELETE_DATA"]).resolve() / ENTRIES[name].folder / file)
+    expected, found = Planetoid(str(tmp_path), title, transform=NormalizeFeatures())[0], load(name)
+    assert sorted(found.keys()) == sorted(expected.keys())
+    for key in set(found.keys()) - {"x"}:
+        assert torch.equal(found[key], expected[key])
+    assert torch.allclose(found.x, expected.x, atol=1e-7)

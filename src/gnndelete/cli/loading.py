@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 import warnings
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,8 +30,11 @@ def load_graph(path: Path) -> tuple[Data, ...]:
     if len(parts) not in (1, 3) or not all(isinstance(part, Data) for part in parts):
         kinds = some(type(part).__name__ for part in parts)
         raise GraphError(f"'{path}' holds {kinds}; save a Data, or a tuple of three (training, validation, test)")
-    # Anew from its attributes: whatever else was stored with the object stays behind.
-    graphs = tuple(Data.from_dict(part.to_dict()) for part in parts)
+    try:
+        # Anew from its attributes: whatever else was stored with the object stays behind.
+        graphs = tuple(Data.from_dict(part.to_dict()) for part in parts)
+    except Exception as error:  # an object without its parts, which no program of ours wrote
+        raise GraphError(f"the graph '{path}' is damaged ({type(error).__name__}); save it anew") from None
     for graph in graphs:
         check_graph(graph)
     return graphs
@@ -84,16 +85,7 @@ def _load(path: Path, kind: type[RequestError], what: str) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise kind(f"the {what} '{path}' cannot be read ({error.strerror or error})") from None
-    except (
-        pickle.UnpicklingError,
-        zipfile.BadZipFile,
-        EOFError,
-        RuntimeError,
-        KeyError,
-        ValueError,
-        TypeError,
-        AttributeError,
-    ) as error:
+    except Exception as error:  # a damaged pickle can fail in any way
         foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
         why = (
             f"it holds '{foreign[1]}', and only tensors and graphs are read"

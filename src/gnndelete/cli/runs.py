@@ -160,8 +160,8 @@ def unchanged(folder: Path, settings: Settings) -> None:
     trained = resolve(run_settings(folder))
     for section in ("data", "model", "task"):
         was, now = (getattr(s, section).model_dump(mode="json") for s in (trained, settings))
-        for name in {**was, **now}.keys() - {"graph", "root", "checkpoint"}:
-            if was.get(name) != now.get(name):
+        for name in {**was, **now}:
+            if name not in ("graph", "root", "checkpoint") and was.get(name) != now.get(name):
                 raise SettingError(
                     f"'{section}.{name}' is {now.get(name)!r}, but the run '{folder}' was trained with "
                     f"{was.get(name)!r}; leave it out, or train another run"

@@ -17,10 +17,10 @@ from gnndelete.cli.loading import dump_weights
 from gnndelete.cli.report import note
 from gnndelete.cli.requests import check_request, read_request
 from gnndelete.cli.runs import MODEL, RESULT, SETTINGS, STATE, commit, open_run, to_bytes, versions
-from gnndelete.cli.scores import scores
 from gnndelete.cli.settings import Settings
 from gnndelete.deletion import Deletion
 from gnndelete.errors import RunError
+from gnndelete.evidence import evidence
 from gnndelete.graph import edge_table, fingerprint
 from gnndelete.training import train
 from gnndelete.unlearned import Unlearned
@@ -106,7 +106,7 @@ class Serving:
     def _values(self, request: Deletion, unlearned: Unlearned) -> dict[str, Any]:
         assert unlearned.data is not None
         before, after = (
-            scores(model, data, self.task, unlearned.deletion, unlearned.data, unlearned.seed)
+            evidence(model, data, self.task, unlearned.deletion, unlearned.data, seed=unlearned.seed)
             for model, data in ((self.model, self.data), (unlearned.model, unlearned.data))
         )
         aim = unlearned.settings.get("aim")

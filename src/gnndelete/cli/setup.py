@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 from gnndelete.cli.loading import load_graph
 from gnndelete.cli.settings import DataSettings, Settings
 from gnndelete.datasets import load, split_links, split_nodes
-from gnndelete.errors import GraphError, SettingError
+from gnndelete.errors import GraphError, NotYetError, SettingError
 from gnndelete.tasks import LinkPrediction, NodeClassification, Task
 
 
@@ -53,13 +53,20 @@ def _graphs(settings: DataSettings) -> tuple[Data, ...]:
         raise SettingError(
             "there is no graph to work on; give --dataset NAME (see 'gnndelete ls datasets') or --graph FILE"
         )
-    return (load(settings.dataset, settings.root),)
+    data = load(settings.dataset, settings.root)
+    if not isinstance(data, Data):
+        raise NotYetError(
+            f"dataset '{settings.dataset}' holds many graphs, and this version works on one; choose another"
+        )
+    return (data,)
 
 
 def _links(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
     decoder, given = settings.task.decoder, settings.data
     if len(graphs) == 3 and given.split != "random":
         return graphs[0], LinkPrediction(heldout=graphs[1], test=graphs[2], decoder=decoder, seed=given.seed)
+    if given.split != "random" and "heldout" in graphs[0] and "test" in graphs[0]:
+        return _own_parts(graphs[0], settings)
     if given.split == "given":
         return graphs[0], LinkPrediction(decoder=decoder, seed=given.seed)
     if len(graphs) == 3:
@@ -74,6 +81,14 @@ def _links(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
         seed=given.seed,
     )
     return split.data, task
+
+
+def _own_parts(data: Data, settings: Settings) -> tuple[Data, Task]:
+    """A dataset that is the graph of its training edges, with the held-out ones beside it."""
+    names = ("heldout", "test", "heldout_negatives", "test_negatives")
+    parts = {name: data[name] for name in names if name in data}
+    task = LinkPrediction(decoder=settings.task.decoder, seed=settings.data.seed, **parts)
+    return Data.from_dict({name: value for name, value in data.to_dict().items() if name not in parts}), task
 
 
 def _nodes(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:

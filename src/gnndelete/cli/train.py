@@ -69,8 +69,9 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     from gnndelete.cli import runs
     from gnndelete.cli.construct import FROM_GRAPH, build_model, model_options
     from gnndelete.cli.loading import dump_weights, load_weights
-    from gnndelete.cli.scores import held_out_scores
     from gnndelete.cli.setup import prepare
+    from gnndelete.deletion import Deletion
+    from gnndelete.evidence import evidence
     from gnndelete.graph import check_graph, count_nodes, fingerprint
     from gnndelete.prepared import model_fingerprint
     from gnndelete.training import train as fit
@@ -103,7 +104,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
         "nodes": count_nodes(data),
         "edges": data.edge_index.size(1),
         "parameters": sum(p.numel() for p in model.parameters()),
-        "test": held_out_scores(model, data, task),
+        "test": {k.removeprefix("test_"): v for k, v in evidence(model, data, task, Deletion(), data).items()},
         "validation": {"best": result.best_score, "epoch": result.best_epoch},
         "epochs": result.epochs_run,
         "seconds": result.seconds,

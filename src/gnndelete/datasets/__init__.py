@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from gnndelete.datasets import negatives
+from gnndelete.datasets.assembly import NamedGraph
 from gnndelete.datasets.communities import communities
+from gnndelete.datasets.folder import save_graph
 from gnndelete.datasets.forget import edge_pool, forget_edges, forget_graphs, forget_nodes, training_edges
+from gnndelete.datasets.formats import from_networkx, load_graph
+from gnndelete.datasets.ids import IdMap
+from gnndelete.datasets.named import from_tables
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.datasets.registry import describe, load, names
 from gnndelete.datasets.sampling import NeighborSampler, link_loader, node_loader
@@ -14,7 +19,9 @@ from gnndelete.datasets.triples import TripleCorrupter
 
 __all__ = [
     "GraphSplit",
+    "IdMap",
     "LinkSplit",
+    "NamedGraph",
     "NegativeSampler",
     "NeighborSampler",
     "TripleCorrupter",
@@ -24,12 +31,16 @@ __all__ = [
     "forget_edges",
     "forget_graphs",
     "forget_nodes",
+    "from_networkx",
+    "from_tables",
     "link_loader",
     "load",
+    "load_graph",
     "load_split",
     "names",
     "negatives",
     "node_loader",
+    "save_graph",
     "save_split",
     "split_graphs",
     "split_links",

@@ -24,7 +24,7 @@ class Numbers:
     every cell must be a finite number.
     """
 
-    def __init__(self, table: Table, chosen: Sequence[str] | None, taken: Collection[str], option: str) -> None:
+    def __init__(self, table: Table, chosen: Sequence[str] | None, taken: Collection[str | None], option: str) -> None:
         if isinstance(chosen, str):
             raise GraphError(f"{option}= is the text {chosen!r}; give a list of columns")
         self.names = None if chosen is None else tuple(table.need(column, option) for column in chosen)
@@ -60,7 +60,7 @@ def numbers(column: str, block: Block, problems: Problems) -> np.ndarray:
     else:
         try:
             found = np.fromiter(map(float, cells), np.float64, len(cells))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             found = np.array([_number(cell) for cell in cells])
     with np.errstate(over="ignore"):
         result = found.astype(np.float32)
@@ -74,7 +74,7 @@ def numbers(column: str, block: Block, problems: Problems) -> np.ndarray:
 def _number(cell: Any) -> float:
     try:
         return float(cell)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return float("nan")
 
 
@@ -130,7 +130,7 @@ def in_order(names: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
 
 
 def class_names(names: Sequence[str]) -> list[str]:
-    """Labels as names of classes: 2.0 is the class 2, and measurements such as 2.5 are refused.
+    """The class of each label: 2.0 is the class 2, and measurements such as 2.5 are refused.
 
     >>> class_names(["1.0", "2.0"])
     ['1', '2']

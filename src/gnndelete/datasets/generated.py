@@ -1,4 +1,4 @@
-"""Seeded graphs of any size: power-law degrees, communities that make links and labels learnable, made in seconds."""
+"""Seeded graphs of any size: power-law degrees, communities that make links learnable, made in seconds."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def community_graph(
     >>> data.num_nodes, data.num_edges, data.is_undirected(), data.has_self_loops()
     (200, 1000, True, False)
     """
+    _check(nodes=nodes, features=features, classes=classes, community=community)
+    _check_shape(mixing, exponent)
     if edges % 2 or not 0 < edges // 2 <= nodes * (nodes - 1) // 4:
         raise SettingError(f"'edges' must be even, positive and leave the graph sparse (got {edges} for {nodes} nodes)")
     rng = np.random.default_rng(seed)
     groups = max(1, nodes // community)
     group = np.sort(rng.integers(0, groups, nodes))
     weight = rng.pareto(exponent - 1, nodes) + 1
-    np.minimum(
-        weight, weight.mean() * np.sqrt(nodes), out=weight
-    )  # no hub may own more than about sqrt(n) expected edges
-    total = np.cumsum(weight)
+    weight = np.minimum(weight, weight.mean() * np.sqrt(nodes))  # no hub may expect more than some sqrt(n) mean degrees
     first = np.searchsorted(group, np.arange(groups + 1))
-    below = np.concatenate([[0.0], total])
 
     found = np.empty(0, dtype=np.int64)
     while found.size < edges // 2:
+        total = np.cumsum(weight)
+        below = np.concatenate([[0.0], total])
         count = int((edges // 2 - found.size) * 1.2) + 16
         source = np.searchsorted(total, rng.random(count) * total[-1])
         inside = rng.random(count) >= mixing
@@ -53,9 +53,10 @@ def community_graph(
         target = np.searchsorted(total, low + rng.random(count) * (high - low))
         ok = (source != target) & (target < nodes)
         pair = np.minimum(source, target)[ok] * nodes + np.maximum(source, target)[ok]
-        fresh = np.setdiff1d(pair, found)  # distinct and sorted: shuffle before cutting to size
-        found = np.concatenate([found, rng.permutation(fresh)[: edges // 2 - found.size]])
-    found.sort()
+        fresh = rng.permutation(_fresh(pair, found))  # sorted: shuffled before it is cut to size
+        found = np.sort(np.concatenate([found, fresh[: edges // 2 - found.size]]))
+        if fresh.size < count // 2:
+            mixing, weight = _loosened(mixing, weight)
     head, tail = torch.from_numpy(found // nodes), torch.from_numpy(found % nodes)
     centre = rng.standard_normal((groups, features), dtype=np.float32)
     x = centre[group] + noise * rng.standard_normal((nodes, features), dtype=np.float32)
@@ -64,3 +65,115 @@ def community_graph(
         edge_index=torch.stack([torch.cat([head, tail]), torch.cat([tail, head])]),
         y=torch.from_numpy(group % classes),
     )
+
+
+_KINDS = (0.48, 0.19, 0.12, 0.11, 0.10)
+"""Shares of the five kinds of entities, much as BioKG's functions, proteins, diseases, drugs and side effects."""
+
+
+def knowledge_graph(
+    entities: int = 93_773,
+    triples: int = 5_088_434,
+    relations: int = 51,
+    *,
+    community: int = 1_000,
+    mixing: float = 0.1,
+    exponent: float = 2.5,
+    seed: int = 0,
+) -> Data:
+    """A directed typed graph with exactly ``triples`` distinct triples of all ``relations``; the defaults are OGB-BioKG's size.
+
+    Entities are of five kinds (``node_type``) and live in communities of about ``community`` members. A relation joins
+    one kind to one kind, in its own half of the communities and, but for a share ``mixing``, within them. Sizes of the
+    relations fall off like those of words; expected degrees follow a power law with ``exponent``.
+
+    >>> data = knowledge_graph(300, 2_000, 7, community=60, seed=1)
+    >>> data.num_nodes, data.num_edges, int(data.edge_type.max()) + 1, data.has_self_loops()
+    (300, 2000, 7, False)
+    """
+    _check(entities=entities, relations=relations, community=community)
+    _check_shape(mixing, exponent)
+    rng = np.random.default_rng(seed)
+    kinds, groups = len(_KINDS), max(1, entities // community)
+    kind = np.sort(np.searchsorted(np.cumsum(_KINDS[:-1]), (np.arange(entities) + 0.5) / entities))
+    size = np.bincount(kind, minlength=kinds)
+    order = np.arange(relations)
+    joins = np.stack([order % kinds, (2 * order + order // kinds) % kinds])  # all pairs of kinds, one after the other
+    room = size[joins].prod(axis=0)
+    if size.min() < 2:
+        raise SettingError(f"'entities' must be at least 20, for five kinds of them (got {entities})")
+    if not relations <= triples <= room.sum() // 4 or relations * entities**2 >= 2**62:
+        raise SettingError(
+            f"'triples' must lie between the number of relations ({relations}) and a quarter of what {entities} entities "
+            f"leave room for ({room.sum() // 4}; got {triples})"
+        )
+    group = rng.integers(0, groups, entities)
+    group = group[np.lexsort((group, kind))]
+    first = np.searchsorted(kind * groups + group, np.arange(kinds * groups + 1))  # where kind k, community c begins
+    weight = rng.pareto(exponent - 1, entities) + 1
+    weight = np.minimum(weight, weight.mean() * np.sqrt(entities) / 4)
+    below = np.concatenate([[0.0], np.cumsum(weight)])
+    active = rng.random((relations, groups)).argsort(axis=1)[:, : (groups + 1) // 2]  # a relation's communities
+    share = room**0.5 / (1 + rng.permutation(relations)) ** 0.7
+
+    def within(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """An entity of each range, by weight where a range is not empty."""
+        drawn = below[low] + rng.random(low.size) * (below[high] - below[low])
+        return np.clip(np.searchsorted(below, drawn, side="right") - 1, low, np.maximum(high - 1, low))
+
+    found, edges_of = np.empty(0, dtype=np.int64), np.arange(relations + 1) * entities**2
+    while found.size < triples:
+        # Every relation gets a triple before any gets its share.
+        relation = np.flatnonzero(np.diff(np.searchsorted(found, edges_of)) == 0)
+        if not relation.size:
+            relation = rng.choice(relations, int((triples - found.size) * 1.3) + 64, p=share / share.sum())
+        home = joins[:, relation] * groups + active[relation, rng.integers(0, active.shape[1], relation.size)]
+        low, high = first[home], first[home + 1]
+        leaves = (rng.random(relation.size) < mixing) | (low >= high).any(axis=0)
+        low = np.where(leaves, first[joins[:, relation] * groups], low)
+        high = np.where(leaves, first[(joins[:, relation] + 1) * groups], high)
+        head, tail = within(low[0], high[0]), within(low[1], high[1])
+        key = ((relation * entities + head) * entities + tail)[head != tail]
+        fresh = rng.permutation(_fresh(key, found))
+        found = np.sort(np.concatenate([found, fresh[: triples - found.size]]))
+        if fresh.size < relation.size // 2:
+            mixing, weight = _loosened(mixing, weight)
+            below = np.concatenate([[0.0], np.cumsum(weight)])
+    pair = found % entities**2
+    return Data(
+        edge_index=torch.from_numpy(np.stack([pair // entities, pair % entities])),
+        edge_type=torch.from_numpy(found // entities**2),
+        node_type=torch.from_numpy(kind),
+        num_nodes=entities,
+    )
+
+
+def _loosened(mixing: float, weight: np.ndarray) -> tuple[float, np.ndarray]:
+    """The popular places are full: more edges leave their community and hubs weigh less, until all edges find room."""
+    return min(1.0, 2 * mixing + 0.05), weight**0.8
+
+
+def _fresh(drawn: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """Sorted distinct values of ``drawn`` that are not in the sorted ``found``."""
+    # By sorting: np.unique hashes integers, and its hash table is several times slower on millions of them.
+    drawn = np.sort(drawn)
+    keep = np.ones(drawn.size, dtype=bool)
+    keep[1:] = drawn[1:] != drawn[:-1]
+    drawn = drawn[keep]
+    if not found.size:
+        return drawn
+    place = np.minimum(np.searchsorted(found, drawn), found.size - 1)
+    return drawn[found[place] != drawn]
+
+
+def _check(**counts: int) -> None:
+    for name, value in counts.items():
+        if value < 1:
+            raise SettingError(f"'{name}' must be at least 1 (got {value})")
+
+
+def _check_shape(mixing: float, exponent: float) -> None:
+    if not 0 <= mixing <= 1:
+        raise SettingError(f"'mixing' must lie between 0 and 1 (got {mixing})")
+    if not exponent > 1:
+        raise SettingError(f"'exponent' must be above 1 (got {exponent})")

@@ -1,20 +1,29 @@
 """Opening PyG's datasets without writing beside their raw files: these may lie in a read-only, shared folder.
 
-Raw files are mirrored by symlink into a cache folder, and PyG's own class processes them there.
+Raw files are mirrored by link into a private folder, PyG's own class reads them there, and what it made of them is kept
+in the cache as one file of tensors. PyG's own processed files are not kept: its ``fs.torch_load`` falls back to loading
+with ``weights_only=False``, and so would run whatever took their place.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import torch_geometric
-from torch_geometric.data import Data
 
+from gnndelete.datasets.catalog import Entry
+from gnndelete.datasets.pyg import OfflineError
+from gnndelete.datasets.stored import Content, read_content, write_content
 from gnndelete.errors import GraphError
+
+FORMAT = 1
+"""Changes when the content of the cache's files does."""
 
 
 def cache_folder() -> Path:
@@ -30,52 +39,93 @@ def data_folder(root: str | Path | None) -> Path | None:
     return Path(chosen).expanduser().resolve() if chosen else None
 
 
-def open_pyg(kind: str, name: str, raw: str, files: tuple[str, ...], root: Path | None) -> Data:
-    """The graph of PyG's dataset class ``kind``, from ``root / raw / files`` or, where one is missing, a download."""
-    from torch_geometric import datasets, transforms
-
-    sources = [root / raw / file for file in files] if root else []
-    missing = [source for source in sources if not source.is_file()]
-    found = bool(sources) and not missing
-    store = cache_folder() / "datasets"
-    final = store / f"{raw.split('/')[0]}-{name.lower()}-{_fingerprint(sources) if found else 'download'}"
-    if not final.is_dir():
-        try:
-            store.mkdir(parents=True, exist_ok=True)
-            building = Path(tempfile.mkdtemp(dir=store, prefix=".building-"))
-        except OSError as error:
-            raise GraphError(f"the cache folder '{store}' cannot be written ({error}); set GNNDELETE_CACHE") from error
-        try:
-            if found:
-                (building / raw).mkdir(parents=True)
-                for source in sources:
-                    (building / raw / source.name).symlink_to(source)
-            getattr(datasets, kind)(str(building / kind), name)
-            _publish(building, final)
-        except OSError as error:
-            if found:
-                raise
-            place = f"'{missing[0]}'" if missing else f"'{raw}/{files[0]}' in a folder named by root= or GNNDELETE_DATA"
-            raise GraphError(
-                f"dataset '{name}' ({kind}) is not here and cannot be downloaded ({error}); put its raw file at {place}"
-            ) from error
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
-    return getattr(datasets, kind)(str(final / kind), name, transform=transforms.NormalizeFeatures())[0]
-
-
-def _publish(building: Path, final: Path) -> None:
-    """Give a finished folder its name at once; another process may have been faster, with the same content."""
+def open_raw(entry: Entry, root: Path | None, read: Callable[[Entry, Path], Content]) -> Content:
+    """What ``read`` makes of the raw files, which it finds, or downloads to, ``entry.folder`` in the folder it is given."""
+    store, downloads = cache_folder() / "datasets", cache_folder() / "downloads"
+    places = [place / entry.folder for place in (root, downloads) if place and not _missing(entry, place)]
+    sources = _sources(places[0]) if places else []
+    stored = store / f"{entry.name}-{_fingerprint(sources)}.pt"
+    if places and stored.is_file():
+        return read_content(stored)
     try:
-        building.rename(final)
+        store.mkdir(parents=True, exist_ok=True)
+        building = Path(tempfile.mkdtemp(dir=store, prefix=".building-"))  # no other user may enter it
+    except OSError as error:
+        raise GraphError(f"the cache folder '{store}' cannot be written ({error}); set GNNDELETE_CACHE") from error
+    try:
+        here = building / entry.folder
+        for source in sources:
+            link = here / source.relative_to(places[0])
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(source)
+        content = _check_size(entry, read(entry, building))
+        if not places:
+            sources = _keep(here, downloads / entry.folder)
+            stored = store / f"{entry.name}-{_fingerprint(sources)}.pt"
+        write_content(stored, content)
+        return content
+    except OfflineError as error:
+        raise GraphError(_how_to_get(entry, root, error)) from error
+    except (GraphError, MemoryError, ImportError) as error:
+        raise error
+    except Exception as error:  # a damaged file can make PyG stumble over anything
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise GraphError(f"the cache folder '{store}' is full ({error}); set GNNDELETE_CACHE to another") from error
+        place = f"'{places[0]}'" if places else "the download"
+        raise GraphError(
+            f"the raw files of '{entry.name}' in {place} are damaged or not what {entry.source} is made of "
+            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no more is known'}); replace them"
+        ) from error
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _missing(entry: Entry, place: Path) -> list[Path]:
+    return [path for file in entry.files if not (path := place / entry.folder / file).is_file()]
+
+
+def _how_to_get(entry: Entry, root: Path | None, error: Exception) -> str:
+    missing = _missing(entry, root or Path())
+    where = f"'{missing[0]}'" if root else f"'{missing[0]}' in a folder that root= or GNNDELETE_DATA names"
+    more = f" (with {len(missing) - 1} more that belong to it)" if len(missing) > 1 else ""
+    known = f"dataset '{entry.name}' ({entry.source}) is not here and cannot be downloaded ({error})"
+    return f"{known}; put its raw file at {where}{more}"
+
+
+def _check_size(entry: Entry, content: Content) -> Content:
+    """A text file that lost its end still reads well: the counts tell."""
+    data = content["data"]
+    if entry.graphs > 1:
+        found, known, what = [len(content["slices"]["edge_index"]) - 1], [entry.graphs], "graphs"
+    else:
+        nodes = data["x"].size(0) if "x" in data else data["num_nodes"]
+        found, known, what = [nodes, data["edge_index"].size(1)], [entry.nodes, entry.edges], "nodes and edges"
+    if found != known:
+        raise ValueError(f"{' and '.join(map(str, found))} {what} instead of {' and '.join(map(str, known))}")
+    return content
+
+
+def _sources(folder: Path) -> list[Path]:
+    """Raw files below a folder; what others processed there is left alone."""
+    parts = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path for path in parts if "processed" not in path.relative_to(folder).parts]
+
+
+def _keep(here: Path, kept: Path) -> list[Path]:
+    """Move downloaded raw files to where the next load finds them; another process may have been faster."""
+    shutil.rmtree(here / "processed", ignore_errors=True)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        here.rename(kept)
     except OSError:
-        if not final.is_dir():
+        if not kept.is_dir():
             raise
+    return _sources(kept)
 
 
 def _fingerprint(sources: list[Path]) -> str:
     """Changes with the raw files and with the PyG version that processed them."""
-    parts = [torch_geometric.__version__]
+    parts = [f"{FORMAT} {torch_geometric.__version__}"]
     for source in sources:
         status = source.stat()
         parts.append(f"{source.resolve()} {status.st_size} {status.st_mtime_ns}")

@@ -1,63 +1,27 @@
-"""The known datasets: one table, and loading by name. Nothing is ever written into the data folder."""
+"""Loading a dataset by its name. Nothing is ever written into the data folder."""
 
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
 
 from torch_geometric.data import Data
 
+from gnndelete.datasets.catalog import ENTRIES, Entry
 from gnndelete.datasets.digits import digits
-from gnndelete.datasets.mirror import data_folder, open_pyg
-from gnndelete.errors import GraphError
+from gnndelete.datasets.generated import community_graph, knowledge_graph
+from gnndelete.datasets.mirror import data_folder, open_raw
+from gnndelete.datasets.stored import as_graph
+from gnndelete.errors import GraphError, SettingError
 
-
-@dataclass(frozen=True)
-class Entry:
-    """One dataset: its size (edges in both directions), and the raw files that PyG's class ``kind`` expects."""
-
-    name: str
-    nodes: int
-    edges: int
-    features: int
-    classes: int
-    kind: str = ""
-    title: str = ""
-    folder: str = ""
-    files: tuple[str, ...] = ()
-
-    @property
-    def source(self) -> str:
-        """Where it comes from, for people."""
-        return f"{self.kind} {self.title}" if self.kind else "bundled with scikit-learn"
-
-
-def _citation(name: str, title: str, nodes: int, edges: int, features: int, classes: int) -> Entry:
-    folder = title.lower()
-    return Entry(name, nodes, edges, features, classes, "CitationFull", title, folder, (f"{folder}.npz",))
-
-
-def _planetoid(title: str, nodes: int, edges: int, features: int, classes: int) -> Entry:
-    parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-    files = tuple(f"ind.{title.lower()}.{part}" for part in parts)
-    return Entry(f"planetoid-{title.lower()}", nodes, edges, features, classes, "Planetoid", title, title, files)
-
-
-_ENTRIES = {
-    entry.name: entry
-    for entry in (
-        Entry("digits", 1_797, 19_858, 64, 10),
-        _citation("cora", "Cora", 19_793, 126_842, 8_710, 70),
-        _citation("cora_ml", "Cora_ML", 2_995, 16_316, 2_879, 7),
-        _citation("citeseer", "CiteSeer", 4_230, 10_674, 602, 6),
-        _citation("dblp", "DBLP", 17_716, 105_734, 1_639, 4),
-        _citation("pubmed", "PubMed", 19_717, 88_648, 500, 3),
-        _planetoid("Cora", 2_708, 10_556, 1_433, 7),
-        _planetoid("CiteSeer", 3_327, 9_104, 3_703, 6),
-        _planetoid("PubMed", 19_717, 88_648, 500, 3),
-        Entry("cs", 18_333, 163_788, 6_805, 15, "Coauthor", "CS", "CS", ("ms_academic_cs.npz",)),
-    )
+_MADE: dict[str, Callable[..., Data]] = {
+    "digits": digits,
+    "generated:collab": community_graph,
+    "generated:biokg": knowledge_graph,
 }
 
 
@@ -67,7 +31,7 @@ def names() -> list[str]:
     >>> "digits" in names()
     True
     """
-    return list(_ENTRIES)
+    return list(ENTRIES)
 
 
 def describe() -> list[Entry]:
@@ -76,25 +40,72 @@ def describe() -> list[Entry]:
     >>> describe()[0].source
     'bundled with scikit-learn'
     """
-    return list(_ENTRIES.values())
+    return list(ENTRIES.values())
 
 
-def load(name: str, root: str | Path | None = None) -> Data:
-    """A dataset by its name, in any case.
+def load(name: str, root: str | Path | None = None, *, sparse: bool = False) -> Any:
+    """A dataset by its name, in any case: a ``Data``, or for many graphs a PyG dataset of them.
 
-    Raw files are looked for under ``root`` (else ``$GNNDELETE_DATA``) in PyG's usual layout, such as
-    ``CitationFull/dblp/raw/dblp.npz``, else downloaded into the cache folder. Features of the citation and co-author
-    graphs are normalised to sum to one per node, as the paper's authors do.
+    Raw files are looked for under ``root`` (else ``$GNNDELETE_DATA``) in the usual layout of PyG and OGB, such as
+    ``CitationFull/dblp/raw/dblp.npz`` or ``ogb/ogbg_molhiv/raw``, else downloaded into the cache folder. Features of the
+    citation and co-author graphs are normalised to sum to one per node, as the paper's authors do. The cache holds
+    features that are mostly zero as sparse tensors; they come back dense (CS: 499 MB), or with ``sparse=True`` as they
+    are, which GCN and GAT take and GIN does not.
+
+    Typed graphs have ``edge_type``, and ``train_mask``, ``val_mask``, ``test_mask`` over their edges where they came with
+    a split; ``debian`` also ``entity_names`` and ``relation_names`` (each an `IdMap`). ``ogbl-collab`` is the graph of its training edges,
+    with ``heldout``, ``test`` and their ``_negatives`` beside it; ``ogbg-molhiv`` has its scaffold split as ``.split``.
+
+    What is made here takes parameters in its name:
 
     >>> load("digits")
     Data(x=[1797, 64], edge_index=[2, 19858], y=[1797])
+    >>> load("generated:collab?nodes=500&edges=3000&features=16&seed=3")
+    Data(x=[500, 16], edge_index=[2, 3000], y=[500])
     """
-    key = name.strip().lower()
-    entry = _ENTRIES.get(key)
+    key, _, query = name.strip().partition("?")
+    key = key.lower()
+    entry = ENTRIES.get(key)
     if entry is None:
-        close = difflib.get_close_matches(key, _ENTRIES, n=1, cutoff=0.5)
+        close = difflib.get_close_matches(key, ENTRIES, n=1, cutoff=0.5)
         hint = f"did you mean '{close[0]}'? " if close else ""
-        raise GraphError(f"no dataset is called '{name}'; {hint}there are: {', '.join(_ENTRIES)}")
-    if not entry.kind:
-        return digits()
-    return open_pyg(entry.kind, entry.title, f"{entry.kind}/{entry.folder}/raw", entry.files, data_folder(root))
+        raise GraphError(f"no dataset is called '{name}'; {hint}there are: {', '.join(ENTRIES)}")
+    if key in _MADE:
+        return _MADE[key](**_parameters(name, query, _MADE[key]))
+    if query:
+        raise SettingError(f"'{key}' takes no parameters (got '?{query}'); those that do are: {', '.join(_MADE)}")
+    return as_graph(open_raw(entry, data_folder(root), _reader(entry)), sparse)
+
+
+def _reader(entry: Entry) -> Callable[[Entry, Path], dict[str, Any]]:
+    if entry.kind == "debian":
+        from gnndelete.datasets.debian import read_debian
+
+        return read_debian
+    if entry.folder.startswith("ogb/"):
+        from gnndelete.datasets.ogb import read_ogb
+
+        return read_ogb
+    from gnndelete.datasets.pyg import read_pyg
+
+    return read_pyg
+
+
+def _parameters(name: str, query: str, make: Callable[..., Data]) -> dict[str, int | float]:
+    """``nodes=10&seed=3`` as arguments, each of the type of its default."""
+    known = {key: parameter.default for key, parameter in inspect.signature(make).parameters.items()}
+    try:
+        given = parse_qsl(query, strict_parsing=True, keep_blank_values=True) if query else []
+    except ValueError:
+        raise SettingError(f"'{name}' does not read as NAME?parameter=value&parameter=value") from None
+    found: dict[str, int | float] = {}
+    for key, value in given:
+        if key not in known:
+            raise SettingError(f"'{name}' has no parameter '{key}'; it has: {', '.join(known)}")
+        kind = type(known[key])
+        try:
+            found[key] = kind(value.replace(",", "").replace("_", ""))
+        except ValueError:
+            what = "a whole number" if kind is int else "a number"
+            raise SettingError(f"parameter '{key}' of '{name}' must be {what} (got '{value}')") from None
+    return found

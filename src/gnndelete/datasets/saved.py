@@ -62,7 +62,7 @@ def load_split(path: str | PathLike[str], graph: Any, **parameters: Any) -> Link
             f"the split at '{path}' was made with {name}={made.get(name)!r}, not {parameters.get(name)!r}; make it again"
         )
     if kind == "graph":
-        return GraphSplit(*(tensors[name] for name in _GRAPH), seed)
+        return GraphSplit(**{name: tensors[name] for name in _GRAPH}, seed=seed)
     device = graph.edge_index.device
     tensors = {name: value.to(device) for name, value in tensors.items()}
     if kind == "node":
@@ -76,7 +76,9 @@ def load_split(path: str | PathLike[str], graph: Any, **parameters: Any) -> Link
         gone = torch.cat([gone, gone.flip(0)], dim=1)
     keep = torch.ones(table.num_edges, dtype=torch.bool, device=device)
     keep[table.positions(gone)] = False
-    return LinkSplit(keep_edges(graph, keep, int(graph.num_nodes)), *(tensors[name] for name in _LINK), seed)
+    return LinkSplit(
+        keep_edges(graph, keep, int(graph.num_nodes)), **{name: tensors[name] for name in _LINK}, seed=seed
+    )
 
 
 def _kind(split: Any) -> tuple[str, tuple[str, ...]]:

@@ -140,7 +140,10 @@ def split_graphs(graphs: Any, seed: int = 0, train: float = 0.8, val: float = 0.
     _check_fractions(train=train, val=val)
     order = torch.randperm(len(graphs), generator=torch.Generator().manual_seed(seed))
     first, second = int(train * len(graphs)), int(train * len(graphs)) + int(val * len(graphs))
-    return GraphSplit(*(part.sort().values for part in (order[:first], order[first:second], order[second:])), seed)
+    train_part, val_part, test_part = (
+        part.sort().values for part in (order[:first], order[first:second], order[second:])
+    )
+    return GraphSplit(train_part, val_part, test_part, seed)
 
 
 def keep_edges(data: Data, keep: Tensor, num_nodes: int) -> Data:

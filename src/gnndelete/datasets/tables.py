@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from gnndelete.datasets.ids import decoded
 from gnndelete.errors import GraphError, some
@@ -26,9 +26,13 @@ SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 class Problems:
     """Rows that cannot be used, each with the first reason that was found."""
 
-    def __init__(self, name: str, unit: str = "line") -> None:
-        self.name, self.unit = name, unit
+    def __init__(self, name: str, unit: str = "line", names: Sequence[str] | None = None) -> None:
+        self.name, self.unit, self._names = name, unit, names
         self._found: dict[int, str] = {}
+
+    def place(self, row: int) -> str:
+        """How a row is called: by its number, or by a name it has."""
+        return f"{self.unit} {row if self._names is None else self._names[row - 1]}"
 
     def add(self, row: int, why: str) -> None:
         self._found.setdefault(int(row), why)
@@ -39,7 +43,7 @@ class Problems:
             return
         count = len(self._found)
         rows = sorted(self._found)[:20]
-        shown = some((f"{self.unit} {row} ({self._found[row]})" for row in rows), 20)
+        shown = some((f"{self.place(row)} ({self._found[row]})" for row in rows), 20)
         rest = f" and {count - 20:,} more" if count > 20 else ""
         raise GraphError(
             f"{count:,} {self.unit}{'s' if count > 1 else ''} of '{self.name}' cannot be used: {shown}{rest}; "
@@ -95,8 +99,8 @@ def open_table(path: Path, keys: Collection[str] = (), delimiter: str | None = N
         raise GraphError(f"the table '{path}' cannot be read ({why}); check the file") from None
 
 
-def _open_text(path: Path, stream: IO[bytes], keys: Collection[str], delimiter: str) -> Table:
-    if b"\0" in stream.peek(4096)[:4096]:  # type: ignore[attr-defined]  # both kinds of stream are buffered
+def _open_text(path: Path, stream: Any, keys: Collection[str], delimiter: str) -> Table:
+    if b"\0" in stream.peek(4096)[:4096]:
         raise GraphError(f"'{path}' is not a text table in UTF-8 (it holds zero bytes); save it as CSV in UTF-8")
     lines = _Lines(io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline=""))
     try:
@@ -150,7 +154,7 @@ def _blocks(
     lines: _Lines, reader: Iterator[list[str]], header: tuple[str, ...], places: list[int], problems: Problems
 ) -> Iterator[Block]:
     width = len(header)
-    rows: list[list[str]] = []
+    cells: list[str] = []  # of all rows, one after the other: a million small lists would keep the collector busy
     numbers: list[int] = []
     while True:
         first = lines.next_record()
@@ -176,18 +180,17 @@ def _blocks(
         if len(row) != width:
             problems.add(first, f"{len(row)} cells where the header has {width}: {lines.record[0].strip()[:40]!r}")
             continue
-        rows.append(row)
+        cells += row
         numbers.append(first)
-        if len(rows) == BLOCK:
-            yield _block(header, rows, numbers)
-            rows, numbers = [], []
-    if rows:
-        yield _block(header, rows, numbers)
+        if len(numbers) == BLOCK:
+            yield _block(header, cells, numbers)
+            cells, numbers = [], []
+    if numbers:
+        yield _block(header, cells, numbers)
 
 
-def _block(header: tuple[str, ...], rows: list[list[str]], numbers: list[int]) -> Block:
-    cells = zip(*rows, strict=True)
-    return Block(numbers, {column: values for column, values in zip(header, cells, strict=True) if column})
+def _block(header: tuple[str, ...], cells: list[str], numbers: list[int]) -> Block:
+    return Block(numbers, {column: cells[place :: len(header)] for place, column in enumerate(header) if column})
 
 
 def _reason(error: csv.Error, lines: int) -> str:

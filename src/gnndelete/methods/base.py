@@ -59,6 +59,11 @@ class Context:
         """The graph without the deletion."""
         return cut(self.deletion, self.data, self.prepared.table)
 
+    @property
+    def remaining_task(self) -> Task | None:
+        """The task without held-out data that names deleted nodes."""
+        return None if self.task is None else self.task.without(self.deletion.nodes)
+
     def for_deletion(self, deletion: Deletion) -> Context:
         return replace(self, deletion=deletion)
 

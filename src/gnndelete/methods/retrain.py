@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import torch
 from torch import nn
 
 from gnndelete.errors import ModelError
@@ -47,16 +48,16 @@ class Retrain(Method):
     def unlearn(self, context: Context) -> Outcome:
         seed = context.seed + 1 if self.seed is None else self.seed
         device = context.data.edge_index.device
-        model: nn.Module = (context.build() if context.build else fresh(context.model, seed)).to(device)
-        notes: tuple[str, ...] = ()
+        model: nn.Module = (_built(context, seed) if context.build else fresh(context.model, seed)).to(device)
         if context.fit is not None:
             model = context.fit(model, context.remaining, seed) or model
+            notes = ("Trained by the given fit function; epochs, lr and patience of this method played no part.",)
         else:
-            assert context.task is not None
+            assert context.remaining_task is not None
             result = train(
                 model,
                 context.remaining,
-                context.task,
+                context.remaining_task,
                 epochs=self.epochs,
                 lr=self.lr,
                 patience=self.patience,
@@ -66,3 +67,11 @@ class Retrain(Method):
             )
             notes = (f"Trained by the built-in loop: {result.epochs_run} epochs, best at {result.best_epoch}.",)
         return Outcome(model=model, parameters=sum(p.numel() for p in model.parameters()), notes=notes)
+
+
+def _built(context: Context, seed: int) -> nn.Module:
+    """What the user's factory makes from this seed; the global random state is as before afterwards."""
+    assert context.build is not None
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return context.build()

@@ -21,6 +21,10 @@ class Task(ABC):
     def check(self, data: Any) -> None:
         """Raise ``GraphError`` where the graph lacks what the task needs, before anything runs."""
 
+    def without(self, nodes: Tensor) -> Task:
+        """The same task once these nodes are deleted: held-out data that names them is left out."""
+        return self
+
     @abstractmethod
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
         """The training loss on ``data``."""

@@ -18,6 +18,14 @@ class LabeledEdges:
     positives: Tensor
     negatives: Tensor | None = None
 
+    def without(self, nodes: Tensor) -> LabeledEdges | None:
+        """Those that name none of the given nodes; None where no true edge is left."""
+        kept = [
+            part if part is None else part[:, ~torch.isin(part, nodes.to(part.device)).any(dim=0)]
+            for part in (self.positives, self.negatives)
+        ]
+        return LabeledEdges(kept[0], kept[1]) if kept[0] is not None and kept[0].size(1) else None
+
 
 def edge_list(edges: Any, name: str) -> Tensor:
     """``edges`` as a ``[2, k]`` tensor: a tensor of that shape, or a list of pairs.

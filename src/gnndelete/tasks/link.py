@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, ClassVar
 
 import torch
@@ -64,6 +65,13 @@ class LinkPrediction(Task):
                 if part.negatives is not None:
                     check_range(part.negatives, data.num_nodes, f"{name}_negatives")
         self._draw_negatives(data)
+
+    def without(self, nodes: Tensor) -> LinkPrediction:
+        if not nodes.numel():
+            return self
+        result = copy.copy(self)
+        result.heldout, result.test = (part and part.without(nodes) for part in (self.heldout, self.test))
+        return result
 
     def score(self, model: nn.Module, output: Any, edges: Tensor) -> Tensor:
         """Logits of the given ``[2, k]`` edges."""

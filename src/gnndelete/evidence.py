@@ -1,4 +1,4 @@
-"""Scores of a model before and after a deletion, by the same measure and on the same samples."""
+"""First evidence about a deletion: what is left of the model's use, and how deleted edges rank below remaining ones."""
 
 from __future__ import annotations
 
@@ -9,20 +9,29 @@ from torch_geometric.data import Data
 
 from gnndelete.deletion import Deletion
 from gnndelete.errors import GraphError
-from gnndelete.forward import call, evaluating
+from gnndelete.forward import Forward, call, evaluating
 from gnndelete.tasks import LinkPrediction, Task
 
 
-def scores(
-    model: nn.Module, data: Data, task: Task, deletion: Deletion, remaining: Data, seed: int
+def evidence(
+    model: nn.Module,
+    data: Data,
+    task: Task,
+    deletion: Deletion,
+    remaining: Data,
+    *,
+    seed: int = 0,
+    forward: Forward | None = None,
 ) -> dict[str, float]:
-    """Test scores, and for deleted edges how they rank below ``remaining`` ones; empty where nothing is held out.
+    """``test_*`` scores of the task and, for deleted edges of a link task, ``deleted_*``: the paper's E_t and E_d.
 
-    ``data`` is the graph to run on: the original one before, the remaining one after a deletion. Both are scored on the
-    test elements that remain, so that their scores compare.
+    ``data`` is the graph the model runs on: the original one before a deletion, the remaining one after. Both are scored
+    on the test elements that remain, so that their scores compare; what cannot be measured is left out. ``deleted_auroc``
+    alone proves nothing, since a ruined model can reach it: read it beside the test score.
     """
+    task = task.without(deletion.nodes)
     with evaluating(model):
-        output = call(model, data)
+        output = (forward or call)(model, data)
         found = {f"test_{name}": value for name, value in _test(model, output, remaining, task).items()}
         if isinstance(task, LinkPrediction) and deletion.edges.size(1):
             ranks = task.forgetting(model, output, deletion.edges, positives(remaining), seed=seed)
@@ -30,10 +39,16 @@ def scores(
     return found
 
 
-def held_out_scores(model: nn.Module, data: Data, task: Task) -> dict[str, float]:
-    """The test scores alone, by their own names."""
+def evaluate(model: nn.Module, data: Data, task: Task, forward: Forward | None = None) -> dict[str, float]:
+    """The task's scores on its test data, in evaluation mode; an error where there is none.
+
+    >>> import gnndelete as gd
+    >>> data = gd.datasets.split_nodes(gd.datasets.load("digits"))
+    >>> sorted(evaluate(gd.models.GCN(64), data, gd.NodeClassification()))
+    ['accuracy', 'f1']
+    """
     with evaluating(model):
-        return _test(model, call(model, data), data, task)
+        return task.evaluate(model, (forward or call)(model, data), data)
 
 
 def positives(data: Data) -> Tensor:

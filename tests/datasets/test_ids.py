@@ -1,0 +1,185 @@
+"""External ids: both directions, closest matches, files, and requests written in them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+
+from gnndelete import Deletion
+from gnndelete.datasets import IdMap
+from gnndelete.errors import DeletionError, GraphError
+
+USERS = IdMap(["user:4711", "user:12", "item:7", "user:9"])
+NAMES = st.lists(
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
+        lambda name: name == name.strip() and not {"\n", "\r"} & set(name)
+    ),
+    min_size=1,
+    max_size=12,
+    unique=True,
+)
+
+
+@given(NAMES, st.data())
+def test_names_survive_every_round_trip(tmp_path_factory: pytest.TempPathFactory, names: list[str], data) -> None:
+    ids = IdMap(names)
+    places = data.draw(st.lists(st.integers(0, len(names) - 1)))
+    assert ids.to_int(ids.to_name(places)).tolist() == places
+    assert ids.to_name(ids.to_int(names)) == names
+    folder = tmp_path_factory.mktemp("ids")
+    ids.save(folder / "ids.json")
+    assert IdMap.load(folder / "ids.json") == ids
+    with (folder / "request.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["source", "target"], *([name, names[0]] for name in names)])
+    found = Deletion.from_csv(folder / "request.csv", ids=ids)
+    assert found == Deletion(edges=[(place, 0) for place in range(len(names))])
+
+
+def test_fingerprint_tells_names_and_order_apart() -> None:
+    assert IdMap(["a", "b"]).fingerprint == IdMap(["a", "b"]).fingerprint
+    assert len({IdMap(n).fingerprint for n in (["a", "b"], ["b", "a"], ["ab"], [])}) == 4
+    assert IdMap(["a"]) != IdMap(["b"])
+    assert hash(IdMap(["a"])) == hash(IdMap(["a"]))
+
+
+@pytest.mark.parametrize("name", ["", " a", "a ", "a\nb", "a\rb", "\udcff", 7, None])
+def test_names_that_cannot_be_used(name: object) -> None:
+    with pytest.raises(GraphError, match="1 ids cannot be used"):
+        IdMap(["fine", name])  # type: ignore[list-item]
+
+
+def test_repeated_names() -> None:
+    with pytest.raises(GraphError, match="2 ids stand for several nodes: 'a', 'b'"):
+        IdMap(["a", "b", "a", "b"])
+
+
+def test_unknown_ids_are_counted_and_the_closest_shown() -> None:
+    with pytest.raises(
+        DeletionError, match=r"2 ids are not in the graph: 'user:4712', did you mean 'user:4711'\?, 'zz'"
+    ):
+        USERS.to_int(["user:12", "user:4712", "zz", "zz"])
+    with pytest.raises(DeletionError, match=r"and 5 more"):
+        USERS.to_int([f"q{i}" for i in range(25)])
+    with pytest.raises(DeletionError, match="give a list"):
+        USERS.to_int("user:12")
+    with pytest.raises(DeletionError, match="4, -1; they go from 0 to 3"):
+        USERS.to_name([0, 4, -1])
+    assert USERS.to_name(torch.tensor([[2], [0]])) == ["item:7", "user:4711"]
+
+
+@pytest.mark.parametrize("typo", ["user:471", "user:47111", "usr:4711", "user:4171", "Xser:4711", "user;4711"])
+def test_closest_in_a_small_and_a_large_graph(typo: str) -> None:
+    assert USERS.closest(typo) == "user:4711"
+    large = IdMap([*(f"other-{i}" for i in range(30_000)), "user:4711", "u;"])
+    assert large.closest(typo) in ("user:4711", None)
+    assert large.closest("user:47111") == "user:4711"
+    assert large.closest("nothing like it") is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x80\x04]q\x00.",
+        b"[]",
+        b'{"format": "other"}',
+        b'{"format": "gnndelete-ids-1", "names": ["a"], "sha256": "0"}',
+        b'{"format": "gnndelete-ids-1", "names": "ab", "sha256": "0"}',
+        b"[" * 100_000,
+    ],
+)
+def test_damaged_files(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "ids.json").write_bytes(content)
+    with pytest.raises(GraphError, match="damaged"):
+        IdMap.load(tmp_path / "ids.json")
+
+
+def test_every_truncation_is_refused(tmp_path: Path) -> None:
+    content = USERS.to_bytes()
+    assert json.loads(content)["names"] == list(USERS.names)
+    for length in range(len(content) - 2):
+        (tmp_path / "ids.json").write_bytes(content[:length])
+        with pytest.raises(GraphError):
+            IdMap.load(tmp_path / "ids.json")
+    with pytest.raises(GraphError, match="cannot be read"):
+        IdMap.load(tmp_path / "none.json")
+
+
+REQUESTS = {
+    "header": ("source,target\nuser:12,item:7\nuser:9,item:7\n", Deletion(edges=[(1, 2), (3, 2)])),
+    "no header": ("user:12,item:7\n", Deletion(edges=[(1, 2)])),
+    "blanks": (" user:12 , item:7\n\n", Deletion(edges=[(1, 2)])),
+    "nodes": ("id\nuser:12\n", Deletion(nodes=[1])),
+    "nodes, no header": ("user:12\nuser:4711\n", Deletion(nodes=[0, 1])),
+    "triples": ("head,relation,tail\nuser:12,bought,item:7\n", Deletion(edges=[(1, 1, 2)])),
+    "triples, no header": ("user:12,saw,item:7\n", Deletion(edges=[(1, 0, 2)])),
+    "more columns": ("ticket,source,target\n1,user:12,item:7\n", Deletion(edges=[(1, 2)])),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_requests_in_own_ids(tmp_path: Path, name: str) -> None:
+    text, expected = REQUESTS[name]
+    (tmp_path / "request.csv").write_text(text)
+    assert Deletion.from_csv(tmp_path / "request.csv", ids=USERS, relations=("saw", "bought")) == expected
+
+
+BAD_REQUESTS = {
+    "unknown": (
+        "source,target\nuser:12,item:7\nuser:13,item:7\nuser:12,zz\n",
+        ("2 lines", "line 3 (no id 'user:13', did you mean 'user:12'?)", "line 4 (no id 'zz')"),
+    ),
+    "unknown header": ("from,to\nuser:12,item:7\n", ("line 1 (no id 'from'",)),
+    "cells": ("source,target\nuser:12\n", ("line 2 (user:12)",)),
+    "relation": ("head,relation,tail\nuser:12,sold,item:7\n", ("line 2 (no relation 'sold'", "'saw', 'bought'")),
+    "four columns": ("a,b,c,d\n", ("4 columns and no header",)),
+}
+
+
+@pytest.mark.parametrize("name", BAD_REQUESTS)
+def test_bad_requests_in_own_ids(tmp_path: Path, name: str) -> None:
+    text, needles = BAD_REQUESTS[name]
+    (tmp_path / "request.csv").write_text(text)
+    with pytest.raises(DeletionError) as caught:
+        Deletion.from_csv(tmp_path / "request.csv", ids=USERS, relations=("saw", "bought"))
+    for needle in needles:
+        assert needle in str(caught.value)
+
+
+def test_relations_by_number_and_an_ambiguous_first_line(tmp_path: Path) -> None:
+    file = tmp_path / "request.csv"
+    file.write_text("user:12,1,item:7\n")
+    assert Deletion.from_csv(file, ids=USERS) == Deletion(edges=[(1, 1, 2)])
+    file.write_text("user:12,saw,item:7\n")
+    with pytest.raises(DeletionError, match="they have numbers here"):
+        Deletion.from_csv(file, ids=USERS)
+    file.write_text("node\na\n")
+    with pytest.raises(DeletionError, match="both a header and a row"):
+        Deletion.from_csv(file, ids=IdMap(["node", "a"]))
+    file.write_text("node_id\nnode\n")
+    assert Deletion.from_csv(file, ids=IdMap(["node", "a"])) == Deletion(nodes=[0])
+
+
+def test_later_errors_name_the_ids_too(tmp_path: Path) -> None:
+    data = Data(edge_index=torch.tensor([[0, 1, 3], [2, 2, 2]]), num_nodes=4)
+    file = tmp_path / "request.csv"
+    file.write_text("source,target\nuser:12,item:7\nuser:12,user:9\n")
+    request = Deletion.from_csv(file, ids=USERS)
+    with pytest.raises(DeletionError, match=r"\('user:12', 'user:9'\)"):
+        request.check(data)
+    with pytest.raises(DeletionError, match=r"\('user:12', 'user:9'\)"):
+        (Deletion(nodes=[0]) | request).check(data)
+    file.write_text("source,target\nuser:12,item:7\n")
+    again = Deletion.from_csv(file, ids=USERS).check(data)
+    with pytest.raises(DeletionError, match=r"already deleted.*\('user:12', 'item:7'\)"):
+        again.without(Deletion(edges=[(1, 2)]))
+    file.write_text("node\nuser:9\n")
+    with pytest.raises(DeletionError, match="node 'user:9'"):
+        Deletion.from_csv(file, ids=USERS).without(Deletion(nodes=[3]))

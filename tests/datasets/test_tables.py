@@ -1,0 +1,286 @@
+"""Graphs from tables: what is read, and every row that cannot be used is named by its line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnndelete.datasets import NamedGraph, from_tables
+from gnndelete.errors import GraphError, NotYetError, SettingError
+
+NODES = "id,name,age,label,height\nuser:4711,Ann,31,b,1.5\nuser:12,Bob,40,a,2\nitem:7,,0,,-1e3\n"
+EDGES = "source,target,weight\nuser:4711,item:7,0.5\nuser:12,item:7,2\n"
+
+
+@pytest.fixture
+def read(tmp_path: Path):
+    def read(edges: str | bytes = EDGES, nodes: str | bytes | None = None, **options: Any) -> NamedGraph:
+        for name, content in (("edges.csv", edges), ("nodes.csv", nodes)):
+            if content is not None:
+                (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+        return from_tables(tmp_path / "edges.csv", None if nodes is None else tmp_path / "nodes.csv", **options)
+
+    return read
+
+
+def test_nodes_edges_features_labels_weights(read) -> None:
+    graph = read(EDGES, NODES)
+    assert graph.ids.names == ("user:4711", "user:12", "item:7")
+    assert graph.data.edge_index.tolist() == [[0, 1], [2, 2]]
+    assert graph.data.edge_weight.tolist() == [0.5, 2.0]
+    assert graph.features == ("age", "height")
+    assert graph.data.x.tolist() == [[31, 1.5], [40, 2], [0, -1000]]
+    assert graph.data.x.dtype == torch.float32
+    assert graph.classes == ("a", "b")
+    assert graph.data.y.tolist() == [1, 0, -1]
+    assert graph.ignored == ("name",)
+    assert graph.data.get("edge_attr") is None
+
+
+def test_columns_by_other_names(read) -> None:
+    nodes = "key;kind;a;b\nx;1.0;1;2\ny;0;3;4\nz;;5;6\n"
+    edges = "from;to;how;w;t\nx;y;likes;3;10\ny;z;hates;4;11\n"
+    options = dict(source="from", target="to", relation="how", weight="w", node_id="key", label="kind", delimiter=";")
+    graph = read(edges, nodes, features=["b"], **options)
+    assert graph.data.x.tolist() == [[2], [4], [6]]
+    assert graph.classes == ("0", "1")
+    assert graph.data.y.tolist() == [1, 0, -1]
+    assert graph.relations == ("hates", "likes")
+    assert graph.data.edge_type.tolist() == [1, 0]
+    assert graph.data.edge_weight.tolist() == [3, 4]
+    assert graph.edge_features == ("t",)
+    assert graph.data.edge_attr.tolist() == [[10], [11]]
+    assert read(edges, nodes, features=[], edge_features=[], **options).data.get("x") is None
+
+
+def test_a_label_column_is_never_a_feature_by_accident(read) -> None:
+    nodes = "id,label,f\nx,0,1\ny,1,2\n"
+    assert read("source,target\nx,y\n", nodes).features == ("f",)
+    assert read("source,target\nx,y\n", nodes, features=["label"]).features == ("label",)
+
+
+def test_edges_alone(read) -> None:
+    graph = read("source,target\nb,a\nc,b\n")
+    assert graph.ids.names == ("b", "a", "c")
+    assert graph.data.num_nodes == 3
+    assert graph.data.x is None
+
+
+def test_undirected_and_repeated_edges(read) -> None:
+    text = "source,target\na,b\nb,c\na,b\nb,a\nc,c\n"
+    assert read(text).data.edge_index.tolist() == [[0, 1, 1, 2], [1, 2, 0, 2]]
+    graph = read(text, undirected=True)
+    assert graph.data.is_undirected()
+    assert graph.data.edge_index.size(1) == 5
+    weighted = "source,target,weight,t\na,b,1,5\na,b,1,5\na,b,1,6\nb,c,1,5\n"
+    parallel = read(weighted).data
+    assert parallel.edge_index.tolist() == [[0, 0, 1], [1, 1, 2]]
+    assert parallel.edge_attr.flatten().tolist() == [5, 6, 5]
+    both = read(weighted, undirected=True).data
+    assert both.edge_index.size(1) == both.edge_weight.numel() == 6
+    typed = read("source,relation,target\na,r,b\na,s,b\na,r,b\n")
+    assert typed.data.edge_type.tolist() == [0, 1]
+    with pytest.raises(NotYetError, match="typed edges"):
+        read("source,relation,target\na,r,b\n", undirected=True)
+
+
+def test_ids_that_only_edges_name(read) -> None:
+    edges = "source,target\nuser:12,item:7\nuser:13,item:7\nuser:13,zz\n"
+    with pytest.raises(GraphError) as caught:
+        read(edges, NODES)
+    for needle in ("2 ids of", "'user:13', did you mean 'user:12'? (line 3)", "'zz' (line 4)", 'missing="zeros"'):
+        assert needle in str(caught.value)
+    graph = read(edges, NODES, missing="zeros")
+    assert graph.ids.names[3:] == ("user:13", "zz")
+    assert graph.data.x[3:].tolist() == [[0, 0], [0, 0]]
+    assert graph.data.y.tolist() == [1, 0, -1, -1, -1]
+    with pytest.raises(SettingError, match="'missing'"):
+        read(edges, NODES, missing="ignore")
+
+
+BROKEN_LINES = {
+    3: b"user:3",
+    7: b"user:7,user:8,9,10",
+    12: b",user:1,1",
+    20: b"user:1,  ,1",
+    21: b"user:1,user:2,much",
+    33: b"user:1,user:2,",
+    40: b'"user:1,user:2,1',
+    41: b'"user:1"x,user:2,1',
+    50: b"us\xffer,user:2,1",
+    77: b"user:1,user:2,nan",
+}
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_ten_broken_lines_are_named(read, end: bytes) -> None:
+    lines = [b"source,target,weight", *(f"user:{i},user:{i + 1},{i}".encode() for i in range(2, 100))]
+    for number, content in BROKEN_LINES.items():
+        lines[number - 1] = content
+    with pytest.raises(GraphError) as caught:
+        read(end.join(lines) + end)
+    text = str(caught.value)
+    assert text.startswith("10 lines of")
+    assert [int(part.split(" (")[0]) for part in text.split("line ")[1:]] == list(BROKEN_LINES)
+    assert "\n" not in text
+
+
+def test_all_broken_lines_are_counted_and_twenty_named(read) -> None:
+    with pytest.raises(GraphError) as caught:
+        read("source,target\n" + "x\n" * 70_000)
+    assert "70,000 lines" in str(caught.value)
+    assert "line 21 " in str(caught.value)
+    assert "line 22 " not in str(caught.value)
+    assert "and 69,980 more" in str(caught.value)
+
+
+def test_broken_node_rows(read) -> None:
+    nodes = "id,age,name\na,1,x\n,2,x\nb,,x\nc,old,x\na,5,x\nd,inf,x\ne,1e99,x\nf,3\n"
+    with pytest.raises(GraphError) as caught:
+        read("source,target\na,b\n", nodes)
+    for needle in (
+        "7 lines",
+        "line 3 ('id' is empty)",
+        "line 4 ('age' is empty)",
+        "line 5 ('age' is 'old', no number)",
+        "line 6 (the id 'a' stands in an earlier row too)",
+        "line 7 ('age' is 'inf', no number)",
+        "line 8 ('age' is '1e99', no number)",
+        "line 9 (2 cells where the header has 3: 'f,3')",
+    ):
+        assert needle in str(caught.value)
+
+
+def test_a_text_with_line_breaks_is_one_cell_and_an_open_quote_takes_only_its_line(read) -> None:
+    nodes = 'id,about,age\na,"two\nlines, and ""more""",1\nb,x,2\n'
+    assert read("source,target\na,b\n", nodes).data.x.tolist() == [[1], [2]]
+    with pytest.raises(GraphError, match=r"1 line of .*line 5 \('age' is 'q', no number\)"):
+        read("source,target\na,b\n", nodes + "c,y,q\n")
+    with pytest.raises(GraphError) as caught:
+        read('source,target\n"a,b\nb,c\nc\n"d","e"\n')
+    assert "2 lines" in str(caught.value)
+    assert "line 2 (a quote is not closed), line 4 (1 cells" in str(caught.value)
+
+
+HOPELESS = {
+    "empty": (b"", "is empty"),
+    "header alone": (b"source,target\n", "no rows"),
+    "other header": (b"from,to\na,b\n", r"no column 'source' \(its columns: 'from', 'to'\); name it with source="),
+    "semicolons": (b"source;target\na;b\n", "pass delimiter=';'"),
+    "twice": (b"source,target,target\na,b,c\n", "several columns named 'target'"),
+    "utf-16": ("source,target\na,b\n".encode("utf-16"), "zero bytes"),
+    "latin header": (b"source,target,\xe4\na,b,c\n", "header of .* not in UTF-8"),
+    "quote in header": (b'"source"x,target\n', "header"),
+    "a pickle": (b"\x80\x04\x95\x1a\x00\x00\x00", "zero bytes"),
+}
+
+
+@pytest.mark.parametrize("name", HOPELESS)
+def test_hopeless_files(read, name: str) -> None:
+    content, message = HOPELESS[name]
+    with pytest.raises(GraphError, match=message):
+        read(content)
+
+
+def test_other_hopeless_cases(read, tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="no rows"):
+        read(EDGES, "id\n")
+    with pytest.raises(GraphError, match="'2.5' look|2.5 look like measurements"):
+        read("source,target\na,b\n", "id,label\na,2.5\nb,1\n")
+    with pytest.raises(GraphError, match="give a list of columns"):
+        read(EDGES, NODES, features="age")
+    with pytest.raises(GraphError, match="no column 'speed'.*features="):
+        read(EDGES, NODES, features=["speed"])
+    with pytest.raises(GraphError, match="cannot be read"):
+        from_tables(tmp_path / "none.csv")
+    with pytest.raises(GraphError, match="no table that can be read"):
+        from_tables(tmp_path / "edges.pkl")
+
+
+def test_other_spellings(read, tmp_path: Path) -> None:
+    expected = read(EDGES)
+    assert read("\ufeff" + EDGES).ids == expected.ids
+    assert read(EDGES.replace("\n", "\r\n") + "\r\n").ids == expected.ids
+    assert read('source, "target",weight\n"user:4711", "item:7", 0.5\n user:12 ,item:7,2').ids == expected.ids
+    assert read(",source,target\n0,a,b\n1,b,c\n").data.get("edge_attr") is None  # a data frame's row numbers
+    (tmp_path / "e.tsv").write_text(EDGES.replace(",", "\t"))
+    assert from_tables(tmp_path / "e.tsv").ids == expected.ids
+    (tmp_path / "e.csv.gz").write_bytes(gzip.compress(EDGES.encode()))
+    assert from_tables(tmp_path / "e.csv.gz").ids == expected.ids
+
+
+def test_damaged_gzip(tmp_path: Path) -> None:
+    whole = gzip.compress((EDGES * 50).encode())
+    for name, content in (
+        ("cut", whole[:-12]),
+        ("other", b"plain text"),
+        ("flip", whole[:20] + b"\xff\xff" + whole[22:]),
+    ):
+        (tmp_path / f"{name}.csv.gz").write_bytes(content)
+        with pytest.raises(GraphError, match="cannot"):
+            from_tables(tmp_path / f"{name}.csv.gz")
+
+
+CELLS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).map(str.strip).filter(bool)
+
+
+@given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=20))
+def test_any_ids_come_back(tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]) -> None:
+    path = tmp_path_factory.mktemp("tables") / "edges.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("source", "target"), *pairs])
+    graph = from_tables(path)
+    found = zip(*(graph.ids.to_name(end) for end in graph.data.edge_index), strict=True)
+    assert list(found) == list(dict.fromkeys(pairs))
+
+
+def test_blocks_do_not_show(read, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "source,target,weight\n" + "".join(f"n{i * 3 % 8},n{10 - i * i % 11},{i}\n" for i in range(50))
+    expected = read(text)
+    monkeypatch.setattr("gnndelete.datasets.tables.BLOCK", 8)
+    found = read(text)
+    assert found.ids == expected.ids
+    assert torch.equal(found.data.edge_index, expected.data.edge_index)
+    assert torch.equal(found.data.edge_weight, expected.data.edge_weight)
+    nodes = "id\n" + "".join(f"n{i}\n" for i in range(11)) + "n3\n"
+    with pytest.raises(GraphError, match=r"line 13 \(the id 'n3' stands in an earlier row too\)"):
+        read(text, nodes)
+
+
+def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(GraphError, match=r"pip install 'gnndelete\[parquet\]'"):
+        from_tables(tmp_path / "edges.parquet")
+
+
+def test_parquet(tmp_path: Path, read) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    nodes = {"id": ["user:4711", "user:12", "item:7"], "name": ["Ann", "Bob", None], "age": [31, 40, 0]}
+    nodes |= {"label": pyarrow.array(["b", "a", None]).dictionary_encode(), "height": [1.5, 2.0, -1e3]}
+    edges = {"source": ["user:4711", "user:12"], "target": ["item:7", "item:7"], "weight": [0.5, 2.0]}
+    for name, table in (("nodes", nodes), ("edges", edges)):
+        parquet.write_table(pyarrow.table(table), tmp_path / f"{name}.parquet")
+    graph, expected = from_tables(tmp_path / "edges.parquet", tmp_path / "nodes.parquet"), read(EDGES, NODES)
+    assert graph.ids == expected.ids
+    assert graph.classes == expected.classes
+    assert (graph.features, graph.ignored) == (expected.features, expected.ignored)
+    for name in ("x", "y", "edge_index", "edge_weight"):
+        assert torch.equal(graph.data[name], expected.data[name])
+    parquet.write_table(pyarrow.table({"source": [1, 2, None], "target": [2, 3, 3]}), tmp_path / "edges.parquet")
+    with pytest.raises(GraphError, match=r"1 row of .*row 3 \('source' is empty\)"):
+        from_tables(tmp_path / "edges.parquet")
+    content = (tmp_path / "nodes.parquet").read_bytes()
+    for damaged in (content[: len(content) // 2], b"", b"PAR1" + b"\0" * 50 + b"PAR1"):
+        (tmp_path / "edges.parquet").write_bytes(damaged)
+        with pytest.raises(GraphError, match="cannot be read"):
+            from_tables(tmp_path / "edges.parquet")
