@@ -270,10 +270,10 @@ def _cut_nodes(result: Data, nodes: Tensor, data: Data) -> None:
         place = nodes.to(value.device)
         if value.dtype == torch.bool:
             result[name] = value.index_fill(0, place, False)
-        elif name in ("x", "pos"):
-            result[name] = value.index_fill(0, place, 0) if value.layout == torch.strided else _zero_rows(value, place)
         elif name == "y":  # no mask may exist, and then the label itself must say that it is gone
             result[name] = value.index_fill(0, place, float("nan") if value.is_floating_point() else -1)
+        elif name == "x" or value.is_floating_point():  # features, positions, encodings: whatever describes the node
+            result[name] = value.index_fill(0, place, 0) if value.layout == torch.strided else _zero_rows(value, place)
 
 
 def _zero_rows(value: Tensor, rows: Tensor) -> Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
@@ -11,6 +9,7 @@ from gnndelete.deletion import Deletion
 from gnndelete.errors import GraphError
 from gnndelete.forward import Forward, call, evaluating
 from gnndelete.tasks import LinkPrediction, Task
+from gnndelete.tasks.base import Predict
 
 
 def evidence(
@@ -23,19 +22,25 @@ def evidence(
     seed: int = 0,
     forward: Forward | None = None,
 ) -> dict[str, float]:
-    """``test_*`` scores of the task and, for deleted edges of a link task, ``deleted_*``: the paper's E_t and E_d.
-
-    ``data`` is the graph the model runs on: the original one before a deletion, the remaining one after. Both are scored
-    on the test elements that remain, so that their scores compare; what cannot be measured is left out. ``deleted_auroc``
-    alone proves nothing, since a ruined model can reach it: read it beside the test score.
-    """
-    task = task.without(deletion.nodes)
+    """`evidence_by` of a model that runs on ``data``: the original graph before a deletion, the remaining one after."""
     with evaluating(model):
         output = (forward or call)(model, data)
-        found = {f"test_{name}": value for name, value in _test(model, output, remaining, task).items()}
-        if isinstance(task, LinkPrediction) and deletion.edges.size(1):
-            ranks = task.forgetting(model, output, deletion.edges, positives(remaining), seed=seed)
-            found |= {f"deleted_{name}": value for name, value in ranks.items()}
+        return evidence_by(lambda elements: task.predict(model, output, elements), task, deletion, remaining, seed=seed)
+
+
+def evidence_by(
+    predict: Predict, task: Task, deletion: Deletion, remaining: Data, *, seed: int = 0
+) -> dict[str, float]:
+    """``test_*`` scores of the task and, for deleted edges of a link task, ``deleted_*``: the paper's E_t and E_d.
+
+    Scores are taken on the test elements that remain, so that they compare before and after; what cannot be measured is
+    left out. ``deleted_auroc`` alone proves nothing, since a ruined model can reach it: read it beside the test score.
+    """
+    task = task.without(deletion.nodes)
+    found = {f"test_{name}": value for name, value in _test(predict, remaining, task).items()}
+    if isinstance(task, LinkPrediction) and deletion.edges.size(1):
+        ranks = task.forgetting_by(predict, deletion.edges, positives(remaining), seed=seed)
+        found |= {f"deleted_{name}": value for name, value in ranks.items()}
     return found
 
 
@@ -59,7 +64,7 @@ def positives(data: Data) -> Tensor:
     return pairs if label is None else pairs[:, label.view(-1) > 0]
 
 
-def _test(model: nn.Module, output: Any, data: Data, task: Task) -> dict[str, float]:
+def _test(predict: Predict, data: Data, task: Task) -> dict[str, float]:
     if isinstance(task, LinkPrediction) and task.test is None:
         return {}
     if not isinstance(task, LinkPrediction):
@@ -67,6 +72,6 @@ def _test(model: nn.Module, output: Any, data: Data, task: Task) -> dict[str, fl
         if mask is None or not bool(mask.any()):
             return {}
     try:
-        return task.evaluate(model, output, data)
+        return task.evaluate_by(predict, data)
     except GraphError:  # nothing labelled is left to test on
         return {}

@@ -13,13 +13,14 @@ from gnndelete.adapter import Adapter, read_config, restore
 from gnndelete.assurance import MEANING
 from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, ModelError, RunError, SettingError
-from gnndelete.evidence import evidence
+from gnndelete.evidence import evidence_by
 from gnndelete.forward import Forward, call, evaluating
 from gnndelete.graph import check_graph, fingerprint
 from gnndelete.methods.base import Context, Method, Outcome
 from gnndelete.probe import working_copy
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
+from gnndelete.tasks.base import Predict
 
 _NO_GRAPH = "this adapter was loaded without a graph; pass data= the remaining graph to gnndelete.load"
 
@@ -28,7 +29,7 @@ _NO_GRAPH = "this adapter was loaded without a graph; pass data= the remaining g
 class Unlearned:
     """A model that has forgotten. ``model`` has the class and the ``forward`` it always had; serve it on ``data``."""
 
-    model: nn.Module
+    model: nn.Module | None  # None where the method answers through `predict` with a model of its own
     data: Data | None  # the remaining graph; None where an adapter was loaded without one
     adapter: Adapter | None
     method: str
@@ -43,13 +44,14 @@ class Unlearned:
     original: Data | None = field(default=None, repr=False)
     forward: Forward = field(default=call, repr=False)
     seed: int = 0
+    predictor: Predict | None = field(default=None, repr=False)
 
     @classmethod
     def from_outcome(
         cls, outcome: Outcome, context: Context, method: Method, history: tuple[Deletion, ...], seconds: float
     ) -> Unlearned:
-        if outcome.model is None:
-            raise RunError(f"method '{method.name}' returned no model")
+        if outcome.model is None and outcome.predict is None:
+            raise RunError(f"method '{method.name}' returned neither a model nor a way to predict")
         settings = method.settings()
         result = cls(
             model=outcome.model,
@@ -57,7 +59,7 @@ class Unlearned:
             adapter=outcome.adapter,
             method=method.name,
             settings=settings,
-            assurance=method.assurance,
+            assurance=outcome.assurance or method.assurance,
             seconds=seconds,
             parameters=outcome.parameters,
             history=history,
@@ -67,8 +69,9 @@ class Unlearned:
             original=context.data,
             forward=context.prepared.forward,
             seed=context.seed,
+            predictor=outcome.predict,
         )
-        if outcome.adapter is None:
+        if outcome.adapter is None or outcome.model is None:
             return result
         facts = {**result.summary(), "aim": settings.get("aim"), "num_nodes": context.prepared.table.num_nodes}
         return replace(result, adapter=Adapter(outcome.model, facts))
@@ -99,15 +102,30 @@ class Unlearned:
         """The model's output on the remaining graph, in evaluation mode."""
         if self.data is None:
             raise ModelError(_NO_GRAPH)
-        with evaluating(self.model):
-            return self.forward(self.model, self.data)
+        model = self._model()
+        with evaluating(model):
+            return self.forward(model, self.data)
+
+    def _model(self) -> nn.Module:
+        if self.model is None:
+            raise ModelError(f"method '{self.method}' keeps no torch model; ask it through predict(elements)")
+        return self.model
+
+    def _predictor(self) -> Predict:
+        """One forward pass (or none), then an answer to any number of questions."""
+        if self.predictor is not None:
+            return self.predictor
+        task, model, output = self._task(), self._model(), self.output()
+
+        def predict(elements: Any) -> Tensor:
+            with evaluating(model):
+                return task.predict(model, output, elements)
+
+        return predict
 
     def predict(self, elements: Any) -> Tensor:
         """Scores (logits) of edges, or class probabilities of nodes, on the remaining graph."""
-        task = self._task()
-        output = self.output()
-        with evaluating(self.model):
-            return task.predict(self.model, output, elements)
+        return self._predictor()(elements)
 
     def evaluate(self) -> dict[str, float]:
         """First evidence: the task's scores on its test data and, for link tasks, how deleted edges rank below remaining ones.
@@ -117,7 +135,7 @@ class Unlearned:
         task = self._task()
         if self.data is None:
             raise ModelError(_NO_GRAPH)
-        return evidence(self.model, self.data, task, self.deletion, self.data, seed=self.seed, forward=self.forward)
+        return evidence_by(self._predictor(), task, self.deletion, self.data, seed=self.seed)
 
     def _task(self) -> Task:
         if self.task is None:
@@ -135,7 +153,7 @@ class Unlearned:
         facts = {**self.adapter.facts, "remaining_fingerprint": fingerprint(self.data)}
         if self.original is not None:
             facts["original_fingerprint"] = fingerprint(self.original)
-        Adapter(self.model, facts).save(path)
+        Adapter(self.adapter.model, facts).save(path)
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {kind}" for kind, count in self.deletion.counts.items())

@@ -93,7 +93,7 @@ class Unlearner:
             union = union | earlier
         if self._requests:
             union = union.check(self.data, table)
-        context = self._context.for_deletion(union)
+        context = self._context.for_deletion(union, request)
         outcome = self.method.unlearn(context)
         synchronize(self.data.edge_index.device)
         seconds = time.perf_counter() - start

@@ -19,6 +19,7 @@ from scipy.sparse import csr_matrix
 
 from gnndelete.datasets import load
 from gnndelete.datasets.catalog import ENTRIES
+from gnndelete.datasets.untrusted import rewrite_pickles
 from gnndelete.errors import GraphError
 
 NPZ = "CitationFull/dblp/raw/dblp.npz"
@@ -75,7 +76,7 @@ def root(tmp_path: Path) -> Path:
     planetoid |= {part: np.eye(count, 3, dtype=np.int32) for part, count in (("y", 4), ("ally", 505), ("ty", 3))}
     planetoid["graph"] = defaultdict(list, {0: [1, 2], 1: [0], 2: [0]})
     for part, value in planetoid.items():
-        (data / f"Planetoid/Cora/raw/ind.cora.{part}").write_bytes(pickle.dumps(value, protocol=2))
+        (data / f"Planetoid/Cora/raw/ind.cora.{part}").write_bytes(pickle.dumps(value, protocol=4))
     (data / "Planetoid/Cora/raw/ind.cora.test.index").write_text("505\n507\n506\n")
     for part, lines in (("train", "0\t1\t0\n1\t2\t0\n2\t3\t1\n"), ("valid", "0\t2\t1\n"), ("test", "0\t3\t0\n")):
         (data / f"WordNet18/raw/{part}.txt").write_text(f"{lines.count(chr(10))}\n{lines}")
@@ -154,6 +155,16 @@ def test_download_is_kept(root: Path, cache: Path, tmp_path: Path, monkeypatch: 
     stored(cache).unlink()
     assert load("dblp", root=tmp_path).num_edges == 4
     assert len(calls) == 1
+
+
+def test_rewritten_pickles_read_as_before(root: Path) -> None:
+    """A download is kept as it was rewritten, and is read again."""
+    raw = root / "Planetoid/Cora/raw"
+    rewrite_pickles(raw)
+    once = {path.name: path.read_bytes() for path in raw.iterdir()}
+    rewrite_pickles(raw)
+    assert {path.name: path.read_bytes() for path in raw.iterdir()} == once
+    assert pickle.loads(once["ind.cora.graph"]) == {0: [1, 2], 1: [0], 2: [0]}
 
 
 def test_missing_file_is_named(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

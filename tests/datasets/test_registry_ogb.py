@@ -111,6 +111,15 @@ def test_collab(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""  # OGB's own words go to standard error
 
 
+def test_split_written_by_an_older_numpy(root: Path) -> None:
+    path = root / "ogb/ogbl_collab/split/time/test.pt"
+    torch.save({"edge": np.array([[1, 3]]), "edge_neg": np.array([[0, 3]])}, path, _use_new_zipfile_serialization=False)
+    content = path.read_bytes()
+    assert b"numpy._core.multiarray" in content or b"numpy.core.multiarray" in content
+    path.write_bytes(content.replace(b"numpy._core.multiarray", b"numpy.core.multiarray"))
+    assert load("ogbl-collab", root=root).test.tolist() == [[1], [3]]
+
+
 def test_biokg(root: Path) -> None:
     data = load("ogbl-biokg", root=root)
     assert data.edge_index.tolist() == [[0, 0, 1, 1, 1], [2, 4, 3, 4, 2]]  # proteins come after the two drugs

@@ -90,7 +90,7 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
         }
     ]
     for name, result in results.items():
-        measured = evidence(result.model, remaining, task, deletion, remaining, seed=SEED)
+        measured = result.evaluate()
         facts = {"seconds": result.seconds, "parameters": result.parameters, "assurance": result.assurance}
         rows.append({"name": name, **measured, **facts, "settings": result.settings})
     speedup = results["retrain"].seconds / results["gnndelete"].seconds

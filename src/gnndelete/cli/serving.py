@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from torch_geometric.data import Data
 
@@ -28,7 +29,7 @@ from gnndelete.unlearner import Unlearner
 
 AIMS = {
     "nonexistent": "deleted elements are pushed to score like pairs that never existed, and can be recognised by that",
-    "retrained": "deleted elements are made to score like held-out ones, as after training again",
+    "retrained": "deleted elements should score like held-out ones, as after training again; lam was given, not calibrated to it",
 }
 
 
@@ -40,6 +41,7 @@ class Serving:
         self.method = build_method(settings)  # a mistake in its parameters shows before anything is loaded
         self.model, self.data, self.task = open_run(run, settings)
         self.table = edge_table(self.data)
+        self._serving = Deletion()
         # The built-in models can be reset; one of the user's may only be able to be made again.
         build = self._build if ":" in settings.model.name else None
         seed = settings.train.seed
@@ -71,6 +73,7 @@ class Serving:
         request, _, seen = self._request(fresh)
         if fresh and seen is not None:
             note(f"note: --fresh drops {_requests(seen)} earlier request(s); what they deleted is back in the model")
+        self._serving = request
         unlearned = self.unlearner.delete(request)
         values = self._values(request, unlearned)
         contents = {
@@ -105,10 +108,8 @@ class Serving:
 
     def _values(self, request: Deletion, unlearned: Unlearned) -> dict[str, Any]:
         assert unlearned.data is not None
-        before, after = (
-            evidence(model, data, self.task, unlearned.deletion, unlearned.data, seed=unlearned.seed)
-            for model, data in ((self.model, self.data), (unlearned.model, unlearned.data))
-        )
+        deletion, seed = unlearned.deletion, unlearned.seed
+        before = evidence(self.model, self.data, self.task, deletion, unlearned.data, seed=seed)
         aim = unlearned.settings.get("aim")
         return {
             **unlearned.summary(),
@@ -117,7 +118,7 @@ class Serving:
             "aim": aim,
             "aim_meaning": AIMS.get(str(aim)),
             "before": before,
-            "after": after,
+            "after": unlearned.evaluate(),
             "run": str(self.run),
             "task": self.task.name,
             "device": str(self.data.edge_index.device),
@@ -130,6 +131,8 @@ class Serving:
         with tempfile.TemporaryDirectory(dir=self.run, prefix=".writing-") as folder:
             self.unlearner.save_state(Path(folder) / STATE)
             contents = {self.state: (Path(folder) / STATE).read_bytes()}
+            if unlearned.model is None:
+                return contents
             if unlearned.adapter is None:
                 return contents | {self.out / MODEL: dump_weights(unlearned.model)}
             unlearned.save(Path(folder) / "adapter")
@@ -139,7 +142,8 @@ class Serving:
         """The run's own schedule, with what the method's parameters say instead."""
         schedule = self.settings.train.model_dump(include={"epochs", "lr", "weight_decay", "patience"})
         schedule |= {name: getattr(self.method, name) for name in schedule if hasattr(self.method, name)}
-        train(model, data, self.task, seed=seed, progress=True, **schedule)
+        nodes = torch.cat([request.nodes for request in (*self.unlearner.history, self._serving)])
+        train(model, data, self.task.without(nodes), seed=seed, progress=True, **schedule)
         return model
 
     def _build(self) -> nn.Module:

@@ -36,10 +36,7 @@ class Entry:
         """What the cache folder keeps of it."""
         if not self.kind:
             return "nothing: it is made on each load"
-        kept = (
-            "labels, splits, and features as a sparse tensor (dense once loaded)" if self.sparse else "all its tensors"
-        )
-        return f"one file of plain tensors: edges, {kept}" if self.sparse else f"one file of plain tensors: {kept}"
+        return "one file of plain tensors" + (", features sparse (dense once loaded)" if self.sparse else "")
 
     @property
     def sparse(self) -> bool:

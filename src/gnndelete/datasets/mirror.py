@@ -66,11 +66,11 @@ def open_raw(entry: Entry, root: Path | None, read: Callable[[Entry, Path], Cont
         return content
     except OfflineError as error:
         raise GraphError(_how_to_get(entry, root, error)) from error
-    except (GraphError, MemoryError, ImportError) as error:
-        raise error
+    except (GraphError, MemoryError, ImportError):
+        raise
     except Exception as error:  # a damaged file can make PyG stumble over anything
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise GraphError(f"the cache folder '{store}' is full ({error}); set GNNDELETE_CACHE to another") from error
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise GraphError(f"the cache folder '{store}' cannot be written ({error}); set GNNDELETE_CACHE") from error
         place = f"'{places[0]}'" if places else "the download"
         raise GraphError(
             f"the raw files of '{entry.name}' in {place} are damaged or not what {entry.source} is made of "
@@ -102,13 +102,15 @@ def _check_size(entry: Entry, content: Content) -> Content:
         found, known, what = [nodes, data["edge_index"].size(1)], [entry.nodes, entry.edges], "nodes and edges"
     if found != known:
         raise ValueError(f"{' and '.join(map(str, found))} {what} instead of {' and '.join(map(str, known))}")
+    if entry.graphs == 1 and not 0 <= int(data["edge_index"].min()) <= int(data["edge_index"].max()) < entry.nodes:
+        raise ValueError("edges that name nodes beyond the last one")
     return content
 
 
 def _sources(folder: Path) -> list[Path]:
     """Raw files below a folder; what others processed there is left alone."""
     parts = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return [path for path in parts if "processed" not in path.relative_to(folder).parts]
+    return [path for path in parts if "processed" not in str(path.relative_to(folder)).lower().split(os.sep)]
 
 
 def _keep(here: Path, kept: Path) -> list[Path]:

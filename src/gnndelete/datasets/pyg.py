@@ -35,7 +35,7 @@ def read_pyg(entry: Entry, building: Path) -> Content:
 def guarded(kind: type, before: Callable[[Path], None]) -> Any:
     """PyG's dataset class ``kind``, that says `OfflineError` when a download fails and calls ``before`` on the raw files."""
 
-    class Guarded(kind):  # type: ignore[misc]
+    class Guarded(kind):
         def download(self) -> None:
             try:
                 _knock(getattr(kind, "url", None) or getattr(kind, "github_url", None) or self.meta_info["url"])

@@ -36,7 +36,7 @@ def rewrite_pickles(folder: Path) -> None:
     for path in sorted(folder.glob("ind.*")):
         part = path.name.rsplit(".", 1)[-1]
         if part in _MATRICES | _LABELS | {"graph"}:
-            content = pickle.dumps(_checked(part, _read(path), path))
+            content = pickle.dumps(_checked(part, _read(path), path), protocol=4)  # which this module reads, too
             path.unlink()  # a link to the raw file, which stays as it is
             path.write_bytes(content)
 
@@ -68,7 +68,7 @@ def _checked(part: str, value: Any, path: Path) -> Any:
             return value
     else:
         held = getattr(value, "__dict__", {})
-        arrays = [held.get(name) for name in ("data", "indices", "indptr")]
+        arrays: list[Any] = [held.get(name) for name in ("data", "indices", "indptr")]
         if all(_numbers(array) and array.ndim == 1 for array in arrays):
             matrix = csr_matrix(tuple(arrays), shape=tuple(int(size) for size in held["_shape"]))
             matrix.check_format(full_check=True)
@@ -90,9 +90,6 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("collections", "defaultdict"): lambda *_: {},
     ("builtins", "list"): None,
     ("__builtin__", "list"): None,
-    **{
-        (f"numpy.{module}.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0]  # type: ignore[misc]
-        for module in ("core", "_core")
-    },
+    **{(f"numpy.{module}.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0] for module in ("core", "_core")},
 }
 """All that the published files call for; a defaultdict becomes a dict, whose factory is never called."""

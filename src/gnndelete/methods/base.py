@@ -39,6 +39,8 @@ class Context:
     prepared: Prepared
     task: Task | None = None
     deletion: Deletion = field(default_factory=Deletion)  # all requests so far, checked on the graph
+    request: Deletion = field(default_factory=Deletion)  # the newest of them alone
+    memory: dict[str, Any] = field(default_factory=dict)  # what a method keeps from one request to the next
     fit: Fit | None = None
     build: Callable[[], nn.Module] | None = None
     seed: int = 0
@@ -64,18 +66,22 @@ class Context:
         """The task without held-out data that names deleted nodes."""
         return None if self.task is None else self.task.without(self.deletion.nodes)
 
-    def for_deletion(self, deletion: Deletion) -> Context:
-        return replace(self, deletion=deletion)
+    def for_deletion(self, deletion: Deletion, request: Deletion | None = None) -> Context:
+        """The context of one request: everything deleted so far, and what is new. What a method remembers is shared."""
+        return replace(self, deletion=deletion, request=deletion if request is None else request)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a method hands back: the user's model, changed, or a way to predict without it."""
+    """What a method hands back: the user's model, changed, or a way to predict with a model of the method's own."""
 
     model: nn.Module | None
     parameters: int  # trained or solved for by this deletion
     adapter: Adapter | None = None
-    predict: Callable[[Any], Tensor] | None = None
+    predict: Callable[[Any], Tensor] | None = (
+        None  # scores of edges, class probabilities of nodes; needed without a model
+    )
+    assurance: Assurance | None = None  # where this deletion reached another level than the method's usual one
     notes: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from gnndelete.errors import ModelError
+
+Predict = Callable[[Any], Tensor]
 
 
 class Task(ABC):
@@ -37,9 +40,13 @@ class Task(ABC):
     def validate(self, model: nn.Module, output: Any, data: Any) -> float:
         """One score on the validation data, higher is better."""
 
-    @abstractmethod
     def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
         """Scores on the test data by name."""
+        return self.evaluate_by(lambda elements: self.predict(model, output, elements), data)
+
+    @abstractmethod
+    def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
+        """Scores on the test data of anything that predicts, with a model or without one."""
 
     @abstractmethod
     def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from gnndelete.errors import NotYetError
-from gnndelete.tasks.base import Task
+from gnndelete.tasks.base import Predict, Task
 
 
 class GraphClassification(Task):
@@ -33,7 +33,7 @@ class GraphClassification(Task):
     def validate(self, model: nn.Module, output: Any, data: Any) -> NoReturn:
         _refuse()
 
-    def evaluate(self, model: nn.Module, output: Any, data: Any) -> NoReturn:
+    def evaluate_by(self, predict: Predict, data: Any) -> NoReturn:
         _refuse()
 
     def predict(self, model: nn.Module, output: Any, elements: Any) -> NoReturn:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import GraphError, ModelError, NotYetError
-from gnndelete.tasks.base import Task
+from gnndelete.tasks.base import Predict, Task
 from gnndelete.tasks.decoders import Decoder, bind, check_decoder
 from gnndelete.tasks.edges import LabeledEdges, check_range, edge_list, labeled_edges
 from gnndelete.tasks.ranking import ranking
@@ -95,20 +95,23 @@ class LinkPrediction(Task):
 
     def validate(self, model: nn.Module, output: Any, data: Any) -> float:
         """AUROC on the held-out edges."""
-        return self._rank(model, output, data, "heldout")["auroc"]
+        return self._rank(lambda edges: self.predict(model, output, edges), data, "heldout")["auroc"]
 
-    def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
+    def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
         """AUROC and AUPRC on the test edges."""
-        return self._rank(model, output, data, "test")
+        return self._rank(predict, data, "test")
 
     def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
         """Logits of edges, given as ``[2, k]`` or as a list of pairs."""
         return self.score(model, output, edge_list(elements, "edges").to(_device(output)))
 
-    def forgetting(
+    def forgetting(self, model: nn.Module, output: Any, deleted: Any, remaining: Any, **draw: Any) -> dict[str, float]:
+        """`forgetting_by` of a model."""
+        return self.forgetting_by(lambda edges: self.predict(model, output, edges), deleted, remaining, **draw)
+
+    def forgetting_by(
         self,
-        model: nn.Module,
-        output: Any,
+        predict: Predict,
         deleted: Any,
         remaining: Any,
         *,
@@ -124,14 +127,14 @@ class LinkPrediction(Task):
             generator = torch.Generator().manual_seed(self.seed if seed is None else seed)
         pick = torch.randperm(high.size(1), generator=generator, device=generator.device)[: low.size(1)]
         high = high[:, pick.to(high.device)]
-        return ranking(self.predict(model, output, high), self.predict(model, output, low))
+        return ranking(predict(high), predict(low))
 
-    def _rank(self, model: nn.Module, output: Any, data: Any, name: str) -> dict[str, float]:
+    def _rank(self, predict: Predict, data: Any, name: str) -> dict[str, float]:
         self._draw_negatives(data)
         part: LabeledEdges | None = getattr(self, name)
         if part is None or part.negatives is None:
             raise GraphError(f"there are no {name} edges to score on; pass LinkPrediction({name}=…) with true edges")
-        return ranking(self.predict(model, output, part.positives), self.predict(model, output, part.negatives))
+        return ranking(predict(part.positives), predict(part.negatives))
 
     def _draw_negatives(self, data: Any) -> None:
         missing = [n for n in ("heldout", "test") if (p := getattr(self, n)) is not None and p.negatives is None]
