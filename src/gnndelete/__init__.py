@@ -13,6 +13,7 @@ from gnndelete.version import __version__
 if TYPE_CHECKING:
     from gnndelete import datasets, models, tasks
     from gnndelete.adapter import Adapter
+    from gnndelete.comparison import compare
     from gnndelete.deletion import Deletion
     from gnndelete.evidence import evaluate
     from gnndelete.inspection import Inspection, inspect
@@ -36,6 +37,7 @@ _HOME = {
     "Unlearned": "unlearned",
     "Unlearner": "unlearner",
     "Unlink": "methods",
+    "compare": "comparison",
     "evaluate": "evidence",
     "inspect": "inspection",
     "load": "unlearned",
@@ -58,6 +60,7 @@ __all__ = [
     "Unlearner",
     "Unlink",
     "__version__",
+    "compare",
     "datasets",
     "evaluate",
     "inspect",

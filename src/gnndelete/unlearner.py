@@ -16,7 +16,7 @@ from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError
 from gnndelete.files import write
 from gnndelete.forward import Forward, call
-from gnndelete.methods import Method
+from gnndelete.methods import Method, nearest_fit
 from gnndelete.methods import resolver as methods
 from gnndelete.methods.base import Context, Fit, synchronize
 from gnndelete.prepared import Prepared
@@ -59,9 +59,7 @@ class Unlearner:
         prepared = Prepared(model, data.__copy__() if isinstance(data, Data) else data, forward or call)
         self._context = Context(prepared, task=self.task, fit=fit, build=build, seed=seed, progress=progress)
         self._requests: list[Deletion] = []
-        reasons = self.method.unfit(self._context)
-        if reasons:
-            raise ModelError(f"method '{self.method.name}' does not fit: {reasons[0]}")
+        refuse_unfit(self.method, self._context)
 
     @property
     def model(self) -> nn.Module:
@@ -94,6 +92,7 @@ class Unlearner:
         if self._requests:
             union = union.check(self.data, table)
         context = self._context.for_deletion(union, request)
+        refuse_unfit(self.method, context)  # some methods fit only some kinds of deletion
         outcome = self.method.unlearn(context)
         synchronize(self.data.edge_index.device)
         seconds = time.perf_counter() - start
@@ -153,3 +152,12 @@ def _tensor(edges: list[list[int]]) -> Any:
     import torch
 
     return torch.tensor(edges, dtype=torch.long)
+
+
+def refuse_unfit(method: Method, context: Context) -> None:
+    """Say why a method does not fit, what to do about it, and which one would, before any work is done."""
+    reasons = method.unfit(context)
+    if reasons:
+        other = nearest_fit(context)
+        hint = f" (or use method='{other}', which fits)" if other and other != method.name else ""
+        raise ModelError(f"method '{method.name}' does not fit: {reasons[0]}{hint}")

@@ -18,25 +18,30 @@ from torch import nn
 from torch_geometric.data import Data
 
 from gnndelete.cli.settings import ModelSettings, Settings, unknown
-from gnndelete.errors import ModelError, SettingError
+from gnndelete.errors import GraphError, ModelError, SettingError
 from gnndelete.methods import Method
 from gnndelete.methods import resolver as methods
 from gnndelete.models import resolver as models
 
-FROM_GRAPH = ("in_channels", "num_classes")
+FROM_GRAPH = ("in_channels", "num_classes", "num_nodes")
 
 
 def model_options(settings: ModelSettings, data: Data, task: str) -> dict[str, Any]:
     """All options of the model: those given, those that follow from the graph, and the defaults of its factory.
 
-    Arguments called ``in_channels`` and ``num_classes``, and ``out`` of a built-in model for node classification, are
+    Arguments called ``in_channels``, ``num_classes`` and ``num_nodes``, and ``out`` of a built-in model for node classification, are
     filled in from the graph where the settings leave them open.
     """
     factory = find_factory(settings.name)
-    filled = {"in_channels": data.num_features, "num_classes": _classes(data)}
+    filled = {"in_channels": data.num_features, "num_classes": _classes(data), "num_nodes": data.num_nodes}
     if ":" not in settings.name and task == "node":
         filled["out"] = _classes(data)
     takes = inspect.signature(factory).parameters
+    if "in_channels" in takes and "in_channels" not in settings.options and not data.num_features:
+        raise GraphError(
+            f"the graph has no node features, and the model '{settings.name}' computes from them; add columns of numbers "
+            "to the table of nodes (data.x), or bring a model that needs none: --model file.py:factory"
+        )
     plain = {name: p.default for name, p in takes.items() if isinstance(p.default, (bool, int, float, str, type(None)))}
     options = plain | {name: value for name, value in filled.items() if name in takes} | settings.options
     return check_parameters(factory, options, f"model '{settings.name}'", "model.")

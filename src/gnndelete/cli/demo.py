@@ -23,7 +23,7 @@ def demo(
 ) -> Report:
     """Train a small link model, forget 2.5% of its edges in three ways, and compare with training again.
 
-    Needs no network and no options; takes less than a minute on two cores.
+    Needs no network and no options; takes about half a minute on two cores.
     """
     import torch
 
@@ -62,7 +62,8 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
     }
     settings = resolve(options=given)
     schedule = settings.train
-    data, task = prepare(settings)
+    graph, task = prepare(settings)
+    data = graph.data
     model = build_model(settings.model, data, "link", SEED).to(data.edge_index.device)
     note(f"training a GCN to predict the links of {data.num_nodes:,} images of digits, {epochs} epochs")
     trained = train(model, data, task, epochs=epochs, lr=schedule.lr, seed=SEED, progress=True)

@@ -21,6 +21,7 @@ def inspect(
     ] = None,
     dataset: options.Dataset = None,
     graph: options.Graph = None,
+    undirected: options.Undirected = None,
     data_root: options.DataRoot = None,
     model: options.Model = None,
     checkpoint: options.Checkpoint = None,
@@ -43,6 +44,7 @@ def inspect(
     given = {
         "data.dataset": dataset,
         "data.graph": graph,
+        "data.undirected": undirected or None,
         "data.root": data_root,
         "model.name": model,
         "model.checkpoint": checkpoint,
@@ -54,10 +56,12 @@ def inspect(
 
         settings = resolve(run_settings(run), config, set_, given)
         unchanged(run, settings)
-        network, data, kind = open_run(run, settings)
+        network, found, kind = open_run(run, settings)
+        data = found.data
     else:
         settings = resolve(None, config, set_, given)
-        data, kind = prepare(settings)
+        found, kind = prepare(settings)
+        data = found.data
         network = build_model(settings.model, data, settings.task.name, settings.train.seed)
         if settings.model.checkpoint is not None:
             load_weights(settings.model.checkpoint, network)
@@ -68,8 +72,8 @@ def inspect(
         if ":" in settings.model.name
         else None
     )
-    found = look(network, data, task=kind, build=build)
-    return Report(found.to_dict(), lambda console: _show(console, found))
+    seen = look(network, data, task=kind, build=build)
+    return Report(seen.to_dict(), lambda console: _show(console, seen))
 
 
 def _show(console: Console, found: Any) -> None:

@@ -20,7 +20,7 @@ _COLUMNS = {
     "tasks": ("name", "description"),
 }
 _MORE = {
-    "datasets": "A graph of your own: --graph FILE (saved with torch.save).",
+    "datasets": "A graph of your own: --graph PATH (tables with your own ids, or a file of torch.save).",
     "models": "A model of your own: --model file.py:factory or package.module:factory.",
 }
 

@@ -24,8 +24,15 @@ Dataset = Annotated[
 Graph = Annotated[
     Path | None,
     typer.Option(
-        help="File that torch.save wrote: a Data, or its training, validation and test parts.", rich_help_panel=_GRAPH
+        help="Your own graph: a folder with edges.csv and nodes.csv, one edge table (CSV, TSV, Parquet), or a Data that "
+        "torch.save wrote.",
+        metavar="PATH",
+        rich_help_panel=_GRAPH,
     ),
+]
+Undirected = Annotated[
+    bool | None,
+    typer.Option("--undirected", help="Every edge of the tables goes both ways.", rich_help_panel=_GRAPH),
 ]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder of raw dataset files.", rich_help_panel=_GRAPH)]
 SplitSeed = Annotated[int | None, typer.Option(help="Seed of the split.", rich_help_panel=_GRAPH)]

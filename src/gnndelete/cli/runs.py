@@ -15,12 +15,12 @@ from typing import Any
 import torch
 import torch_geometric
 from torch import nn
-from torch_geometric.data import Data
 
 from gnndelete.cli.construct import build_model
 from gnndelete.cli.loading import load_weights
 from gnndelete.cli.settings import Layer, Settings, read_yaml, resolve
 from gnndelete.cli.setup import prepare
+from gnndelete.datasets import NamedGraph
 from gnndelete.errors import GraphError, ModelError, RunError, SettingError
 from gnndelete.graph import fingerprint
 from gnndelete.prepared import model_fingerprint
@@ -46,17 +46,23 @@ def run_settings(folder: Path) -> Layer:
     return read_yaml(folder / SETTINGS)
 
 
-def open_run(folder: Path, settings: Settings) -> tuple[nn.Module, Data, Task]:
+def open_run(folder: Path, settings: Settings) -> tuple[nn.Module, NamedGraph, Task]:
     """The trained model, its training graph and its task; refused where either is no longer what it was."""
     try:
         metrics = json.loads((folder / METRICS).read_text())
-        trained = metrics["base_fingerprint"], metrics["graph_fingerprint"]
+        trained = metrics["base_fingerprint"], metrics["graph_fingerprint"], metrics.get("ids_fingerprint")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SettingError(f"'{folder / METRICS}' is damaged ({type(error).__name__}: {error}); train again") from None
-    data, task = prepare(settings)
+    graph, task = prepare(settings)
+    data = graph.data
     if fingerprint(data) != trained[1]:
         raise GraphError(
             f"the graph of the run '{folder}' is not the one it was trained on: its file or its split has changed"
+        )
+    if ids_fingerprint(graph) != trained[2]:
+        raise GraphError(
+            f"the ids of the nodes are not those the run '{folder}' was trained with: some were renamed, or stand in "
+            "another order; restore them, a request could mean others than it names"
         )
     model = build_model(settings.model, data, settings.task.name, settings.train.seed)
     load_weights(folder / MODEL, model)
@@ -64,7 +70,12 @@ def open_run(folder: Path, settings: Settings) -> tuple[nn.Module, Data, Task]:
         raise ModelError(
             f"'{folder / MODEL}' is not the model that the run's {METRICS} describes; restore it, or train again"
         )
-    return model.to(data.edge_index.device), data, task
+    return model.to(data.edge_index.device), graph, task
+
+
+def ids_fingerprint(graph: NamedGraph) -> str | None:
+    """A stable name of the user's ids, None where nodes have numbers only."""
+    return None if graph.ids is None else graph.ids.fingerprint
 
 
 def versions() -> dict[str, str]:

@@ -10,12 +10,22 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from gnndelete.errors import SettingError
 
 Whole = Annotated[int, Field(strict=True, ge=0)]
 Share = Annotated[float, Field(strict=True, ge=0, lt=1)]
 File = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+
+
+def _id(value: Any) -> Any:
+    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return value
+    raise PydanticCustomError("id", "input should be an id: a text, or a whole number from 0")
+
+
+Id = Annotated[Any, AfterValidator(_id)]
 
 
 def _factory(name: str) -> str:
@@ -31,7 +41,10 @@ class Section(BaseModel):
 
 
 class DataSettings(Section):
-    """The graph and how it is split. ``given`` keeps the masks, or the three parts, that a graph file brings along."""
+    """The graph and how it is split. ``given`` keeps the masks, or the three parts, that a graph file brings along.
+
+    From ``undirected`` on, the options of `from_tables`: they say how node and edge tables are read.
+    """
 
     dataset: str | None = None
     graph: File | None = None
@@ -40,6 +53,22 @@ class DataSettings(Section):
     seed: Whole = 0
     val: Share = 0.05
     test: Share = 0.05
+    undirected: Annotated[bool, Field(strict=True)] | None = None
+    source: str | None = None
+    target: str | None = None
+    relation: str | None = None
+    node_id: str | None = None
+    features: list[str] | None = None
+    label: str | None = None
+    weight: str | None = None
+    edge_features: list[str] | None = None
+    missing: Literal["error", "zeros"] | None = None
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+
+    @property
+    def table_options(self) -> dict[str, Any]:
+        """How tables are to be read, as far as it was said."""
+        return {name: value for name in _TABLES if (value := getattr(self, name)) is not None}
 
 
 class ModelSettings(Section):
@@ -77,13 +106,18 @@ class DeletionSettings(Section):
 
     edges_csv: File | None = None
     nodes_csv: File | None = None
-    edges: list[list[Whole]] = Field(default_factory=list)
-    nodes: list[Whole] = Field(default_factory=list)
+    edges: list[list[Id]] = Field(default_factory=list)
+    nodes: list[Id] = Field(default_factory=list)
     random: Annotated[int, Field(strict=True, gt=0)] | Annotated[float, Field(strict=True, gt=0)] | None = None
     kind: Literal["edges", "nodes"] = "edges"
     where: Literal["random", "in", "out"] = "random"
     hops: Literal["undirected", "directed"] = "undirected"
     seed: Whole = 0
+
+    @property
+    def asks(self) -> bool:
+        """Whether anything is to be deleted."""
+        return any(getattr(self, name) for name in _SOURCES)
 
 
 class MethodSettings(Section):
@@ -115,6 +149,8 @@ class Settings(Section):
     def to_yaml(self, *sections: str, header: str = "") -> str:
         """The effective settings of some sections, or all. Elements named in place are left out: they are sensitive."""
         values = self.model_dump(mode="json", include=set(sections) or None)
+        for name in set(_TABLES) - self.data.table_options.keys():
+            values.get("data", {}).pop(name, None)
         for name in ("edges", "nodes"):
             if values.get("deletion", {}).get(name):
                 values["deletion"][name] = []
@@ -123,6 +159,10 @@ class Settings(Section):
 
 
 _SHORT = {"data": "dataset", "model": "name", "task": "name", "method": "name"}
+_TABLES = (
+    "undirected", "source", "target", "relation", "node_id", "features", "label", "weight", "edge_features", "missing",
+    "delimiter",
+)  # fmt: skip
 _SOURCES = ("edges_csv", "nodes_csv", "edges", "nodes", "random")
 
 Layer = dict[str, Any]
@@ -174,7 +214,8 @@ def _kept(section: str, below: Layer, above: Layer) -> Layer:
     if section in ("model", "method") and below.get("name", above.get("name")) != above.get("name", below.get("name")):
         return {}
     if section == "data" and any(above.get(name) for name in ("dataset", "graph")):
-        return {name: value for name, value in below.items() if name not in ("dataset", "graph")}
+        dropped = ("dataset", "graph", *(_TABLES if above.get("dataset") else ()))
+        return {name: value for name, value in below.items() if name not in dropped}
     if section == "deletion" and any(above.get(name) for name in _SOURCES):
         return {name: value for name, value in below.items() if name not in _SOURCES}
     return below

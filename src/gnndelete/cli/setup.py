@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 import torch
 from torch_geometric.data import Data
 
-from gnndelete.cli.loading import load_graph
 from gnndelete.cli.settings import DataSettings, Settings
-from gnndelete.datasets import load, split_links, split_nodes
-from gnndelete.errors import GraphError, NotYetError, SettingError
+from gnndelete.datasets import NamedGraph, load, load_graph, split_links, split_nodes
+from gnndelete.datasets.pickled import load_saved
+from gnndelete.datasets.tables import SUFFIXES
+from gnndelete.errors import GraphError, NotYetError, SettingError, some
 from gnndelete.tasks import LinkPrediction, NodeClassification, Task
 
 
-def prepare(settings: Settings) -> tuple[Data, Task]:
-    """The graph to train on, on the chosen device, and the task."""
-    graphs = _graphs(settings.data)
+def prepare(settings: Settings) -> tuple[NamedGraph, Task]:
+    """The graph to train on, on the chosen device and with the user's names where it has any, and the task."""
+    found = _found(settings.data)
+    graphs = tuple(part.data for part in found)
     if settings.task.name == "link":
         data, task = _links(graphs, settings)
     else:
         data, task = _nodes(graphs, settings)
-    return data.to(device(settings)), task
+    return replace(found[0], data=data.to(device(settings))), task
 
 
 def device(settings: Settings) -> torch.device:
@@ -42,23 +47,34 @@ def device(settings: Settings) -> torch.device:
     return chosen
 
 
-def _graphs(settings: DataSettings) -> tuple[Data, ...]:
+def _found(settings: DataSettings) -> tuple[NamedGraph, ...]:
+    """The graph, or the training, validation and test parts of one."""
     if settings.dataset is not None and settings.graph is not None:
         raise SettingError(
             f"both a dataset ('{settings.dataset}') and a graph file ('{settings.graph}') are given; give one"
         )
-    if settings.graph is not None:
-        return load_graph(settings.graph)
+    path, tables = settings.graph, settings.table_options
+    if path is not None:
+        pickled = path.is_file() and not path.name.lower().endswith(SUFFIXES)
+        if pickled and not tables:
+            return tuple(NamedGraph(part) for part in load_saved(path))
+        return (load_graph(path, **tables),)
+    if tables:
+        raise SettingError(f"{_settings(tables)} says how tables are read, and --graph names none; leave it out")
     if settings.dataset is None:
         raise SettingError(
-            "there is no graph to work on; give --dataset NAME (see 'gnndelete ls datasets') or --graph FILE"
+            "there is no graph to work on; give --dataset NAME (see 'gnndelete ls datasets') or --graph PATH"
         )
     data = load(settings.dataset, settings.root)
     if not isinstance(data, Data):
         raise NotYetError(
             f"dataset '{settings.dataset}' holds many graphs, and this version works on one; choose another"
         )
-    return (data,)
+    return (NamedGraph(data),)
+
+
+def _settings(names: Iterable[str]) -> str:
+    return some(f"'data.{name}'" for name in names)
 
 
 def _links(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
@@ -71,6 +87,11 @@ def _links(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
         return graphs[0], LinkPrediction(decoder=decoder, seed=given.seed)
     if len(graphs) == 3:
         raise GraphError(f"'{given.graph}' is already split in three parts; leave data.split at auto")
+    if "edge_type" in graphs[0]:
+        raise NotYetError(
+            f"the graph '{given.dataset or given.graph}' has typed edges, and this version trains link models on plain "
+            "ones only; use --task node, or give a table without the relation"
+        )
     split = split_links(graphs[0], seed=given.seed, val=given.val, test=given.test)
     task = LinkPrediction(
         heldout=split.heldout,

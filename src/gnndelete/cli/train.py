@@ -20,6 +20,7 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder to write the run to.")],
     dataset: options.Dataset = None,
     graph: options.Graph = None,
+    undirected: options.Undirected = None,
     data_root: options.DataRoot = None,
     split_seed: options.SplitSeed = None,
     model: options.Model = None,
@@ -40,6 +41,7 @@ def train(
 
     [bold]gnndelete train --dataset digits --model gcn --task link --out runs/a[/]
 
+    Node and edge tables of your own, with your own ids: --graph FOLDER, perhaps with --undirected.
     A model trained elsewhere becomes a run with --checkpoint weights.safetensors --epochs 0.
     """
     from gnndelete.cli.settings import resolve
@@ -47,6 +49,7 @@ def train(
     given = {
         "data.dataset": dataset,
         "data.graph": graph,
+        "data.undirected": undirected or None,
         "data.root": data_root,
         "data.seed": split_seed,
         "model.name": model,
@@ -72,12 +75,13 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     from gnndelete.cli.setup import prepare
     from gnndelete.deletion import Deletion
     from gnndelete.evidence import evidence
-    from gnndelete.graph import check_graph, count_nodes, fingerprint
+    from gnndelete.graph import check_graph, count_nodes, edge_table, fingerprint
     from gnndelete.prepared import model_fingerprint
     from gnndelete.training import train as fit
 
     _refuse_overwriting(out, force)
-    data, task = prepare(settings)
+    graph, task = prepare(settings)
+    data = graph.data
     check_graph(data)
     options = model_options(settings.model, data, settings.task.name)
     settings = settings.filled("model", {name: value for name, value in options.items() if name not in FROM_GRAPH})
@@ -103,6 +107,8 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
         "graph": settings.data.dataset or str(settings.data.graph),
         "nodes": count_nodes(data),
         "edges": data.edge_index.size(1),
+        "undirected": edge_table(data).undirected,
+        "unused_columns": list(graph.ignored),
         "parameters": sum(p.numel() for p in model.parameters()),
         "test": {k.removeprefix("test_"): v for k, v in evidence(model, data, task, Deletion(), data).items()},
         "validation": {"best": result.best_score, "epoch": result.best_epoch},
@@ -114,6 +120,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
         "versions": runs.versions(),
         "base_fingerprint": model_fingerprint(model),
         "graph_fingerprint": fingerprint(data),
+        "ids_fingerprint": runs.ids_fingerprint(graph),
     }
     runs.commit(
         {
@@ -155,9 +162,14 @@ def _show(console: Console, values: dict[str, Any]) -> None:
     best = values["validation"]
     if best["best"] is not None:
         table.add_row("best validation", f"{best['best']:.4f} (epoch {best['epoch']})")
+    table.add_row("nodes", f"{values['nodes']:,}")
+    table.add_row("edges to train on", f"{values['edges']:,} ({'un' if values['undirected'] else ''}directed)")
     table.add_row("epochs", f"{values['epochs']}")
     table.add_row("seconds", f"{values['seconds']:.1f}")
     table.add_row("parameters", f"{values['parameters']:,}")
     table.add_row("seed", f"{values['seed']}")
     console.print(table)
+    if values["unused_columns"]:
+        unused = ", ".join(values["unused_columns"])
+        console.print(f"note: columns that are not numbers and were not used: {unused}", soft_wrap=True, markup=False)
     console.print(f"written to {values['out']}", soft_wrap=True, markup=False)

@@ -1,18 +1,53 @@
-"""Ways of unlearning, by class and by name (`resolver`)."""
+"""Ways of unlearning, by class and by name (`resolver`).
+
+A package of your own adds one by an entry point in the group ``gnndelete.methods`` that names a `Method` class, and tries
+it with `gnndelete.testing.check_method`.
+"""
 
 from __future__ import annotations
 
 from class_resolver import ClassResolver
 
 from gnndelete.methods.base import Context, Method, Outcome, Reason
+from gnndelete.methods.controls import UntrainedOperator, ZeroedEndpoints
 from gnndelete.methods.gnndelete import GNNDelete
 from gnndelete.methods.retrain import Retrain
 from gnndelete.methods.unlink import Unlink
+
+#: Entry points of this group add methods.
+GROUP = "gnndelete.methods"
 
 resolver: ClassResolver[Method] = ClassResolver(
     [GNNDelete, Retrain, Unlink],
     base=Method,  # type: ignore[type-abstract]
     default=GNNDelete,
 )
+resolver.register_entrypoint(GROUP)
 
-__all__ = ["Context", "GNNDelete", "Method", "Outcome", "Reason", "Retrain", "Unlink", "resolver"]
+#: Controls that tables of methods carry: they reach a high deleted AUROC by ruining the model.
+CONTROLS: tuple[type[Method], ...] = (ZeroedEndpoints, UntrainedOperator)
+
+#: Whom to recommend first where another method does not fit.
+_PREFERRED = ("gnndelete", "unlink", "retrain")
+
+
+def nearest_fit(context: Context) -> str | None:
+    """The method to recommend for a model, graph and task that another one does not fit."""
+    return next((name for name in _PREFERRED if not resolver.make(name).unfit(context)), None)
+
+
+__all__ = [
+    "CONTROLS",
+    "GROUP",
+    "Context",
+    "GNNDelete",
+    "Method",
+    "Outcome",
+    "Reason",
+    "Retrain",
+    "Unlink",
+    "UntrainedOperator",
+    "ZeroedEndpoints",
+    "nearest_fit",
+    "resolver",
+]

@@ -1,0 +1,223 @@
+"""`compare`: several methods, several seeds, one deletion, one split, one table; finished rows are kept on disk."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from statistics import mean, stdev
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+from torch_geometric.data import Data
+
+from gnndelete.deletion import Deletion
+from gnndelete.errors import GNNDeleteError
+from gnndelete.evidence import evidence
+from gnndelete.forward import Forward, call
+from gnndelete.memory import PeakMemory
+from gnndelete.methods import CONTROLS, Method
+from gnndelete.methods import resolver as methods_resolver
+from gnndelete.methods.base import Context, Fit
+from gnndelete.prepared import Prepared
+from gnndelete.progress import track
+from gnndelete.store import Store
+from gnndelete.tasks import Task
+from gnndelete.unlearned import by_name
+from gnndelete.unlearner import Unlearner, refuse_unfit
+from gnndelete.version import __version__
+
+#: Scores in the order in which a table shows them, with their titles.
+COLUMNS = {"test_auroc": "E_t AUROC", "test_accuracy": "accuracy", "test_f1": "F1", "deleted_auroc": "E_d AUROC"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows of results, one per method and seed; the untouched model is the row ``original``."""
+
+    rows: tuple[dict[str, Any], ...]
+
+    @property
+    def methods(self) -> list[str]:
+        return list(dict.fromkeys(row["label"] for row in self.rows))
+
+    def scores(self) -> list[str]:
+        return [name for name in COLUMNS if any(name in row.get("scores", {}) for row in self.rows)]
+
+    def summary(self) -> list[dict[str, Any]]:
+        """Per method the mean and standard deviation over seeds, and the gap to Retrain, seed by seed."""
+        reference = {row["seed"]: row["scores"] for row in self.rows if row["label"] == "retrain" and "scores" in row}
+        result = []
+        for label in self.methods:
+            own = [row for row in self.rows if row["label"] == label]
+            done = [row for row in own if "scores" in row]
+            line: dict[str, Any] = {
+                "method": label,
+                "seeds": len(done),
+                "assurance": next((row["assurance"] for row in done if row["assurance"]), None),
+                "error": next((row["error"] for row in own if "error" in row), None),
+            }
+            for name in self.scores():
+                values = [row["scores"][name] for row in done if name in row["scores"]]
+                gaps = [
+                    row["scores"][name] - reference[row["seed"]][name]
+                    for row in done
+                    if name in row["scores"] and name in reference.get(row["seed"], {})
+                ]
+                line[name] = _spread(values)
+                line[f"{name}_gap"] = _spread(gaps) if label != "retrain" else None
+            for name in ("seconds", "parameters", "peak_mb"):
+                line[name] = _spread([row[name] for row in done if row.get(name) is not None])
+            result.append(line)
+        return result
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rows": list(self.rows), "summary": self.summary()}
+
+    def table(self, title: str | None = None) -> Table:
+        """A rich table for the terminal."""
+        table = Table(title=title, title_justify="left")
+        table.add_column("")
+        for name in self.scores():
+            table.add_column(COLUMNS[name], justify="right")
+            table.add_column("to Retrain", justify="right")
+        for name in ("seconds", "parameters", "peak MB", "assurance"):
+            table.add_column(name, justify="left" if name == "assurance" else "right")
+        for line in self.summary():
+            cells = [line["method"]]
+            for name in self.scores():
+                cells += [_cell(line[name]), _cell(line[f"{name}_gap"], signed=True)]
+            cells += [_cell(line["seconds"]), _number(line["parameters"]), _number(line["peak_mb"])]
+            table.add_row(*cells, line["assurance"] or (f"failed: {line['error']}" if line["error"] else "-"))
+        return table
+
+    def __str__(self) -> str:
+        console = Console(width=150, record=True, file=io.StringIO())
+        console.print(self.table())
+        return console.export_text()
+
+
+def compare(
+    model: nn.Module,
+    data: Data,
+    deletion: Deletion,
+    task: Task,
+    methods: Sequence[Method | str] | None = None,
+    seeds: Iterable[int] = (0,),
+    *,
+    forward: Forward | None = None,
+    fit: Fit | None = None,
+    build: Callable[[], nn.Module] | None = None,
+    controls: bool = True,
+    store: str | PathLike[str] | None = None,
+    progress: bool = False,
+) -> Comparison:
+    """Delete the same elements by several methods from several seeds and put the results side by side.
+
+    Without ``methods`` every registered one that fits is run. Retrain always runs, once per seed, since every gap is
+    measured against it; the controls run beside them. With ``store``, a JSON-lines file, finished rows are kept and an
+    interrupted comparison goes on where it was; rows made from other settings, models or graphs are never mixed in.
+
+    >>> from gnndelete.testing import problem
+    >>> model, data, task = problem("node")
+    >>> table = compare(model, data, Deletion(nodes=[1]), task, ["unlink"], fit=lambda model, data, seed: model)
+    >>> table.methods
+    ['original', 'retrain', 'unlink', 'zeroed', 'untrained']
+    """
+    prepared = Prepared(model, data, forward or call)
+    checked = deletion.check(data, prepared.table)
+    context = Context(prepared, task=task, deletion=checked, request=checked, fit=fit, build=build)
+    chosen = _chosen(methods, context, controls)
+    scope = {
+        "version": __version__,
+        "model": prepared.base_fingerprint(),
+        "graph": prepared.graph_fingerprint(),
+        "deletion": checked.fingerprint,
+    }
+    done = Store(store)
+    jobs = [(label, method, seed) for seed in seeds for label, method in chosen]
+    rows = [{"label": "original", "seed": 0, "assurance": None, "scores": _original(context)}]
+    for label, method, seed in track(jobs, "comparing", progress, lambda job: f"{job[0]}, seed {job[2]}"):
+        key = {**scope, "label": label, "method": method.name, "settings": method.settings(), "seed": seed}
+        row = done.get(key)
+        if row is None or "error" in row:
+            row = _run(label, method, seed, context)
+            done.add(key, row)
+        rows.append(row)
+    return Comparison(tuple(rows))
+
+
+def _chosen(methods: Sequence[Method | str] | None, context: Context, controls: bool) -> list[tuple[str, Method]]:
+    if methods is None:
+        made = [method() for _, method in sorted(methods_resolver.lookup_dict.items())]
+        picked = [method for method in made if not method.unfit(context)]
+    else:
+        picked = [by_name("method", method, methods_resolver) for method in methods]
+        for method in picked:
+            refuse_unfit(method, context)
+    if not any(method.name == "retrain" for method in picked):
+        reference = methods_resolver.make("retrain")
+        picked = [*([] if reference.unfit(context) else [reference]), *picked]
+    if controls:
+        picked += [control() for control in CONTROLS if not control().unfit(context)]
+    labels: list[tuple[str, Method]] = []
+    for method in picked:
+        same = sum(other.name == method.name for _, other in labels)
+        labels.append((f"{method.name} ({same + 1})" if same else method.name, method))
+    return labels
+
+
+def _original(context: Context) -> dict[str, float]:
+    assert context.task is not None
+    return evidence(
+        context.model, context.data, context.task, context.deletion, context.remaining, forward=context.prepared.forward
+    )
+
+
+def _run(label: str, method: Method, seed: int, context: Context) -> dict[str, Any]:
+    row: dict[str, Any] = {"label": label, "method": method.name, "settings": method.settings(), "seed": seed}
+    start = time.perf_counter()
+    try:
+        with PeakMemory(context.data.edge_index.device) as memory:
+            unlearner = Unlearner(
+                context.model,
+                context.data,
+                task=context.task,
+                method=method,
+                forward=context.prepared.forward,
+                fit=context.fit,
+                build=context.build,
+                seed=seed,
+            )
+            unlearned = unlearner.delete(context.deletion)
+        scores = unlearned.evaluate()
+    except GNNDeleteError as error:  # recorded, shown, and never counted as a number
+        return row | {"error": str(error), "assurance": None, "seconds_until_error": time.perf_counter() - start}
+    return row | {
+        "assurance": unlearned.assurance,
+        "scores": scores,
+        "seconds": unlearned.seconds,
+        "parameters": unlearned.parameters,
+        "peak_mb": memory.peak_mb,
+        "notes": list(unlearned.notes),
+        "details": unlearned.details,
+    }
+
+
+def _spread(values: list[float]) -> dict[str, float] | None:
+    return {"mean": mean(values), "std": stdev(values) if len(values) > 1 else 0.0} if values else None
+
+
+def _cell(value: dict[str, float] | None, signed: bool = False) -> str:
+    if value is None:
+        return "-"
+    text = f"{value['mean']:{'+' if signed else ''}.3f}"
+    return text if not value["std"] else f"{text} ±{value['std']:.3f}"
+
+
+def _number(value: dict[str, float] | None) -> str:
+    return "-" if value is None else f"{value['mean']:,.0f}"

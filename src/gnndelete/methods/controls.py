@@ -1,0 +1,72 @@
+"""Controls: ways to reach a high deleted AUROC by ruining the model. Every table of methods carries them as a warning."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from gnndelete.adapter import Adapter
+from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
+from gnndelete.operator import LinearMap, Operator, attach
+from gnndelete.probe import graph_layers, working_copy
+
+
+class UntrainedOperator(Method):
+    """The paper's operator as its authors initialise it, ones/1000 throughout, and never trained.
+
+    >>> UntrainedOperator().settings()
+    {'value': 0.001}
+    """
+
+    name: ClassVar[str] = "untrained"
+    assurance: ClassVar[Assurance] = "approximate"
+    summary: ClassVar[str] = "a control: an operator that was never trained"
+
+    def __init__(self, value: float = 0.001) -> None:
+        self.value = value
+
+    def unfit(self, context: Context) -> list[Reason]:
+        if graph_layers(context.model):
+            return []
+        return [Reason(f"'{type(context.model).__name__}' has no graph layers", "leave this control out")]
+
+    def _reach(self, hops: int, last: bool) -> int | None:
+        """How far around the deletion the map behind a layer acts; None where there is none."""
+        return hops
+
+    def unlearn(self, context: Context) -> Outcome:
+        probe = context.prepared.probe("all")
+        model = working_copy(context.model)
+        device = context.data.edge_index.device
+        ends = torch.cat([context.deletion.edges[[0, -1]].flatten(), context.deletion.nodes]).to(device)
+        near = context.prepared.neighborhood("undirected")
+        for site in probe.sites:
+            reach = self._reach(site.hops, site is probe.sites[-1])
+            if reach is None:
+                continue
+            weight = torch.full((site.width, site.width), self.value, device=device)
+            maps: list[nn.Module] = [LinearMap(site.width, weight).requires_grad_(False)]
+            operator = Operator(context.prepared.table.num_nodes, site.width, [near.within(ends, reach)], maps)
+            attach(model, site.layer, site.call, site.key, operator, probe.calls[site.layer])
+        adapter = Adapter(model)
+        note = "A control, not a method: it forgets by ruining the model."
+        return Outcome(model=model, parameters=adapter.num_parameters, adapter=adapter, notes=(note,))
+
+
+class ZeroedEndpoints(UntrainedOperator):
+    """The last layer's rows of everything that touches the deletion set to zero.
+
+    >>> ZeroedEndpoints().value
+    0.0
+    """
+
+    name: ClassVar[str] = "zeroed"
+    summary: ClassVar[str] = "a control: representations next to the deletion set to zero"
+
+    def __init__(self) -> None:
+        super().__init__(value=0.0)
+
+    def _reach(self, hops: int, last: bool) -> int | None:
+        return 0 if last else None

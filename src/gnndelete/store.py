@@ -1,0 +1,68 @@
+"""Finished results on disk, one JSON line each, so that an interrupted run goes on and nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+import os
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from gnndelete.errors import RunError, SettingError
+
+
+class Store:
+    """An append-only file of rows under keys; a key holds everything the row depends on, so that nothing is mixed up.
+
+    >>> Store(None).get({"seed": 1}) is None
+    True
+    """
+
+    def __init__(self, path: str | PathLike[str] | None) -> None:
+        self._path = None if path is None else Path(path)
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._whole: int | None = None  # bytes up to a last line that an interruption tore
+        if self._path is None or not self._path.exists():
+            return
+        try:
+            text = self._path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingError(f"the store '{self._path}' cannot be read ({error}); give another file") from error
+        lines = text.splitlines()
+        if text and not text.endswith("\n"):
+            self._whole = len(text[: text.rfind("\n") + 1].encode())
+        for number, line in enumerate(lines, 1):
+            try:
+                record = json.loads(line)
+                self._rows[_text(record["key"])] = record["row"]
+            except (ValueError, KeyError, TypeError):
+                if number < len(lines) or self._whole is None:
+                    raise SettingError(
+                        f"line {number} of the store '{self._path}' is no result; give another file"
+                    ) from None
+
+    def get(self, key: dict[str, Any]) -> dict[str, Any] | None:
+        """The row under a key, or None."""
+        return self._rows.get(_text(key))
+
+    def add(self, key: dict[str, Any], row: dict[str, Any]) -> None:
+        """Keep a row, on disk before this returns."""
+        self._rows[_text(key)] = row
+        if self._path is None:
+            return
+        line = json.dumps({"key": key, "row": row})
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if self._whole is not None:
+                os.truncate(self._path, self._whole)
+                self._whole = None
+            with self._path.open("a") as file:
+                file.write(line + "\n")
+        except OSError as error:
+            raise RunError(
+                f"could not write to '{self._path}' ({error.strerror}); the rows it held are unchanged"
+            ) from error
+
+
+def _text(key: dict[str, Any]) -> str:
+    return json.dumps(key, sort_keys=True)

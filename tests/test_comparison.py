@@ -1,0 +1,132 @@
+"""Comparisons: one table with Retrain and the controls, and nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+import gnndelete as gd
+from gnndelete.errors import ModelError, RunError, SettingError
+from gnndelete.methods import Unlink
+from gnndelete.testing import problem
+from gnndelete.training import train
+
+
+@pytest.fixture(scope="module")
+def link():
+    return problem("link")
+
+
+def fit_for(task, seen=None):
+    def fit(model, data, seed):
+        if seen is not None:
+            seen.append(seed)
+        train(model, data, task, epochs=5, lr=0.01, seed=seed)
+        return model
+
+    return fit
+
+
+def test_every_row_stands_beside_retrain_and_the_controls(link):
+    model, data, task = link
+    trained = []
+    deletion = gd.Deletion(edges=data.edge_index[:, :10])
+    table = gd.compare(model, data, deletion, task, ["gnndelete", "unlink"], seeds=range(2), fit=fit_for(task, trained))
+    assert table.methods == ["original", "retrain", "gnndelete", "unlink", "zeroed", "untrained"]
+    assert len(trained) == 2  # once per seed
+    lines = {line["method"]: line for line in table.summary()}
+    assert lines["retrain"]["test_auroc_gap"] is None
+    own = [row for row in table.rows if row["label"] == "unlink"]
+    reference = [row for row in table.rows if row["label"] == "retrain"]
+    gaps = [a["scores"]["test_auroc"] - b["scores"]["test_auroc"] for a, b in zip(own, reference, strict=True)]
+    assert lines["unlink"]["test_auroc_gap"]["mean"] == pytest.approx(sum(gaps) / 2)
+    assert lines["zeroed"]["test_auroc"]["mean"] < lines["unlink"]["test_auroc"]["mean"]
+    assert "gnndelete" in str(table)
+    json.dumps(table.to_dict())
+
+
+def test_a_killed_comparison_goes_on_where_it_was(link, tmp_path):
+    model, data, task = link
+    deletion = gd.Deletion(edges=data.edge_index[:, :4])
+
+    class Dying(Unlink):
+        name = "dying"
+        served = 0
+
+        def unlearn(self, context):
+            Dying.served += 1
+            if context.seed == 1 and Dying.served == 2:
+                raise KeyboardInterrupt
+            return super().unlearn(context)
+
+    def run(seen):
+        return gd.compare(
+            model,
+            data,
+            deletion,
+            task,
+            [Dying()],
+            range(2),
+            fit=fit_for(task, seen),
+            store=tmp_path / "rows.jsonl",
+            controls=False,
+        )
+
+    first, second = [], []
+    with pytest.raises(KeyboardInterrupt):
+        run(first)
+    with (tmp_path / "rows.jsonl").open("a") as file:
+        file.write('{"key": {"half": ')  # what a kill in the middle of a write leaves
+    table = run(second)
+    assert len(first) == 2 and not second  # noqa: PT018
+    assert Dying.served == 3
+    assert len([row for row in table.rows if row["label"] == "dying"]) == 2
+    run(second)
+    assert not second
+    changed = gd.Deletion(edges=data.edge_index[:, 4:6])
+    gd.compare(model, data, changed, task, ["unlink"], [0], fit=fit_for(task, second), store=tmp_path / "rows.jsonl")
+    assert len(second) == 1  # another deletion is another row
+
+
+def test_a_failure_is_shown_and_never_a_number(link):
+    model, data, task = link
+
+    class Failing(Unlink):
+        name = "failing"
+
+        def unlearn(self, context):
+            raise RunError("it broke")
+
+    table = gd.compare(
+        model, data, gd.Deletion(edges=data.edge_index[:, :4]), task, [Failing()], fit=fit_for(task), controls=False
+    )
+    line = next(line for line in table.summary() if line["method"] == "failing")
+    assert line["error"] == "it broke"
+    assert line["test_auroc"] is None
+    assert "failed: it broke" in str(table)
+
+
+def test_what_does_not_fit_is_refused_before_any_work(link):
+    _, data, task = link
+    trained = []
+    plain = torch.nn.Linear(8, 4)
+    with pytest.raises(ModelError, match=r"gnndelete.*no graph layers.*use method='unlink'"):
+        gd.compare(
+            plain,
+            data,
+            gd.Deletion(edges=data.edge_index[:, :4]),
+            task,
+            ["gnndelete"],
+            forward=lambda model, data: model(data.x),
+            fit=fit_for(task, trained),
+        )
+    assert not trained
+
+
+def test_a_damaged_store_is_refused(link, tmp_path):
+    model, data, task = link
+    (tmp_path / "rows").write_text("no json\n{}\n")
+    with pytest.raises(SettingError, match="line 1"):
+        gd.compare(model, data, gd.Deletion(nodes=[1]), task, ["unlink"], store=tmp_path / "rows", fit=fit_for(task))
