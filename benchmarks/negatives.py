@@ -43,7 +43,7 @@ def main() -> None:
     a, b = statistics.median(ours), statistics.median(theirs)
     print(f"{args.count:,} negatives on {args.edges:,} edges (medians of {args.repeats})")
     print(
-        f"  ours   {a * 1000:9.2f} ms, after an index of {built * 1000:.0f} ms once per graph; true edges returned: {wrong['ours']}"
+        f"  ours   {a * 1000:9.2f} ms, index {built * 1000:.0f} ms once per graph; true edges returned: {wrong['ours']}"
     )
     print(f"  PyG's  {b * 1000:9.2f} ms; true edges or self-loops returned: {wrong['theirs']}")
     print(f"  PyG's over ours: {b / a:.0f}")
