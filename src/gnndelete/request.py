@@ -176,7 +176,7 @@ def read_csv(
             if len(cells) != width:
                 raise ValueError
             picked = [cells[column] for column in columns]
-            rows.append(tuple(map(int, picked)) if ids is None else _look_up(picked, ids, relations))
+            rows.append(tuple(map(int, picked)) if ids is None else look_up(picked, ids, relations))
         except ValueError as error:
             reason = error.args[0] if ids is not None and error.args else ",".join(cells)
             bad.append(f"line {number} ({reason})")
@@ -201,8 +201,8 @@ def _has_header(path: str | PathLike[str], cells: list[str], ids: IdMap | None) 
     return found
 
 
-def _look_up(cells: list[str], ids: IdMap, relations: Sequence[str] | None) -> tuple[int, ...]:
-    """A node, a pair or a triple (source, relation, target) by its names."""
+def look_up(cells: Sequence[str], ids: IdMap, relations: Sequence[str] | None) -> tuple[int, ...]:
+    """A node, a pair or a triple (source, relation, target) by its names; a ``ValueError`` says which one is not known."""
     found = []
     for place, cell in enumerate(cells):
         if len(cells) == 3 and place == 1:

@@ -20,8 +20,8 @@ ADAPTER = {"adapter_config.json", "adapter_model.safetensors", "README.md"}
 
 
 def _open(run: Path) -> tuple[torch.nn.Module, gd.tasks.Task, list[tuple[int, int]], torch.Tensor]:
-    model, data, task = open_run(run, resolve(run_settings(run)))
-    return model, task, [tuple(pair) for pair in training_edges(data).t().tolist()], data
+    model, graph, task = open_run(run, resolve(run_settings(run)))
+    return model, task, [tuple(pair) for pair in training_edges(graph.data).t().tolist()], graph.data
 
 
 def _csv(path: Path, header: str, rows: list[object]) -> Path:
@@ -134,6 +134,10 @@ def test_a_held_out_edge_is_explained(cli: Cli, link_run: Path) -> None:
         (("--edge", "0,30"), "only training edges of the run"),
         (("--edge", "a,b"), "--edge 0,5"),
         (("--edge", "0,1,2"), "give pairs"),
+        (("--edge", '"0,1'), "--edge 0,5"),
+        (("--edge", ""), "'edges' must hold pairs"),
+        (("--node", "ann"), "nodes have numbers here"),
+        (("--set", "deletion.nodes=[true]"), "'deletion.nodes': input should be an id"),
         (("--edge", "0,60"), "ids go from 0 to 59"),
         (("--node", "60"), "ids go from 0 to 59"),
         (("--node", "-1"), "got -1"),

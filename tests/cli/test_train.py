@@ -13,7 +13,8 @@ import yaml
 from torch_geometric.transforms import RandomLinkSplit
 
 import gnndelete as gd
-from gnndelete.cli.loading import load_graph, load_weights
+from gnndelete.cli.loading import load_weights
+from gnndelete.datasets.pickled import load_saved
 from gnndelete.errors import GraphError, ModelError
 
 from .conftest import NODES, SMALL, Cli, contents, make_graph
@@ -172,13 +173,13 @@ def test_saved_graphs_come_back(tmp_path: Path) -> None:
     used = make_graph()
     used.is_edge_attr("x")  # fills a cache that torch's safe unpickler cannot restore
     torch.save(used, tmp_path / "used.pt")
-    (back,) = load_graph(tmp_path / "used.pt")
+    (back,) = load_saved(tmp_path / "used.pt")
     assert torch.equal(back.edge_index, used.edge_index)
     assert torch.equal(back.x, used.x)
     assert back.num_nodes == NODES
     parts = RandomLinkSplit(is_undirected=True)(make_graph())
     torch.save(parts, tmp_path / "parts.pt")
-    assert [list(part.keys()) for part in load_graph(tmp_path / "parts.pt")] == [list(part.keys()) for part in parts]
+    assert [list(part.keys()) for part in load_saved(tmp_path / "parts.pt")] == [list(part.keys()) for part in parts]
 
 
 def test_splits_that_a_file_brings_along(cli: Cli, tmp_path: Path) -> None:
@@ -229,7 +230,7 @@ def test_hostile_and_damaged_files_are_refused(cli: Cli, graph_file: Path, tmp_p
     torch.save({"a": 1}, tmp_path / "dict.pt")
     for name in ("hostile.pt", "raw.pt", "noise.pt", "empty.pt", "cut.pt", "list.pt", "dict.pt", "missing.pt"):
         with pytest.raises(GraphError):
-            load_graph(tmp_path / name)
+            load_saved(tmp_path / name)
         with pytest.raises(ModelError):
             load_weights(tmp_path / name, torch.nn.Linear(1, 1))
     with pytest.raises(ModelError):

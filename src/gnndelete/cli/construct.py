@@ -29,8 +29,8 @@ FROM_GRAPH = ("in_channels", "num_classes", "num_nodes")
 def model_options(settings: ModelSettings, data: Data, task: str) -> dict[str, Any]:
     """All options of the model: those given, those that follow from the graph, and the defaults of its factory.
 
-    Arguments called ``in_channels``, ``num_classes`` and ``num_nodes``, and ``out`` of a built-in model for node classification, are
-    filled in from the graph where the settings leave them open.
+    Arguments called ``in_channels``, ``num_classes`` and ``num_nodes``, and ``out`` of a built-in model for node
+    classification, are filled in from the graph where the settings leave them open.
     """
     factory = find_factory(settings.name)
     filled = {"in_channels": data.num_features, "num_classes": _classes(data), "num_nodes": data.num_nodes}

@@ -19,12 +19,16 @@ _WHAT, _HOW = "What to forget", "How"
 
 def delete(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote.")],
-    edges: Annotated[Path | None, typer.Option(help="CSV with columns source,target.", rich_help_panel=_WHAT)] = None,
+    edges: Annotated[
+        Path | None, typer.Option(help="CSV with columns source,target, in your own ids.", rich_help_panel=_WHAT)
+    ] = None,
     nodes: Annotated[Path | None, typer.Option(help="CSV with a column node.", rich_help_panel=_WHAT)] = None,
     edge: Annotated[
         list[str] | None, typer.Option(metavar="U,V", help="One edge; can be repeated.", rich_help_panel=_WHAT)
     ] = None,
-    node: Annotated[list[int] | None, typer.Option(help="One node; can be repeated.", rich_help_panel=_WHAT)] = None,
+    node: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="One node; can be repeated.", rich_help_panel=_WHAT)
+    ] = None,
     random: Annotated[
         float | None, typer.Option(help="Draw a share (below 1) or a number of elements.", rich_help_panel=_WHAT)
     ] = None,
@@ -43,6 +47,12 @@ def delete(
     ] = None,
     device: options.Device = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; RUN/unlearned by default.")] = None,
+    save_graph: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder to write the remaining graph to; without a request, that of earlier ones."
+        ),
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Drop the earlier requests of this run: what they deleted comes back.")
     ] = False,
@@ -66,7 +76,7 @@ def delete(
         "deletion.edges_csv": edges,
         "deletion.nodes_csv": nodes,
         "deletion.edges": _pairs(edge or ()) or None,
-        "deletion.nodes": node or None,
+        "deletion.nodes": [name.strip() for name in node or ()] or None,
         "deletion.random": _amount(random),
         "deletion.kind": kind,
         "deletion.where": where,
@@ -80,7 +90,10 @@ def delete(
     unchanged(run, settings)
     out = run / "unlearned" if out is None else out
     _refuse_target(run, out)
-    serving = Serving(run, out, settings)
+    serving = Serving(run, out, settings, save_graph)
+    if save_graph is not None and not settings.deletion.asks and not (fresh or dry_run):
+        saved = serving.save_remaining()
+        return Report(saved, lambda console: _show_saved(console, saved))
     values = serving.plan(fresh) if dry_run else serving.serve(fresh)
     return Report(values, lambda console: (_show_plan if dry_run else _show)(console, values))
 
@@ -97,13 +110,20 @@ def _refuse_target(run: Path, out: Path) -> None:
         raise SettingError(f"'{out}' holds other files and no earlier result; give --out a new folder")
 
 
-def _pairs(texts: Iterable[str]) -> list[list[int]]:
+def _pairs(texts: Iterable[str]) -> list[list[str]]:
+    """The cells of edges as a line of a CSV file has them, so that an id can hold a comma."""
+    import csv
+
     from gnndelete.errors import DeletionError
 
-    try:
-        return [[int(part) for part in text.split(",")] for text in texts]
-    except ValueError:
-        raise DeletionError(f"an edge is written source,target, such as --edge 0,5 (got {', '.join(texts)})") from None
+    pairs = []
+    for text in texts:
+        try:
+            rows = list(csv.reader([text], strict=True, skipinitialspace=True))
+        except csv.Error as error:
+            raise DeletionError(f"an edge is written source,target, such as --edge 0,5 (got {text}: {error})") from None
+        pairs.append([cell.strip() for cell in rows[0]] if rows else [])
+    return pairs
 
 
 def _amount(random: float | None) -> int | float | None:
@@ -134,6 +154,11 @@ def _show_plan(console: Console, values: dict[str, Any]) -> None:
     console.print("\n".join(lines), markup=False, soft_wrap=True)
 
 
+def _show_saved(console: Console, values: dict[str, Any]) -> None:
+    text = f"The graph without {_counts(values['counts'])} ({values['requests']} request(s)) was written to "
+    console.print(f"{text}{values['remaining_graph']}. Nothing else was changed.", markup=False, soft_wrap=True)
+
+
 def _show(console: Console, values: dict[str, Any]) -> None:
     from rich.table import Table
 
@@ -158,6 +183,12 @@ def _show(console: Console, values: dict[str, Any]) -> None:
             "deleted AUROC: at 1 every deleted edge scores below the remaining ones; read it beside the test score."
         )
     lines += [f"note: {text}" for text in values["notes"]]
-    lines.append(f"requests so far: {values['requests']}; written to {values['out']}; serve it on the remaining graph")
+    lines.append(f"requests so far: {values['requests']}; written to {values['out']}")
+    saved = values["remaining_graph"]
+    lines.append(
+        f"serve it on the remaining graph: {saved}"
+        if saved
+        else f"serve it on the remaining graph, which 'gnndelete delete {values['run']} --save-graph DIR' writes"
+    )
     lines.append(f"SENSITIVE: {values['state']} names what was deleted; it is needed for later requests only")
     console.print("\n".join(lines), markup=False, soft_wrap=True)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable
 from gnndelete.cli.settings import DeletionSettings
+from gnndelete.datasets import IdMap, NamedGraph
 from gnndelete.datasets.forget import forget_edges, forget_nodes
 from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, RequestError, SettingError, some
+from gnndelete.request import look_up
 from gnndelete.tasks import LinkPrediction, Task
 
 
-def read_request(settings: DeletionSettings, data: Data, task: Task) -> Deletion:
-    """What is to be deleted from ``data``, the graph that earlier requests have left."""
-    named = _named(settings)
+def read_request(settings: DeletionSettings, graph: NamedGraph, task: Task) -> Deletion:
+    """What is to be deleted from ``graph``, as earlier requests have left it; elements have the ids of its user."""
+    named, data = _named(settings, graph), graph.data
     if settings.random is None:
         if not len(named):
             raise DeletionError(
@@ -36,12 +41,12 @@ def read_request(settings: DeletionSettings, data: Data, task: Task) -> Deletion
     return Deletion(edges=drawn)
 
 
-def _named(settings: DeletionSettings) -> Deletion:
-    request = Deletion(edges=settings.edges or None, nodes=settings.nodes or None)
+def _named(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
+    request = _in_place(settings, graph)
     for option, path, kind in (("--edges", settings.edges_csv, "edges"), ("--nodes", settings.nodes_csv, "nodes")):
         if path is None:
             continue
-        found = Deletion.from_csv(path)
+        found = Deletion.from_csv(path, ids=graph.ids, relations=graph.relations or None)
         if kind not in found.counts:
             other = next(iter(found.counts))
             raise DeletionError(f"'{path}' names {other}, and {option} takes {kind}; give it with --{other}")
@@ -49,7 +54,55 @@ def _named(settings: DeletionSettings) -> Deletion:
     return request
 
 
-def check_request(request: Deletion, data: Data, table: EdgeTable, task: Task) -> Deletion:
+def _in_place(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
+    """Elements that are named on the command line or in a settings file."""
+    edges: list[tuple[int, ...]] = []
+    nodes: list[tuple[int, ...]] = []
+    bad: list[str] = []
+    for cells in settings.edges:
+        try:
+            edges.append(_edge(cells, graph))
+        except ValueError as error:
+            bad.append(f"--edge {','.join(map(str, cells))} ({error})")
+    for node in settings.nodes:
+        try:
+            nodes.append(_ids([node], graph))
+        except ValueError as error:
+            bad.append(f"--node {node} ({error})")
+    if bad:
+        raise DeletionError(
+            f"{len(bad)} of the elements to delete {'is' if len(bad) == 1 else 'are'} not in the graph: {some(bad, 20)}; "
+            "correct or remove them"
+        )
+    return Deletion(edges=edges or None, nodes=[node for (node,) in nodes] or None)._named(graph.ids)
+
+
+def _edge(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:
+    if graph.ids is None:
+        try:
+            return _ids(cells, graph)
+        except ValueError:
+            got = ",".join(map(str, cells))
+            raise DeletionError(f"an edge is written source,target, such as --edge 0,5 (got {got})") from None
+    form = "source,relation,target" if "edge_type" in graph.data else "source,target"
+    if len(cells) != form.count(",") + 1:
+        raise ValueError(f"an edge of this graph is written {form}, an id with a comma in quotes")
+    return _ids(cells, graph)
+
+
+def _ids(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:
+    """Nodes (and the relation between them) by their names, or by their numbers where they have no names."""
+    if graph.ids is None:
+        if all(isinstance(cell, int) or (cell.isascii() and cell.isdigit()) for cell in cells):
+            return tuple(map(int, cells))
+        raise ValueError(f"nodes have numbers here, from 0, and no names (got {','.join(map(str, cells))})")
+    number = next((cell for cell in cells if isinstance(cell, int)), None)
+    if number is not None:  # YAML has read it: 007 would be 7, and 010 be 8
+        raise ValueError(f"ids of this graph are text, and {number} is a number: write it in quotes")
+    return look_up(cells, graph.ids, graph.relations or None)
+
+
+def check_request(request: Deletion, data: Data, table: EdgeTable, task: Task, ids: IdMap | None = None) -> Deletion:
     """The request in the graph's own terms; an error says where an edge is that the model was not trained on."""
     try:
         return request.check(data, table)
@@ -66,7 +119,8 @@ def check_request(request: Deletion, data: Data, table: EdgeTable, task: Task) -
         for name, part in (("validation", task.heldout), ("testing", task.test)):
             if part is not None:
                 found = _among(edges, part.positives, table)
-                held += [f"{pair} (for {name})" for pair in zip(*found.tolist(), strict=True)]
+                pairs = zip(*(row.tolist() if ids is None else ids.to_name(row) for row in found), strict=True)
+                held += [f"{pair} (for {name})" for pair in pairs]
         if held:
             raise _held_out(held) from None
         if _among(edges, data.edge_index, table).size(1) < edges.size(1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from gnndelete.adapter import CARD, CONFIG, TENSORS
 from gnndelete.assurance import MEANING
 from gnndelete.cli.construct import build_method, build_model
 from gnndelete.cli.loading import dump_weights
+from gnndelete.cli.remaining import NAMES, check_folder, graph_files
 from gnndelete.cli.report import note
 from gnndelete.cli.requests import check_request, read_request
 from gnndelete.cli.runs import MODEL, RESULT, SETTINGS, STATE, commit, open_run, to_bytes, versions
 from gnndelete.cli.settings import Settings
 from gnndelete.deletion import Deletion
-from gnndelete.errors import RunError
+from gnndelete.errors import DeletionError, RunError
 from gnndelete.evidence import evidence
 from gnndelete.graph import edge_table, fingerprint
 from gnndelete.training import train
@@ -36,10 +38,13 @@ AIMS = {
 class Serving:
     """A run with its unlearner, ready for one request."""
 
-    def __init__(self, run: Path, out: Path, settings: Settings) -> None:
-        self.run, self.out, self.settings, self.state = run, out, settings, run / STATE
+    def __init__(self, run: Path, out: Path, settings: Settings, save_graph: Path | None = None) -> None:
+        self.run, self.out, self.settings, self.state, self.folder = run, out, settings, run / STATE, save_graph
+        if save_graph is not None:
+            check_folder(save_graph, run, out, settings.data.graph)
         self.method = build_method(settings)  # a mistake in its parameters shows before anything is loaded
-        self.model, self.data, self.task = open_run(run, settings)
+        self.model, self.graph, self.task = open_run(run, settings)
+        self.data = self.graph.data
         self.table = edge_table(self.data)
         self._serving = Deletion()
         # The built-in models can be reset; one of the user's may only be able to be made again.
@@ -66,6 +71,22 @@ class Serving:
             "assurance_meaning": MEANING[self.method.assurance],
             "out": str(self.out),
             "state": str(self.state),
+            "remaining_graph": None if self.folder is None else str(self.folder),
+        }
+
+    def save_remaining(self) -> dict[str, Any]:
+        """Write the graph that earlier requests have left, without serving another one."""
+        assert self.folder is not None
+        if _read(self.state) is None:
+            raise DeletionError(f"nothing was deleted from the run '{self.run}' yet; name what to delete")
+        gone, left = self._left(self.unlearner.load_state(self.state).history)
+        contents, old = self._graph_files(left, gone, len(self.unlearner.history))
+        commit(contents, remove=old)
+        return {
+            "counts": gone.counts,
+            "requests": len(self.unlearner.history),
+            "remaining_fingerprint": fingerprint(left),
+            "remaining_graph": str(self.folder),
         }
 
     def serve(self, fresh: bool) -> dict[str, Any]:
@@ -81,12 +102,14 @@ class Serving:
             self.out / SETTINGS: self.settings.filled("method", unlearned.settings).to_yaml().encode(),
             **self._files(unlearned),
         }
+        assert unlearned.data is not None
+        graph, old = self._graph_files(unlearned.data, unlearned.deletion, len(unlearned.history))
         if seen != _read(self.state):
             raise RunError(
                 f"another request was served meanwhile ('{self.state}' has changed); nothing was written, ask again"
             )
         known = {self.out / name for name in (MODEL, CONFIG, TENSORS, CARD)} if (self.out / RESULT).exists() else set()
-        commit(contents, remove=known - contents.keys(), private=[self.state])
+        commit(contents | graph, remove=[*(known - contents.keys()), *old], private=[self.state])
         return {"out": str(self.out), "state": str(self.state), **values}
 
     def _request(self, fresh: bool) -> tuple[Deletion, tuple[Deletion, ...], bytes | None]:
@@ -95,16 +118,29 @@ class Serving:
         if seen is not None and not fresh:
             self.unlearner.load_state(self.state)
         earlier = self.unlearner.history
-        left = self.data
-        if earlier:
-            gone = Deletion()
-            for old in earlier:
-                gone = gone | old
-            left = gone.remaining(self.data, self.table)
-        request = check_request(read_request(self.settings.deletion, left, self.task), self.data, self.table, self.task)
+        _, left = self._left(earlier)
+        asked = read_request(self.settings.deletion, replace(self.graph, data=left), self.task)
+        request = check_request(asked, self.data, self.table, self.task, self.graph.ids)
         for old in earlier:
             request.without(old)
         return request, earlier, seen
+
+    def _left(self, earlier: tuple[Deletion, ...]) -> tuple[Deletion, Data]:
+        """All of some requests together, and the graph without them."""
+        gone = Deletion()
+        for old in earlier:
+            gone = gone | old
+        return gone, gone.remaining(self.data, self.table) if earlier else self.data
+
+    def _graph_files(self, left: Data, gone: Deletion, requests: int) -> tuple[dict[Path, bytes], list[Path]]:
+        """The remaining graph where it is asked for, and what of an earlier one must go."""
+        if self.folder is None:
+            return {}, []
+        facts = {"run": str(self.run), "requests": requests, "remaining_fingerprint": fingerprint(left)}
+        files = graph_files(replace(self.graph, data=left), gone.nodes, facts)
+        return {self.folder / n: content for n, content in files.items()}, [
+            self.folder / name for name in NAMES if name not in files
+        ]
 
     def _values(self, request: Deletion, unlearned: Unlearned) -> dict[str, Any]:
         assert unlearned.data is not None
@@ -124,6 +160,7 @@ class Serving:
             "device": str(self.data.edge_index.device),
             "versions": versions(),
             "remaining_fingerprint": fingerprint(unlearned.data),
+            "remaining_graph": None if self.folder is None else str(self.folder),
         }
 
     def _files(self, unlearned: Unlearned) -> dict[Path, bytes]:

@@ -171,5 +171,5 @@ def _show(console: Console, values: dict[str, Any]) -> None:
     console.print(table)
     if values["unused_columns"]:
         unused = ", ".join(values["unused_columns"])
-        console.print(f"note: columns that are not numbers and were not used: {unused}", soft_wrap=True, markup=False)
+        console.print(f"note: columns of the tables that were not used: {unused}", soft_wrap=True, markup=False)
     console.print(f"written to {values['out']}", soft_wrap=True, markup=False)

@@ -205,7 +205,7 @@ def _not_in_the_node_table(unknown: dict[int, int], names: list[str], table: Tab
     rest = f" and {len(unknown) - 20:,} more" if len(unknown) > 20 else ""
     return GraphError(
         f"{len(unknown):,} ids of '{table.name}' are not in '{nodes.name}': {shown}{rest}; add them there, or pass "
-        'missing="zeros" to give them features of zero'
+        'missing="zeros" (--set data.missing=zeros) to give them features of zero'
     )
 
 

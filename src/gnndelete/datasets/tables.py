@@ -74,6 +74,7 @@ class Table:
             alone = self.columns[0] if len(self.columns) == 1 else ""
             other = next((sign for sign in (";", "\t", "|", ",") if sign in alone), None)
             way_out = f"pass delimiter={other!r}" if other else f"name it with {option}="
+            way_out += f" (--set data.{'delimiter' if other else option}=… on the command line)"
             shown = some(map(repr, self.columns), 10)
             raise GraphError(f"'{self.name}' has no column {column!r} (its columns: {shown}); {way_out}")
         return column

@@ -1,0 +1,324 @@
+"""Tables with the user's own ids, from training to the remaining graph; every error speaks of these ids."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+import gnndelete as gd
+from gnndelete.cli import run
+from gnndelete.cli.remaining import without_names
+from gnndelete.cli.runs import open_run, run_settings
+from gnndelete.cli.settings import resolve
+from gnndelete.datasets.forget import training_edges
+from gnndelete.datasets.pickled import load_saved
+
+from .conftest import NODES, SMALL, Cli, contents, make_graph
+
+SPLIT = ("--set", "data.val=0.1", "--set", "data.test=0.1")
+
+
+def name(node: int) -> str:
+    """Ids of two kinds, some with a comma in them."""
+    return f"user:{4000 + node}" if node % 2 else f"item {node}, new"
+
+
+def write_tables(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    data = make_graph()
+    rows = [
+        f'"{name(i)}",c{int(y)},town,{",".join(map(str, x))}'
+        for i, (x, y) in enumerate(zip(data.x.tolist(), data.y, strict=True))
+    ]
+    (folder / "nodes.csv").write_text("\n".join(["id,label,city,a,b,c,d,e,f", *rows]) + "\n")
+    pairs = [f'"{name(u)}","{name(v)}"' for u, v in data.edge_index[:, : data.edge_index.size(1) // 2].t().tolist()]
+    (folder / "edges.csv").write_text("\n".join(["source,target", *pairs]) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tables(tmp_path_factory.mktemp("own") / "shop")
+
+
+@pytest.fixture(scope="session")
+def named_trained(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("named") / "run"
+    assert run(["train", "--graph", str(tables), "--undirected", "--out", str(out), *SMALL, *SPLIT]) == 0
+    return out
+
+
+@pytest.fixture
+def named_run(named_trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(named_trained, tmp_path / "run"))
+
+
+def pairs_of(folder: Path) -> list[tuple[str, str]]:
+    """The training edges of a run, by name."""
+    _, graph, _ = open_run(folder, resolve(run_settings(folder)))
+    assert graph.ids is not None
+    return [tuple(graph.ids.to_name(pair)) for pair in training_edges(graph.data).t()]
+
+
+def request(path: Path, header: str, *rows: object) -> Path:
+    lines = [",".join(f'"{cell}"' for cell in ([row] if isinstance(row, str) else row)) for row in rows]
+    path.write_text("\n".join([header, *lines]) + "\n")
+    return path
+
+
+def test_a_run_remembers_the_ids(named_trained: Path, tables: Path) -> None:
+    metrics = json.loads((named_trained / "metrics.json").read_text())
+    graph = gd.datasets.load_graph(tables, undirected=True)
+    assert graph.ids is not None
+    assert metrics["ids_fingerprint"] == graph.ids.fingerprint
+    assert (metrics["nodes"], metrics["undirected"], metrics["unused_columns"]) == (NODES, True, ["city"])
+    data = yaml.safe_load((named_trained / "settings.yaml").read_text())["data"]
+    assert (data["graph"], data["undirected"]) == (str(tables), True)
+    assert "label" not in data  # options of tables that were not given are not listed
+
+
+def test_from_tables_to_a_served_deletion(cli: Cli, named_run: Path, tmp_path: Path) -> None:
+    assert cli("inspect", named_run, "--json").values["nodes"] == NODES
+    pairs = pairs_of(named_run)
+    edges = request(tmp_path / "requests.csv", "source,target", *(pair[::-1] for pair in pairs[:3]))
+    first = cli("delete", named_run, "--edges", edges, "--json")
+    assert (first.code, first.values["request"]) == (0, {"edges": 3})
+    assert first.values["remaining_graph"] is None
+    nodes = request(tmp_path / "nodes.csv", "node", name(7), name(40))
+    second = cli("delete", named_run, "--nodes", nodes, "--node", name(20), "--save-graph", "left")
+    assert second.code == 0, second.err
+    assert "serve it on the remaining graph: left" in second.out
+    state = json.loads((named_run / "state.json").read_text())
+    assert state["requests"][1] == {"nodes": [7, 20, 40]}
+    left = gd.datasets.load_graph(tmp_path / "left")
+    assert left.ids is not None
+    assert left.ids.to_name([7, 8, 20, 40]) == ["deleted:7", name(8), "deleted:20", "deleted:40"]
+    assert left.classes == ("c0", "c1", "c2")
+    assert not left.data.x[[7, 20, 40]].any()
+    model = gd.models.GCN(6, hidden=8, out=4)
+    model.load_state_dict(load_file(named_run / "model.safetensors"))
+    served = gd.load(named_run / "unlearned", model, data=left.data, task="link")
+    assert served.predict([(1, 2)]).isfinite().all()
+
+
+def test_ids_of_deleted_elements_are_in_the_state_only(cli: Cli, named_run: Path, tmp_path: Path) -> None:
+    u, v = next(pair for pair in pairs_of(named_run) if all("item" in end for end in pair))
+    gone = name(33)
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({"deletion": {"edges": [[u, v]], "nodes": [gone]}}))
+    done = cli("delete", named_run, "-c", "run.yaml", "--save-graph", "left")
+    assert done.code == 0, done.err
+    for place, content in contents(named_run / "unlearned").items():
+        assert not any(text.encode() in content for text in (u, v, gone)), place
+    for place, content in contents(tmp_path / "left").items():
+        assert gone.encode() not in content, place
+    assert "given in place" in (named_run / "unlearned/settings.yaml").read_text()
+    assert gone not in done.out + done.err
+
+
+def test_one_edge_with_a_comma_in_an_id(cli: Cli, named_run: Path) -> None:
+    u, v = next(pair for pair in pairs_of(named_run) if "item" in pair[0])
+    done = cli("delete", named_run, "--edge", f'"{u}", "{v}"', "--json")
+    assert (done.code, done.values["request"]) == (0, {"edges": 1})
+    again = cli("delete", named_run, "--edge", f'"{v}","{u}"')
+    assert again.code == 2
+    assert "already deleted" in again.sentence
+    assert repr(u) in again.sentence
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--edges", "typo.csv"), ("line 3 (no id 'user:4071', did you mean 'user:4017'?)",)),
+        (("--edges", "broken.csv"), ("2 lines of", "line 2 (user:4001)", "line 4 (user:4003,user:4005,user:4007)")),
+        (("--edges", "strangers.csv"), ("of the edges to delete do not exist", "('user:4001', 'user:4031')")),
+        (("--nodes", "both.csv"), ("line 2 (no id 'user:9', did you mean",)),
+        (("--node", "user:4071"), ("--node user:4071 (no id 'user:4071', did you mean 'user:4017'?)",)),
+        (("--node", "3"), ("no id '3'",)),
+        (("--edge", "user:4001,usr:4003"), ("no id 'usr:4003', did you mean 'user:4003'?",)),
+        (("--edge", "item 0, new,item 2, new"), ("an id with a comma in quotes",)),
+        (("--edge", "user:4001"), ("is written source,target",)),
+        (("--edge", '"user:4001'), ("is written source,target",)),
+        (("--set", "deletion.nodes=[007]"), ("7 is a number: write it in quotes",)),
+        (("--node", "user:4001", "--set", "data.undirected=false"), ("was trained with True",)),
+        (("--node", "user:4001", "--save-graph", "occupied"), ("holds other files",)),
+        (("--node", "user:4001", "--save-graph", "typo.csv"), ("is a file",)),
+        (("--node", "user:4001", "--save-graph", "run"), ("a folder of its own",)),
+        (("--node", "user:4001", "--save-graph", "run/unlearned"), ("a folder of its own",)),
+        (("--save-graph", "left"), ("nothing was deleted from the run",)),
+    ],
+)
+def test_a_bad_request_names_the_ids_and_changes_nothing(
+    cli: Cli, named_run: Path, tmp_path: Path, arguments: tuple[str, ...], said: tuple[str, ...]
+) -> None:
+    u, v = pairs_of(named_run)[0]
+    request(tmp_path / "typo.csv", "source,target", (u, v), ("user:4071", "user:4018"))
+    (tmp_path / "broken.csv").write_text(
+        f'source,target\nuser:4001\n"{u}","{v}"\nuser:4003,user:4005,user:4007\n"{u}","{v}"\n'
+    )
+    request(tmp_path / "strangers.csv", "source,target", ("user:4031", "user:4001"))
+    request(tmp_path / "both.csv", "node", "user:9")
+    (tmp_path / "occupied").mkdir()
+    (tmp_path / "occupied/thesis.tex").write_text("mine")
+    before = contents(tmp_path)
+    refused = cli("delete", named_run, *arguments)
+    assert refused.code == 2, refused.err
+    assert len(refused.sentence.splitlines()) == 1
+    for words in said:
+        assert words in refused.sentence
+    assert contents(tmp_path) == before
+
+
+def test_a_held_out_edge_is_named_by_its_ids(cli: Cli, named_run: Path) -> None:
+    _, graph, task = open_run(named_run, resolve(run_settings(named_run)))
+    assert isinstance(task, gd.LinkPrediction)
+    assert task.test is not None
+    assert graph.ids is not None
+    u, v = graph.ids.to_name(task.test.positives[:, 0])
+    said = cli("delete", named_run, "--edge", f'"{u}","{v}"').sentence
+    assert f"held out when the run was split: ({u!r}, {v!r}) (for testing)" in said
+
+
+def test_tables_that_changed_are_refused(cli: Cli, named_run: Path, tables: Path, tmp_path: Path) -> None:
+    moved = Path(shutil.copytree(tables, tmp_path / "moved"))
+    arguments = ("delete", named_run, "--set", f"data.graph={moved}", "--node", name(1), "--dry-run")
+    assert cli(*arguments).code == 0
+    for table in ("nodes.csv", "edges.csv"):
+        (moved / table).write_text((moved / table).read_text().replace(name(3), "user:new"))
+    assert "were renamed" in cli(*arguments).sentence
+    shutil.copy(tables / "nodes.csv", moved)
+    edges = (tables / "edges.csv").read_text().splitlines()
+    (moved / "edges.csv").write_text("\n".join(edges[:-1]) + "\n")
+    assert "not the one it was trained on" in cli(*arguments).sentence
+
+
+def test_the_remaining_graph_of_earlier_requests(cli: Cli, named_run: Path, tmp_path: Path) -> None:
+    done = cli("delete", named_run, "--node", name(9))
+    assert f"'gnndelete delete {named_run} --save-graph DIR' writes" in " ".join(done.out.split())
+    before = contents(named_run)
+    saved = cli("delete", named_run, "--save-graph", "left", "--json")
+    assert (saved.code, saved.values["requests"], saved.values["counts"]) == (0, 1, {"nodes": 1})
+    assert "without 1 node" in cli("delete", named_run, "--save-graph", "left").out  # an earlier one is replaced
+    assert contents(named_run) == before
+    result = json.loads(before["unlearned/result.json"])
+    assert gd.graph.fingerprint(gd.datasets.load_graph(tmp_path / "left").data) == result["remaining_fingerprint"]
+
+
+def test_the_remaining_graph_of_a_file(cli: Cli, link_run: Path, tmp_path: Path) -> None:
+    graph = resolve(run_settings(link_run)).data.graph
+    assert graph is not None
+    refused = cli("delete", link_run, "--node", 9, "--save-graph", graph.parent)
+    assert "the graph the run was trained on" in refused.sentence
+    done = cli("delete", link_run, "--node", 9, "--save-graph", "left", "--json")
+    assert done.code == 0, done.err
+    assert contents(tmp_path / "left").keys() == {"graph.pt", "remaining.json"}
+    (left,) = load_saved(tmp_path / "left/graph.pt")
+    assert gd.graph.fingerprint(left) == done.values["remaining_fingerprint"]
+    assert not left.x[9].any()
+    assert not (left.edge_index == 9).any()
+
+
+def test_an_error_while_writing_leaves_no_graph(
+    cli: Cli, named_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = Path.replace
+
+    def failing(self: Path, target: Path) -> Path:
+        if target.name == "ids.json" and target.parent.name == "left":
+            raise OSError(28, "No space left on device")
+        return replace(self, target)
+
+    before = contents(tmp_path)
+    monkeypatch.setattr(Path, "replace", failing)
+    failed = cli("delete", named_run, "--node", name(9), "--save-graph", "left")
+    monkeypatch.undo()
+    assert failed.code == 1, failed.err
+    assert contents(tmp_path) == before
+    assert not (tmp_path / "left").exists()
+
+
+def test_classes_and_triples_by_name(cli: Cli, tables: Path, tmp_path: Path) -> None:
+    shop = Path(shutil.copytree(tables, tmp_path / "shop"))
+    header, *rows = (shop / "edges.csv").read_text().splitlines()
+    typed = [f"{row},{('likes', 'buys')[place % 2]}" for place, row in enumerate(rows)]
+    (shop / "edges.csv").write_text("\n".join([f"{header},relation", *typed]) + "\n")
+    assert "trains link models on plain ones only" in cli("train", "--graph", "shop", "--out", "links").sentence
+    small = ("--task", "node", "--epochs", 3, "--set", "model.hidden=8")
+    assert cli("train", "--graph", "shop", "--out", "typed", *small, "--json").values["test"].keys() >= {"accuracy"}
+    edge = f'"{name(0)}",likes,"{name(1)}"'
+    assert (
+        "no relation 'hates', there are 'buys', 'likes'"
+        in cli("delete", "typed", "--edge", edge.replace("likes", "hates")).sentence
+    )
+    assert "source,relation,target" in cli("delete", "typed", "--edge", f'"{name(0)}","{name(1)}"').sentence
+    done = cli("delete", "typed", "--edge", edge, "--method", "unlink", "--json")
+    assert (done.code, done.values["request"]) == (0, {"edges": 1})
+
+
+def test_a_graph_without_features(cli: Cli, tables: Path, tmp_path: Path) -> None:
+    refused = cli("train", "--graph", tables / "edges.csv", "--out", "run")
+    assert refused.code == 2
+    assert "no node features, and the model 'gcn' computes from them; add columns of numbers" in refused.sentence
+    (tmp_path / "own.py").write_text(
+        "import torch\nfrom torch_geometric.nn import GCNConv\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self, num_nodes, width=4):\n"
+        "        super().__init__()\n"
+        "        self.start, self.conv = torch.nn.Embedding(num_nodes, width), GCNConv(width, width)\n"
+        "    def forward(self, edge_index):\n"
+        "        return self.conv(self.start.weight, edge_index)\n"
+    )
+    own = ("--model", "own.py:Net", "--epochs", 2, "--out", "run")
+    assert cli("train", "--graph", tables / "edges.csv", "--undirected", *own).code == 0
+    assert "num_nodes" not in (tmp_path / "run/settings.yaml").read_text()
+    done = cli("delete", "run", "--random", 2, "--json")
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize(
+    ("graph", "arguments", "said"),
+    [
+        ("graph.pt", ("--undirected",), "is no table"),
+        ("nowhere", (), "there is no graph at"),
+        ("empty", (), "neither graph.json nor edges.csv"),
+        (
+            "other.csv",
+            (),
+            "has no column 'source' (its columns: 'from', 'to'); name it with source= (--set data.source=",
+        ),
+        ("other.csv", ("--set", "data.source=from", "--set", "data.target=to"), "no node features"),
+        ("other.csv", ("--set", "data.sorce=from"), "did you mean 'data.source'?"),
+        ("broken", (), "2 lines of"),
+        ("broken", ("--set", "data.undirected=yes please"), "'data.undirected'"),
+    ],
+)
+def test_graphs_that_cannot_be_read(
+    cli: Cli, tmp_path: Path, graph_file: Path, graph: str, arguments: tuple[str, ...], said: str
+) -> None:
+    shutil.copy(graph_file, tmp_path / "graph.pt")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other.csv").write_text("from,to\na,b\nb,c\n")
+    broken = write_tables(tmp_path / "broken")
+    with (broken / "edges.csv").open("a") as file:
+        file.write("user:4001\n\nuser:4001,user:4003,user:4005\n")
+    before = contents(tmp_path)
+    refused = cli("train", "--graph", graph, *arguments, "--out", "run")
+    assert refused.code == 2, refused.err
+    assert said in refused.sentence
+    assert contents(tmp_path) == before
+
+
+def test_table_options_need_tables(cli: Cli) -> None:
+    said = cli("train", "--dataset", "digits", "--undirected", "--out", "run").sentence
+    assert "'data.undirected' says how tables are read, and --graph names none" in said
+
+
+def test_names_that_stand_for_deleted_nodes_are_never_taken() -> None:
+    ids = gd.datasets.IdMap(["deleted:1", "ann", "bob"])
+    assert without_names(ids, torch.tensor([1])).names == ("deleted:1", "_deleted:1", "bob")
+    assert without_names(ids, torch.tensor([], dtype=torch.long)) is ids
