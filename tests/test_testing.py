@@ -9,13 +9,34 @@ import textwrap
 import pytest
 import torch
 
-from gnndelete.methods import CONTROLS, GNNDelete, Unlink, resolver
+from gnndelete.methods import (
+    CONTROLS,
+    D2D,
+    GIF,
+    JODIE,
+    MEGU,
+    CertUnlearn,
+    GNNDelete,
+    GradAscent,
+    GraphEditor,
+    GraphEraser,
+    Unlink,
+    resolver,
+)
 from gnndelete.models import GCN
 from gnndelete.testing import check_method
 
 #: How each registered method is made for the check; a new one needs a line here.
 CASES = {
+    "certunlearn": lambda: CertUnlearn(own_model=True),
+    "d2d": D2D,
+    "gif": lambda: GIF(iterations=10),
     "gnndelete": GNNDelete,
+    "gradascent": GradAscent,
+    "grapheditor": lambda: GraphEditor(own_model=True),
+    "grapheraser": lambda: GraphEraser(shards=3, epochs=5),
+    "jodie": lambda: JODIE(dim=8, epochs=1),
+    "megu": MEGU,
     "retrain": resolver.lookup("retrain"),
     "unlink": Unlink,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gnndelete.assurance import MEANING
+from gnndelete.assurance import explain
 
 
 def card(config: dict[str, Any]) -> str:
@@ -24,7 +24,7 @@ def card(config: dict[str, Any]) -> str:
 Made by gnndelete {config["gnndelete"]} with `{config.get("method", "?")}`. It makes the base model forget **{counts}**
 in {config.get("requests", 1)} request(s).
 
-**Assurance: {assurance}.** {MEANING[assurance]}
+**Assurance: {assurance}.** {explain(assurance, adapter=True)}
 **Aim: {config.get("aim", "not stated")}.**
 
 | layer | call | width | rows changed |

@@ -10,6 +10,7 @@ from os import PathLike
 from statistics import mean, stdev
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from torch import nn
@@ -78,20 +79,22 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         return {"rows": list(self.rows), "summary": self.summary()}
 
-    def table(self, title: str | None = None) -> Table:
-        """A rich table for the terminal."""
-        table = Table(title=title, title_justify="left")
-        table.add_column("")
+    def table(self, title: str | None = None, wide: bool = True) -> Table:
+        """A rich table for the terminal; a narrow one leaves out spreads, parameters and memory."""
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+        table.add_column("", no_wrap=True)
         for name in self.scores():
-            table.add_column(COLUMNS[name], justify="right")
-            table.add_column("to Retrain", justify="right")
-        for name in ("seconds", "parameters", "peak MB", "assurance"):
-            table.add_column(name, justify="left" if name == "assurance" else "right")
+            table.add_column(COLUMNS[name], justify="right", no_wrap=True)
+            table.add_column("- Retrain", justify="right", no_wrap=True)
+        costs = {"seconds": ".3g", **({"parameters": ",.0f", "peak_mb": ",.0f"} if wide else {})}
+        for name in costs:
+            table.add_column(name.replace("_mb", " MB"), justify="right", no_wrap=True)
+        table.add_column("assurance", overflow="fold")
         for line in self.summary():
             cells = [line["method"]]
             for name in self.scores():
-                cells += [_cell(line[name]), _cell(line[f"{name}_gap"], signed=True)]
-            cells += [_cell(line["seconds"]), _number(line["parameters"]), _number(line["peak_mb"])]
+                cells += [_cell(line[name], ".3f", spread=wide), _cell(line[f"{name}_gap"], "+.3f", spread=False)]
+            cells += [_cell(line[name], form, spread=False) for name, form in costs.items()]
             table.add_row(*cells, line["assurance"] or (f"failed: {line['error']}" if line["error"] else "-"))
         return table
 
@@ -212,12 +215,8 @@ def _spread(values: list[float]) -> dict[str, float] | None:
     return {"mean": mean(values), "std": stdev(values) if len(values) > 1 else 0.0} if values else None
 
 
-def _cell(value: dict[str, float] | None, signed: bool = False) -> str:
+def _cell(value: dict[str, float] | None, form: str, spread: bool) -> str:
     if value is None:
         return "-"
-    text = f"{value['mean']:{'+' if signed else ''}.3f}"
-    return text if not value["std"] else f"{text} ±{value['std']:.3f}"
-
-
-def _number(value: dict[str, float] | None) -> str:
-    return "-" if value is None else f"{value['mean']:,.0f}"
+    text = f"{value['mean']:{form}}"
+    return f"{text} ±{value['std']:{form}}" if spread and value["std"] else text

@@ -115,7 +115,9 @@ def _check_deletions(
     assert scores.size(0) == count, f"{where}: predict gave {list(scores.shape)} for {count} elements"
     assert bool(torch.isfinite(scores).all()), f"{where}: predict gave NaN or infinite values"
     if isinstance(task, NodeClassification):
-        assert torch.allclose(scores.sum(dim=-1), torch.ones(count)), f"{where}: class probabilities do not sum to 1"
+        assert torch.allclose(scores.sum(dim=-1).double(), torch.ones(count).double()), (
+            f"{where}: class probabilities do not sum to 1"
+        )
     assert result.assurance in MEANING, f"{where}: assurance {result.assurance!r}"
     assert result.seconds > 0, f"{where}: no time was measured"
     assert result.parameters >= 0, f"{where}: {result.parameters} parameters"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.adapter import Adapter, read_config, restore
-from gnndelete.assurance import MEANING
+from gnndelete.assurance import explain
 from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, ModelError, RunError, SettingError
 from gnndelete.evidence import evidence_by
@@ -159,7 +159,7 @@ class Unlearned:
         counts = ", ".join(f"{count} {kind}" for kind, count in self.deletion.counts.items())
         lines = [
             f"{self.method}: {counts or 'nothing'} forgotten in {self.seconds:.3g} s, {self.parameters:,} parameters",
-            f"assurance: {self.assurance}. {MEANING[self.assurance]}",
+            f"assurance: {self.assurance}. {explain(self.assurance, adapter=self.adapter is not None)}",
             *(f"note: {note}" for note in self.notes),
         ]
         return "\n".join(lines)

@@ -58,6 +58,8 @@ class Unlearner:
         # a shallow copy: what the user later assigns to data does not reach the base of the sequence
         prepared = Prepared(model, data.__copy__() if isinstance(data, Data) else data, forward or call)
         self._context = Context(prepared, task=self.task, fit=fit, build=build, seed=seed, progress=progress)
+        if self.task is not None:
+            self.task.check(data)  # before any edge is gone: negatives must be drawn where all edges are known
         self._requests: list[Deletion] = []
         refuse_unfit(self.method, self._context)
 

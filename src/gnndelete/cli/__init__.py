@@ -13,6 +13,7 @@ from typing import Any
 
 import typer
 
+from gnndelete.cli.compare import compare as _compare
 from gnndelete.cli.delete import delete as _delete
 from gnndelete.cli.demo import demo as _demo
 from gnndelete.cli.inspect import inspect as _inspect
@@ -27,6 +28,7 @@ _VERBS: dict[str, Callable[..., Report]] = {
     "inspect": _inspect,
     "train": _train,
     "delete": _delete,
+    "compare": _compare,
     "ls": _ls,
 }
 

@@ -75,9 +75,9 @@ def delete(
     given = {
         "deletion.edges_csv": edges,
         "deletion.nodes_csv": nodes,
-        "deletion.edges": _pairs(edge or ()) or None,
+        "deletion.edges": pairs(edge or ()) or None,
         "deletion.nodes": [name.strip() for name in node or ()] or None,
-        "deletion.random": _amount(random),
+        "deletion.random": amount(random),
         "deletion.kind": kind,
         "deletion.where": where,
         "deletion.hops": hops,
@@ -110,7 +110,8 @@ def _refuse_target(run: Path, out: Path) -> None:
         raise SettingError(f"'{out}' holds other files and no earlier result; give --out a new folder")
 
 
-def _pairs(texts: Iterable[str]) -> list[list[str]]:
+def pairs(texts: Iterable[str]) -> list[list[str]]:
+    """Edges as they are written on the command line."""
     """The cells of edges as a line of a CSV file has them, so that an id can hold a comma."""
     import csv
 
@@ -126,7 +127,8 @@ def _pairs(texts: Iterable[str]) -> list[list[str]]:
     return pairs
 
 
-def _amount(random: float | None) -> int | float | None:
+def amount(random: float | None) -> int | float | None:
+    """A whole number of elements, or a share of them."""
     return int(random) if random is not None and random >= 1 and random.is_integer() else random
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from gnndelete.adapter import CARD, CONFIG, TENSORS
-from gnndelete.assurance import MEANING
+from gnndelete.assurance import explain
 from gnndelete.cli.construct import build_method, build_model
 from gnndelete.cli.loading import dump_weights
 from gnndelete.cli.remaining import NAMES, check_folder, graph_files
@@ -68,7 +68,7 @@ class Serving:
             "method": self.method.name,
             "settings": self.method.settings(),
             "assurance": self.method.assurance,
-            "assurance_meaning": MEANING[self.method.assurance],
+            "assurance_meaning": explain(self.method.assurance, adapter=self.method.name == "gnndelete"),
             "out": str(self.out),
             "state": str(self.state),
             "remaining_graph": None if self.folder is None else str(self.folder),
@@ -150,7 +150,7 @@ class Serving:
         return {
             **unlearned.summary(),
             "request": request.counts,
-            "assurance_meaning": MEANING[unlearned.assurance],
+            "assurance_meaning": explain(unlearned.assurance, adapter=unlearned.adapter is not None),
             "aim": aim,
             "aim_meaning": AIMS.get(str(aim)),
             "before": before,

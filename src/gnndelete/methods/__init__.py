@@ -9,8 +9,16 @@ from __future__ import annotations
 from class_resolver import ClassResolver
 
 from gnndelete.methods.base import Context, Method, Outcome, Reason
+from gnndelete.methods.certunlearn import CertUnlearn
 from gnndelete.methods.controls import UntrainedOperator, ZeroedEndpoints
+from gnndelete.methods.d2d import D2D
+from gnndelete.methods.gif import GIF
 from gnndelete.methods.gnndelete import GNNDelete
+from gnndelete.methods.gradascent import GradAscent
+from gnndelete.methods.grapheditor import GraphEditor
+from gnndelete.methods.grapheraser import GraphEraser
+from gnndelete.methods.jodie import JODIE
+from gnndelete.methods.megu import MEGU
 from gnndelete.methods.retrain import Retrain
 from gnndelete.methods.unlink import Unlink
 
@@ -18,7 +26,7 @@ from gnndelete.methods.unlink import Unlink
 GROUP = "gnndelete.methods"
 
 resolver: ClassResolver[Method] = ClassResolver(
-    [GNNDelete, Retrain, Unlink],
+    [CertUnlearn, D2D, GIF, GNNDelete, GradAscent, GraphEditor, GraphEraser, JODIE, MEGU, Retrain, Unlink],
     base=Method,  # type: ignore[type-abstract]
     default=GNNDelete,
 )
@@ -38,9 +46,17 @@ def nearest_fit(context: Context) -> str | None:
 
 __all__ = [
     "CONTROLS",
+    "D2D",
+    "GIF",
     "GROUP",
+    "JODIE",
+    "MEGU",
+    "CertUnlearn",
     "Context",
     "GNNDelete",
+    "GradAscent",
+    "GraphEditor",
+    "GraphEraser",
     "Method",
     "Outcome",
     "Reason",

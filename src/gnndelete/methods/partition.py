@@ -132,11 +132,10 @@ def metis(edge_index: Tensor, nodes: int, shards: int, seed: int) -> Tensor:
     import pymetis
 
     head, tail = _simple(edge_index, nodes)
-    pointers = torch.searchsorted(head, torch.arange(nodes + 1))
+    degree = torch.bincount(head, minlength=nodes)
     _, parts = pymetis.part_graph(
         shards,
-        xadj=pointers.numpy().astype(np.int32),
-        adjncy=tail.numpy().astype(np.int32),
+        adjacency=[part.tolist() for part in tail.split(degree.tolist())],  # the form that every version takes
         options=pymetis.Options(seed=seed % 2**31),
         recursive=False,
     )

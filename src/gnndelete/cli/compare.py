@@ -1,0 +1,131 @@
+"""``gnndelete compare``: one deletion by several methods and seeds, in one table beside Retrain and the controls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gnndelete.cli import options
+from gnndelete.cli.delete import amount, pairs
+from gnndelete.cli.report import Report
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gnndelete.comparison import Comparison
+
+_WHAT, _HOW = "What to forget", "How"
+
+
+def compare(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote.")],
+    edges: Annotated[Path | None, typer.Option(help="CSV with columns source,target.", rich_help_panel=_WHAT)] = None,
+    nodes: Annotated[Path | None, typer.Option(help="CSV with a column node.", rich_help_panel=_WHAT)] = None,
+    edge: Annotated[
+        list[str] | None, typer.Option(metavar="U,V", help="One edge; can be repeated.", rich_help_panel=_WHAT)
+    ] = None,
+    node: Annotated[list[str] | None, typer.Option(help="One node; can be repeated.", rich_help_panel=_WHAT)] = None,
+    random: Annotated[
+        float | None, typer.Option(help="Draw a share (below 1) or a number of elements.", rich_help_panel=_WHAT)
+    ] = None,
+    kind: Annotated[str | None, typer.Option(help="With --random: edges or nodes.", rich_help_panel=_WHAT)] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(help="With --random: in or out of the test edges' 2-hop neighbourhood.", rich_help_panel=_WHAT),
+    ] = None,
+    hops: Annotated[
+        str | None, typer.Option(help="With --where: undirected, or directed as in the paper.", rich_help_panel=_WHAT)
+    ] = None,
+    draw_seed: Annotated[int | None, typer.Option(help="With --random: seed.", rich_help_panel=_WHAT)] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Names with commas between; every method that fits by default.", rich_help_panel=_HOW),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.", rich_help_panel=_HOW)] = 3,
+    controls: Annotated[bool, typer.Option(help="Show what ruined models reach, too.", rich_help_panel=_HOW)] = True,
+    device: options.Device = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the result; RUN/comparison by default.")] = None,
+    config: options.Config = None,
+    set_: options.Set = None,
+    json: options.Json = False,
+) -> Report:
+    """Delete the same elements by several methods from the model of a run, and compare them with training again.
+
+    [bold]gnndelete compare runs/a --random 0.025 --methods gnndelete,unlink --seeds 3[/]
+
+    Nothing of the run changes. Finished rows are kept in OUT/rows.jsonl: started again, a stopped comparison goes on.
+    """
+    from gnndelete.cli.runs import SETTINGS, commit, run_settings, to_bytes, unchanged
+    from gnndelete.cli.settings import resolve
+
+    given = {
+        "deletion.edges_csv": edges,
+        "deletion.nodes_csv": nodes,
+        "deletion.edges": pairs(edge or ()) or None,
+        "deletion.nodes": [name.strip() for name in node or ()] or None,
+        "deletion.random": amount(random),
+        "deletion.kind": kind,
+        "deletion.where": where,
+        "deletion.hops": hops,
+        "deletion.seed": draw_seed,
+        "train.device": device,
+    }
+    settings = resolve(run_settings(run), config, set_, given)
+    unchanged(run, settings)
+    out = run / "comparison" if out is None else out
+    names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+    table = _table(run, out, settings, names, seeds, controls)
+    values = {"out": str(out), "run": str(run), **table.to_dict()}
+    contents = {out / "comparison.json": to_bytes(values), out / SETTINGS: settings.to_yaml().encode()}
+    commit(contents)
+    title = f"{settings.deletion.random or 'named'} elements, {seeds} seeds"
+    return Report(values, lambda console: _show(console, table, title, out))
+
+
+def _show(console: Console, table: Comparison, title: str, out: Path) -> None:
+    console.print(table.table(title, wide=console.width >= 105))
+    lines = [
+        "E_d says how surely deleted edges score below remaining ones; the last rows reach it by ruining the model,",
+        f"so read it beside E_t. '- Retrain' is the difference from training again. Written to {out}.",
+    ]
+    console.print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+def _table(run: Path, out: Path, settings: Any, names: list[str] | None, seeds: int, controls: bool) -> Comparison:
+    from gnndelete.cli.construct import build_method
+    from gnndelete.cli.requests import check_request, read_request
+    from gnndelete.cli.runs import open_run
+    from gnndelete.comparison import compare as run_comparison
+    from gnndelete.graph import edge_table
+    from gnndelete.training import train
+
+    def method(name: str) -> Any:
+        chosen = settings.method.model_dump() if settings.method.name == name else {"name": name}
+        return build_method(settings.model_copy(update={"method": type(settings.method).model_validate(chosen)}))
+
+    chosen = [method(name) for name in names] if names is not None else None  # mistakes show before anything is loaded
+    model, graph, task = open_run(run, settings)
+    request = check_request(
+        read_request(settings.deletion, graph, task), graph.data, edge_table(graph.data), task, graph.ids
+    )
+    schedule = settings.train.model_dump(include={"epochs", "lr", "weight_decay", "patience"})
+    left = task.without(request.nodes)
+
+    def fit(model: Any, data: Any, seed: int) -> Any:
+        train(model, data, left, seed=seed, **schedule)
+        return model
+
+    return run_comparison(
+        model,
+        graph.data,
+        request,
+        task,
+        chosen,
+        range(settings.train.seed, settings.train.seed + seeds),
+        fit=fit,
+        controls=controls,
+        store=out / "rows.jsonl",
+        progress=True,
+    )

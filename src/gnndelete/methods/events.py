@@ -1,0 +1,61 @@
+"""A graph as a stream of events, and t-batches: groups of events that share no node and can be processed at once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, TemporalData
+
+from gnndelete.tasks.supervision import SupervisionCache
+
+
+def edge_stream(data: Data, generator: torch.Generator) -> TemporalData:
+    """The training edges of a graph, each once, as events in a random order at the times 0 to 1; ``msg`` is their sign.
+
+    >>> data = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=4)
+    >>> edge_stream(data, torch.Generator().manual_seed(0)).num_events
+    2
+    """
+    edges = SupervisionCache().of(data).positives
+    edges = edges[:, torch.randperm(edges.size(1), generator=generator).to(edges.device)]
+    time = torch.arange(edges.size(1), device=edges.device) / edges.size(1)
+    return TemporalData(src=edges[0], dst=edges[1], t=time, msg=torch.ones_like(time)[:, None])
+
+
+def retractions(stream: TemporalData, gone: Tensor) -> TemporalData:
+    """The events marked in ``gone`` once more, in the same order, as negative events after the end of the stream."""
+    place = gone.nonzero().flatten()
+    time = 1 + torch.arange(1, place.numel() + 1, device=place.device) / max(1, stream.num_events)
+    return TemporalData(src=stream.src[place], dst=stream.dst[place], t=time, msg=-torch.ones_like(time)[:, None])
+
+
+def t_batches(stream: TemporalData, nodes: int) -> list[Tensor]:
+    """Positions of events by batch: an event comes one batch after the last earlier one that shares a node with it.
+
+    >>> path = TemporalData(src=torch.tensor([0, 2, 1]), dst=torch.tensor([1, 3, 2]), t=torch.arange(3))
+    >>> [batch.tolist() for batch in t_batches(path, 4)]
+    [[0, 1], [2]]
+    """
+    free = [0] * nodes  # the first batch in which a node is free
+    level = []
+    for head, tail in zip(stream.src.tolist(), stream.dst.tolist(), strict=True):
+        batch = max(free[head], free[tail])
+        free[head] = free[tail] = batch + 1
+        level.append(batch)
+    found = torch.tensor(level, dtype=torch.long)
+    order = torch.argsort(found, stable=True).to(stream.src.device)
+    return list(order.split(torch.bincount(found).tolist())) if level else []
+
+
+def last_partners(stream: TemporalData, kept: Tensor, nodes: int, undirected: bool) -> Tensor:
+    """For each node the target of its last event among those kept, or -1."""
+    source, target = stream.src[kept], stream.dst[kept]
+    if undirected:
+        source, target = (
+            torch.stack([source, target], dim=1).flatten(),
+            torch.stack([target, source], dim=1).flatten(),
+        )
+    newest = source.new_full((nodes,), -1)
+    newest.scatter_reduce_(0, source, torch.arange(source.numel(), device=source.device), "amax")
+    partner = target[newest.clamp(min=0)] if target.numel() else newest
+    return torch.where(newest >= 0, partner, -1)

@@ -1,0 +1,101 @@
+"""GradAscent: climb the loss of what must be forgotten. Also what every method here that follows a loss must know first."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gnndelete.errors import RunError, SettingError
+from gnndelete.forward import evaluating
+from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
+from gnndelete.methods.gradients import descend, known_task, loss_reasons, trainable
+from gnndelete.probe import working_copy
+from gnndelete.tasks import LinkPrediction, NodeClassification, Task
+from gnndelete.tasks.base import representation
+from gnndelete.tasks.supervision import SupervisionCache
+
+
+class GradAscent(Method):
+    """Raise the loss of the forgotten elements by a few steps of Adam; nothing holds the rest in place.
+
+    Link prediction: minimise ``-BCE(score, 1)`` over the deleted edges and the edges of deleted nodes. Node classification:
+    maximise the cross-entropy of the deleted training nodes; an edge has no loss there, so edge deletions do not fit.
+    Messages run over the training graph, the deleted elements included. Gradients are taken in evaluation mode: dropout
+    is off and running statistics stay as they are. All requests so far are climbed together, from the user's weights.
+
+    >>> GradAscent().settings()
+    {'epochs': 10, 'lr': 0.001}
+    """
+
+    name: ClassVar[str] = "gradascent"
+    assurance: ClassVar[Assurance] = "approximate"
+    needs = "a loss"
+    summary: ClassVar[str] = "climb the loss of the forgotten elements for a few steps"
+
+    def __init__(self, epochs: int = 10, lr: float = 1e-3) -> None:
+        self.epochs = epochs
+        self.lr = lr
+        if epochs < 1 or not lr > 0:
+            raise SettingError(f"'epochs' must be at least 1 and 'lr' positive (got {epochs!r} and {lr!r})")
+
+    def unfit(self, context: Context) -> list[Reason]:
+        reasons = loss_reasons(context)
+        if isinstance(context.task, NodeClassification) and context.deletion.edges.size(1):
+            reasons.append(
+                Reason("an edge has no loss of its own under node classification", "use method='gif' or method='megu'")
+            )
+        return reasons
+
+    def unlearn(self, context: Context) -> Outcome:
+        task = known_task(context)
+        model = working_copy(context.model)
+        weights = trainable(model)
+        elements = _forgotten(context, task)
+        details: dict[str, Any] = {"forgotten": elements.size(-1)}
+        if not elements.size(-1):
+            note = "None of the forgotten elements was trained on, so there was no loss to climb and no weight was changed."
+            return Outcome(model=model, parameters=0, notes=(note,), details=details)
+        optimizer = torch.optim.Adam(weights, lr=self.lr)
+        with evaluating(model), torch.enable_grad():
+            for epoch in range(self.epochs):
+                loss = _loss(task, model, context.prepared.forward(model, context.data), context.data, elements)
+                if epoch == 0:
+                    details["loss_before"] = loss.item()
+                descend(-loss, weights, optimizer)
+            with torch.no_grad():
+                after = _loss(task, model, context.prepared.forward(model, context.data), context.data, elements).item()
+        if not torch.isfinite(torch.tensor(after)):
+            raise RunError(f"the loss of the forgotten elements became {after}; lower 'lr' (now {self.lr})")
+        details["loss_after"] = after
+        notes = [
+            f"The loss of {elements.size(-1)} forgotten elements went from {details['loss_before']:.3g} to {after:.3g}. "
+            "Nothing held the rest of the model in place: read the test score beside it."
+        ]
+        if after <= details["loss_before"]:
+            notes.append(
+                "The loss did not rise: where the model is certain beyond 32-bit precision its gradient is zero. Raise 'lr', or "
+                "use another method."
+            )
+        return Outcome(model=model, parameters=sum(p.numel() for p in weights), notes=tuple(notes), details=details)
+
+
+def _forgotten(context: Context, task: Task) -> Tensor:
+    """Forgotten pairs ``[2, k]`` of a link task, or forgotten training nodes ``[k]``."""
+    nodes = context.deletion.nodes.to(context.data.edge_index.device)
+    if isinstance(task, NodeClassification):
+        return nodes[task._part(context.data, "train")[nodes]]
+    pairs = context.deletion.edges[[0, -1]].to(nodes.device)
+    if nodes.numel():
+        positives = SupervisionCache().of(context.data).positives
+        pairs = torch.cat([pairs, positives[:, torch.isin(positives, nodes).any(dim=0)]], dim=1)
+    return torch.unique(pairs, dim=1)
+
+
+def _loss(task: Task, model: nn.Module, output: Any, data: Any, elements: Tensor) -> Tensor:
+    if isinstance(task, LinkPrediction):
+        logits = task.score(model, output, elements)
+        return F.binary_cross_entropy_with_logits(logits, torch.ones_like(logits))
+    return F.cross_entropy(representation(output)[elements], data.y.view(-1)[elements])

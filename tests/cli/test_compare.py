@@ -1,0 +1,50 @@
+"""``gnndelete compare``: a table beside Retrain and the controls, kept rows, and mistakes that show at once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def run(cli, tmp_path):
+    assert cli("train", "--dataset", "digits", "--epochs", 3, "--out", tmp_path / "run").code == 0
+    return tmp_path / "run"
+
+
+def test_a_comparison_is_shown_and_kept(cli, run):
+    arguments = ("compare", run, "--random", 5, "--methods", "unlink,gnndelete", "--seeds", 2)
+    first = cli(*arguments, "--json")
+    assert first.code == 0, first.err
+    values = json.loads(first.out)
+    assert [line["method"] for line in values["summary"]] == [
+        "original",
+        "retrain",
+        "unlink",
+        "gnndelete",
+        "zeroed",
+        "untrained",
+    ]
+    assert {row["seed"] for row in values["rows"] if row["label"] == "unlink"} == {0, 1}
+    kept = (run / "comparison" / "rows.jsonl").read_text()
+    again = cli(*arguments)
+    assert again.code == 0
+    assert "gnndelete" in again.out
+    assert (run / "comparison" / "rows.jsonl").read_text() == kept  # nothing was done twice
+    assert not (run / "state.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--random", 5, "--methods", "nope"), "no method 'nope'"),
+        (("--methods", "unlink"), "nothing is named"),
+        (("--random", 5, "--methods", "grapheditor"), "does not fit"),
+    ],
+)
+def test_mistakes_show_before_any_work(cli, run, arguments, message):
+    outcome = cli("compare", run, *arguments)
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert not (run / "comparison").exists()
