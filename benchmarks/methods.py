@@ -45,6 +45,8 @@ OPTIONS: dict[str, list[dict[str, object]]] = {
     "d2d": [{"preset": "reference"}, {"preset": "paper"}],
     "grapheditor": [{"own_model": True}],
     "certunlearn": [{"own_model": True}],
+    "grapheraser": [{"epochs": 300}],  # ten models per request
+    "jodie": [{"epochs": 2}],
 }
 
 

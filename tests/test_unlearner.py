@@ -176,7 +176,7 @@ def test_names_of_methods_and_tasks():
     assert isinstance(gd.Unlearner(model, data).method, gd.GNNDelete)
     assert isinstance(gd.Unlearner(model, data, method="unlink").method, gd.Unlink)
     assert isinstance(gd.Unlearner(model, data, task="link", method="retrain").method, gd.Retrain)
-    with pytest.raises(SettingError, match=r"'method' must be one of gnndelete, retrain, unlink.*'magic'"):
+    with pytest.raises(SettingError, match=r"'method' must be one of .*gnndelete, .*retrain, unlink.*'magic'"):
         gd.Unlearner(model, data, method="magic")
     with pytest.raises(SettingError, match=r"'task' must be one of .*node.*'magic'"):
         gd.Unlearner(model, data, task="magic")

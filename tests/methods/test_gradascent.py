@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import gnndelete as gd
-from gnndelete.errors import ModelError, SettingError
+from gnndelete.errors import GraphError, ModelError, SettingError
 from gnndelete.forward import call
 from gnndelete.methods.gradascent import GradAscent
 from gnndelete.testing import problem
@@ -161,7 +161,7 @@ def test_why_it_does_not_fit(nodes):
         serve(nodes, gd.Deletion(edges=edges_of(data, 1)))
     bare = data.__copy__()
     del bare.y
-    with pytest.raises(ModelError, match="needs 'y'"):
+    with pytest.raises(GraphError, match="needs 'y'"):
         gd.Unlearner(model, bare, task, GradAscent())
 
 
