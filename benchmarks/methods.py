@@ -46,7 +46,6 @@ OPTIONS: dict[str, list[dict[str, object]]] = {
     "grapheditor": [{"own_model": True}],
     "certunlearn": [{"own_model": True}],
     "grapheraser": [{"epochs": 300}],  # ten models per request
-    "jodie": [{"epochs": 2}],
 }
 
 

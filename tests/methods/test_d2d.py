@@ -77,7 +77,8 @@ def test_reference_keeps_the_model(digits, kind):
     assert result.details["sigma"] < result.details["weight_rms"]
     assert any("no guarantee holds" in note for note in result.notes)
     assert not any("destroys" in note for note in result.notes)
-    assert (result.details["halvings"] > 0) == (kind == "gin"), "sums make GIN's loss far less smooth than M"
+    if kind == "gin":
+        assert result.details["halvings"] > 0, "sums make GIN's loss far less smooth than M"
 
 
 def test_published_weights_are_the_kept_ones_plus_that_noise(links, snapshot):
@@ -101,7 +102,7 @@ def test_it_descends_on_the_regularised_loss_of_what_remains(links):
         seen.append(graph)
         return call(module, graph)
 
-    unlearner = gd.Unlearner(model, data, task, D2D(m=0.2), forward=forward, seed=5)
+    unlearner = gd.Unlearner(model, data, task, D2D(m=0.2, center="zero"), forward=forward, seed=5)
     rest = unlearner.delete(deletion).data
     assert all(graph.edge_index.size(1) == rest.edge_index.size(1) for graph in seen)
 
@@ -117,7 +118,7 @@ def test_it_descends_on_the_regularised_loss_of_what_remains(links):
 
 def test_weights_are_projected(links):
     model, data, task = links
-    unlearner = gd.Unlearner(model, data, task, D2D(radius=1.0))
+    unlearner = gd.Unlearner(model, data, task, D2D(radius=1.0, center="zero"))
     assert unlearner.delete(gd.Deletion(edges=edges_of(data, 3))).details["radius"] == 1
     assert float(kept(unlearner).norm()) <= 1 + 1e-5
 
