@@ -61,10 +61,19 @@ class Coevolution(nn.Module):
         before = torch.cat([memory.item.index_select(0, last.clamp(min=0)), static[last.clamp(min=0)]], dim=1) * known
         return self.guess(torch.cat([user, static[users], before], dim=1))
 
-    def distance(self, memory: Memory, static: Tensor, edges: Tensor, now: float) -> Tensor:
-        """|j̃(u) − [ī, i]|² of pairs (u, i)."""
+    def gap(self, memory: Memory, static: Tensor, edges: Tensor, now: float) -> Tensor:
+        """|j̃(u) − [ī, i]|² of pairs (u, i): what training makes small."""
         guess = self.expected(memory, static, edges[0], now - memory.seen[edges[0]])
         return (guess - torch.cat([static[edges[1]], memory.item[edges[1]]], dim=1)).square().sum(dim=1)
+
+    def distance(self, memory: Memory, static: Tensor, edges: Tensor, now: float) -> Tensor:
+        """`gap` less |j̃(u)|².
+
+        That term is the same for all partners of u: it changes no ranking of theirs, and would only compare users.
+        """
+        guess = self.expected(memory, static, edges[0], now - memory.seen[edges[0]])
+        partner = torch.cat([static[edges[1]], memory.item[edges[1]]], dim=1)
+        return (partner * (partner - 2 * guess)).sum(dim=1)
 
     def event(
         self, memory: Memory, static: Tensor, event: TemporalData, lam: tuple[float, float], margin: float

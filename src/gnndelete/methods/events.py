@@ -22,11 +22,21 @@ def edge_stream(data: Data, generator: torch.Generator) -> TemporalData:
     return TemporalData(src=edges[0], dst=edges[1], t=time, msg=torch.ones_like(time)[:, None])
 
 
-def retractions(stream: TemporalData, gone: Tensor) -> TemporalData:
-    """The events marked in ``gone`` once more, in the same order, as negative events after the end of the stream."""
-    place = gone.nonzero().flatten()
-    time = 1 + torch.arange(1, place.numel() + 1, device=place.device) / max(1, stream.num_events)
-    return TemporalData(src=stream.src[place], dst=stream.dst[place], t=time, msg=-torch.ones_like(time)[:, None])
+def retractions(stream: TemporalData, gone: Tensor, replay: int = 0) -> TemporalData:
+    """The events marked in ``gone`` once more, in the same order, as negative events after the end of the stream.
+
+    Behind each come ``replay`` of the events that stay, spread over the stream: on negative events alone a model that
+    goes on learning forgets everything.
+    """
+    place, kept = gone.nonzero().flatten(), (~gone).nonzero().flatten()
+    again = place.numel() * replay if kept.numel() else 0
+    spread = torch.linspace(0, max(kept.numel() - 1, 0), again, device=place.device).round().long()
+    order = torch.cat([place[:, None], kept[spread].view(place.numel(), -1)], dim=1)
+    sign = torch.ones(order.shape, device=place.device)
+    sign[:, 0] = -1
+    order, sign = order.flatten(), sign.flatten()
+    time = 1 + torch.arange(1, order.numel() + 1, device=place.device) / max(1, stream.num_events)
+    return TemporalData(src=stream.src[order], dst=stream.dst[order], t=time, msg=sign[:, None])
 
 
 def t_batches(stream: TemporalData, nodes: int) -> list[Tensor]:

@@ -24,6 +24,7 @@ from gnndelete.tasks.base import Predict
 from gnndelete.tasks.edges import edge_list
 from gnndelete.tasks.supervision import SupervisionCache
 
+_REPLAY = 8  # events that stay, learned again with each one that is retracted
 _STATIC = 512  # wider features are projected to this many columns at random
 _SAMPLES = 2000
 
@@ -131,12 +132,12 @@ class JODIE(Method):
         memory = model.learn(static, stream, undirected, self.epochs, self.lr, (self.lam_u, self.lam_i))
         trained = Trained(model, memory, static, stream, undirected, 0.0)
         negatives = SupervisionCache().of(data).sampler.sample(_SAMPLES, generator)
-        return replace(trained, margin=float(_distance(trained, negatives).mean()))
+        return replace(trained, margin=float(_margin(trained, negatives)))
 
     def _retract(self, trained: Trained, gone: Tensor, nodes: Tensor) -> Trained:
         """The trained stream with negative events behind it; deleted nodes are as if they never had an event."""
         model, memory = copy.deepcopy(trained.model), trained.memory.copy()
-        events = retractions(trained.stream, gone)
+        events = retractions(trained.stream, gone, replay=_REPLAY)
         count, where = trained.static.size(0), nodes.to(trained.static.device)
         optimizer = torch.optim.Adam(model.parameters(), lr=self.lr)
         model.run(
@@ -164,7 +165,8 @@ def _static(data: Data, generator: torch.Generator) -> Tensor:
     x = x.float()
     if x.size(1) > _STATIC:
         x = x @ (torch.randn(x.size(1), _STATIC, generator=generator) / _STATIC**0.5).to(device)
-    return F.normalize(x if x.layout == torch.strided else x.to_dense(), dim=1)
+    x = x if x.layout == torch.strided else x.to_dense()
+    return F.normalize(x - x.mean(dim=0), dim=1)  # what all nodes share says nothing about who belongs together
 
 
 def _gone(stream: TemporalData, deletion: Deletion, nodes: int, undirected: bool) -> Tensor:
@@ -175,6 +177,12 @@ def _gone(stream: TemporalData, deletion: Deletion, nodes: int, undirected: bool
         edges = deletion.edges.to(pairs.device)
         gone |= EdgeTable(torch.cat([edges, edges.flip(0)], dim=1) if undirected else edges, nodes).contains(pairs)
     return gone
+
+
+@torch.no_grad()
+def _margin(trained: Trained, negatives: Tensor) -> Tensor:
+    now = float(trained.memory.seen.max())
+    return trained.model.gap(trained.memory, trained.static, negatives, now).mean()
 
 
 @torch.no_grad()
