@@ -17,7 +17,20 @@ if TYPE_CHECKING:
     from gnndelete.deletion import Deletion
     from gnndelete.evidence import evaluate
     from gnndelete.inspection import Inspection, inspect
-    from gnndelete.methods import GNNDelete, Method, Retrain, Unlink
+    from gnndelete.methods import (
+        D2D,
+        GIF,
+        JODIE,
+        MEGU,
+        CertUnlearn,
+        GNNDelete,
+        GradAscent,
+        GraphEditor,
+        GraphEraser,
+        Method,
+        Retrain,
+        Unlink,
+    )
     from gnndelete.operator import rows
     from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
     from gnndelete.training import train
@@ -27,6 +40,14 @@ if TYPE_CHECKING:
 _HOME = {
     "Adapter": "adapter",
     "Deletion": "deletion",
+    "CertUnlearn": "methods",
+    "D2D": "methods",
+    "GIF": "methods",
+    "GradAscent": "methods",
+    "GraphEditor": "methods",
+    "GraphEraser": "methods",
+    "JODIE": "methods",
+    "MEGU": "methods",
     "GNNDelete": "methods",
     "GraphClassification": "tasks",
     "Inspection": "inspection",
@@ -47,10 +68,18 @@ _HOME = {
 _MODULES = ("datasets", "errors", "methods", "models", "tasks")
 
 __all__ = [
+    "D2D",
+    "GIF",
+    "JODIE",
+    "MEGU",
     "Adapter",
+    "CertUnlearn",
     "Deletion",
     "GNNDelete",
+    "GradAscent",
     "GraphClassification",
+    "GraphEditor",
+    "GraphEraser",
     "Inspection",
     "LinkPrediction",
     "Method",

@@ -132,6 +132,8 @@ def read_config(path: str | PathLike[str]) -> dict[str, Any]:
 
 def restore(path: str | PathLike[str], config: dict[str, Any], model: nn.Module, factory: Any = None) -> Adapter:
     """Attach the operators on disk to ``model`` (a copy of the base model), after making sure it is the right one."""
+    if layer_operators(model):
+        raise AdapterError(f"the model for the adapter at '{path}' already carries one; give the base model")
     if model_fingerprint(model) != config["base_fingerprint"]:
         raise AdapterError(
             f"the adapter at '{path}' was made for another base model ('{config['base_model']}' with fingerprint "

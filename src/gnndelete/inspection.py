@@ -15,6 +15,8 @@ from gnndelete.methods.base import Context, Reason
 from gnndelete.prepared import Prepared
 from gnndelete.probe import Layers, Site
 from gnndelete.tasks import Task
+from gnndelete.tasks import resolver as tasks
+from gnndelete.unlearned import by_name
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Inspection:
 def inspect(
     model: nn.Module,
     data: Data,
-    task: Task | None = None,
+    task: Task | str | None = None,
     forward: Forward | None = None,
     layers: Layers = "all",
     **context: Any,
@@ -82,7 +84,7 @@ def inspect(
     ([('convs.0', 8, 1), ('convs.1', 4, 2)], 80)
     """
     prepared = Prepared(model, data, forward or call)
-    asked = Context(prepared, task=task, **context)
+    asked = Context(prepared, task=None if task is None else by_name("task", task, tasks), **context)
     methods: dict[str, tuple[Reason, ...]] = {}
     for name, method in sorted(resolver.lookup_dict.items()):
         methods[name] = tuple(method().unfit(asked))

@@ -168,10 +168,15 @@ def rows(model: nn.Module, ids: Tensor) -> Iterator[None]:
     >>> with rows(nn.Linear(1, 1), torch.tensor([4, 2])):  # a model without operators needs none, and may have it
     ...     pass
     """
+    given = torch.as_tensor(ids)
+    if given.dim() != 1 or given.is_floating_point() or given.dtype == torch.bool or bool((given < 0).any()):
+        raise ModelError(
+            f"gnndelete.rows takes a flat list of node ids from 0, one per row of the batch (got {given!r})"
+        )
     found = layer_operators(model)
     before = [operators.ids for operators in found]
     for operators in found:
-        operators.ids = torch.as_tensor(ids, dtype=torch.long)
+        operators.ids = given.long()
     try:
         yield
     finally:

@@ -9,7 +9,7 @@ from gnndelete.errors import GraphError, ModelError
 from gnndelete.forward import Forward
 from gnndelete.graph import check_graph, edge_table, fingerprint, tensor_digest
 from gnndelete.neighborhood import Hops, Neighborhood
-from gnndelete.operator import PREFIX
+from gnndelete.operator import PREFIX, layer_operators
 from gnndelete.probe import Layers, Probe, probe
 
 
@@ -19,6 +19,11 @@ class Prepared:
     def __init__(self, model: nn.Module, data: Data, forward: Forward) -> None:
         if not isinstance(model, nn.Module):
             raise ModelError(f"model is a '{type(model).__name__}'; pass a trained torch.nn.Module")
+        if layer_operators(model):
+            raise ModelError(
+                "the model already carries deletion operators; give the base model, and further requests to the Unlearner "
+                "that served the first (unlearner.delete, or load_state after a restart)"
+            )
         check_graph(data)
         devices = {p.device for p in model.parameters()} or {data.edge_index.device}
         if data.edge_index.device not in devices:

@@ -23,7 +23,7 @@ from torch_geometric.nn.models import DeepGCNLayer
 
 from gnndelete.adjacency import EdgeTable
 from gnndelete.deletion import Deletion, cut
-from gnndelete.errors import ModelError, SettingError, some
+from gnndelete.errors import GNNDeleteError, ModelError, SettingError, some
 from gnndelete.forward import Forward, evaluating
 from gnndelete.graph import count_nodes
 from gnndelete.neighborhood import walk
@@ -221,12 +221,24 @@ def _run(
         spoiled.x = data.x.index_fill(0, seed, float("nan"))
     try:
         with evaluating(copied), listening(copied, poisoned, visit):
-            output = forward(copied, spoiled)
+            output = _forward(forward, copied, spoiled)
     finally:
         for handle in handles:
             handle.remove()
     visit(None, 0, output)
     return seen
+
+
+def _forward(forward: Forward, model: nn.Module, data: Data) -> Any:
+    try:
+        return forward(model, data)
+    except GNNDeleteError:
+        raise
+    except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+        raise ModelError(
+            f"the model '{type(model).__name__}' does not run on the graph ({type(error).__name__}: {error}); give the graph "
+            "it was trained on, or forward=lambda model, data: … that calls it"
+        ) from error
 
 
 def _mixed(

@@ -148,7 +148,7 @@ def test_a_held_out_edge_is_explained(cli: Cli, link_run: Path) -> None:
         (("--random", "0.5", "--node", "1"), "or have it drawn"),
         (("--random", "1.5"), "share below 1"),
         (("--random", "1000"), "between 1 and"),
-        (("--random", "0.1", "--where", "sideways"), "'random', 'in' or 'out'"),
+        (("--random", "0.1", "--where", "sideways"), "'random', 'in', 'out'"),
         (("--random", "0.1", "--method", "gndelete"), "did you mean 'gnndelete'"),
         (("--random", "0.1", "--method", "unlink", "--lam", "0.1"), "method 'unlink' has no setting 'method.lam'"),
         (("--random", "0.1", "--set", "method.lamb=1"), "did you mean 'method.lam'"),

@@ -62,7 +62,7 @@ def test_what_to_delete_is_replaced_as_a_whole() -> None:
         ("train.lr=0", "(got 0)"),
         ("train=3", "'train'"),
         ("data.val=1", "(got 1)"),
-        ("deletion.where=sideways", "'random', 'in' or 'out'"),
+        ("deletion.where=sideways", "'random', 'in', 'out'"),
         ("task.name=graph", "'link' or 'node'"),
         ("method.lam", "--set method.lam=0.3"),
         ("method.lam=[", "is not YAML"),

@@ -102,7 +102,8 @@ def test_own_model_for_nodes(cli: Cli, graph_file: Path, tmp_path: Path) -> None
     )
     assert cli("train", "--model", "own.py:Net", *arguments).values["test"].keys() == {"accuracy", "f1"}
     fits = cli("inspect", "run", "--json").values["methods"]
-    assert all(method["fits"] for method in fits.values())
+    assert all(fits[name]["fits"] for name in ("gnndelete", "retrain", "unlink", "gif", "grapheraser"))
+    assert "own_model=True" in fits["grapheditor"]["reasons"][0]["remedy"]
     again = cli("delete", "run", "--node", 3, "--method", "retrain", "--json")
     assert again.code == 0, again.err
     assert again.values["settings"]["epochs"] == 5

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.delete import amount, pairs
 from gnndelete.cli.report import Report
 
 if TYPE_CHECKING:
@@ -16,29 +15,20 @@ if TYPE_CHECKING:
 
     from gnndelete.comparison import Comparison
 
-_WHAT, _HOW = "What to forget", "How"
+_HOW = "How"
 
 
 def compare(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote.")],
-    edges: Annotated[Path | None, typer.Option(help="CSV with columns source,target.", rich_help_panel=_WHAT)] = None,
-    nodes: Annotated[Path | None, typer.Option(help="CSV with a column node.", rich_help_panel=_WHAT)] = None,
-    edge: Annotated[
-        list[str] | None, typer.Option(metavar="U,V", help="One edge; can be repeated.", rich_help_panel=_WHAT)
-    ] = None,
-    node: Annotated[list[str] | None, typer.Option(help="One node; can be repeated.", rich_help_panel=_WHAT)] = None,
-    random: Annotated[
-        float | None, typer.Option(help="Draw a share (below 1) or a number of elements.", rich_help_panel=_WHAT)
-    ] = None,
-    kind: Annotated[str | None, typer.Option(help="With --random: edges or nodes.", rich_help_panel=_WHAT)] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(help="With --random: in or out of the test edges' 2-hop neighbourhood.", rich_help_panel=_WHAT),
-    ] = None,
-    hops: Annotated[
-        str | None, typer.Option(help="With --where: undirected, or directed as in the paper.", rich_help_panel=_WHAT)
-    ] = None,
-    draw_seed: Annotated[int | None, typer.Option(help="With --random: seed.", rich_help_panel=_WHAT)] = None,
+    edges: options.Edges = None,
+    nodes: options.Nodes = None,
+    edge: options.Edge = None,
+    node: options.Node = None,
+    random: options.Random = None,
+    kind: options.Kind = None,
+    where: options.Where = None,
+    hops: options.Hops = None,
+    draw_seed: options.DrawSeed = None,
     methods: Annotated[
         str | None,
         typer.Option(help="Names with commas between; every method that fits by default.", rich_help_panel=_HOW),
@@ -61,15 +51,7 @@ def compare(
     from gnndelete.cli.settings import resolve
 
     given = {
-        "deletion.edges_csv": edges,
-        "deletion.nodes_csv": nodes,
-        "deletion.edges": pairs(edge or ()) or None,
-        "deletion.nodes": [name.strip() for name in node or ()] or None,
-        "deletion.random": amount(random),
-        "deletion.kind": kind,
-        "deletion.where": where,
-        "deletion.hops": hops,
-        "deletion.seed": draw_seed,
+        **options.request(edges, nodes, edge, node, random, kind, where, hops, draw_seed),
         "train.device": device,
     }
     settings = resolve(run_settings(run), config, set_, given)
@@ -80,7 +62,7 @@ def compare(
     values = {"out": str(out), "run": str(run), **table.to_dict()}
     contents = {out / "comparison.json": to_bytes(values), out / SETTINGS: settings.to_yaml().encode()}
     commit(contents)
-    title = f"{settings.deletion.random or 'named'} elements, {seeds} seeds"
+    title = f"{run.name}: one deletion, {len(table.methods)} ways, {seeds} seed{'s' * (seeds > 1)}"
     return Report(values, lambda console: _show(console, table, title, out))
 
 
@@ -88,7 +70,7 @@ def _show(console: Console, table: Comparison, title: str, out: Path) -> None:
     console.print(table.table(title, wide=console.width >= 105))
     lines = [
         "E_d says how surely deleted edges score below remaining ones; the last rows reach it by ruining the model,",
-        f"so read it beside E_t. '- Retrain' is the difference from training again. Written to {out}.",
+        f"so read it beside E_t. The gap is the difference from Retrain, that is from training again. Written to {out}.",
     ]
     console.print("\n".join(lines), markup=False, soft_wrap=True)
 

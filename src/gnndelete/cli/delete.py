@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,33 +13,20 @@ from gnndelete.cli.report import Report
 if TYPE_CHECKING:
     from rich.console import Console
 
-_WHAT, _HOW = "What to forget", "How"
+_HOW = "How"
 
 
 def delete(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote.")],
-    edges: Annotated[
-        Path | None, typer.Option(help="CSV with columns source,target, in your own ids.", rich_help_panel=_WHAT)
-    ] = None,
-    nodes: Annotated[Path | None, typer.Option(help="CSV with a column node.", rich_help_panel=_WHAT)] = None,
-    edge: Annotated[
-        list[str] | None, typer.Option(metavar="U,V", help="One edge; can be repeated.", rich_help_panel=_WHAT)
-    ] = None,
-    node: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="One node; can be repeated.", rich_help_panel=_WHAT)
-    ] = None,
-    random: Annotated[
-        float | None, typer.Option(help="Draw a share (below 1) or a number of elements.", rich_help_panel=_WHAT)
-    ] = None,
-    kind: Annotated[str | None, typer.Option(help="With --random: edges or nodes.", rich_help_panel=_WHAT)] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(help="With --random: in or out of the test edges' 2-hop neighbourhood.", rich_help_panel=_WHAT),
-    ] = None,
-    hops: Annotated[
-        str | None, typer.Option(help="With --where: undirected, or directed as in the paper.", rich_help_panel=_WHAT)
-    ] = None,
-    draw_seed: Annotated[int | None, typer.Option(help="With --random: seed.", rich_help_panel=_WHAT)] = None,
+    edges: options.Edges = None,
+    nodes: options.Nodes = None,
+    edge: options.Edge = None,
+    node: options.Node = None,
+    random: options.Random = None,
+    kind: options.Kind = None,
+    where: options.Where = None,
+    hops: options.Hops = None,
+    draw_seed: options.DrawSeed = None,
     method: Annotated[str | None, typer.Option(help="See 'gnndelete ls methods'.", rich_help_panel=_HOW)] = None,
     lam: Annotated[
         str | None, typer.Option(help="Weight of forgetting, from 0 to 1 (gnndelete).", rich_help_panel=_HOW)
@@ -73,15 +59,7 @@ def delete(
     from gnndelete.cli.settings import resolve
 
     given = {
-        "deletion.edges_csv": edges,
-        "deletion.nodes_csv": nodes,
-        "deletion.edges": pairs(edge or ()) or None,
-        "deletion.nodes": [name.strip() for name in node or ()] or None,
-        "deletion.random": amount(random),
-        "deletion.kind": kind,
-        "deletion.where": where,
-        "deletion.hops": hops,
-        "deletion.seed": draw_seed,
+        **options.request(edges, nodes, edge, node, random, kind, where, hops, draw_seed),
         "method.name": method,
         "method.lam": _number(lam),
         "train.device": device,
@@ -108,28 +86,6 @@ def _refuse_target(run: Path, out: Path) -> None:
         raise SettingError(f"'{out}' is a run, and its trained model stays there; give --out another folder")
     if out.is_dir() and any(out.iterdir()) and not (out / runs.RESULT).exists():
         raise SettingError(f"'{out}' holds other files and no earlier result; give --out a new folder")
-
-
-def pairs(texts: Iterable[str]) -> list[list[str]]:
-    """Edges as they are written on the command line."""
-    """The cells of edges as a line of a CSV file has them, so that an id can hold a comma."""
-    import csv
-
-    from gnndelete.errors import DeletionError
-
-    pairs = []
-    for text in texts:
-        try:
-            rows = list(csv.reader([text], strict=True, skipinitialspace=True))
-        except csv.Error as error:
-            raise DeletionError(f"an edge is written source,target, such as --edge 0,5 (got {text}: {error})") from None
-        pairs.append([cell.strip() for cell in rows[0]] if rows else [])
-    return pairs
-
-
-def amount(random: float | None) -> int | float | None:
-    """A whole number of elements, or a share of them."""
-    return int(random) if random is not None and random >= 1 and random.is_integer() else random
 
 
 def _number(text: str | None) -> float | str | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-_GRAPH, _MODEL, _TRAIN, _RUN = "Graph", "Model", "Training", "This run"
+_GRAPH, _MODEL, _TRAIN, _RUN, _WHAT = "Graph", "Model", "Training", "This run", "What to forget"
 
 # Read by gnndelete.cli.run, which prints the report of every verb; the verbs themselves need not look at it.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.", rich_help_panel=_RUN)]
@@ -55,3 +56,73 @@ Patience = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of weights and training.", rich_help_panel=_TRAIN)]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.", rich_help_panel=_TRAIN)]
+
+Edges = Annotated[
+    Path | None, typer.Option(help="CSV with columns source,target, in your own ids.", rich_help_panel=_WHAT)
+]
+Nodes = Annotated[Path | None, typer.Option(help="CSV with a column node.", rich_help_panel=_WHAT)]
+Edge = Annotated[
+    list[str] | None, typer.Option(metavar="U,V", help="One edge; can be repeated.", rich_help_panel=_WHAT)
+]
+Node = Annotated[list[str] | None, typer.Option(metavar="ID", help="One node; can be repeated.", rich_help_panel=_WHAT)]
+Random = Annotated[
+    float | None, typer.Option(help="Draw a share (below 1) or a number of elements.", rich_help_panel=_WHAT)
+]
+Kind = Annotated[str | None, typer.Option(help="With --random: edges or nodes.", rich_help_panel=_WHAT)]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        help="With --random: in or out of the test edges' 2-hop neighbourhood, hubs, or community.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Hops = Annotated[
+    str | None, typer.Option(help="With --where: undirected, or directed as in the paper.", rich_help_panel=_WHAT)
+]
+DrawSeed = Annotated[int | None, typer.Option(help="With --random: seed.", rich_help_panel=_WHAT)]
+
+
+def request(
+    edges: Path | None,
+    nodes: Path | None,
+    edge: list[str] | None,
+    node: list[str] | None,
+    random: float | None,
+    kind: str | None,
+    where: str | None,
+    hops: str | None,
+    draw_seed: int | None,
+) -> dict[str, Any]:
+    """What is to be forgotten, as settings; None where an option was not given."""
+    return {
+        "deletion.edges_csv": edges,
+        "deletion.nodes_csv": nodes,
+        "deletion.edges": _pairs(edge or ()) or None,
+        "deletion.nodes": [name.strip() for name in node or ()] or None,
+        "deletion.random": _amount(random),
+        "deletion.kind": kind,
+        "deletion.where": where,
+        "deletion.hops": hops,
+        "deletion.seed": draw_seed,
+    }
+
+
+def _pairs(texts: Iterable[str]) -> list[list[str]]:
+    """The cells of edges as a line of a CSV file has them, so that an id can hold a comma."""
+    import csv
+
+    from gnndelete.errors import DeletionError
+
+    pairs = []
+    for text in texts:
+        try:
+            rows = list(csv.reader([text], strict=True, skipinitialspace=True))
+        except csv.Error as error:
+            raise DeletionError(f"an edge is written source,target, such as --edge 0,5 (got {text}: {error})") from None
+        pairs.append([cell.strip() for cell in rows[0]] if rows else [])
+    return pairs
+
+
+def _amount(random: float | None) -> int | float | None:
+    """A whole number of elements, or a share of them."""
+    return int(random) if random is not None and random >= 1 and random.is_integer() else random

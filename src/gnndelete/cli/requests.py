@@ -35,7 +35,7 @@ def read_request(settings: DeletionSettings, graph: NamedGraph, task: Task) -> D
     if settings.kind == "nodes":
         return Deletion(nodes=forget_nodes(data, settings.random, seed=settings.seed))
     test = task.test.positives if isinstance(task, LinkPrediction) and task.test is not None else None
-    if settings.where != "random" and test is None:
+    if settings.where in ("in", "out") and test is None:
         raise SettingError(f"--where {settings.where} is relative to test edges, and this run has none; leave it out")
     drawn = forget_edges(data, settings.random, settings.where, test=test, hops=settings.hops, seed=settings.seed)
     return Deletion(edges=drawn)

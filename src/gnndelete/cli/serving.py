@@ -22,7 +22,7 @@ from gnndelete.cli.requests import check_request, read_request
 from gnndelete.cli.runs import MODEL, RESULT, SETTINGS, STATE, commit, open_run, to_bytes, versions
 from gnndelete.cli.settings import Settings
 from gnndelete.deletion import Deletion
-from gnndelete.errors import DeletionError, RunError
+from gnndelete.errors import DeletionError, RunError, SettingError
 from gnndelete.evidence import evidence
 from gnndelete.graph import edge_table, fingerprint
 from gnndelete.training import train
@@ -43,6 +43,11 @@ class Serving:
         if save_graph is not None:
             check_folder(save_graph, run, out, settings.data.graph)
         self.method = build_method(settings)  # a mistake in its parameters shows before anything is loaded
+        if not self.method.keeps_model:
+            raise SettingError(
+                f"method '{self.method.name}' answers with a model of its own, which cannot be kept in a run; compare it "
+                f"with 'gnndelete compare {run} --methods {self.method.name}', or use it from Python"
+            )
         self.model, self.graph, self.task = open_run(run, settings)
         self.data = self.graph.data
         self.table = edge_table(self.data)

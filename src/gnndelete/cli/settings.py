@@ -110,7 +110,7 @@ class DeletionSettings(Section):
     nodes: list[Id] = Field(default_factory=list)
     random: Annotated[int, Field(strict=True, gt=0)] | Annotated[float, Field(strict=True, gt=0)] | None = None
     kind: Literal["edges", "nodes"] = "edges"
-    where: Literal["random", "in", "out"] = "random"
+    where: Literal["random", "in", "out", "hubs", "community"] = "random"
     hops: Literal["undirected", "directed"] = "undirected"
     seed: Whole = 0
 

@@ -121,10 +121,14 @@ def forget_graphs(graphs: Sized | Any, amount: float | int, *, seed: int = 0) ->
 
 
 def share(amount: float | int, total: int, what: str) -> int:
-    """A share (a float below 1) or a number (an int) of ``total`` as a number."""
+    """A share (a float up to 1.0) or a number (an int) of ``total`` as a number."""
     if isinstance(amount, bool) or not isinstance(amount, (int, float)):
         raise SettingError(f"the number of {what} to forget must be a share or a number (got {amount!r})")
-    count = round(amount * total) if isinstance(amount, float) and amount < 1 else int(amount)
+    if isinstance(amount, float) and amount > 1 and not amount.is_integer():
+        raise SettingError(
+            f"the number of {what} to forget must be a share up to 1.0 or a whole number (got {amount!r})"
+        )
+    count = round(amount * total) if isinstance(amount, float) and amount <= 1 else int(amount)
     if not 0 < count <= total:
         raise SettingError(
             f"the number of {what} to forget must be between 1 and {total} (got {amount!r}, that is {count})"

@@ -93,6 +93,7 @@ class Method(ABC):
     assurance: ClassVar[Assurance]
     needs: ClassVar[Literal["nothing", "a loss", "a training function"]] = "nothing"
     summary: ClassVar[str] = ""
+    keeps_model: ClassVar[bool] = True  # False where it answers through `predict` with a model of its own
 
     def unfit(self, context: Context) -> list[Reason]:
         """Why this method cannot serve this model, graph and task; an empty list where it can."""

@@ -41,6 +41,7 @@ class CertUnlearn(Method):
     """
 
     name: ClassVar[str] = "certunlearn"
+    keeps_model: ClassVar[bool] = False
     assurance: ClassVar[Assurance] = "certified"
     summary: ClassVar[str] = "one Newton step on a noisy linear model of its own, within a privacy budget"
 

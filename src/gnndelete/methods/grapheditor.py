@@ -49,6 +49,7 @@ class GraphEditor(Method):
     """
 
     name: ClassVar[str] = "grapheditor"
+    keeps_model: ClassVar[bool] = False
     assurance: ClassVar[Assurance] = "exact"
     summary: ClassVar[str] = "edit a linear model of its own until it equals a fresh fit"
 

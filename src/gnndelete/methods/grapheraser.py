@@ -64,6 +64,7 @@ class GraphEraser(Method):
     """
 
     name: ClassVar[str] = "grapheraser"
+    keeps_model: ClassVar[bool] = False
     assurance: ClassVar[Assurance] = "approximate"
     needs = "a training function"
     summary: ClassVar[str] = "train a model on each shard of the graph, retrain the shards that held the element"

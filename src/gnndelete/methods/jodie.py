@@ -58,6 +58,7 @@ class JODIE(Method):
     """
 
     name: ClassVar[str] = "jodie"
+    keeps_model: ClassVar[bool] = False
     assurance: ClassVar[Assurance] = "approximate"
     summary: ClassVar[str] = "embed the nodes along a stream of edges and append deletions to it (link prediction)"
 

@@ -103,7 +103,10 @@ class LinkPrediction(Task):
 
     def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
         """Logits of edges, given as ``[2, k]`` or as a list of pairs."""
-        return self.score(model, output, edge_list(elements, "edges").to(_device(output)))
+        edges = edge_list(elements, "edges")
+        if isinstance(output, Tensor):
+            check_range(edges, output.size(0), "edges")
+        return self.score(model, output, edges.to(_device(output)))
 
     def forgetting(self, model: nn.Module, output: Any, deleted: Any, remaining: Any, **draw: Any) -> dict[str, float]:
         """`forgetting_by` of a model."""

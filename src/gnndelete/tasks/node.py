@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
-from gnndelete.errors import GraphError, ModelError, NotYetError
+from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
 from gnndelete.tasks.base import Predict, Task, representation
 
 
@@ -63,7 +63,7 @@ class NodeClassification(Task):
     def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
         """Class probabilities ``[k, classes]`` of the given nodes."""
         logits = representation(output)
-        nodes = torch.as_tensor(elements, device=logits.device)
+        nodes = as_ids_in_order(elements, logits.size(0)).to(logits.device)
         return logits[nodes].softmax(dim=-1)
 
     def _compare(self, output: Any, data: Any, part: str) -> tuple[Tensor, Tensor]:
@@ -87,6 +87,25 @@ class NodeClassification(Task):
             taken = _mask(data, other)
             labelled = labelled if taken is None else labelled & ~taken
         return labelled
+
+
+def as_ids_in_order(elements: Any, nodes: int) -> Tensor:
+    """Node ids as a flat tensor, in the order given; ids that the graph does not have are refused.
+
+    >>> as_ids_in_order([2, 0], nodes=3).tolist()
+    [2, 0]
+    """
+    ids = torch.as_tensor(elements)
+    if ids.dim() == 0:
+        ids = ids.view(1)
+    if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
+        raise SettingError(
+            f"nodes must be a flat list of whole-number ids (got {ids.dtype} of shape {list(ids.shape)})"
+        )
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < nodes:
+        wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
+        raise SettingError(f"node {wrong} is not in the graph; ids go from 0 to {nodes - 1}")
+    return ids.long()
 
 
 def _labels(data: Any) -> Tensor:
