@@ -130,3 +130,13 @@ def test_a_damaged_store_is_refused(link, tmp_path):
     (tmp_path / "rows").write_text("no json\n{}\n")
     with pytest.raises(SettingError, match="line 1"):
         gd.compare(model, data, gd.Deletion(nodes=[1]), task, ["unlink"], store=tmp_path / "rows", fit=fit_for(task))
+
+
+def test_seeds_and_methods_as_people_write_them(link):
+    model, data, task = link
+    deletion = gd.Deletion(edges=data.edge_index[:, :4])
+    table = gd.compare(model, data, deletion, task, "unlink", seeds=2, fit=fit_for(task), controls=False)
+    assert {row["seed"] for row in table.rows if row["label"] == "original"} == {0, 1}
+    for wrong in ({"methods": []}, {"seeds": ()}):
+        with pytest.raises(SettingError, match="nothing to compare"):
+            gd.compare(model, data, deletion, task, fit=fit_for(task), **wrong)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
 
 import gnndelete as gd
+from gnndelete.errors import ModelError
 
 
 def test_it_reads_like_a_report(graph, gcn):
@@ -85,3 +87,9 @@ def test_random_state_is_left_alone(graph, gcn):
     gd.inspect(gcn, graph, task=gd.NodeClassification())
     gd.Unlearner(gcn, graph).delete(gd.Deletion(edges=[(3, 4)]))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_task_by_name_and_a_model_that_does_not_run(graph, gcn):
+    assert gd.inspect(gcn, graph, task="node").methods["retrain"] == ()
+    with pytest.raises(ModelError, match=r"does not run on the graph \(RuntimeError"):
+        gd.Unlearner(gd.models.GCN(999), graph).delete(gd.Deletion(nodes=[1]))

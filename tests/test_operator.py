@@ -120,3 +120,9 @@ def test_a_batch_with_more_rows_than_ids_is_refused():
         model(torch.ones(3, 3))
     with gd.rows(model, torch.tensor([0, 1, 2])):  # layers that trim a batch keep its first rows
         assert model(torch.ones(2, 3)).tolist() == [[2] * 3, [3] * 3]
+
+
+@pytest.mark.parametrize("ids", [[0.5, 1.0], [-1, 2], [[0, 1]], [True, False]])
+def test_rows_takes_ids_only(ids):
+    with pytest.raises(ModelError, match=r"gnndelete\.rows takes"), gd.rows(nn.Linear(1, 1), torch.tensor(ids)):
+        pass

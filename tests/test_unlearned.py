@@ -7,7 +7,8 @@ import torch
 
 import gnndelete as gd
 from gnndelete.assurance import MEANING
-from gnndelete.errors import ModelError
+from gnndelete.errors import AdapterError, ModelError, RequestError
+from gnndelete.testing import problem
 
 
 @pytest.fixture
@@ -90,3 +91,30 @@ def test_any_model_can_be_evaluated(graph, gcn):
     with torch.no_grad():
         predicted = gcn.eval()(graph.x, graph.edge_index).argmax(dim=-1)
     assert scores["accuracy"] == float((predicted == graph.y)[graph.test_mask].double().mean())
+
+
+def test_operators_are_never_stacked(tmp_path):
+    model, data, task = problem("node")
+    unlearned = gd.Unlearner(model, data, task=task).delete(gd.Deletion(nodes=[3]))
+    unlearned.save(tmp_path)
+    with pytest.raises(AdapterError, match="already carries one"):
+        gd.load(tmp_path, unlearned.model, data=unlearned.data)
+    with pytest.raises(ModelError, match="already carries deletion operators"):
+        gd.Unlearner(unlearned.model, unlearned.data, task=task)
+
+
+@pytest.mark.parametrize(
+    ("kind", "elements", "message"),
+    [
+        ("node", [9999], "node 9999 is not in the graph"),
+        ("node", [-1], "node -1 is not in the graph"),
+        ("node", [(0, 1)], "flat list"),
+        ("node", [0.5], "whole-number"),
+        ("link", [(0, 99999)], "names node 99999"),
+    ],
+)
+def test_predictions_are_only_given_for_what_exists(kind, elements, message):
+    model, data, task = problem(kind)
+    unlearned = gd.Unlearner(model, data, task=task, method="unlink").delete(gd.Deletion(nodes=[3]))
+    with pytest.raises(RequestError, match=message):
+        unlearned.predict(elements)

@@ -48,3 +48,11 @@ def test_mistakes_show_before_any_work(cli, run, arguments, message):
     assert outcome.code == 2
     assert message in outcome.err
     assert not (run / "comparison").exists()
+
+
+def test_a_method_with_a_model_of_its_own_is_not_kept_in_a_run(cli, run):
+    outcome = cli("delete", run, "--random", 5, "--method", "certunlearn", "--set", "method.own_model=true")
+    assert outcome.code == 2
+    assert "gnndelete compare" in outcome.err
+    assert not (run / "unlearned").exists()
+    assert not (run / "state.json").exists()
