@@ -220,5 +220,6 @@ def by_name(name: str, value: Any, resolver: Any) -> Any:
         if isinstance(error, SettingError):
             raise
         raise SettingError(
-            f"'{name}' must be one of {', '.join(sorted(resolver.lookup_dict))} or an instance (got {value!r})"
+            f"'{name}' must be one of {', '.join(sorted(kind.name for kind in resolver.lookup_dict.values()))} "
+            f"or an instance (got {value!r})"
         ) from error

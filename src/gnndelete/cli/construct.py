@@ -70,7 +70,7 @@ def find_factory(name: str) -> Callable[..., Any]:
         except (KeyError, TypeError):
             sentence = unknown("there is no model", name, sorted(models.lookup_dict))
             raise SettingError(
-                f"{sentence} A model of your own is named file.py:factory or package.module:factory"
+                f"{sentence} (a model of your own is named file.py:factory or package.module:factory)"
             ) from None
     module = _module_of_file(Path(place)) if place.endswith(".py") else _module_of_package(place)
     factory = getattr(module, attribute, None)

@@ -273,7 +273,9 @@ def _notes(details: dict[str, Any], remembered: bool) -> tuple[str, ...]:
     scores = "" if before is None or after is None else f"; the validation score went from {before:.3f} to {after:.3f}"
     lost = before is not None and (after is None or after < before - 0.1)
     if ratio >= 1:
-        notes.append(f"The noise destroys the model: {size}{scores}. More steps, a larger m or more data lower sigma.")
+        notes.append(
+            f"The noise destroys the weights: {size}{scores}. More steps, a larger m or more data lower sigma."
+        )
     elif lost:
         notes.append(
             f"The model is destroyed{scores}: by noise ({size}) or by the descent towards the penalty's center."

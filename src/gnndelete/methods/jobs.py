@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 from torch_geometric.data import Data
@@ -65,7 +66,7 @@ def _on_ray(jobs: Sequence[Job], address: str) -> list[nn.Module]:
     if started:
         ray.init(address=address)
     try:
-        remote: Callable[[Job], nn.Module] = ray.remote(Job.run).remote
+        remote: Any = ray.remote(Job.run).remote
         return list(ray.get([remote(job) for job in jobs]))
     finally:
         if started:
