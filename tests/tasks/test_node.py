@@ -76,7 +76,11 @@ def test_check_names_what_is_wrong(changes: dict[str, Any], error: type[Exceptio
 
 
 def test_column_labels_are_accepted() -> None:
-    TASK.check(graph(y=torch.tensor([[0], [1], [1], [0], [2], [-1]])))
+    column = graph(y=torch.tensor([[0], [1], [1], [0], [2], [-1]]))
+    TASK.check(column)
+    output = torch.randn(6, 3)
+    flat = graph(y=column.y.view(-1))
+    assert torch.equal(TASK.loss(MODEL, output, column), TASK.loss(MODEL, output, flat))
 
 
 def test_model_must_fit() -> None:
