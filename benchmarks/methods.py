@@ -94,6 +94,7 @@ def main() -> None:
         seeds=range(args.seeds),
         fit=fit,
         store=args.store,
+        schedule={"epochs": args.epochs},
         progress=True,
     )
     console = Console(width=170)

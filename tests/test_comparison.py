@@ -140,3 +140,28 @@ def test_seeds_and_methods_as_people_write_them(link):
     for wrong in ({"methods": []}, {"seeds": ()}):
         with pytest.raises(SettingError, match="nothing to compare"):
             gd.compare(model, data, deletion, task, fit=fit_for(task), **wrong)
+
+
+def test_another_schedule_or_test_set_is_never_mixed_in(link, tmp_path):
+    model, data, task = link
+    deletion, trained = gd.Deletion(edges=data.edge_index[:, :4]), []
+
+    def run(task, **schedule):
+        gd.compare(
+            model,
+            data,
+            deletion,
+            task,
+            "unlink",
+            fit=fit_for(task, trained),
+            store=tmp_path / "rows",
+            schedule=schedule,
+            controls=False,
+        )
+        return len(trained)
+
+    assert run(task, epochs=5) == 1
+    assert run(task, epochs=5) == 1
+    assert run(task, epochs=6) == 2
+    other = gd.LinkPrediction(heldout=task.heldout.positives, test=task.test.positives[:, 1:])
+    assert run(other, epochs=6) == 3

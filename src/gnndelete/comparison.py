@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from statistics import mean, stdev
@@ -13,13 +13,14 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.deletion import Deletion
 from gnndelete.errors import GNNDeleteError, SettingError
 from gnndelete.evidence import evidence
 from gnndelete.forward import Forward, call
+from gnndelete.graph import tensor_digest
 from gnndelete.memory import PeakMemory
 from gnndelete.methods import CONTROLS, Method
 from gnndelete.methods import resolver as methods_resolver
@@ -27,11 +28,13 @@ from gnndelete.methods.base import Context, Fit
 from gnndelete.prepared import Prepared
 from gnndelete.progress import track
 from gnndelete.store import Store
-from gnndelete.tasks import Task
+from gnndelete.tasks import LinkPrediction, Task
 from gnndelete.tasks import resolver as tasks_resolver
 from gnndelete.unlearned import by_name
 from gnndelete.unlearner import Unlearner, refuse_unfit
 from gnndelete.version import __version__
+
+_KINDS = ("positives", "negatives")
 
 #: Scores in the order in which a table shows them, with their titles.
 COLUMNS = {"test_auroc": "E_t AUROC", "test_accuracy": "accuracy", "test_f1": "F1", "deleted_auroc": "E_d AUROC"}
@@ -118,6 +121,7 @@ def compare(
     build: Callable[[], nn.Module] | None = None,
     controls: bool = True,
     store: str | PathLike[str] | None = None,
+    schedule: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> Comparison:
     """Delete the same elements by several methods from several seeds and put the results side by side.
@@ -126,6 +130,7 @@ def compare(
     measured against it; the controls run beside them. With ``store``, a JSON-lines file, finished rows are kept and an
     interrupted comparison goes on where it was; rows made from other settings, models or graphs are never mixed in.
     Give ``fit(model, data, seed)`` with the schedule your model was trained by: without it Retrain trains 1,000 epochs.
+    A function cannot be told from another on disk, so name in ``schedule`` the plain values that ``fit`` depends on.
 
     >>> from gnndelete.testing import problem
     >>> model, data, task = problem("node")
@@ -148,6 +153,9 @@ def compare(
         "model": prepared.base_fingerprint(),
         "graph": prepared.graph_fingerprint(),
         "deletion": checked.fingerprint,
+        "task": _task_digest(known, data),
+        "schedule": None if fit is None else dict(schedule or {}),
+        "device": data.edge_index.device.type,
     }
     done = Store(store)
     jobs = [(label, method, seed) for seed in seeds for label, method in chosen]
@@ -160,6 +168,16 @@ def compare(
             done.add(key, row)
         rows.append(row)
     return Comparison(tuple(rows))
+
+
+def _task_digest(task: Task, data: Data) -> str:
+    """What scores are taken on: held-out and test edges, or labels and masks."""
+    if isinstance(task, LinkPrediction):
+        parts = {"heldout": task.heldout, "test": task.test}
+        pairs = {f"{name}.{kind}": getattr(part, kind) for name, part in parts.items() if part for kind in _KINDS}
+        return tensor_digest({name: value for name, value in pairs.items() if value is not None})
+    names = ("y", "train_mask", "val_mask", "test_mask")
+    return tensor_digest({name: data[name] for name in names if isinstance(data.get(name), Tensor)})
 
 
 def _chosen(methods: Sequence[Method | str] | None, context: Context, controls: bool) -> list[tuple[str, Method]]:

@@ -109,5 +109,6 @@ def _table(run: Path, out: Path, settings: Any, names: list[str] | None, seeds: 
         fit=fit,
         controls=controls,
         store=out / "rows.jsonl",
+        schedule=schedule,
         progress=True,
     )
