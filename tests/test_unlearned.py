@@ -95,7 +95,7 @@ def test_any_model_can_be_evaluated(graph, gcn):
 
 def test_operators_are_never_stacked(tmp_path):
     model, data, task = problem("node")
-    unlearned = gd.Unlearner(model, data, task=task).delete(gd.Deletion(nodes=[3]))
+    unlearned = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(lam=0.5)).delete(gd.Deletion(nodes=[3]))
     unlearned.save(tmp_path)
     with pytest.raises(AdapterError, match="already carries one"):
         gd.load(tmp_path, unlearned.model, data=unlearned.data)

@@ -1,6 +1,9 @@
-"""Assurance levels: what a deletion does and does not promise, in words that are printed with every result."""
+"""Assurance levels and aims: what a deletion promises and what it does not, in words printed with every result."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 #: From the strongest to the weakest.
 MEANING: dict[str, str] = {
@@ -21,3 +24,21 @@ def explain(level: str, adapter: bool = False) -> str:
     True
     """
     return f"{MEANING[level]} {_ADAPTER}" if adapter else MEANING[level]
+
+
+#: What a deletion is to look like afterwards.
+AIMS: dict[str, str] = {
+    "retrained": "deleted elements should score like held-out ones, as after training again",
+    "nonexistent": "deleted elements are pushed to score like ones that never existed, and can be recognised by that",
+}
+
+
+def explain_aim(aim: str, lam: Any = None, calibration: Mapping[str, Any] | None = None) -> str:
+    """What an aim means, and how far it was served: by calibration, or only by a lam that was given.
+
+    >>> explain_aim("retrained", lam=0.3)
+    'deleted elements should score like held-out ones, as after training again; lam 0.3 was given, not calibrated to this'
+    """
+    if calibration is None:
+        return f"{AIMS[aim]}; lam {lam:g} was given, not calibrated to this"
+    return f"{AIMS[aim]}. {calibration['sentence'].rstrip('.')}"

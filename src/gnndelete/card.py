@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gnndelete.assurance import explain
+from gnndelete.assurance import explain, explain_aim
 
 
 def card(config: dict[str, Any]) -> str:
@@ -25,7 +25,7 @@ Made by gnndelete {config["gnndelete"]} with `{config.get("method", "?")}`. It m
 in {config.get("requests", 1)} request(s).
 
 **Assurance: {assurance}.** {explain(assurance, adapter=True)}
-**Aim: {config.get("aim", "not stated")}.**
+{_aim(config)}
 
 | layer | call | width | rows changed |
 |---|---|---|---|
@@ -55,3 +55,11 @@ Base model fingerprint `{config["base_fingerprint"][:16]}`; another base model, 
 |---|---|
 {values}
 """
+
+
+def _aim(config: dict[str, Any]) -> str:
+    aim = config.get("aim")
+    if aim is None:
+        return "**Aim: not stated.**"
+    meaning = explain_aim(aim, config.get("lam"), config.get("details", {}).get("calibration"))
+    return f"**Aim: {aim}.** {meaning[0].upper()}{meaning[1:]}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
@@ -10,13 +11,13 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.adapter import Adapter, read_config, restore
-from gnndelete.assurance import explain
+from gnndelete.assurance import explain, explain_aim
 from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, ModelError, RunError, SettingError
 from gnndelete.evidence import evidence_by
 from gnndelete.forward import Forward, call, evaluating
 from gnndelete.graph import check_graph, fingerprint
-from gnndelete.methods.base import Context, Method, Outcome
+from gnndelete.methods.base import Context, Fit, Method, Outcome
 from gnndelete.probe import working_copy
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
@@ -45,6 +46,9 @@ class Unlearned:
     forward: Forward = field(default=call, repr=False)
     seed: int = 0
     predictor: Predict | None = field(default=None, repr=False)
+    base: nn.Module | None = field(default=None, repr=False)  # the user's own model, before the deletion
+    fit: Fit | None = field(default=None, repr=False)
+    build: Callable[[], nn.Module] | None = field(default=None, repr=False)
 
     @classmethod
     def from_outcome(
@@ -70,10 +74,13 @@ class Unlearned:
             forward=context.prepared.forward,
             seed=context.seed,
             predictor=outcome.predict,
+            base=context.model,
+            fit=context.fit,
+            build=context.build,
         )
         if outcome.adapter is None or outcome.model is None:
             return result
-        facts = {**result.summary(), "aim": settings.get("aim"), "num_nodes": context.prepared.table.num_nodes}
+        facts = {**result.summary(), "details": result.details, "num_nodes": context.prepared.table.num_nodes}
         return replace(result, adapter=Adapter(outcome.model, facts))
 
     @property
@@ -84,11 +91,32 @@ class Unlearned:
             result = result | request
         return result
 
+    @property
+    def calibration(self) -> dict[str, Any] | None:
+        """How lam was chosen, with every trial; None where it was given, or the method has none."""
+        return self.details.get("calibration")
+
+    @property
+    def lam(self) -> float | None:
+        """The weight of forgetting that was used, given or calibrated."""
+        return self.settings.get("lam") if self.calibration is None else self.calibration["lam"]
+
+    @property
+    def aim(self) -> str | None:
+        """What deleted elements are to look like, for methods that have such an aim."""
+        return self.settings.get("aim")
+
+    @property
+    def aim_meaning(self) -> str | None:
+        return None if self.aim is None else explain_aim(self.aim, self.lam, self.calibration)
+
     def summary(self) -> dict[str, Any]:
         """The result in plain values: no ids, so that it can be shown and kept."""
         return {
             "method": self.method,
             "settings": self.settings,
+            "aim": self.aim,
+            "lam": self.lam,
             "assurance": self.assurance,
             "seconds": self.seconds,
             "parameters": self.parameters,
@@ -160,7 +188,12 @@ class Unlearned:
         lines = [
             f"{self.method}: {counts or 'nothing'} forgotten in {self.seconds:.3g} s, {self.parameters:,} parameters",
             f"assurance: {self.assurance}. {explain(self.assurance, adapter=self.adapter is not None)}",
-            *(f"note: {note}" for note in self.notes),
+            *([f"aim: {self.aim}: {self.aim_meaning}."] if self.aim is not None else []),
+            *(
+                f"note: {note}"
+                for note in self.notes
+                if not (self.calibration and note == self.calibration["sentence"])
+            ),
         ]
         return "\n".join(lines)
 
@@ -202,9 +235,11 @@ def load(
         seconds=config["seconds"],
         parameters=config["parameters"],
         notes=tuple(config["notes"]),
+        details=config.get("details", {}),
         task=by_name("task", task, tasks) if task is not None else None,
         forward=forward or call,
         seed=config["seed"],
+        base=model,
     )
 
 

@@ -59,7 +59,8 @@ def test_what_is_written(cli: Cli, link_run: Path) -> None:
         "seconds",
         "approximate",
         "disabling the adapter",
-        "aim: nonexistent",
+        "aim: retrained",
+        "lam 0.3 was given, not calibrated",
         "SENSITIVE",
     ):
         assert words in shown.out

@@ -29,7 +29,11 @@ def delete(
     draw_seed: options.DrawSeed = None,
     method: Annotated[str | None, typer.Option(help="See 'gnndelete ls methods'.", rich_help_panel=_HOW)] = None,
     lam: Annotated[
-        str | None, typer.Option(help="Weight of forgetting, from 0 to 1 (gnndelete).", rich_help_panel=_HOW)
+        str | None, typer.Option(help="Weight of forgetting: auto, or from 0 to 1 (gnndelete).", rich_help_panel=_HOW)
+    ] = None,
+    aim: Annotated[
+        str | None,
+        typer.Option(help="With --lam auto: as if retrained, or as if nonexistent (gnndelete).", rich_help_panel=_HOW),
     ] = None,
     device: options.Device = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; RUN/unlearned by default.")] = None,
@@ -62,6 +66,7 @@ def delete(
         **options.request(edges, nodes, edge, node, random, kind, where, hops, draw_seed),
         "method.name": method,
         "method.lam": _number(lam),
+        "method.aim": aim,
         "train.device": device,
     }
     settings = resolve(run_settings(run), config, set_, given)
@@ -140,7 +145,8 @@ def _show(console: Console, values: dict[str, Any]) -> None:
         lines.append(
             "deleted AUROC: at 1 every deleted edge scores below the remaining ones; read it beside the test score."
         )
-    lines += [f"note: {text}" for text in values["notes"]]
+    said = (values["calibration"] or {}).get("sentence")
+    lines += [f"note: {text}" for text in values["notes"] if text != said]
     lines.append(f"requests so far: {values['requests']}; written to {values['out']}")
     saved = values["remaining_graph"]
     lines.append(

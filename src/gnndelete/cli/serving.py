@@ -29,11 +29,6 @@ from gnndelete.training import train
 from gnndelete.unlearned import Unlearned
 from gnndelete.unlearner import Unlearner
 
-AIMS = {
-    "nonexistent": "deleted elements are pushed to score like pairs that never existed, and can be recognised by that",
-    "retrained": "deleted elements should score like held-out ones, as after training again; lam was given, not calibrated to it",
-}
-
 
 class Serving:
     """A run with its unlearner, ready for one request."""
@@ -151,13 +146,12 @@ class Serving:
         assert unlearned.data is not None
         deletion, seed = unlearned.deletion, unlearned.seed
         before = evidence(self.model, self.data, self.task, deletion, unlearned.data, seed=seed)
-        aim = unlearned.settings.get("aim")
         return {
             **unlearned.summary(),
             "request": request.counts,
             "assurance_meaning": explain(unlearned.assurance, adapter=unlearned.adapter is not None),
-            "aim": aim,
-            "aim_meaning": AIMS.get(str(aim)),
+            "aim_meaning": unlearned.aim_meaning,
+            "calibration": unlearned.calibration,
             "before": before,
             "after": unlearned.evaluate(),
             "run": str(self.run),

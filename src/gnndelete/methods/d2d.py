@@ -193,7 +193,7 @@ def saturation(positives: Tensor, negatives: Tensor) -> dict[str, float]:
 
 def _elements(context: Context) -> int:
     if isinstance(context.task, NodeClassification):
-        return int(context.task._part(context.remaining, "train").sum())
+        return int(context.task.part(context.remaining, "train").sum())
     return context.remaining.edge_index.size(1)
 
 

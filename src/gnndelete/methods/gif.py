@@ -201,7 +201,7 @@ def loss_terms(context: Context, task: Task) -> Terms:
     data, rest = context.data, context.remaining
     nodes = context.deletion.nodes.to(data.edge_index.device)
     if isinstance(task, NodeClassification):
-        members = task._part(data, "train").nonzero().flatten()
+        members = task.part(data, "train").nonzero().flatten()
         return Terms(members.unsqueeze(0), data.y.view(-1)[members], torch.isin(members, nodes))
     supervision = SupervisionCache().of(data)
     positives = supervision.positives

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Any, ClassVar, Literal
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from gnndelete.adapter import Adapter
-from gnndelete.errors import ModelError, NotYetError, SettingError
+from gnndelete.errors import ModelError, SettingError
 from gnndelete.forward import evaluating
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
-from gnndelete.methods.passes import BasePass, base_pass, first_output_given
+from gnndelete.methods.calibration import Aim, Calibration, Trial, as_nonexistent, as_retrained, fallback
+from gnndelete.methods.ruler import Ruler, ruler
+from gnndelete.methods.solving import MakeMap, Solved, Solving
 from gnndelete.neighborhood import Hops
-from gnndelete.operator import LinearMap, Operator, attach
+from gnndelete.operator import LinearMap
 from gnndelete.probe import Layers, Probe, Site, graph_layers, working_copy
 from gnndelete.solver import Problem, exact, gradient
-from gnndelete.taps import Finished, entry, listening, replaced
 
 Watch = Callable[[Site, Problem, nn.Module], None]
 
@@ -26,7 +26,9 @@ Watch = Callable[[Site, Problem, nn.Module], None]
 class GNNDelete(Method):
     """Learn what the layers around a deleted element must say once it is gone (ICLR 2023, and past it).
 
-    ``lam`` weighs forgetting (1) against keeping the neighbourhood (0). ``operator="ring"`` gives the endpoints a map of
+    ``lam`` weighs forgetting (1) against keeping the neighbourhood (0). With ``"auto"`` it is calibrated on validation
+    data: for ``aim="retrained"`` so that deleted elements score like held-out ones, for ``aim="nonexistent"`` as strong as
+    ``budget``, the accepted loss of the validation score, allows. ``operator="ring"`` gives the endpoints a map of
     their own, ``"shared"`` is the paper's one map per layer, and a factory ``width -> nn.Module`` any other (with
     ``solver="gradient"``). ``targets`` says on which graph the representations to keep are computed; with ``"remaining"``
     lam=0 is exactly Unlink. ``watch`` is called with every solved problem, for those who want to look inside.
@@ -41,14 +43,15 @@ class GNNDelete(Method):
 
     def __init__(
         self,
-        aim: Literal["retrained", "nonexistent"] = "nonexistent",
-        lam: float | Literal["auto"] = 0.5,
+        aim: Aim = "retrained",
+        lam: float | Literal["auto"] = "auto",
         solver: Literal["exact", "gradient"] = "exact",
         operator: str | Callable[[int], nn.Module] = "ring",
         layers: Layers = "all",
         targets: Literal["remaining", "original"] = "remaining",
         hops: Hops = "undirected",
         ridge: float = 1e-6,
+        budget: float = 0.01,
         epochs: int = 1500,
         lr: float = 1e-3,
         watch: Watch | None = None,
@@ -61,6 +64,7 @@ class GNNDelete(Method):
         self.targets = targets
         self.hops = hops
         self.ridge = ridge
+        self.budget = budget
         self.epochs = epochs
         self.lr = lr
         self._watch = watch
@@ -69,9 +73,8 @@ class GNNDelete(Method):
     @classmethod
     def paper(cls, hops: Hops = "undirected", **changes: Any) -> GNNDelete:
         """The paper's setting: lam 0.5, one shared map behind every layer, targets from the original graph."""
-        return cls(
-            **{"lam": 0.5, "operator": "shared", "layers": "all", "targets": "original", "hops": hops, **changes}
-        )
+        setting = {"aim": "nonexistent", "lam": 0.5, "operator": "shared", "layers": "all", "targets": "original"}
+        return cls(**{**setting, "hops": hops, **changes})
 
     def _check(self) -> None:
         choices = {
@@ -83,12 +86,14 @@ class GNNDelete(Method):
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise SettingError(f"'{name}' must be {' or '.join(map(repr, allowed))} (got {getattr(self, name)!r})")
-        if self.lam == "auto":
-            raise NotYetError(
-                "lam='auto' (calibration) is not in this version; give lam= a number from 0 to 1, the default is 0.5"
+        if self.lam != "auto" and (
+            isinstance(self.lam, (bool, str)) or not isinstance(self.lam, Real) or not 0 <= self.lam <= 1
+        ):
+            raise SettingError(f"'lam' must be 'auto' or a number from 0 to 1 (got {self.lam!r})")
+        if isinstance(self.budget, (bool, str)) or not isinstance(self.budget, Real) or not 0 <= self.budget < 1:
+            raise SettingError(
+                f"'budget' must be a share of the validation score from 0 to below 1 (got {self.budget!r})"
             )
-        if isinstance(self.lam, bool) or not isinstance(self.lam, Real) or not 0 <= self.lam <= 1:
-            raise SettingError(f"'lam' must be a number from 0 to 1 (got {self.lam!r})")
         if not self.ridge >= 0:
             raise SettingError(f"'ridge' must not be negative (got {self.ridge!r})")
         if self.epochs < 1 or not self.lr > 0:
@@ -113,59 +118,48 @@ class GNNDelete(Method):
     def unlearn(self, context: Context) -> Outcome:
         probe = context.prepared.probe(self.layers)
         model = working_copy(context.model)
-        notes = self._notes(probe)
-        if not (self.lam == 0 and self.targets == "remaining"):  # that setting is Unlink: nothing to solve
-            with evaluating(model):
-                self._solve(context, model, probe)
+        solving = Solving(context, model, probe, self.targets, self.hops, shared=self.operator != "ring")
+        notes, details = self._notes(probe), {}
+        with evaluating(model):
+            if self.lam == "auto":
+                calibration, solved = self._calibrated(context, solving)
+                notes, details = (*notes, calibration.sentence), {"calibration": calibration.to_dict()}
+            elif self.lam == 0 and self.targets == "remaining":
+                solved = []  # that setting is Unlink: nothing to solve
+            else:
+                solved = self._solved(solving, float(self.lam))
+        solving.attach(solved)
         adapter = Adapter(model)
-        return Outcome(model=model, parameters=adapter.num_parameters, adapter=adapter, notes=notes)
+        return Outcome(model=model, parameters=adapter.num_parameters, adapter=adapter, notes=notes, details=details)
 
-    def _solve(self, context: Context, model: nn.Module, probe: Probe) -> None:
-        shape = _Shape(context, probe, self.hops, shared=self.operator != "ring")
-        sites = {
-            (site.layer, site.call): [s for s in probe.sites if (s.layer, s.call) == (site.layer, site.call)]
-            for site in probe.sites
-        }
-        last = (probe.sites[-1].layer, probe.sites[-1].call)
-        base = base_pass(context, model, probe.sites, self.targets, shape.rows)
-        solved: list[tuple[Site, Operator]] = []
+    def _calibrated(self, context: Context, solving: Solving) -> tuple[Calibration, Solved]:
+        """Find lam with the exact solver of a linear map; another solver or operator then runs once, with that lam."""
+        measured = ruler(context)
+        kept: dict[float, Solved] = {}
 
-        def visit(name: str, call: int, output: Any) -> Any:
-            for site in sites.get((name, call), []):
-                h = entry(output, site.key)
-                operator = self._operator(site, h, shape, base, untouched=not solved and self.targets == "remaining")
-                if operator is not None:
-                    solved.append((site, operator))
-                    output = replaced(output, site.key, operator(h))
-            if (name, call) == last:
-                raise Finished
-            return output
+        def measure(lam: float) -> Trial:
+            trial, kept[lam] = _trial(lam, solving, measured, self._exact)
+            return trial
 
-        try:
-            with first_output_given(model, probe.sites[0], base.first), listening(model, list(probe.calls), visit):
-                context.prepared.forward(model, context.remaining)
-        except Finished:
-            pass
-        for site, operator in solved:
-            attach(model, site.layer, site.call, site.key, operator, probe.calls[site.layer])
+        calibration = self._search(measured, measure)
+        if calibration.lam == 0 and self.targets == "remaining":
+            return calibration, []
+        if calibration.lam in kept and self.solver == "exact" and self._watch is None:
+            return calibration, kept[calibration.lam]
+        return calibration, self._solved(solving, calibration.lam)
 
-    def _operator(self, site: Site, h: Tensor, shape: _Shape, base: BasePass, untouched: bool) -> Operator | None:
-        """DEL behind one site, or None where the identity is the answer; ``untouched``: nothing below changed anything."""
-        lam = float(self.lam)
-        groups, maps = [], []
-        offset = 0
-        for index, rows in enumerate(shape.groups(site)):
-            keep = None if untouched else base.keep[site][offset : offset + rows.numel()]
-            offset += rows.numel()
-            weight = lam if index == 0 else 0.0  # outer rings see Neighborhood Influence alone
-            dec = weight * shape.ends[rows] / shape.ends.sum().clamp(min=1)
-            ni = shape.alive[rows] / shape.alive[rows].sum().clamp(min=1) * (1 - weight)
-            problem = Problem(h, rows, dec, ni, base.mean[site], keep)
-            if not rows.numel() or (problem.at_rest and not callable(self.operator)):
-                continue
-            groups.append(rows)
-            maps.append(self._map(site, problem))
-        return Operator(h.size(0), site.width, groups, maps) if groups else None
+    def _solved(self, solving: Solving, lam: float) -> Solved:
+        return solving.run(lam, self._map, free=callable(self.operator))[0]
+
+    def _search(self, measured: Ruler, measure: Callable[[float], Trial]) -> Calibration:
+        if self.aim == "retrained":
+            return as_retrained(measure) if measured.forgetting is not None else fallback(self.aim, measured.missing)
+        if measured.task is None or not measured.task.validates(measured.data):
+            return fallback(self.aim, "there is no validation data to measure a loss of utility on", lam=0.5)
+        return as_nonexistent(measure, self.budget)
+
+    def _exact(self, site: Site, problem: Problem) -> nn.Module:
+        return exact(problem, self.ridge).requires_grad_(False)
 
     def _map(self, site: Site, problem: Problem) -> nn.Module:
         apply: nn.Module
@@ -195,24 +189,12 @@ class GNNDelete(Method):
         return tuple(notes)
 
 
-class _Shape:
-    """Which rows each operator has, and how often each row is an endpoint of something deleted."""
-
-    def __init__(self, context: Context, probe: Probe, hops: Hops, shared: bool) -> None:
-        deletion, device = context.deletion, context.data.edge_index.device
-        ends = torch.cat([deletion.edges[[0, -1]].flatten(), deletion.nodes]).to(device)
-        nodes = context.prepared.table.num_nodes
-        self.ends = torch.bincount(ends, minlength=nodes).float()
-        # a deleted node has nothing to keep: staying close to what it was would be the opposite of forgetting
-        self.alive = torch.ones(nodes, device=device).index_fill(0, deletion.nodes.to(device), 0.0)
-        self._rings = context.prepared.neighborhood(hops).rings(ends, max(site.hops for site in probe.sites))
-        self._shared = shared
-
-    def groups(self, site: Site) -> list[Tensor]:
-        rings = self._rings[: site.hops + 1]
-        if self._shared:
-            return [torch.cat(rings).sort().values]
-        return [rings[0], torch.cat(rings[1:]).sort().values] if site.hops else [rings[0]]
-
-    def rows(self, site: Site) -> Tensor:
-        return torch.cat(self.groups(site))
+def _trial(lam: float, solving: Solving, measured: Ruler, make: MakeMap) -> tuple[Trial, Solved]:
+    """Solve at one lam and measure what came of it."""
+    solved, output = solving.run(lam, make, whole=True)
+    model = solving.model
+    if measured.forgetting is None:
+        return Trial(lam, utility=measured.utility(model, output)), solved
+    asked = solving.presented(solved) if measured.presented else output
+    auc, se = measured.forgetting(model, asked)
+    return Trial(lam, auc, se, measured.utility(model, output)), solved

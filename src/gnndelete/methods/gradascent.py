@@ -86,7 +86,7 @@ def _forgotten(context: Context, task: Task) -> Tensor:
     """Forgotten pairs ``[2, k]`` of a link task, or forgotten training nodes ``[k]``."""
     nodes = context.deletion.nodes.to(context.data.edge_index.device)
     if isinstance(task, NodeClassification):
-        return nodes[task._part(context.data, "train")[nodes]]
+        return nodes[task.part(context.data, "train")[nodes]]
     pairs = context.deletion.edges[[0, -1]].to(nodes.device)
     if nodes.numel():
         positives = SupervisionCache().of(context.data).positives

@@ -23,15 +23,21 @@ class BasePass:
     keep: dict[Site, Tensor] = field(default_factory=dict)
     mean: dict[Site, Tensor] = field(default_factory=dict)
     first: Any = None  # None where it cannot be reused
+    output: Any = None  # of the whole model on the remaining graph; None where the pass ended before it
 
 
 def base_pass(
-    context: Context, model: nn.Module, sites: tuple[Site, ...], targets: str, rows: Callable[[Site], Tensor]
+    context: Context,
+    model: nn.Module,
+    sites: tuple[Site, ...],
+    targets: str,
+    rows: Callable[[Site], Tensor],
+    whole: bool = False,
 ) -> BasePass:
     """Run the base model once on the graph that sets the targets, keeping only the rows that operators will need.
 
     On the remaining graph the first layer's output is also what the solving pass starts from, so it is kept whole and
-    computed once; its rows are their own targets.
+    computed once; its rows are their own targets. ``whole`` runs the pass to its end for the output there.
     """
     result = BasePass()
     first = sites[0]
@@ -50,16 +56,35 @@ def base_pass(
             if not any(h.is_inference() for h in given):  # inference tensors do not tell whether they were written to
                 result.first = output
                 unchanged.extend((h, h._version) for h in given)
-        if sites[-1] in here:
+        if sites[-1] in here and not (whole and remaining):
             raise Finished
 
     try:
         with listening(model, list(dict.fromkeys(site.layer for site in sites)), visit):
-            context.prepared.forward(model, context.remaining if remaining else context.data)
+            result.output = context.prepared.forward(model, context.remaining if remaining else context.data)
     except Finished:
         pass
     if any(h._version != version for h, version in unchanged):  # the model wrote into its layer's output (relu_, +=)
         result.first = None
+    return result
+
+
+def presented_rows(context: Context, model: nn.Module, sites: tuple[Site, ...], nodes: Tensor) -> dict[Site, Tensor]:
+    """What the base model says of deleted nodes where they still are: their rows of every site on the original graph."""
+    result: dict[Site, Tensor] = {}
+
+    def visit(name: str, call: int, output: Any) -> None:
+        for site in sites:
+            if (site.layer, site.call) == (name, call):
+                result[site] = entry(output, site.key).index_select(0, nodes)
+        if (sites[-1].layer, sites[-1].call) == (name, call):
+            raise Finished
+
+    try:
+        with listening(model, list(dict.fromkeys(site.layer for site in sites)), visit):
+            context.prepared.forward(model, context.data)
+    except Finished:
+        pass
     return result
 
 

@@ -33,11 +33,11 @@ class NodeClassification(Task):
         _labels(data)
         for name in ("train_mask", "val_mask", "test_mask"):
             _mask(data, name)
-        if not bool(self._part(data, "train").any()):
+        if not bool(self.part(data, "train").any()):
             raise GraphError("no labelled node is left to train on; 'train_mask' and 'y' (-1: unlabelled) exclude all")
 
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
-        part = self._part(data, "train")
+        part = self.part(data, "train")
         return F.cross_entropy(_logits(output, data)[part], _labels(data)[part])
 
     def validates(self, data: Any) -> bool:
@@ -71,12 +71,13 @@ class NodeClassification(Task):
         return _logits(output, data)[chosen].argmax(dim=-1), _labels(data)[chosen]
 
     def _some(self, data: Any, part: str) -> Tensor:
-        chosen = self._part(data, part)
+        chosen = self.part(data, part)
         if not bool(chosen.any()):
             raise GraphError(f"no labelled node is in '{part}_mask'; mark some, or use split_nodes(data)")
         return chosen
 
-    def _part(self, data: Any, part: str) -> Tensor:
+    def part(self, data: Any, part: str) -> Tensor:
+        """The labelled nodes of ``"train"``, ``"val"`` or ``"test"``, as a mask."""
         labelled = _labels(data) >= 0
         mask = _mask(data, f"{part}_mask")
         if mask is not None:

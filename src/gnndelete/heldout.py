@@ -1,0 +1,138 @@
+"""The held-out test: can deleted elements be told from elements of the same kind that the model never trained on?
+
+Its statistic is the AUC of deleted against held-out scores, taken within strata (endpoint degree in the remaining graph,
+class, relation), so that a difference in kind is not mistaken for memory. At 0.5 they cannot be told apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: Quantiles of the degree that make the strata, and how many of each kind a stratum needs to count.
+BINS, LEAST = 8, 6
+
+
+@dataclass(frozen=True)
+class Heldout:
+    """Scores of deleted and held-out elements in strata that hold enough of both kinds.
+
+    >>> same = torch.arange(100.0)
+    >>> test = heldout(same, same, torch.ones(100), torch.ones(100))
+    >>> test.auc, test.matched
+    (0.5, 1.0)
+    """
+
+    parts: tuple[tuple[Floats, Floats], ...]  # (deleted, held-out) scores of each stratum, sorted
+    deleted: int
+    heldout: int
+    plain_auc: float
+
+    @property
+    def matched(self) -> float:
+        """The share of deleted elements that found a stratum."""
+        return sum(low.size for low, _ in self.parts) / max(self.deleted, 1)
+
+    @property
+    def weights(self) -> Floats:
+        counts = np.array([deleted.size for deleted, _ in self.parts], dtype=np.float64)
+        return counts / counts.sum()
+
+    @property
+    def auc(self) -> float:
+        """How often a deleted element scores above a held-out one of its stratum; ties count half."""
+        return float(self.weights @ [auc(deleted, held) for deleted, held in self.parts])
+
+    @property
+    def standard_error(self) -> float:
+        """Of the AUC, were both kinds alike."""
+        spread = [(d.size + h.size + 1) / (12 * d.size * h.size) for d, h in self.parts]
+        return float(np.sqrt(self.weights**2 @ np.array(spread)))
+
+    def interval(self, seed: int, level: float = 0.95, draws: int = 1000) -> tuple[float, float]:
+        """A bootstrap interval of the AUC: both kinds are drawn again within their strata."""
+        generator = np.random.default_rng(seed)
+        total = np.zeros(draws)
+        for weight, (deleted, held) in zip(self.weights, self.parts, strict=True):
+            total += weight * _resampled(deleted, held, draws, generator)
+        low, high = np.quantile(total, [(1 - level) / 2, (1 + level) / 2])
+        return float(low), float(high)
+
+
+def heldout(
+    deleted: Tensor,
+    held: Tensor,
+    degree_deleted: Tensor,
+    degree_held: Tensor,
+    kind_deleted: Tensor | None = None,
+    kind_held: Tensor | None = None,
+    bins: int = BINS,
+) -> Heldout:
+    """Put scores into strata: quantiles of the degree of all of them, within each kind (class or relation) if given.
+
+    A request too small to fill any stratum is compared with all held-out elements at once.
+    """
+    scores = _numbers(deleted), _numbers(held)
+    degrees = _numbers(degree_deleted), _numbers(degree_held)
+    kinds = [
+        np.zeros(part.size, dtype=np.int64) if kind is None else kind.detach().cpu().numpy().astype(np.int64)
+        for part, kind in zip(scores, (kind_deleted, kind_held), strict=True)
+    ]
+    parts = []
+    for kind in np.unique(kinds[0]):
+        mine = [part == kind for part in kinds]
+        values = [degree[chosen] for degree, chosen in zip(degrees, mine, strict=True)]
+        if values[1].size < LEAST:
+            continue
+        edges = np.unique(np.quantile(np.concatenate(values), np.linspace(0, 1, bins + 1)[1:-1]))
+        places = [np.searchsorted(edges, value, side="right") for value in values]
+        for place in np.unique(places[0]):
+            pair = [np.sort(s[m][p == place]) for s, m, p in zip(scores, mine, places, strict=True)]
+            if min(pair[0].size, pair[1].size) >= LEAST:
+                parts.append((pair[0], pair[1]))
+    plain = auc(np.sort(scores[0]), np.sort(scores[1])) if scores[0].size and scores[1].size else 0.5
+    if not parts and scores[0].size and scores[1].size:
+        parts = [(np.sort(scores[0]), np.sort(scores[1]))]
+    return Heldout(tuple(parts), scores[0].size, scores[1].size, plain)
+
+
+def auc(deleted: Floats, held: Floats) -> float:
+    """The probability that a deleted score lies above a held-out one; both sorted, ties count half.
+
+    >>> auc(np.array([1.0, 3.0]), np.array([0.0, 1.0, 2.0]))
+    0.75
+    """
+    below = np.searchsorted(held, deleted, side="left") + np.searchsorted(held, deleted, side="right")
+    return float(below.mean() / (2 * held.size))
+
+
+def _resampled(deleted: Floats, held: Floats, draws: int, generator: np.random.Generator) -> Floats:
+    """The AUC of `draws` samples with replacement: counts per element instead of copies of elements."""
+    left, right = np.searchsorted(held, deleted, side="left"), np.searchsorted(held, deleted, side="right")
+    result = np.empty(draws)
+    block = max(1, 2_000_000 // max(deleted.size, held.size))
+    for start in range(0, draws, block):
+        size = min(block, draws - start)
+        ours = generator.multinomial(deleted.size, np.full(deleted.size, 1 / deleted.size), size)
+        theirs = generator.multinomial(held.size, np.full(held.size, 1 / held.size), size)
+        below = np.concatenate([np.zeros((size, 1), dtype=theirs.dtype), theirs.cumsum(axis=1)], axis=1)
+        counted = (ours * (below[:, left] + below[:, right])).sum(axis=1)
+        result[start : start + size] = counted / (2 * deleted.size * held.size)
+    return result
+
+
+def edge_degree(degree: Tensor, edges: Tensor) -> Tensor:
+    """How connected the ends of each edge are: the geometric mean of their degrees, on a logarithmic scale."""
+    ends = degree.to(torch.float64)[edges[[0, -1]].to(degree.device)]
+    return (ends + 1).log().mean(dim=0)
+
+
+def _numbers(values: Tensor) -> Floats:
+    return np.asarray(values.detach().double().cpu().numpy())

@@ -1,0 +1,191 @@
+"""Choosing lam without training again: *as if retrained*, or *as if nonexistent* within a budget of utility.
+
+Both searches ask one function, ``measure(lam)``, a few times; what it measures is taken on validation data only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Aim = Literal["retrained", "nonexistent"]
+Status = Literal["reached", "already", "unreached", "fallback"]
+
+#: With the pass of the base model before them, no search costs more than eight deletions at a fixed lam.
+TRIALS = 7
+
+#: Where a search begins: what link models that know nodes by their features need lies around it.
+START = 0.03
+
+#: Beyond this nothing of the endpoints is left, and their other edges go with the deleted ones.
+STRONGEST = 0.95
+
+#: Weight of forgetting where nothing can be measured: inside the range that calibration finds on link models.
+FALLBACK = 0.03
+
+#: Loss on validation data past which a calibrated result advises to train again.
+COSTLY = 0.03
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one lam gave on validation data; None where it cannot be measured."""
+
+    lam: float
+    auc: float | None = None  # deleted against matched held-out elements
+    se: float | None = None
+    utility: float | None = None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The lam that was chosen, why, and every trial on the way."""
+
+    aim: Aim
+    lam: float
+    status: Status
+    sentence: str
+    trials: tuple[Trial, ...] = ()
+    budget: float | None = None
+    retrain_recommended: bool = False
+    target: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"trials": [asdict(trial) for trial in self.trials]}
+
+
+Measure = Callable[[float], Trial]
+
+
+def as_retrained(measure: Measure) -> Calibration:
+    """The lam at which deleted elements score like held-out ones: an AUC of 0.5, within its standard error.
+
+    >>> search = as_retrained(lambda lam: Trial(lam, auc=0.56 - lam, se=0.01, utility=0.9))
+    >>> search.status, round(search.lam, 2)
+    ('reached', 0.06)
+    """
+    first = measure(0.0)
+    assert first.auc is not None
+    assert first.se is not None
+    if first.auc <= 0.5 + first.se:
+        return Calibration("retrained", 0.0, "already", _already(first), (first,), target=0.5)
+    trials, close = [first], first.se / 4
+    low, high, lam = first, None, START
+    while len(trials) < TRIALS:
+        trial = measure(lam)
+        assert trial.auc is not None
+        trials.append(trial)
+        if abs(trial.auc - 0.5) <= close:
+            break
+        if trial.auc > 0.5:
+            low = trial
+        else:
+            high = trial
+        if high is not None:
+            lam = _between(low, high, trials)
+        elif low.lam >= STRONGEST:
+            break
+        else:
+            lam = min(max(_beyond(trials), 1.5 * low.lam), STRONGEST)
+    best = min(trials[1:], key=lambda trial: abs((trial.auc or 0.0) - 0.5))
+    assert best.auc is not None
+    reached = best.auc <= 0.5 + first.se
+    lost = (first.utility or 0.0) - (best.utility or 0.0)
+    sentence = (_reached if reached else _unreached)(first, best) + (_costly(lost) if lost > COSTLY else "")
+    advise = not reached or lost > COSTLY
+    status: Status = "reached" if reached else "unreached"
+    return Calibration("retrained", best.lam, status, sentence, tuple(trials), None, advise, 0.5)
+
+
+def as_nonexistent(measure: Measure, budget: float) -> Calibration:
+    """The strongest lam that costs at most ``budget`` of the validation score at lam 0, where the graph is only cut.
+
+    >>> search = as_nonexistent(lambda lam: Trial(lam, utility=0.9 - 0.02 * lam), budget=0.01)
+    >>> search.status, round(search.lam, 1)
+    ('reached', 0.5)
+    """
+    first = measure(0.0)
+    assert first.utility is not None
+    trials, low, high = [first], first, None
+    lam = STRONGEST
+    while len(trials) < TRIALS:
+        trial = measure(lam)
+        assert trial.utility is not None
+        trials.append(trial)
+        lost = first.utility - trial.utility
+        if lost <= budget:
+            low = trial
+        else:
+            high = trial
+        if high is None or (low is trial and budget - lost <= budget / 20):
+            break
+        lam = _within(first, low, high, budget)
+    lost = first.utility - (low.utility or 0.0)
+    if low.lam == 0:
+        sentence = f"No lam that was tried stays within the budget of {budget:g}, so only the graph is cut."
+        return Calibration("nonexistent", 0.0, "unreached", sentence, tuple(trials), budget)
+    sentence = (
+        f"lam {low.lam:.3g} is the strongest that stays within the budget of {budget:g}: it costs {max(lost, 0.0):.4f} of "
+        "the validation score. Deleted elements are pushed down and can be recognised by that."
+    )
+    return Calibration("nonexistent", low.lam, "reached", sentence, tuple(trials), budget)
+
+
+def fallback(aim: Aim, reason: str, lam: float = FALLBACK) -> Calibration:
+    """A stated lam where the aim cannot be measured."""
+    sentence = f"lam was not calibrated, since {reason}; {lam:g} was taken instead."
+    return Calibration(aim, lam, "fallback", sentence)
+
+
+def _between(low: Trial, high: Trial, trials: list[Trial]) -> float:
+    """Where a straight line through the bracket meets 0.5; the middle where such lines keep missing on one side."""
+    assert low.auc is not None
+    assert high.auc is not None
+    share = (low.auc - 0.5) / (low.auc - high.auc)
+    if len(trials) > 4:
+        share = (share + 0.5) / 2
+    return low.lam + min(max(share, 0.05), 0.95) * (high.lam - low.lam)
+
+
+def _beyond(trials: list[Trial]) -> float:
+    """Where the line through the last two trials meets 0.5, and a little past it, to have it between two trials."""
+    before, last = trials[-2], trials[-1]
+    assert before.auc is not None
+    assert last.auc is not None
+    slope = (before.auc - last.auc) / max(last.lam - before.lam, 1e-9)
+    return last.lam + 1.1 * (last.auc - 0.5) / slope if slope > 0 else STRONGEST
+
+
+def _within(first: Trial, low: Trial, high: Trial, budget: float) -> float:
+    """Where the loss, a convex function of lam as a rule, meets the budget: a step between the line and the middle."""
+    assert first.utility is not None
+    losses = [max(first.utility - (trial.utility or 0.0), 0.0) for trial in (low, high)]
+    line = (budget - losses[0]) / max(losses[1] - losses[0], 1e-12)
+    return low.lam + min(max((line + 0.5) / 2, 0.1), 0.9) * (high.lam - low.lam)
+
+
+def _already(trial: Trial) -> str:
+    return (
+        f"Cutting the graph alone already forgets as much as training again would: deleted against held-out AUC "
+        f"{trial.auc:.3f} (standard error {trial.se:.3f}), so no operator was added."
+    )
+
+
+def _reached(first: Trial, best: Trial) -> str:
+    return (
+        f"lam {best.lam:.3g} makes deleted elements score like held-out ones: AUC {best.auc:.3f} on validation data "
+        f"(standard error {first.se:.3f}), {first.auc:.3f} with the graph cut alone."
+    )
+
+
+def _unreached(first: Trial, best: Trial) -> str:
+    return (
+        f"No lam makes deleted elements score like held-out ones: the nearest, lam {best.lam:.3g}, leaves an AUC of "
+        f"{best.auc:.3f} on validation data ({first.auc:.3f} with the graph cut alone). Train again to forget as much as "
+        "retraining does."
+    )
+
+
+def _costly(lost: float) -> str:
+    return f" It costs {lost:.3f} of the validation score: training again is advised."

@@ -1,0 +1,103 @@
+"""What calibration can measure for a model, its task and a deletion: forgetting and utility, on validation data only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from gnndelete.errors import GraphError
+from gnndelete.heldout import edge_degree, heldout
+from gnndelete.methods.base import Context
+from gnndelete.tasks import LinkPrediction, NodeClassification, Task
+
+
+@dataclass(frozen=True)
+class Ruler:
+    """How deleted elements score against held-out ones, and where to ask: ``presented`` on the original graph.
+
+    ``missing`` says why forgetting cannot be measured; utility may be measurable all the same.
+    """
+
+    task: Task | None
+    data: Data
+    forgetting: Callable[[nn.Module, Any], tuple[float, float]] | None = None
+    presented: bool = False
+    missing: str = ""
+
+    def utility(self, model: nn.Module, output: Any) -> float | None:
+        """The task's score on its validation data, on the remaining graph."""
+        if self.task is None or not self.task.validates(self.data):
+            return None
+        try:
+            return self.task.validate(model, output, self.data)
+        except GraphError:  # nothing is left to validate on
+            return None
+
+
+def ruler(context: Context) -> Ruler:
+    """The ruler of a request; without a task, held-out data or a score for what was deleted it says what is missing."""
+    task, data = context.remaining_task, context.remaining
+    if task is None:
+        return Ruler(None, data, missing="no task says how deleted elements would be scored (pass task=…)")
+    if isinstance(task, LinkPrediction):
+        return _of_edges(context, task)
+    if isinstance(task, NodeClassification):
+        return _of_nodes(context, task)
+    return Ruler(task, data, missing=f"the task '{task.name}' has no score for what was deleted")
+
+
+def _of_edges(context: Context, task: LinkPrediction) -> Ruler:
+    edges, data = context.deletion.edges, context.remaining
+    if not edges.size(1):
+        return Ruler(task, data, missing="a link model scores edges, and no edge is named in the request, only nodes")
+    if task.heldout is None:
+        return Ruler(task, data, missing="the task has no held-out edges to compare with (pass heldout=…)")
+    held = task.heldout.positives
+    degree = degrees(data)
+    places = edge_degree(degree, edges), edge_degree(degree, held)
+    both = torch.cat([edges.to(held.device), held], dim=1)
+
+    def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:
+        deleted, true = task.predict(model, output, both).split([edges.size(1), held.size(1)])
+        test = heldout(deleted, true, *places)
+        return test.auc, test.standard_error
+
+    return Ruler(task, data, forgetting)
+
+
+def _of_nodes(context: Context, task: NodeClassification) -> Ruler:
+    data, original = context.remaining, context.data
+    if not context.deletion.nodes.numel():
+        return Ruler(task, data, missing="a node classifier has no score for a deleted edge")
+    learned = task.part(original, "train")
+    nodes = context.deletion.nodes.to(learned.device)
+    nodes = nodes[learned[nodes]]
+    if not nodes.numel():
+        return Ruler(task, data, missing="the model was trained on the label of none of the deleted nodes")
+    if not task.validates(data):
+        return Ruler(task, data, missing="the graph has no validation nodes to compare with (add 'val_mask')")
+    held = task.part(data, "val").nonzero().flatten()
+    labels, degree = original.y.view(-1), degrees(original)
+    both = torch.cat([nodes, held])
+
+    def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:
+        true = task.predict(model, output, both).gather(1, labels[both].view(-1, 1)).view(-1)
+        deleted, unseen = true.split([nodes.numel(), held.numel()])
+        test = heldout(deleted, unseen, degree[nodes], degree[held], labels[nodes], labels[held], bins=NODE_BINS)
+        return test.auc, test.standard_error
+
+    return Ruler(task, data, forgetting, presented=True)
+
+
+#: Quantiles of the degree within each class: fewer than for edges, since classes divide the nodes already.
+NODE_BINS = 3
+
+
+def degrees(data: Data) -> Tensor:
+    """How many edges leave each node."""
+    return torch.bincount(data.edge_index[0], minlength=int(data.num_nodes or 0))

@@ -1,0 +1,175 @@
+"""The solving pass: operators solved layer by layer while the model runs, for any lam, from one pass of the base model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gnndelete.methods.base import Context
+from gnndelete.methods.passes import BasePass, base_pass, first_output_given, presented_rows
+from gnndelete.neighborhood import Hops
+from gnndelete.operator import Operator, attach, detach
+from gnndelete.probe import Probe, Site
+from gnndelete.solver import Problem
+from gnndelete.taps import Finished, entry, listening, replaced
+
+Solved = list[tuple[Site, Operator]]
+MakeMap = Callable[[Site, Problem], nn.Module]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that share one map. ``forget``: lam pulls them away; ``gone``: they belong to deleted nodes."""
+
+    rows: Tensor
+    forget: bool
+    gone: bool = False
+
+
+class Solving:
+    """One deletion on a working copy of the model; what does not depend on lam is computed once."""
+
+    def __init__(
+        self, context: Context, model: nn.Module, probe: Probe, targets: str, hops: Hops, shared: bool
+    ) -> None:
+        self.context, self.model, self.probe, self.targets = context, model, probe, targets
+        self._shape = Shape(context, probe, hops, shared)
+        self._base: BasePass | None = None
+        self._presented: dict[Site, Tensor] = {}
+
+    def base(self, whole: bool = False) -> BasePass:
+        """The targets. ``whole`` lets the pass run to its end, so that it also gives the output with the graph only cut."""
+        if self._base is None:
+            sites = self.probe.sites
+            self._base = base_pass(self.context, self.model, sites, self.targets, self._shape.rows, whole)
+            if self._shape.gone.numel():
+                self._presented = presented_rows(self.context, self.model, sites, self._shape.gone)
+        return self._base
+
+    def run(self, lam: float, make: MakeMap, whole: bool = False, free: bool = False) -> tuple[Solved, Any]:
+        """Solve at one lam; with ``whole`` the pass runs to its end and its output comes along.
+
+        ``free`` maps may not have the identity among them, so that they are trained where nothing pulls, too.
+        """
+        probe, base = self.probe, self.base(whole)
+        if lam == 0 and self.targets == "remaining" and base.output is not None:
+            return [], base.output
+        sites: dict[tuple[str, int], list[Site]] = {}
+        for site in probe.sites:
+            sites.setdefault((site.layer, site.call), []).append(site)
+        last = (probe.sites[-1].layer, probe.sites[-1].call)
+        solved: Solved = []
+
+        def visit(name: str, call: int, output: Any) -> Any:
+            for site in sites.get((name, call), []):
+                h = entry(output, site.key)
+                untouched = not solved and self.targets == "remaining"
+                operator = self._operator(site, h, lam, make, untouched, free)
+                if operator is not None:
+                    solved.append((site, operator))
+                    output = replaced(output, site.key, operator(h))
+            if (name, call) == last and not whole:
+                raise Finished
+            return output
+
+        output = None
+        try:
+            with (
+                first_output_given(self.model, probe.sites[0], base.first),
+                listening(self.model, list(probe.calls), visit),
+            ):
+                output = self.context.prepared.forward(self.model, self.context.remaining)
+        except Finished:
+            pass
+        return solved, output
+
+    def attach(self, solved: Solved) -> None:
+        """Put the operators behind the layers of the working copy, in place of any others."""
+        detach(self.model)
+        for site, operator in solved:
+            attach(self.model, site.layer, site.call, site.key, operator, self.probe.calls[site.layer])
+
+    def presented(self, solved: Solved) -> Any:
+        """The output on the original graph, where what was deleted is presented again under its old id."""
+        self.attach(solved)
+        try:
+            return self.context.prepared.forward(self.model, self.context.data)
+        finally:
+            detach(self.model)
+
+    def _operator(
+        self, site: Site, h: Tensor, lam: float, make: MakeMap, untouched: bool, free: bool
+    ) -> Operator | None:
+        """DEL behind one site, or None where the identity is the answer; ``untouched``: nothing below changed anything."""
+        base, shape = self.base(), self._shape
+        groups, maps = [], []
+        offset = 0
+        for group in shape.groups(site):
+            rows = group.rows
+            keep = None if untouched else base.keep[site][offset : offset + rows.numel()]
+            offset += rows.numel()
+            problem = (
+                self._gone_problem(site, h, lam, base)
+                if group.gone
+                else shape.problem(group, h, lam, base.mean[site], keep)
+            )
+            if not rows.numel() or (problem.at_rest and not free):
+                continue
+            groups.append(rows)
+            maps.append(make(site, problem))
+        return Operator(h.size(0), site.width, groups, maps) if groups else None
+
+    def _gone_problem(self, site: Site, h: Tensor, lam: float, base: BasePass) -> Problem:
+        """Deleted nodes twice: as they are served, blank and with nothing to keep, and as they speak when presented again.
+
+        The second kind is what an attacker would ask. Between its old self (lam 0) and the mean (lam 1) lies the point
+        where it scores like a node that was never seen, so there both pulls are needed.
+        """
+        presented = self._presented[site]
+        count = presented.size(0)
+        rows = torch.cat([h.index_select(0, self._shape.gone), presented])
+        share = torch.full((count,), 0.5 / max(count, 1), device=h.device)
+        keep = torch.cat([torch.zeros_like(share), (1 - lam) * share])
+        return Problem(
+            rows, torch.arange(2 * count, device=h.device), lam * share.repeat(2), keep, base.mean[site], None
+        )
+
+
+class Shape:
+    """Which rows each operator has, and how often each row is an endpoint of something deleted."""
+
+    def __init__(self, context: Context, probe: Probe, hops: Hops, shared: bool) -> None:
+        deletion, device = context.deletion, context.data.edge_index.device
+        edges, nodes = deletion.edges[[0, -1]].flatten().to(device), deletion.nodes.to(device)
+        count = context.prepared.table.num_nodes
+        self.gone = nodes[:0] if shared else nodes
+        self._ends = torch.bincount(edges if not shared else torch.cat([edges, nodes]), minlength=count).float()
+        # a deleted node has nothing to keep: staying close to what it was would be the opposite of forgetting
+        self._alive = torch.ones(count, device=device).index_fill(0, nodes, 0.0)
+        near = context.prepared.neighborhood(hops)
+        self._rings = near.rings(torch.cat([edges, nodes]), max(site.hops for site in probe.sites))
+        self._shared = shared
+
+    def groups(self, site: Site) -> list[Group]:
+        rings = self._rings[: site.hops + 1]
+        if self._shared:
+            return [Group(torch.cat(rings).sort().values, forget=True)]
+        result = [Group(rings[0][self._alive[rings[0]] > 0], forget=True)]
+        if self.gone.numel():
+            result.append(Group(self.gone, forget=True, gone=True))
+        if site.hops:
+            result.append(Group(torch.cat(rings[1:]).sort().values, forget=False))
+        return result
+
+    def rows(self, site: Site) -> Tensor:
+        return torch.cat([group.rows for group in self.groups(site)])
+
+    def problem(self, group: Group, h: Tensor, lam: float, mean: Tensor, keep: Tensor | None) -> Problem:
+        weight = lam if group.forget else 0.0  # outer rings see Neighborhood Influence alone
+        dec = weight * self._ends[group.rows] / self._ends.sum().clamp(min=1)
+        ni = self._alive[group.rows] / self._alive[group.rows].sum().clamp(min=1) * (1 - weight)
+        return Problem(h, group.rows, dec, ni, mean, keep)

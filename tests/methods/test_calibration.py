@@ -1,0 +1,214 @@
+"""Choosing lam: both aims on made-up curves, then on models that really remember."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import gnndelete as gd
+from gnndelete.datasets.generated import community_graph
+from gnndelete.methods.calibration import STRONGEST, TRIALS, Trial, as_nonexistent, as_retrained
+from gnndelete.testing import problem
+
+
+def curve(auc, utility=lambda lam: 0.9 - 0.01 * lam, se=0.01):
+    return lambda lam: Trial(lam, auc(lam), se, utility(lam))
+
+
+@pytest.mark.parametrize(
+    "auc",
+    [
+        lambda lam: 0.53 - lam,
+        lambda lam: 0.66 - 0.5 * lam,
+        lambda lam: 0.52 - 3 * lam,
+        lambda lam: 0.6 - 0.25 * lam**0.5,
+        lambda lam: 0.5 + 0.2 * (1 - lam * 1.5) ** 3,
+        lambda lam: 0.55 - 30 * lam if lam < 0.01 else 0.25 - 0.1 * lam,
+    ],
+)
+def test_as_retrained_finds_the_middle_in_few_trials(auc):
+    found = as_retrained(curve(auc))
+    assert found.status == "reached"
+    assert abs(auc(found.lam) - 0.5) <= 0.01
+    assert len(found.trials) <= TRIALS
+    assert not found.retrain_recommended
+
+
+def test_the_smallest_change_where_cutting_is_enough():
+    found = as_retrained(curve(lambda lam: 0.508 - lam))
+    assert (found.status, found.lam, len(found.trials)) == ("already", 0.0, 1)
+    assert "alone already forgets" in found.sentence
+    assert as_retrained(curve(lambda lam: 0.43 - lam)).lam == 0
+
+
+def test_where_no_lam_reaches_it_retraining_is_recommended_with_the_figure():
+    found = as_retrained(curve(lambda lam: 0.7 - 0.1 * lam))
+    assert found.status == "unreached"
+    assert found.retrain_recommended
+    assert "0.605" in found.sentence
+    assert "Train again" in found.sentence
+    assert found.lam == STRONGEST
+
+
+def test_forgetting_that_costs_much_says_so():
+    found = as_retrained(curve(lambda lam: 0.6 - 0.2 * lam, lambda lam: 0.9 - 0.2 * lam))
+    assert found.status == "reached"
+    assert found.retrain_recommended
+    assert "costs 0.10" in found.sentence or "costs 0.09" in found.sentence
+
+
+@pytest.mark.parametrize("power", [1, 2, 3])
+@pytest.mark.parametrize("budget", [0.003, 0.01, 0.05])
+def test_as_nonexistent_takes_the_strongest_lam_within_the_budget(power, budget):
+    found = as_nonexistent(curve(lambda lam: 0.5, lambda lam: 0.9 - 0.06 * lam**power), budget)
+    lost = 0.06 * found.lam**power
+    assert lost <= budget
+    assert lost >= 0.6 * budget or found.lam == STRONGEST
+    assert len(found.trials) <= TRIALS
+
+
+def test_a_budget_that_nothing_keeps_leaves_the_graph_cut():
+    found = as_nonexistent(curve(lambda lam: 0.5, lambda lam: 0.9 - 0.1 * (lam > 0)), 0.01)
+    assert (found.lam, found.status) == (0.0, "unreached")
+
+
+class Memory(nn.Module):
+    """A GCN with a trained vector per node: it remembers single nodes and their edges."""
+
+    def __init__(self, nodes: int, features: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(nodes, 16)
+        self.encoder = gd.models.GCN(features + 16, hidden=32, out=16)
+
+    def forward(self, x, edge_index):
+        return self.encoder(torch.cat([x, self.table.weight], dim=1), edge_index)
+
+
+@pytest.fixture(scope="module")
+def memory():
+    graph = community_graph(400, 4000, 8, classes=4, community=100, seed=3)
+    split = gd.datasets.split_links(graph, seed=0, val=0.15, test=0.15)
+    task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
+    torch.manual_seed(0)
+    model = Memory(400, 8)
+    gd.train(model, split.data, task, epochs=150, lr=0.01, seed=0)
+    deletion = gd.Deletion(edges=gd.datasets.forget_edges(split.data, 0.1, seed=1))
+    return model, split.data, task, deletion
+
+
+def test_on_a_model_that_remembers_lam_is_found_and_stated(memory, tmp_path):
+    model, data, task, deletion = memory
+    unlearned = gd.Unlearner(model, data, task=task).delete(deletion)
+    found = unlearned.calibration
+    assert found is not None
+    assert found["status"] == "reached"
+    assert 0 < unlearned.lam == found["lam"] < 1
+    first, best = found["trials"][0], min(found["trials"], key=lambda trial: abs(trial["auc"] - 0.5))
+    assert first["auc"] > 0.5 + first["se"]
+    assert best["lam"] == found["lam"]
+    assert abs(best["auc"] - 0.5) <= best["se"]
+    assert found["sentence"] in unlearned.notes
+    assert "aim: retrained: deleted elements should score like held-out ones" in str(unlearned)
+    unlearned.save(tmp_path)
+    assert "Aim: retrained" in (tmp_path / "README.md").read_text()
+    assert found["sentence"] in (tmp_path / "README.md").read_text()
+    loaded = gd.load(tmp_path, model, data=unlearned.data, task=task)
+    assert (loaded.lam, loaded.aim, loaded.calibration) == (unlearned.lam, "retrained", found)
+
+
+def test_the_calibrated_result_is_the_plain_one_at_that_lam(memory):
+    model, data, task, deletion = memory
+    found = gd.Unlearner(model, data, task=task).delete(deletion)
+    plain = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(lam=found.lam)).delete(deletion)
+    torch.testing.assert_close(found.output(), plain.output())
+
+
+def test_calibration_never_looks_at_test_data(memory):
+    model, data, task, deletion = memory
+    blind = gd.LinkPrediction(heldout=task.heldout.positives, heldout_negatives=task.heldout.negatives)
+    with_test = gd.Unlearner(model, data, task=task).delete(deletion)
+    without = gd.Unlearner(model, data, task=blind).delete(deletion)
+    assert with_test.lam == without.lam
+
+
+def test_it_costs_at_most_eight_deletions(memory, monkeypatch):
+    model, data, task, deletion = memory
+    passes = []
+    count = type(model).forward
+    monkeypatch.setattr(Memory, "forward", lambda self, x, edge_index: passes.append(1) or count(self, x, edge_index))
+
+    def cost(method):
+        unlearner = gd.Unlearner(model, data, task=task, method=method)
+        unlearner.delete(deletion)  # with the probe of the model, once
+        passes.clear()
+        unlearner.current()
+        return len(passes)
+
+    assert 0 < cost(gd.GNNDelete()) <= 8 * cost(gd.GNNDelete(lam=0.1))
+
+
+def test_nonexistent_is_stronger_than_retrained_and_keeps_its_budget(memory):
+    model, data, task, deletion = memory
+    retrained = gd.Unlearner(model, data, task=task).delete(deletion)
+    gone = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(aim="nonexistent", budget=0.02)).delete(deletion)
+    assert gone.lam > retrained.lam
+    trials = {trial["lam"]: trial["utility"] for trial in gone.calibration["trials"]}
+    assert trials[0.0] - trials[gone.lam] <= 0.02
+    assert gone.evaluate()["deleted_auroc"] > retrained.evaluate()["deleted_auroc"]
+
+
+def test_the_gradient_solver_takes_the_lam_of_the_exact_one(memory):
+    model, data, task, deletion = memory
+    found = gd.Unlearner(model, data, task=task).delete(deletion)
+    slow = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(solver="gradient", epochs=2)).delete(deletion)
+    assert slow.lam == found.lam
+    assert slow.parameters == found.parameters
+
+
+def test_deleted_nodes_are_calibrated_by_their_label_where_they_are_presented_again():
+    """Random labels are learned by heart: a deleted node's own label gives it away until lam takes it back."""
+    graph = community_graph(300, 900, 32, classes=3, community=100, seed=5)
+    graph.y = torch.randint(3, (300,), generator=torch.Generator().manual_seed(0))
+    data = gd.datasets.split_nodes(graph, seed=0, train=0.5, val=0.25)
+    torch.manual_seed(0)
+    model = gd.models.GCN(32, hidden=64, out=3)
+    gd.train(model, data, "node", epochs=150, lr=0.01, seed=0, validate_every=150)
+    nodes = data.train_mask.nonzero().flatten()[:40]
+    unlearned = gd.Unlearner(model, data, task="node").delete(gd.Deletion(nodes=nodes))
+    found = unlearned.calibration
+    assert found["status"] == "reached"
+    assert found["trials"][0]["auc"] > 0.6
+    assert min(abs(trial["auc"] - 0.5) for trial in found["trials"]) <= found["trials"][0]["se"]
+
+
+@pytest.mark.parametrize(
+    ("name", "deletion", "change", "words"),
+    [
+        ("node", gd.Deletion(edges=[(0, 0)]), {}, "no score for a deleted edge"),
+        ("link", gd.Deletion(nodes=[3]), {}, "no edge is named"),
+        ("link", gd.Deletion(edges=[(0, 0)]), {"heldout": None}, "no held-out edges"),
+        ("none", gd.Deletion(edges=[(0, 0)]), {}, "no task"),
+    ],
+)
+def test_where_nothing_can_be_measured_a_stated_lam_is_taken(name, deletion, change, words):
+    model, data, task = problem("link" if name == "none" else name)
+    if not deletion.nodes.numel():
+        deletion = gd.Deletion(edges=data.edge_index[:, [0]])
+    for key, value in change.items():
+        setattr(task, key, value)
+    unlearner = gd.Unlearner(model, data, task=None if name == "none" else task)
+    found = unlearner.delete(deletion)
+    assert found.calibration["status"] == "fallback"
+    assert words in found.calibration["sentence"]
+    assert found.lam == 0.03
+    assert "not calibrated" in str(found)
+
+
+def test_one_deleted_edge_and_repeated_requests(memory):
+    model, data, task, _ = memory
+    unlearner = gd.Unlearner(model, data, task=task)
+    first = unlearner.delete(gd.Deletion(edges=data.edge_index[:, [0]]))
+    assert first.calibration["status"] in ("already", "reached")
+    second = unlearner.delete(gd.Deletion(edges=gd.datasets.forget_edges(first.data, 0.1, seed=4)))
+    assert second.calibration["trials"] != first.calibration["trials"]

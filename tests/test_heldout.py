@@ -1,0 +1,92 @@
+"""The held-out test: its statistic, its strata, its interval."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from gnndelete.heldout import LEAST, auc, edge_degree, heldout
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.lists(st.integers(0, 9), min_size=1, max_size=40))
+def test_the_auc_is_scikit_learns(deleted, held):
+    own = auc(np.sort(np.array(deleted, dtype=float)), np.sort(np.array(held, dtype=float)))
+    labels = [1] * len(deleted) + [0] * len(held)
+    assert own == pytest.approx(roc_auc_score(labels, deleted + held))
+
+
+def test_a_difference_in_degree_is_not_mistaken_for_memory():
+    """Scores follow the degree alone, and deleted elements have higher degrees: only the plain AUC sees a difference."""
+    generator = torch.Generator().manual_seed(0)
+    degrees = torch.randint(1, 40, (4000,), generator=generator), torch.randint(1, 20, (4000,), generator=generator)
+    scores = [degree.float() + torch.randn(4000, generator=generator) for degree in degrees]
+    test = heldout(*scores, *degrees, bins=30)
+    assert test.plain_auc > 0.7
+    assert abs(test.auc - 0.5) < 0.03
+
+
+def test_memory_within_a_stratum_is_seen():
+    generator = torch.Generator().manual_seed(0)
+    degree = torch.randint(1, 9, (3000,), generator=generator)
+    noise = torch.randn(2, 3000, generator=generator)
+    test = heldout(noise[0] + 0.5, noise[1], degree, degree)
+    assert test.auc == pytest.approx(0.638, abs=0.02)  # the normal distribution function at 0.5 / sqrt(2)
+    assert test.matched == 1
+
+
+def test_kinds_are_compared_among_themselves():
+    """Two classes with very different scores, and more of the high one among the deleted."""
+    generator = torch.Generator().manual_seed(0)
+    kinds = torch.arange(1000) % 4 > 0, torch.arange(1000) % 4 == 0
+    scores = [10.0 * kind + torch.randn(1000, generator=generator) for kind in kinds]
+    ones = torch.ones(1000)
+    assert heldout(*scores, ones, ones).auc > 0.65
+    assert abs(heldout(*scores, ones, ones, *(kind.long() for kind in kinds)).auc - 0.5) < 0.04
+
+
+def test_a_request_too_small_for_strata_is_compared_with_all():
+    test = heldout(torch.tensor([5.0]), torch.arange(10.0), torch.tensor([1.0]), torch.arange(10.0))
+    assert test.auc == 0.55
+    assert test.standard_error > 0.25
+    assert (test.deleted, test.heldout, test.matched) == (1, 10, 1.0)
+
+
+def test_elements_without_a_counterpart_are_left_out_and_counted():
+    degrees = torch.cat([torch.ones(50), torch.full((50,), 99.0)]), torch.ones(50 + LEAST)
+    test = heldout(torch.zeros(100), torch.zeros(50 + LEAST), *degrees)
+    assert test.matched == 0.5
+    assert test.auc == 0.5
+
+
+def test_the_standard_error_and_the_interval_agree_with_many_samples():
+    generator = torch.Generator().manual_seed(1)
+    draws = []
+    for _ in range(200):
+        deleted, held = torch.randn(60, generator=generator), torch.randn(90, generator=generator)
+        test = heldout(deleted, held, torch.ones(60), torch.ones(90))
+        draws.append(test.auc)
+    assert test.standard_error == pytest.approx(np.std(draws), rel=0.2)
+    low, high = test.interval(seed=0)
+    assert (high - low) / 2 == pytest.approx(1.96 * test.standard_error, rel=0.3)
+    assert low < test.auc < high
+    assert test.interval(seed=0) == (low, high)
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    generator = torch.Generator().manual_seed(2)
+    hits = 0
+    for seed in range(100):
+        parts = torch.randn(50, generator=generator), torch.randn(80, generator=generator)
+        low, high = heldout(*parts, torch.ones(50), torch.ones(80)).interval(seed, draws=300)
+        hits += low <= 0.5 <= high
+    assert 88 <= hits <= 100
+
+
+def test_the_degree_of_an_edge_grows_with_both_ends():
+    degree = torch.tensor([0, 3, 15])
+    edges = torch.tensor([[0, 1, 1], [0, 1, 2]])
+    assert edge_degree(degree, edges).exp2().log2().tolist() == pytest.approx(np.log([1, 4, 8]).tolist())
