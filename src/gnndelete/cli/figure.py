@@ -6,20 +6,20 @@ import io
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-Scores = NDArray[np.float64]
+from gnndelete.audit import palette
+from gnndelete.audit.palette import Values
 
-# Okabe and Ito's colours, which keep apart for every kind of colour vision; from top to bottom.
+# From top to bottom.
 KINDS = {
-    "remaining edges": "#0072B2",
-    "held-out edges": "#009E73",
-    "deleted edges": "#D55E00",
-    "random pairs": "#7F7F7F",
+    "remaining edges": palette.KINDS["remaining"],
+    "held-out edges": palette.KINDS["heldout"],
+    "deleted edges": palette.KINDS["deleted"],
+    "random pairs": palette.KINDS["random"],
 }
 
 
-def score_figure(panels: Mapping[str, Mapping[str, Scores]], captions: Mapping[str, str], title: str) -> bytes:
+def score_figure(panels: Mapping[str, Mapping[str, Values]], captions: Mapping[str, str], title: str) -> bytes:
     """A PNG with one panel per model; each holds the distribution of the scores of each kind of pair."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -36,8 +36,8 @@ def score_figure(panels: Mapping[str, Mapping[str, Scores]], captions: Mapping[s
         axis.set_title(name, loc="left", fontsize=11, fontweight="bold", pad=20)
         axis.text(0, 1.025, captions.get(name, ""), transform=axis.transAxes, fontsize=8.5, color="#555555")
         for row, (kind, color) in enumerate(reversed(KINDS.items())):
-            density = _density(panel[kind], grid)
-            top = 0.86 * density / density.max()
+            curve = palette.density(panel[kind], grid)
+            top = 0.86 * curve / curve.max()
             alpha = 0.85 if kind == "deleted edges" else 0.45
             axis.fill_between(grid, row, row + top, color=color, alpha=alpha, linewidth=0)
             axis.plot(grid, row + top, color=color, linewidth=1.2)
@@ -61,10 +61,3 @@ def score_figure(panels: Mapping[str, Mapping[str, Scores]], captions: Mapping[s
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()
-
-
-def _density(scores: Scores, grid: Scores) -> Scores:
-    """A smooth density on the grid; a kind of which all scores are equal is a narrow peak."""
-    spread = min(float(scores.std()), float(np.subtract(*np.quantile(scores, [0.75, 0.25]))) / 1.34)
-    width = max(0.9 * spread * scores.size**-0.2, float(grid[-1] - grid[0]) / 200)
-    return np.asarray(np.exp(-0.5 * ((grid[:, None] - scores[None, :]) / width) ** 2).sum(axis=1))
