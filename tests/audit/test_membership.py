@@ -126,6 +126,19 @@ def test_very_few_elements_are_called_so(links: Any, edge_shadow: Shadow) -> Non
     assert "anecdote" in membership(case, edge_shadow)["sentence"]
 
 
+def test_suppressed_edges_stand_out_from_below(edge_case: Case, edge_shadow: Shadow) -> None:
+    gone = {tuple(edge) for edge in edge_case.deletion.edges.t().tolist()}
+
+    def suppressed(edges: torch.Tensor) -> torch.Tensor:
+        low = torch.tensor([tuple(edge) in gone for edge in edges.t().tolist()])
+        return torch.where(low, edge_case.after.predict(edges) - 20, edge_case.after.predict(edges))
+
+    after = replace(edge_case.after, predict=suppressed)
+    result = membership(replace(edge_case, subjects={**edge_case.subjects, "after": after}), edge_shadow)
+    assert result["after"]["auc"] < 0.2
+    assert "stand out from below" in result["sentence"]
+
+
 def test_a_useless_attack_says_so(edge_case: Case, edge_shadow: Shadow) -> None:
     blind = replace(edge_shadow.subject, predict=lambda edges: torch.zeros(edges.size(1)))
     result = membership(edge_case, replace(edge_shadow, subject=blind))

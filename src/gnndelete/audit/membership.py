@@ -32,7 +32,8 @@ OWN_MESSAGES = (
     "Their edges carry messages there, which the test edges do not: even a model that never saw them answers above 0.5, so "
     "read the retrained model's value beside it."
 )
-WEAK = 0.53
+#: An attack below WEAK on its own shadow proves little; a model below BELOW says of deleted elements too firmly "never seen".
+WEAK, BELOW = 0.53, 0.4
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,8 @@ def _sentence(result: dict[str, Any]) -> str:
         if result["mi_ratio_reference"] is not None:
             text += f", retrained {result['mi_ratio_reference']:.2f}"
         text += " (above 1: less is left)."
+    if after["auc"] < BELOW:
+        text += " Well below 0.5 they stand out from below: suppressed, and recognisable as such."
     if result["counts"]["deleted"] < FEW:
         text += f" With {result['counts']['deleted']} {result['elements']} this is an anecdote, not a measurement."
     if result["shadow"]["auc"] < WEAK:

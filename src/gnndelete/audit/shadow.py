@@ -56,6 +56,8 @@ def train_shadow(case: Case) -> Shadow:
     """
     started = time.perf_counter()
     task = case.task
+    if isinstance(task, LinkPrediction) and case.remaining.get("edge_type") is not None:
+        return _none(task, "edges with a relation have no score under this task; a task that scores triples is needed")
     try:
         if isinstance(task, LinkPrediction):
             graph, present, absent = _without_edges(case)

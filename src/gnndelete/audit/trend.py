@@ -107,13 +107,13 @@ def _mean_at(place: Tensor, values: Tensor, otherwise: Tensor) -> Tensor:
 def _reason(case: Case, shadow: Shadow) -> str:
     """Why there is nothing to ask, or nobody; empty where there is."""
     edges = case.deletion.edges
+    if edges.size(0) == 3 and edges.size(1):
+        return "edges with a relation are not supported by this attack yet; it reads pairs of nodes"
     if not edges.size(1) or bool(torch.isin(edges, case.deletion.nodes).any(dim=0).all()):
         return (
             "no edge was deleted between nodes that are still there; deleted nodes are blank in the graph as served, and "
             "their edges leave no end to look at"
         )
-    if edges.size(0) == 3:
-        return "edges with a relation are not supported by this attack; it reads pairs of nodes"
     if case.unlearned.model is None:
         return (
             f"method '{case.unlearned.method}' keeps no model, and the attack reads representations; it answers only "
