@@ -209,6 +209,22 @@ def nonexistent() -> Report:
     return report
 
 
+def already() -> Report:
+    """Cutting the graph was enough: one trial."""
+    report = link()
+    report["done"]["lam"] = 0.0
+    report["calibration"] |= {"lam": 0.0, "status": "already", "trials": report["calibration"]["trials"][:1]}
+    return report
+
+
+def fallback() -> Report:
+    """Nothing could be tried, and training again is advised."""
+    report = link()
+    report["calibration"] |= {"status": "fallback", "trials": [], "target": None, "retrain_recommended": True,
+                              "sentence": "lam was not calibrated, since there is no held-out data."}  # fmt: skip
+    return report
+
+
 def one_edge() -> Report:
     """A single deleted edge."""
     report = link()
@@ -227,7 +243,7 @@ def one_edge() -> Report:
 
 VARIANTS: dict[str, Callable[[], Report]] = {
     "link": link, "without_reference": without_reference, "node": node, "unavailable": unavailable,
-    "fixed_strength": fixed_strength, "nonexistent": nonexistent, "one_edge": one_edge,
+    "fixed_strength": fixed_strength, "nonexistent": nonexistent, "one_edge": one_edge, "already": already, "fallback": fallback,
 }  # fmt: skip
 
 

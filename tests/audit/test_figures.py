@@ -129,3 +129,5 @@ def test_a_reason_stands_in_for_a_figure() -> None:
     assert reasons["attacks"] == "There is no held-out data for membership."
     assert reasons["embedding"] == "The model gives no representation of every node."
     assert "nothing was searched" in reasons["lam"]
+    assert reasons["cost"] == "There is no reference to set the 49.8 ms of this deletion against."
+    assert pictures(sample["fallback"]())[2].reason == "lam was not calibrated, since there is no held-out data."

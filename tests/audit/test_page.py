@@ -64,15 +64,15 @@ def test_every_number_that_matters_is_there(page: str) -> None:
     said = Reader(page).said
     for number in (
         "1,189 edges", "17,716", "95,162 → 92,784", "0.0213",  # request and strength
-        "0.965", "0.964", "0.967", "0.966", "31.4 %", "48.7 %", "-0.0042", "-0.0017", "-0.0011", "-0.297",
+        "0.965", "0.964", "0.967", "0.966", "31.4%", "48.7%", "-0.0042", "-0.0017", "-0.0011", "-0.297",
         "5,000", "320", "0.935",  # utility
         "0.503", "0.617", "0.609", "0.604", "0.599",  # ranking
         "0.512 [0.493, 0.531]", "0.507 [0.488, 0.526]", "0.671 [0.652, 0.690]", "0.548 [0.529, 0.567]", "+0.005", "+0.046",
-        "0.010", "0.508", "2,643", "98.1 %",  # the held-out test
+        "0.010", "0.508", "2,643", "98.1%",  # the held-out test
         "0.621", "0.538", "0.533", "0.567", "0.687", "1.211", "1.249", "0.642", "3.37 s", "0.564", "0.559",  # attacks
-        "0.012", "0.203", "0.006", "98.1 %", "96.4 %", "0.021",  # distance
-        "99.8 %", "-0.214", "91.2 %", "-12.400", "1.042", "3.2e-07", "1,180 of 1,189", "87.4 %",  # theorem
-        "6.1 %", "7.2 %", "6.9 %", "90.3 %", "91.1 %",  # outliers
+        "0.012", "0.203", "0.006", "98.1%", "96.4%", "0.021",  # distance
+        "99.8%", "-0.214", "91.2%", "-12.400", "1.042", "3.2e-07", "1,180 of 1,189", "87.4%",  # theorem
+        "6.1%", "7.2%", "6.9%", "90.3%", "91.1%",  # outliers
         "49.8 ms", "6.12 s", "20,480", "228,736", "12.0", "87.5", "123×",  # cost
         "2026-11-15 12:00:00+00:00", "0.1.0", "2.13.0", "3.11.2", "4.21 s", "1.0e-06",  # provenance and settings
     ):  # fmt: skip
@@ -186,6 +186,12 @@ def test_the_text_begins_with_the_verdict_and_fits_a_terminal(variant: str) -> N
     assert any(line.startswith("Assurance  approximate") for line in lines)
 
 
+def test_lam_is_written_without_idle_zeros() -> None:
+    assert "gnndelete on GCN, lam 0\n" in text(sample["already"]())
+    assert "chosen: 0<" in html(sample["already"]())
+    assert "chosen: 0.0213<" in html(sample["link"]())
+
+
 def test_the_text_names_what_was_not_measured() -> None:
     assert "Not measured: utility, forgetting, membership attack, trend attack" in text(sample["unavailable"]())
 
@@ -196,3 +202,8 @@ def test_page_and_files_take_seconds() -> None:
     html(report)
     figures(report)
     assert time.process_time() - begun < 15  # 3 to 7 s of one busy core
+
+
+def test_the_page_repeats_the_advice_to_train_again(page: str) -> None:
+    assert "Training again is recommended" in html(sample["fallback"]())
+    assert "Training again is recommended" not in page

@@ -26,7 +26,7 @@ _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu
 def figures(report: Mapping[str, Any]) -> dict[str, bytes]:
     """The figures an audit has, by file name; one that could not be measured is left out.
 
-    >>> sorted(figures({"cost": {"deletion": {"seconds": 0.05}}}))
+    >>> sorted(figures({"cost": {"deletion": {"seconds": 0.05}, "reference": {"seconds": 6.1}}}))
     ['cost.png', 'cost.svg']
     """
     made: dict[str, bytes] = {}

@@ -105,7 +105,7 @@ def _shared(report: Mapping[str, Any]) -> dict[str, Any]:
     given, done = _part(report, "verdict"), _part(report, "done")
     word = str(given.get("word") or "undecided")
     sign, tone = SIGNS.get(word, SIGNS["undecided"])
-    lam = f", lam {number(done['lam'], 4)}" if done.get("lam") is not None else ""
+    lam = f", lam {done['lam']:.3g}" if done.get("lam") is not None else ""
     model = f" on {done['model']}" if done.get("model") else ""
     return {
         "verdict": {
@@ -122,6 +122,7 @@ def _shared(report: Mapping[str, Any]) -> dict[str, Any]:
         "done": {key: done.get(key) or "" for key in ("assurance", "assurance_meaning", "aim", "aim_meaning")},
         "notes": done.get("notes") or [],
         "calibration": _part(report, "calibration").get("sentence") or "",
+        "retrain": bool(_part(report, "calibration").get("retrain_recommended")),
         "names": model_names(report),
         "limits": report.get("limits") or [],
         "higher": report.get("higher") or [],

@@ -97,7 +97,13 @@ def points(
             path.should_simplify = False
             order = 2 if name == "elsewhere" else 5 - 0.1 * list(colors).index(name)
             dots = PathPatch(
-                path, fill=False, edgecolor=colors[name], alpha=0.75, linewidth=3, capstyle="round", zorder=order
+                path,
+                fill=False,
+                edgecolor=colors[name],
+                alpha=0.75,
+                linewidth=3 if len(spots) > 30 else 6,
+                capstyle="round",
+                zorder=order,
             )
             axes.add_patch(dots)
         axes.set_xlim(*box[:, 0])

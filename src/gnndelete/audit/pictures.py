@@ -103,7 +103,7 @@ def _scores(report: Report) -> Picture:
         [v for kinds in groups.values() for values in kinds.values() for v in values], dtype=np.float64
     )
     if not everything.size:
-        return Picture("scores", title, reason=reason(figures.get("scores") or None) or "No scores were kept.")
+        return Picture("scores", title, reason=reason(figures.get("scores") or {}) or "No scores were kept.")
     low, high = np.quantile(everything, [0.002, 0.998])
     room = 0.04 * (high - low) or 0.5
     axis = str(figures.get("scores_axis") or "score")
@@ -135,7 +135,7 @@ def _lam(report: Report) -> Picture:
         band = f" The green band is the target {number(calibration['target'], 2)} within one standard error."
     elif calibration.get("budget") is not None:
         band = f" The green band is the utility the budget of {number(calibration['budget'])} leaves."
-    caption = f"Each dot is one deletion that was tried, on validation data; the diamond was chosen.{band}"
+    caption = f"Each dot is one deletion that was tried, measured on validation data; the diamond was chosen.{band}"
     return Picture("lam", title, caption, made)
 
 
@@ -194,7 +194,7 @@ def _embedding(report: Report) -> Picture:
         for side, held in thin.items()
     )  # fmt: skip
     spread = section.get("explained") if section else None
-    shown = f" The plane shows {100 * sum(spread):.0f} % of the spread." if spread else ""
+    shown = f" The plane shows {100 * sum(spread):.0f}% of the spread." if spread else ""
     caption = (
         f"The same nodes in the same plane. Ring 0 are the ends of what was deleted, ring 1 their neighbours.{shown}"
     )
@@ -214,13 +214,14 @@ def _cost(report: Report) -> Picture:
         ("peak_mb", "Peak memory in MB", lambda value: number(float(value), 1)),
     ):
         values = {name: (float(side[key]), text(side[key])) for name, side in sides.items() if side.get(key)}
-        if "after" in values and (key == "seconds" or len(values) == 2):
+        if len(values) == 2:
             said = ", ".join(f"{labels.get(name, name)} {value}" for name, (_, value) in values.items())
             made.append(Panel(heading, f"{heading}: {said}", panels.bars(values, labels, key != "peak_mb"), (3.4, 1.3)))
     if reason(cost) or not made:
-        return Picture("cost", title, reason=reason(cost) or "The cost was not measured.")
+        alone = f"There is no reference to set the {seconds(sides['after'].get('seconds'))} of this deletion against."
+        return Picture("cost", title, reason=reason(cost) or alone)
     times = (cost or {}).get("ratio")
-    caption = f"Retraining took {ratio(times)} the time of this deletion, measured in the same run." if times else (
-        "Time of this deletion; without a reference there is nothing to set it against."
-    )  # fmt: skip
+    caption = "Measured in the same run, on the same machine."
+    if times:
+        caption = f"{names.get('reference')} took {ratio(times)} the time of this deletion, measured in the same run."
     return Picture("cost", title, caption, tuple(made))

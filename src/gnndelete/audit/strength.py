@@ -37,11 +37,10 @@ def panels(calibration: Mapping[str, Any]) -> list[Panel]:
 
 
 def _band(calibration: Mapping[str, Any], trials: Sequence[Trial], key: str) -> tuple[float, float] | None:
-    """Where a trial must lie: within its standard error of the target, or no more than the budget below the weakest one."""
+    """Where a trial must lie: within a standard error of the target, or no more than the budget below lam 0."""
     target, budget = calibration.get("target"), calibration.get("budget")
     if key == "auc" and target is not None:
-        nearest = _nearest(trials, calibration.get("lam"))
-        error = float((nearest or {}).get("se") or 0)
+        error = float(trials[0].get("se") or 0)
         return (target - error, target + error)
     if key == "utility" and budget is not None:
         return (float(trials[0][key]) - float(budget), math.inf)
@@ -83,7 +82,7 @@ def _drawing(trials: Sequence[Trial], key: str, chosen: float | None, band: tupl
         )
         right = axes.transAxes.inverted().transform(axes.transData.transform((chosen, low)))[0] > 0.6
         axes.annotate(
-            f"chosen: {number(chosen, 4)}", (chosen, top), xytext=(-5 if right else 5, -2), textcoords="offset points",
+            f"chosen: {chosen:.3g}", (chosen, top), xytext=(-5 if right else 5, -2), textcoords="offset points",
             fontsize=8, color=INK, ha="right" if right else "left", va="top",
         )  # fmt: skip
 

@@ -44,9 +44,9 @@ def share(value: float | None) -> str:
     """A share as a percentage.
 
     >>> share(0.314), share(None)
-    ('31.4 %', '–')
+    ('31.4%', '–')
     """
-    return DASH if value is None else f"{100 * value:.1f} %"
+    return DASH if value is None else f"{100 * value:.1f}%"
 
 
 def seconds(value: float | None) -> str:
