@@ -13,7 +13,7 @@ from markupsafe import Markup
 from gnndelete.audit.figures import figures, inline
 from gnndelete.audit.pictures import Picture, model_names, pictures
 from gnndelete.audit.tables import key_numbers, sections
-from gnndelete.audit.wording import DASH, QUERIES, counts, number, seconds
+from gnndelete.audit.wording import DASH, QUERIES, counts, number, seconds, sentence
 
 __all__ = ["card_html", "figures", "html", "text"]
 
@@ -80,7 +80,7 @@ def text(report: Mapping[str, Any]) -> str:
             "",
             *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows),
         ]
-    missing = [section.title.lower() for section in sections(report) if section.reason]
+    missing = [section.title for section in sections(report) if section.reason]
     if missing:
         lines += ["", *_wrapped(f"Not measured: {', '.join(missing)}; the page says why.", "")]
     if shared["limits"]:
@@ -92,8 +92,8 @@ def text(report: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _wrapped(sentence: str, first: str, later: str | None = None) -> list[str]:
-    return wrap(sentence, 100, initial_indent=first, subsequent_indent=first if later is None else later)
+def _wrapped(words: str, first: str, later: str | None = None) -> list[str]:
+    return wrap(words, 100, initial_indent=first, subsequent_indent=first if later is None else later)
 
 
 def _part(report: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -119,7 +119,12 @@ def _shared(report: Mapping[str, Any]) -> dict[str, Any]:
         "by_query": [(QUERIES.get(key, key), value) for key, value in (given.get("by_query") or {}).items() if value],
         "asked": counts(_part(report, "request")),
         "method": f"{done.get('method') or 'unknown method'}{model}{lam}",
-        "done": {key: done.get(key) or "" for key in ("assurance", "assurance_meaning", "aim", "aim_meaning")},
+        "done": {
+            "assurance": done.get("assurance") or "",
+            "assurance_meaning": sentence(done.get("assurance_meaning") or ""),
+            "aim": done.get("aim") or "",
+            "aim_meaning": sentence(done.get("aim_meaning") or ""),
+        },
         "notes": done.get("notes") or [],
         "calibration": _part(report, "calibration").get("sentence") or "",
         "retrain": bool(_part(report, "calibration").get("retrain_recommended")),

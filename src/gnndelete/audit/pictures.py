@@ -92,6 +92,8 @@ def _heldout(report: Report) -> Picture:
         "Each dot is the chance that a deleted element scores above a matched one held out from training, with its 95% "
         "interval. At 0.5 they cannot be told apart; to the right the deleted are still recognised, to the left suppressed."
     )
+    if "reference" in names:
+        caption += f" The best one can ask for is to lie where {names['reference']} does."
     return Picture("heldout", title, caption, tuple(made))
 
 

@@ -6,7 +6,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gnndelete.audit.wording import DASH, KIND_NAMES, QUERIES, interval, label, number, ratio, reason, seconds, share
+from gnndelete.audit.wording import (
+    DASH,
+    KIND_NAMES,
+    QUERIES,
+    interval,
+    label,
+    number,
+    ratio,
+    reason,
+    seconds,
+    sentence,
+    share,
+)
 
 Part = Mapping[str, Any]
 Names = Mapping[str, str]
@@ -119,6 +131,21 @@ def attack(section: Part, names: Names) -> Iterable[Table]:
     yield Table(("attack on deleted elements", *names.values()), tuple(rows))
 
 
+def trend(section: Part, names: Names) -> Iterable[Table]:
+    """The attack with the trend and without it, and how well both do on the shadow model."""
+    shadow = section.get("shadow") or {}
+    for table in attack(section, names):
+        rows = table.rows
+        if section.get("without_bits"):
+            rows = (*rows, compared("AUC without the trend", section["without_bits"], names))
+        said = (
+            f"On the shadow model itself the attack reaches an AUC of {number(shadow.get('auc'))}."
+            if shadow.get("auc")
+            else ""
+        )
+        yield Table(table.columns, rows, said)
+
+
 def distance(section: Part, names: Names) -> Iterable[Table]:
     """Score distributions and decisions against the reference."""
     two = {key: names[key] for key in ("before", "after")}
@@ -126,11 +153,11 @@ def distance(section: Part, names: Names) -> Iterable[Table]:
         (*compared(f"{KIND_NAMES.get(key, key)} scores", values, two), number(values.get("floor")))
         for key, values in (section.get("js") or {}).items()
     )
-    yield Table(("Jensen-Shannon to the reference", *two.values(), "sampling alone"), rows)
+    yield Table(("Jensen-Shannon to the reference", *two.values(), "sampling floor"), rows)
     agreement, difference = section.get("agreement") or {}, section.get("difference") or {}
     listed = [compared("decisions that agree", agreement, two, share)] if agreement else []
     listed += [compared("mean difference", difference, two)] if difference else []
-    said = "; ".join(str(part["what"]) for part in (agreement, difference) if part.get("what"))
+    said = " ".join(sentence(str(part["what"])) for part in (agreement, difference) if part.get("what"))
     yield Table(("test elements against the reference", *two.values()), tuple(listed), said)
 
 

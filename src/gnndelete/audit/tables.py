@@ -34,7 +34,7 @@ def key_numbers(report: Report) -> Table:
     rows = [compared(f"Test {label(key)}", values, names) for key, values in _first(metrics(report.get("utility")))]
     for key, test in (forgetting.get("heldout") or {}).items():
         if not reason(test):
-            rows.append(compared(f"Held-out AUC, {QUERIES.get(key, key)} (aim: 0.5)", test, names, interval))
+            rows.append(compared(f"Held-out AUC, {QUERIES.get(key, key)} (0.5: like unseen)", test, names, interval))
     for key, values in _first(forgetting.get("ranking")):
         rows.append(compared(f"{label(key)}, remaining above deleted", values, names))
     for key, title in (("membership", "Membership attack, AUC"), ("trend", "Trend attack, AUC")):
@@ -66,7 +66,7 @@ def sections(report: Report) -> list[Section]:
         "utility": ("Utility", made_of.utility),
         "forgetting": ("Forgetting", made_of.forgetting),
         "membership": ("Membership attack", made_of.membership),
-        "trend": ("Trend attack", made_of.attack),
+        "trend": ("Trend attack", made_of.trend),
         "distance": ("Distance to retraining", made_of.distance),
         "theorem": ("Theorem 1 of the paper", made_of.theorem),
         "outliers": ("Outliers among the embeddings", made_of.outliers),

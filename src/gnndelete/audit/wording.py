@@ -117,5 +117,14 @@ def reason(section: Mapping[str, Any] | None) -> str:
         return "This was not measured."
     if section.get("available", True):
         return ""
-    said = str(section.get("reason") or "this was not measured").strip()
-    return f"{said[:1].upper()}{said[1:]}{'' if said.endswith(('.', '?', '!')) else '.'}"
+    return sentence(str(section.get("reason") or "this was not measured"))
+
+
+def sentence(words: str) -> str:
+    """Words as a sentence: a capital first, a full stop last.
+
+    >>> sentence("no test data"), sentence("")
+    ('No test data.', '')
+    """
+    said = words.strip()
+    return f"{said[:1].upper()}{said[1:]}{'' if said.endswith(('.', '?', '!')) else '.'}" if said else ""
