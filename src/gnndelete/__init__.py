@@ -13,6 +13,7 @@ from gnndelete.version import __version__
 if TYPE_CHECKING:
     from gnndelete import datasets, models, tasks
     from gnndelete.adapter import Adapter
+    from gnndelete.auditing import Audit, audit
     from gnndelete.comparison import compare
     from gnndelete.deletion import Deletion
     from gnndelete.evidence import evaluate
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Adapter": "adapter",
+    "Audit": "auditing",
     "Deletion": "deletion",
     "CertUnlearn": "methods",
     "D2D": "methods",
@@ -58,6 +60,7 @@ _HOME = {
     "Unlearned": "unlearned",
     "Unlearner": "unlearner",
     "Unlink": "methods",
+    "audit": "auditing",
     "compare": "comparison",
     "evaluate": "evidence",
     "inspect": "inspection",
@@ -73,6 +76,7 @@ __all__ = [
     "JODIE",
     "MEGU",
     "Adapter",
+    "Audit",
     "CertUnlearn",
     "Deletion",
     "GNNDelete",
@@ -89,6 +93,7 @@ __all__ = [
     "Unlearner",
     "Unlink",
     "__version__",
+    "audit",
     "compare",
     "datasets",
     "evaluate",

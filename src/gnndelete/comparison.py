@@ -21,7 +21,6 @@ from gnndelete.errors import GNNDeleteError, SettingError
 from gnndelete.evidence import evidence
 from gnndelete.forward import Forward, call
 from gnndelete.graph import tensor_digest
-from gnndelete.memory import PeakMemory
 from gnndelete.methods import CONTROLS, Method
 from gnndelete.methods import resolver as methods_resolver
 from gnndelete.methods.base import Context, Fit
@@ -212,18 +211,17 @@ def _run(label: str, method: Method, seed: int, context: Context) -> dict[str, A
     row: dict[str, Any] = {"label": label, "method": method.name, "settings": method.settings(), "seed": seed}
     start = time.perf_counter()
     try:
-        with PeakMemory(context.data.edge_index.device) as memory:
-            unlearner = Unlearner(
-                context.model,
-                context.data,
-                task=context.task,
-                method=method,
-                forward=context.prepared.forward,
-                fit=context.fit,
-                build=context.build,
-                seed=seed,
-            )
-            unlearned = unlearner.delete(context.deletion)
+        unlearner = Unlearner(
+            context.model,
+            context.data,
+            task=context.task,
+            method=method,
+            forward=context.prepared.forward,
+            fit=context.fit,
+            build=context.build,
+            seed=seed,
+        )
+        unlearned = unlearner.delete(context.deletion)
         scores = unlearned.evaluate()
     except GNNDeleteError as error:  # recorded, shown, and never counted as a number
         return row | {"error": str(error), "assurance": None, "seconds_until_error": time.perf_counter() - start}
@@ -232,7 +230,7 @@ def _run(label: str, method: Method, seed: int, context: Context) -> dict[str, A
         "scores": scores,
         "seconds": unlearned.seconds,
         "parameters": unlearned.parameters,
-        "peak_mb": memory.peak_mb,
+        "peak_mb": unlearned.peak_mb,
         "notes": list(unlearned.notes),
         "details": unlearned.details,
     }

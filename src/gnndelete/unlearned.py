@@ -49,10 +49,17 @@ class Unlearned:
     base: nn.Module | None = field(default=None, repr=False)  # the user's own model, before the deletion
     fit: Fit | None = field(default=None, repr=False)
     build: Callable[[], nn.Module] | None = field(default=None, repr=False)
+    peak_mb: float | None = None  # the most memory the deletion held at once; None where it cannot be measured
 
     @classmethod
     def from_outcome(
-        cls, outcome: Outcome, context: Context, method: Method, history: tuple[Deletion, ...], seconds: float
+        cls,
+        outcome: Outcome,
+        context: Context,
+        method: Method,
+        history: tuple[Deletion, ...],
+        seconds: float,
+        peak_mb: float | None = None,
     ) -> Unlearned:
         if outcome.model is None and outcome.predict is None:
             raise RunError(f"method '{method.name}' returned neither a model nor a way to predict")
@@ -77,6 +84,7 @@ class Unlearned:
             base=context.model,
             fit=context.fit,
             build=context.build,
+            peak_mb=peak_mb,
         )
         if outcome.adapter is None or outcome.model is None:
             return result
@@ -110,6 +118,11 @@ class Unlearned:
     def aim_meaning(self) -> str | None:
         return None if self.aim is None else explain_aim(self.aim, self.lam, self.calibration)
 
+    @property
+    def assurance_meaning(self) -> str:
+        """What the level promises, and where the data still is."""
+        return explain(self.assurance, adapter=self.adapter is not None and bool(self.adapter.operators))
+
     def summary(self) -> dict[str, Any]:
         """The result in plain values: no ids, so that it can be shown and kept."""
         return {
@@ -120,6 +133,7 @@ class Unlearned:
             "assurance": self.assurance,
             "seconds": self.seconds,
             "parameters": self.parameters,
+            "peak_mb": self.peak_mb,
             "requests": len(self.history),
             "counts": self.deletion.counts,
             "notes": list(self.notes),
@@ -187,7 +201,7 @@ class Unlearned:
         counts = ", ".join(f"{count} {kind}" for kind, count in self.deletion.counts.items())
         lines = [
             f"{self.method}: {counts or 'nothing'} forgotten in {self.seconds:.3g} s, {self.parameters:,} parameters",
-            f"assurance: {self.assurance}. {explain(self.assurance, adapter=self.adapter is not None)}",
+            f"assurance: {self.assurance}. {self.assurance_meaning}",
             *([f"aim: {self.aim}: {self.aim_meaning}."] if self.aim is not None else []),
             *(
                 f"note: {note}"
@@ -240,6 +254,7 @@ def load(
         forward=forward or call,
         seed=config["seed"],
         base=model,
+        peak_mb=config.get("peak_mb"),
     )
 
 

@@ -16,6 +16,7 @@ from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError
 from gnndelete.files import write
 from gnndelete.forward import Forward, call
+from gnndelete.memory import PeakMemory
 from gnndelete.methods import Method, nearest_fit
 from gnndelete.methods import resolver as methods
 from gnndelete.methods.base import Context, Fit, synchronize
@@ -95,10 +96,12 @@ class Unlearner:
             union = union.check(self.data, table)
         context = self._context.for_deletion(union, request)
         refuse_unfit(self.method, context)  # some methods fit only some kinds of deletion
-        outcome = self.method.unlearn(context)
-        synchronize(self.data.edge_index.device)
+        with PeakMemory(self.data.edge_index.device) as memory:
+            outcome = self.method.unlearn(context)
+            synchronize(self.data.edge_index.device)
         seconds = time.perf_counter() - start
-        unlearned = Unlearned.from_outcome(outcome, context, self.method, (*self._requests, request), seconds)
+        history = (*self._requests, request)
+        unlearned = Unlearned.from_outcome(outcome, context, self.method, history, seconds, memory.peak_mb)
         self._requests.append(request)
         return unlearned
 

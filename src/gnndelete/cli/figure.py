@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gnndelete.audit import palette
-from gnndelete.audit.palette import Values
+from gnndelete.auditing import palette
+from gnndelete.auditing.palette import Values
 
 # From top to bottom.
 KINDS = {

@@ -149,7 +149,7 @@ class Serving:
         return {
             **unlearned.summary(),
             "request": request.counts,
-            "assurance_meaning": explain(unlearned.assurance, adapter=unlearned.adapter is not None),
+            "assurance_meaning": unlearned.assurance_meaning,
             "aim_meaning": unlearned.aim_meaning,
             "calibration": unlearned.calibration,
             "before": before,

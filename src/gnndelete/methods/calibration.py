@@ -19,13 +19,13 @@ TRIALS = 7
 START = 0.03
 
 #: Beyond this nothing of the endpoints is left, and their other edges go with the deleted ones.
-STRONGEST = 0.95
+STRONGEST = 0.9
 
 #: Weight of forgetting where nothing can be measured: inside the range that calibration finds on link models.
 FALLBACK = 0.03
 
-#: Loss on validation data past which a calibrated result advises to train again.
-COSTLY = 0.03
+#: Loss on validation data past which a calibrated result advises to train again, and past which no lam is taken.
+COSTLY, RUINOUS = 0.03, 0.05
 
 
 @dataclass(frozen=True)
@@ -76,26 +76,31 @@ def as_retrained(measure: Measure) -> Calibration:
         trial = measure(lam)
         assert trial.auc is not None
         trials.append(trial)
-        if abs(trial.auc - 0.5) <= close:
+        payable = _lost(first, trial) <= RUINOUS
+        if payable and abs(trial.auc - 0.5) <= close:
             break
-        if trial.auc > 0.5:
+        if payable and trial.auc > 0.5:
             low = trial
         else:
             high = trial
-        if high is not None:
-            lam = _between(low, high, trials)
-        elif low.lam >= STRONGEST:
-            break
-        else:
+        if high is None:
+            if low.lam >= STRONGEST:
+                break
             lam = min(max(_beyond(trials), 1.5 * low.lam), STRONGEST)
-    best = min(trials[1:], key=lambda trial: abs((trial.auc or 0.0) - 0.5))
+        else:
+            lam = _between(first, low, high, trials)
+    best = min(
+        (trial for trial in trials if _lost(first, trial) <= RUINOUS), key=lambda trial: abs((trial.auc or 0.0) - 0.5)
+    )
     assert best.auc is not None
-    reached = best.auc <= 0.5 + first.se
-    lost = (first.utility or 0.0) - (best.utility or 0.0)
+    reached, lost = best.auc <= 0.5 + first.se, _lost(first, best)
     sentence = (_reached if reached else _unreached)(first, best) + (_costly(lost) if lost > COSTLY else "")
-    advise = not reached or lost > COSTLY
     status: Status = "reached" if reached else "unreached"
-    return Calibration("retrained", best.lam, status, sentence, tuple(trials), None, advise, 0.5)
+    return Calibration("retrained", best.lam, status, sentence, tuple(trials), None, not reached or lost > COSTLY, 0.5)
+
+
+def _lost(first: Trial, trial: Trial) -> float:
+    return 0.0 if first.utility is None or trial.utility is None else first.utility - trial.utility
 
 
 def as_nonexistent(measure: Measure, budget: float) -> Calibration:
@@ -138,10 +143,12 @@ def fallback(aim: Aim, reason: str, lam: float = FALLBACK) -> Calibration:
     return Calibration(aim, lam, "fallback", sentence)
 
 
-def _between(low: Trial, high: Trial, trials: list[Trial]) -> float:
+def _between(first: Trial, low: Trial, high: Trial, trials: list[Trial]) -> float:
     """Where a straight line through the bracket meets 0.5; the middle where such lines keep missing on one side."""
     assert low.auc is not None
     assert high.auc is not None
+    if _lost(first, high) > RUINOUS:  # too dear rather than too strong: the line says nothing about that
+        return (low.lam + high.lam) / 2
     share = (low.auc - 0.5) / (low.auc - high.auc)
     if len(trials) > 4:
         share = (share + 0.5) / 2
@@ -181,9 +188,9 @@ def _reached(first: Trial, best: Trial) -> str:
 
 def _unreached(first: Trial, best: Trial) -> str:
     return (
-        f"No lam makes deleted elements score like held-out ones: the nearest, lam {best.lam:.3g}, leaves an AUC of "
-        f"{best.auc:.3f} on validation data ({first.auc:.3f} with the graph cut alone). Train again to forget as much as "
-        "retraining does."
+        f"No lam makes deleted elements score like held-out ones at a bearable cost: the nearest, lam {best.lam:.3g}, leaves an "
+        f"AUC of {best.auc:.3f} on validation data ({first.auc:.3f} with the graph cut alone). Train again to forget as much "
+        "as retraining does."
     )
 
 

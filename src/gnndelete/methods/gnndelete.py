@@ -130,7 +130,14 @@ class GNNDelete(Method):
                 solved = self._solved(solving, float(self.lam))
         solving.attach(solved)
         adapter = Adapter(model)
-        return Outcome(model=model, parameters=adapter.num_parameters, adapter=adapter, notes=notes, details=details)
+        return Outcome(
+            model=model,
+            parameters=adapter.num_parameters,
+            adapter=adapter,
+            assurance=None if solved else "inference-only",  # without an operator only the graph has changed
+            notes=notes,
+            details=details,
+        )
 
     def _calibrated(self, context: Context, solving: Solving) -> tuple[Calibration, Solved]:
         """Find lam with the exact solver of a linear map; another solver or operator then runs once, with that lam."""

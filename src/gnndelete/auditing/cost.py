@@ -1,0 +1,23 @@
+"""What the deletion cost, beside training again in the same run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gnndelete.auditing.case import Case
+from gnndelete.unlearned import Unlearned
+
+
+def cost(case: Case) -> dict[str, Any]:
+    """Seconds, parameters and peak memory of the deletion and of the reference, and how often one goes into the other."""
+    own = _of(case.unlearned)
+    other = None if case.reference is None or case.reference.seconds <= 0 else _of(case.reference)
+    ratio = None if other is None or not own["seconds"] else other["seconds"] / own["seconds"]
+    sentence = f"The deletion took {own['seconds']:.3g} s, calibration included."
+    if ratio is not None and other is not None:
+        sentence += f" Training again took {other['seconds']:.3g} s in the same run: {ratio:.0f} times as long."
+    return {"available": True, "deletion": own, "reference": other, "ratio": ratio, "sentence": sentence}
+
+
+def _of(unlearned: Unlearned) -> dict[str, Any]:
+    return {"seconds": unlearned.seconds, "parameters": unlearned.parameters, "peak_mb": unlearned.peak_mb}

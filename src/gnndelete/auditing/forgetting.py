@@ -1,0 +1,149 @@
+"""Forgetting: the paper's ranking of deleted below remaining edges, and the held-out test on every graph one may ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gnndelete.auditing.case import Case, Subject
+from gnndelete.auditing.queries import BOTH, SENTENCES, ask, fair
+from gnndelete.auditing.samples import deleted_pairs, labels
+from gnndelete.errors import GNNDeleteError
+from gnndelete.evidence import positives
+from gnndelete.heldout import edge_degree, heldout
+from gnndelete.methods.ruler import NODE_BINS, degrees
+from gnndelete.tasks import LinkPrediction, NodeClassification
+
+NO_EDGE_SCORE = (
+    "a node classifier has no score for an edge, so deleted edges cannot be compared with held-out ones; the trend attack "
+    "looks for what they leave behind"
+)
+
+
+def forgetting(case: Case) -> dict[str, Any]:
+    """The section as a whole; unavailable where the task has no score for what was deleted, or nothing was held out."""
+    reason = _missing(case)
+    if reason:
+        return {"available": False, "reason": reason}
+    return {
+        "available": True,
+        "ranking": _ranking(case),
+        "heldout": {name: _query(case, name, number) for number, name in enumerate(SENTENCES)},
+    }
+
+
+def attacked(case: Case) -> tuple[Tensor, Tensor]:
+    """What was deleted and was trained on, and the test elements it is compared with."""
+    if isinstance(case.task, LinkPrediction):
+        assert case.task.test is not None
+        return deleted_pairs(case).cpu(), case.task.test.positives.cpu()
+    assert isinstance(case.task, NodeClassification)
+    learned = case.task.part(case.original, "train").cpu()
+    nodes = case.deletion.nodes.cpu()
+    return nodes[learned[nodes]], case.task.part(case.remaining, "test").nonzero().flatten().cpu()
+
+
+def _missing(case: Case) -> str:
+    task = case.task
+    if isinstance(task, LinkPrediction):
+        return "" if task.test is not None else "there are no test edges to compare with; give LinkPrediction test=…"
+    if not isinstance(task, NodeClassification):
+        return f"the task '{task.name}' has no score for what was deleted"
+    if not case.deletion.nodes.numel():
+        return NO_EDGE_SCORE
+    if case.remaining.get("test_mask") is None or not bool(task.part(case.remaining, "test").any()):
+        return "there are no test nodes to compare with; mark some in 'test_mask'"
+    return "" if attacked(case)[0].numel() else "the model was trained on the label of none of the deleted nodes"
+
+
+def _ranking(case: Case) -> dict[str, Any]:
+    """E_d of the paper: remaining edges (label 1) against as many deleted ones (label 0)."""
+    empty: dict[str, Any] = {name: dict.fromkeys(("before", "after", "reference")) for name in ("auroc", "auprc")}
+    task = case.task
+    if not isinstance(task, LinkPrediction) or not case.deletion.edges.size(1):
+        return empty
+    for key, subject in case.subjects.items():
+        try:
+            found = task.forgetting_by(subject.predict, case.deletion.edges, positives(case.remaining), seed=case.seed)
+        except GNNDeleteError:  # answers that are no numbers rank nothing
+            continue
+        for name, value in found.items():
+            empty[name][key] = value
+    return empty
+
+
+def _query(case: Case, name: str, number: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"before": None, "after": None, "reference": None}
+    reason = ""
+    for key, subject in case.subjects.items():
+        asked = ask(case, name, subject)
+        if asked.subject is None:
+            reason = reason if key != "after" else asked.reason
+            continue
+        found[key] = _test(case, asked.subject, asked.move, case.seed + number)
+    if found["after"] is None:
+        return {"available": False, "reason": reason or "some answers are no finite numbers"}
+    reference = found["reference"]
+    gap = None if reference is None else found["after"]["auc"] - reference["auc"]
+    unfair = _unfair(case, name)
+    added = f" {BOTH}" if name != "served" and not unfair and isinstance(case.task, LinkPrediction) else ""
+    return {"available": True, "graph": SENTENCES[name] + added, "unfair": unfair, **found, "gap": gap}
+
+
+def _unfair(case: Case, name: str) -> str:
+    """Why deleted and held-out elements are not asked alike, so that only a reference tells what to expect; or nothing."""
+    if name == "served":
+        return "" if case.deletion.edges.size(1) else "deleted nodes have neither edges nor features left in this graph"
+    return "" if fair(case) else "held-out edges have no attributes with which to be presented beside deleted ones"
+
+
+def _test(case: Case, subject: Subject, move: Any, seed: int) -> dict[str, Any] | None:
+    deleted, unseen = attacked(case)
+    if isinstance(case.task, LinkPrediction):
+        scores = [subject.predict(move(part)) for part in (deleted, unseen)]
+        strata: dict[str, Any] = _edge_strata(case, deleted, unseen)
+    else:
+        true = labels(case)
+        scores = [_true_class(subject, move(part), true[part]) for part in (deleted, unseen)]
+        strata = _node_strata(case, true, deleted, unseen)
+    if not all(bool(torch.isfinite(part).all()) for part in scores):
+        return None
+    test = heldout(scores[0], scores[1], **strata)
+    low, high = test.interval(seed)
+    return {
+        "auc": test.auc,
+        "low": low,
+        "high": high,
+        "se": test.standard_error,
+        "plain_auc": test.plain_auc,
+        "deleted": test.deleted,
+        "heldout": test.heldout,
+        "matched": test.matched,
+    }
+
+
+def _edge_strata(case: Case, deleted: Tensor, unseen: Tensor) -> dict[str, Any]:
+    """Degrees in the remaining graph, where neither kind is; edges of deleted nodes have lost their own end there."""
+    if case.deletion.edges.size(1):
+        degree = degrees(case.remaining).cpu()
+        return {"degree_deleted": edge_degree(degree, deleted), "degree_held": edge_degree(degree, unseen)}
+    degree = degrees(case.original).cpu()
+    ends = (degree.double()[deleted] - 1).clamp(min=0)  # without the edge itself, as for those held out
+    return {"degree_deleted": (ends + 1).log().mean(dim=0), "degree_held": edge_degree(degree, unseen)}
+
+
+def _node_strata(case: Case, true: Tensor, deleted: Tensor, unseen: Tensor) -> dict[str, Any]:
+    degree = degrees(case.original).cpu()
+    return {
+        "degree_deleted": degree[deleted],
+        "degree_held": degree[unseen],
+        "kind_deleted": true[deleted],
+        "kind_held": true[unseen],
+        "bins": NODE_BINS,
+    }
+
+
+def _true_class(subject: Subject, nodes: Tensor, true: Tensor) -> Tensor:
+    return subject.predict(nodes).detach().double().cpu().gather(1, true.view(-1, 1)).view(-1)

@@ -1,0 +1,146 @@
+"""Before an audit: everything it needs is there, belongs together, and is whole; or one sentence says what is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+from gnndelete.auditing.case import Case, Subject
+from gnndelete.deletion import Deletion, cut
+from gnndelete.errors import AdapterError, DeletionError, GraphError, ModelError, SettingError
+from gnndelete.graph import edge_table, fingerprint
+from gnndelete.unlearned import Unlearned
+
+
+def open_case(
+    unlearned: Unlearned,
+    reference: Unlearned | nn.Module | None,
+    deletion: Deletion | None,
+    original: Data | None,
+    seed: int | None,
+    progress: bool,
+) -> Case:
+    """Check what is to be audited, and run every model once on the graph it is served on."""
+    if not isinstance(unlearned, Unlearned):
+        raise SettingError(
+            f"audit takes what delete() or gnndelete.load() gave back (got '{type(unlearned).__name__}'); pass that result"
+        )
+    data, base = unlearned.data, unlearned.base
+    if unlearned.task is None:
+        raise ModelError("no task is known, so nothing can be measured; pass task= to the Unlearner or to load")
+    if data is None or base is None:
+        raise ModelError("the adapter was loaded without a graph; pass data= the remaining graph to gnndelete.load")
+    original = original if original is not None else unlearned.original
+    gone = deletion if deletion is not None else unlearned.deletion
+    if original is None or not len(gone):
+        raise DeletionError(
+            "the result does not say what was deleted, as an adapter from disk does not; pass deletion=… and original=…, "
+            "the graph before it"
+        )
+    _check_adapter(unlearned, data)
+    table = edge_table(original)
+    gone = gone.check(original, table)
+    remaining = cut(gone, original, table)
+    if fingerprint(data) not in (fingerprint(remaining), fingerprint(original)):
+        raise GraphError(
+            f"the graph of the result ({fingerprint(data)[:12]}) is neither what this deletion leaves of the original graph "
+            f"({fingerprint(remaining)[:12]}) nor that graph itself; give the deletion and the graph it was made for"
+        )
+    task = unlearned.task.without(gone.nodes)
+    other = _reference(reference, unlearned, gone, remaining)
+    case = Case(
+        unlearned=unlearned,
+        reference=other,
+        deletion=gone,
+        original=original,
+        remaining=remaining,
+        task=task,
+        base=base,
+        subjects={},
+        forward=unlearned.forward,
+        fit=unlearned.fit,
+        build=unlearned.build,
+        seed=unlearned.seed if seed is None else seed,
+        progress=progress,
+    )
+    subjects = {"before": Subject.of_model("before", base, original, task, case.forward)}
+    for name, result in (("after", unlearned), ("reference", other)):
+        if result is not None:
+            subjects[name] = _subject(case, name, result)
+    return replace(case, subjects=subjects)
+
+
+def still_there(case: Case) -> int:
+    """How many deleted elements the graph that the model is served on still holds."""
+    if case.after.graph is case.remaining or fingerprint(case.after.graph) == fingerprint(case.remaining):
+        return 0
+    table = edge_table(case.after.graph)
+    there = int(table.contains(case.deletion.edges.to(table.keys.device)).sum()) if case.deletion.edges.size(1) else 0
+    return there + case.deletion.nodes.numel()
+
+
+def _check_adapter(unlearned: Unlearned, data: Data) -> None:
+    if unlearned.adapter is None:
+        return
+    for place, operator in unlearned.adapter.operators:
+        where = f"the operator behind '{place.layer or 'the model'}'"
+        if operator.num_rows != data.num_nodes:
+            raise AdapterError(
+                f"{where} was made for {operator.num_rows} nodes and the graph has {data.num_nodes}: the adapter belongs to "
+                "another graph; audit it on the graph it was made for"
+            )
+        if not all(bool(torch.isfinite(value).all()) for value in operator.parameters()):
+            raise AdapterError(
+                f"{where} holds NaN or infinite values: the adapter is damaged; restore it, or delete again"
+            )
+    saved = unlearned.adapter.facts.get("remaining_fingerprint")
+    if saved is not None and saved != fingerprint(data):
+        raise AdapterError(
+            f"the adapter was made on another graph ({saved[:12]}, got {fingerprint(data)[:12]}); audit it on its own"
+        )
+
+
+def _reference(
+    reference: Unlearned | nn.Module | None, unlearned: Unlearned, gone: Deletion, remaining: Data
+) -> Unlearned | None:
+    if reference is None:
+        return None
+    if isinstance(reference, nn.Module):
+        return replace(
+            unlearned,
+            model=reference,
+            data=remaining,
+            adapter=None,
+            method="given model",
+            settings={},
+            assurance="retrained",
+            seconds=0.0,
+            parameters=0,
+            notes=(),
+            details={},
+            predictor=None,
+            peak_mb=None,
+        )
+    if not isinstance(reference, Unlearned):
+        raise SettingError(
+            f"'reference' must be the same deletion by Retrain, or a model trained without the elements "
+            f"(got '{type(reference).__name__}')"
+        )
+    if reference.history and reference.deletion.check(unlearned.original or remaining) != gone:
+        raise DeletionError(
+            f"the reference has forgotten something else ({reference.deletion.counts}, here {gone.counts}); delete the same there"
+        )
+    if reference.data is None or fingerprint(reference.data) != fingerprint(remaining):
+        raise GraphError("the reference answers on another graph than what this deletion leaves; delete the same there")
+    return reference
+
+
+def _subject(case: Case, name: str, result: Unlearned) -> Subject:
+    assert result.data is not None
+    if result.model is None or result.predictor is not None:
+        output = result.output() if result.model is not None else None
+        return Subject(name, result.predict, result.data, result.model, output)
+    return Subject.of_model(name, result.model, result.data, case.task, case.forward)

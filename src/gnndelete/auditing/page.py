@@ -1,0 +1,197 @@
+"""The report of an audit for readers: one self-contained HTML page, a card for notebooks, and text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from textwrap import wrap
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from gnndelete.auditing.figures import figures, inline
+from gnndelete.auditing.pictures import Picture, model_names, pictures
+from gnndelete.auditing.tables import key_numbers, sections
+from gnndelete.auditing.wording import DASH, QUERIES, counts, number, seconds, sentence
+
+__all__ = ["card_html", "figures", "html", "text"]
+
+#: The sign beside the verdict, so that it never stands on colour alone, and which colours it takes.
+SIGNS = {
+    "ruined": ("✕", "bad"),
+    "under-forgotten": ("▲", "warn"),
+    "over-forgotten": ("▼", "warn"),
+    "indistinguishable": ("✓", "good"),
+    "undecided": ("?", "open"),
+}
+
+
+def html(report: Mapping[str, Any]) -> str:
+    """The whole report as one page that fetches nothing.
+
+    >>> page = html({"verdict": {"word": "undecided", "title": "Too little to judge <by>", "sentence": "One edge."}})
+    >>> "Too little to judge &lt;by&gt;" in page, "https://" in page
+    (True, False)
+    """
+    return _template("report.html.j2").render(
+        **_shared(report),
+        css=Markup(_file("report.css")),
+        pictures=[_shown(picture) for picture in pictures(report)],
+        table=key_numbers(report),
+        sections=sections(report),
+        facts=_facts(report),
+        settings=[(key, _setting(value)) for key, value in (_part(report, "done").get("settings") or {}).items()],
+        provenance=_provenance(report),
+    )
+
+
+def card_html(report: Mapping[str, Any]) -> str:
+    """A few lines for a notebook: verdict, key numbers and assurance level, in the notebook's own colours.
+
+    >>> card_html({"verdict": {"word": "ruined", "title": "The model is ruined"}}).startswith("<div")
+    True
+    """
+    return _template("card.html.j2").render(**_shared(report), table=key_numbers(report)).strip()
+
+
+def text(report: Mapping[str, Any]) -> str:
+    """The report in about 25 lines for a terminal, verdict first.
+
+    >>> print(text({"verdict": {"word": "ruined", "title": "The model is ruined", "sentence": "Nothing works."}}).splitlines()[0])
+    [✕] The model is ruined
+    """
+    shared = _shared(report)
+    verdict = shared["verdict"]
+    lines = [f"[{shared['sign']}] {verdict['title']}", *_wrapped(verdict["sentence"], "    ")]
+    lines += [f"    {query}: {word}" for query, word in shared["by_query"]]
+    for warning in verdict["warnings"]:
+        lines += _wrapped(f"Warning: {warning}", "    ")
+    lines += ["", f"Asked      forget {shared['asked']}", f"Done       {shared['method']}"]
+    if shared["done"]["assurance"]:
+        lines += _wrapped(
+            f"Assurance  {shared['done']['assurance']}: {shared['done']['assurance_meaning']}", "", " " * 11
+        )
+    table = key_numbers(report)
+    if table.rows:
+        rows = [table.columns, *table.rows]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(table.columns))]
+        lines += [
+            "",
+            *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows),
+        ]
+    missing = [section.title for section in sections(report) if section.reason]
+    if missing:
+        lines += ["", *_wrapped(f"Not measured: {', '.join(missing)}; the page says why.", "")]
+    if shared["limits"]:
+        lines += [
+            "",
+            "What this does not give",
+            *(line for limit in shared["limits"] for line in _wrapped(limit, "  - ", "    ")),
+        ]
+    return "\n".join(lines)
+
+
+def _wrapped(words: str, first: str, later: str | None = None) -> list[str]:
+    return wrap(words, 100, initial_indent=first, subsequent_indent=first if later is None else later)
+
+
+def _part(report: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    return report.get(key) or {}
+
+
+def _shared(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What page, card and text have in common; every string is there, if empty, so that templates need no cases."""
+    given, done = _part(report, "verdict"), _part(report, "done")
+    word = str(given.get("word") or "undecided")
+    sign, tone = SIGNS.get(word, SIGNS["undecided"])
+    lam = f", lam {done['lam']:.3g}" if done.get("lam") is not None else ""
+    model = f" on {done['model']}" if done.get("model") else ""
+    return {
+        "verdict": {
+            "word": word,
+            "title": given.get("title") or word.capitalize(),
+            "sentence": given.get("sentence") or "",
+            "warnings": given.get("warnings") or [],
+        },
+        "sign": sign,
+        "tone": tone,
+        "by_query": [(QUERIES.get(key, key), value) for key, value in (given.get("by_query") or {}).items() if value],
+        "asked": counts(_part(report, "request")),
+        "method": f"{done.get('method') or 'unknown method'}{model}{lam}",
+        "done": {
+            "assurance": done.get("assurance") or "",
+            "assurance_meaning": sentence(done.get("assurance_meaning") or ""),
+            "aim": done.get("aim") or "",
+            "aim_meaning": sentence(done.get("aim_meaning") or ""),
+        },
+        "notes": done.get("notes") or [],
+        "calibration": _part(report, "calibration").get("sentence") or "",
+        "retrain": bool(_part(report, "calibration").get("retrain_recommended")),
+        "names": model_names(report),
+        "limits": report.get("limits") or [],
+        "higher": report.get("higher") or [],
+    }
+
+
+def _facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What was asked, as pairs of name and value."""
+    request = _part(report, "request")
+    edges = " → ".join(
+        number(request.get(key)) for key in ("edges_before", "edges_after") if request.get(key) is not None
+    )
+    facts = [
+        ("To forget", counts(request)),
+        ("Requests", number(request.get("requests"))),
+        ("Task", {"link": "link prediction", "node": "node classification", "graph": "graph classification"}.get(
+            request.get("task", ""), str(request.get("task") or DASH))),
+        ("Nodes in the graph", number(request.get("nodes"))),
+        (str(request.get("edges_word") or "edges").capitalize(), edges or DASH),
+    ]  # fmt: skip
+    return [(name, value) for name, value in facts if value != DASH]
+
+
+def _setting(value: Any) -> str:
+    said = "not set" if value is None else number(value, 4)
+    return said if len(said) <= 120 else f"{said[:117]}…"
+
+
+def _provenance(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    shown = [
+        ("Made", str(report.get("created") or DASH).replace("T", " ")),
+        ("gnndelete", str(report.get("gnndelete") or DASH)),
+        *((str(name), str(version)) for name, version in _part(report, "versions").items()),
+        ("Seed", str(report.get("seed", DASH))),
+        ("Time for this audit", seconds(report.get("seconds"))),
+        ("Format of the data", str(report.get("format", DASH))),
+    ]
+    return [(name, value) for name, value in shown if value != DASH]
+
+
+def _shown(picture: Picture) -> dict[str, Any]:
+    return {
+        "name": picture.name,
+        "title": picture.title,
+        "caption": picture.caption,
+        "reason": picture.reason,
+        "legend": picture.legend,
+        "panels": [
+            (panel.title, Markup(inline(panel, f"{picture.name}{i}"))) for i, panel in enumerate(picture.panels)
+        ],
+    }
+
+
+def _file(name: str) -> str:
+    return files("gnndelete.auditing").joinpath(name).read_text(encoding="utf-8")
+
+
+def _template(name: str) -> Any:
+    made = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.globals["variable"] = _variable
+    return made.from_string(_file(name))
+
+
+def _variable(color: str) -> str:
+    from gnndelete.auditing.palette import VARIABLES
+
+    return f"var({VARIABLES[color]})"

@@ -1,0 +1,199 @@
+"""What is drawn into one panel of a figure. A panel is small enough to stay legible on a phone; figures.py arranges them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gnndelete.auditing import palette
+from gnndelete.auditing.palette import INK, KINDS, LINE, MODELS, MUTED, PAPER, STROKES, Values
+from gnndelete.auditing.wording import KIND_NAMES
+
+Axes = Any  # matplotlib's, which is imported only where something is drawn
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One set of axes: its heading, what a screen reader says of it, and how it is drawn."""
+
+    title: str
+    alt: str
+    draw: Callable[[Axes], None]
+    size: tuple[float, float] = (3.4, 2.3)  # inches
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One entry of a legend."""
+
+    label: str
+    color: str
+    stroke: str = "solid"  # or dashed, dotted, patch
+
+
+def plain(axes: Axes, x: str = "", y: str = "", grid: str = "both") -> None:
+    """The look that all panels share."""
+    axes.set_xlabel(x, fontsize=8, color=MUTED)
+    axes.set_ylabel(y, fontsize=8, color=MUTED)
+    axes.tick_params(labelsize=8, color=LINE, labelcolor=INK, which="both")
+    axes.set_facecolor("none")
+    axes.set_axisbelow(True)
+    if grid:
+        axes.grid(axis=grid, color=LINE, linewidth=0.7)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("bottom", "left") and (grid == "both" or side == "bottom"))
+        spine.set_color(LINE)
+
+
+def scores(groups: Mapping[str, Sequence[float]], limits: tuple[float, float], axis: str) -> Callable[[Axes], None]:
+    """Distributions above one another; few values are shown as dots, since a curve would claim more than is known."""
+    kinds = [kind for kind in reversed(KINDS) if groups.get(kind)]
+
+    def draw(axes: Axes) -> None:
+        grid = np.linspace(*limits, 160)
+        for row, kind in enumerate(kinds):
+            values: Values = np.asarray(groups[kind], dtype=np.float64)
+            if values.size < 10:
+                axes.plot(values.clip(*limits), np.full(values.size, row + 0.25), "o", color=KINDS[kind], markersize=5)
+            else:
+                curve = palette.density(values, grid)
+                top = row + 0.86 * curve / max(curve.max(), 1e-12)
+                axes.fill_between(
+                    grid, row, top, color=KINDS[kind], alpha=0.7 if kind == "deleted" else 0.35, linewidth=0
+                )
+                axes.plot(grid, top, color=KINDS[kind], linewidth=1.1)
+            median = float(np.clip(np.median(values), *limits))
+            axes.plot([median, median], [row, row + 0.8], color=INK, linewidth=1, linestyle=(0, (2, 2)))
+        plain(axes, x=axis, grid="x")
+        axes.set_xlim(*limits)
+        axes.set_ylim(-0.08, len(kinds))
+        axes.set_yticks([row + 0.3 for row in range(len(kinds))], [KIND_NAMES[kind] for kind in kinds])
+        axes.tick_params(axis="y", length=0)
+
+    return draw
+
+
+def points(
+    groups: Mapping[str, Sequence[Sequence[float]]], colors: Mapping[str, str], box: Values
+) -> Callable[[Axes], None]:
+    """Points in the plane, those of ring 0 on top. One path per group: a mark per point would make the page far larger."""
+
+    def draw(axes: Axes) -> None:
+        from matplotlib.patches import PathPatch
+        from matplotlib.path import Path
+
+        for name in sorted(groups, key=lambda name: (name != "elsewhere", name)):
+            spots = np.asarray(groups[name], dtype=np.float64).reshape(-1, 2)
+            if not len(spots):
+                continue
+            # A line of hardly any length with round ends is a dot.
+            length = np.array([1e-3 * (box[1, 0] - box[0, 0]), 0])
+            ends = np.stack([spots, spots + length], axis=1).reshape(-1, 2)
+            path = Path(ends, np.tile([Path.MOVETO, Path.LINETO], len(spots)))
+            path.should_simplify = False
+            order = 2 if name == "elsewhere" else 5 - 0.1 * list(colors).index(name)
+            dots = PathPatch(
+                path,
+                fill=False,
+                edgecolor=colors[name],
+                alpha=0.75,
+                linewidth=3 if len(spots) > 30 else 6,
+                capstyle="round",
+                zorder=order,
+            )
+            axes.add_patch(dots)
+        axes.set_xlim(*box[:, 0])
+        axes.set_ylim(*box[:, 1])
+        plain(axes, grid="")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        for spine in axes.spines.values():
+            spine.set_visible(True)
+
+    return draw
+
+
+def roc(curves: Mapping[str, Mapping[str, Any]]) -> Callable[[Axes], None]:
+    """Attack curves of the models; the diagonal is guessing."""
+
+    def draw(axes: Axes) -> None:
+        axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.7)
+        for name in ("before", "reference", "after"):
+            curve = curves.get(name)
+            if curve:
+                style = {"solid": "-", "dashed": (0, (5, 2)), "dotted": (0, (1, 1.5))}[STROKES[name]]
+                axes.plot(curve["fpr"], curve["tpr"], color=MODELS[name], linewidth=1.7, linestyle=style)
+        plain(axes, x="false alarms", y="found")
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_ylim(-0.02, 1.02)
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", ".25", ".5", ".75", "1"])
+        axes.set_yticks([0, 0.5, 1], ["0", ".5", "1"])
+
+    return draw
+
+
+def whiskers(
+    tests: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str], limits: tuple[float, float]
+) -> Callable[[Axes], None]:
+    """The held-out AUC of each model with its interval, against one half."""
+
+    def draw(axes: Axes) -> None:
+        axes.axvline(0.5, color=MUTED, linewidth=1, linestyle=(0, (4, 2)))
+        rows, beside = list(labels)[::-1], axes.get_yaxis_transform()
+        for row, name in enumerate(rows):
+            test = tests.get(name)
+            if not test:
+                axes.text(
+                    0.5, row, " not measured ", fontsize=8, color=MUTED, va="center", ha="center", backgroundcolor=PAPER
+                )
+                continue
+            if test.get("low") is not None and test.get("high") is not None:
+                axes.plot(
+                    [test["low"], test["high"]], [row, row], color=MODELS[name], linewidth=2.4, solid_capstyle="round"
+                )
+            axes.plot(
+                [test["auc"]], [row], "o", color=MODELS[name], markersize=7, markeredgecolor=PAPER, markeredgewidth=1
+            )
+            axes.text(1.02, row, f"{test['auc']:.3f}", transform=beside, fontsize=8, color=INK, va="center")
+        plain(axes, x="AUC, deleted against held-out", grid="x")
+        axes.set_xlim(*limits)
+        axes.set_ylim(-0.5, len(rows) - 0.5)
+        axes.set_yticks(range(len(rows)), [labels[name] for name in rows])
+        axes.tick_params(axis="y", length=0)
+
+    return draw
+
+
+def bars(values: Mapping[str, tuple[float, str]], labels: Mapping[str, str], log: bool) -> Callable[[Axes], None]:
+    """One bar per model with its value written at the end."""
+
+    def draw(axes: Axes) -> None:
+        rows = list(values)[::-1]
+        largest, smallest = (pick(value for value, _ in values.values()) for pick in (max, min))
+        for row, name in enumerate(rows):
+            value, text = values[name]
+            axes.barh(row, value, height=0.5, color=MODELS[name], linewidth=0)
+            axes.annotate(text, (value, row), (4, 0), textcoords="offset points", fontsize=8.5, color=INK, va="center")
+        plain(axes, grid="x")
+        if log:
+            low = 10 ** math.floor(math.log10(smallest) - 0.3)
+            high = 10 ** (math.log10(largest) + 0.28 * (math.log10(largest) - math.log10(low)))
+            axes.set_xscale("log")
+            decades = [10.0**power for power in range(round(math.log10(low)), math.floor(math.log10(high)) + 1)]
+            axes.set_xticks(
+                decades[:: max(1, len(decades) // 4)], [f"{tick:,g}" for tick in decades[:: max(1, len(decades) // 4)]]
+            )
+            axes.minorticks_off()
+            axes.set_xlim(low, high)
+        else:
+            axes.set_xlim(0, 1.35 * largest or 1)
+            axes.locator_params(axis="x", nbins=4)
+        axes.set_ylim(-0.5, len(rows) - 0.5)
+        axes.set_yticks(range(len(rows)), [labels[name] for name in rows])
+        axes.tick_params(axis="y", length=0)
+
+    return draw

@@ -1,0 +1,120 @@
+"""What an attacker may ask: the graph as it is served, and what was deleted presented again under its old id or a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from gnndelete.auditing.case import Case, Subject
+from gnndelete.graph import count_nodes, edge_table
+from gnndelete.operator import layer_operators, rows
+from gnndelete.tasks import LinkPrediction
+
+SENTENCES = {
+    "served": "The remaining graph, as it is served.",
+    "old_id": "What was deleted is put back under its old ids; operators act on the rows they know.",
+    "new_id": "What was deleted is put back under new ids, which no operator knows: only the weights speak.",
+}
+BOTH = "Held-out edges are put in beside deleted ones, so that both carry messages."
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One subject on one of the graphs; ``move`` gives elements the ids they have there. Without it ``reason`` says why."""
+
+    subject: Subject | None
+    move: Callable[[Tensor], Tensor] = lambda elements: elements
+    reason: str = ""
+
+
+def ask(case: Case, name: str, subject: Subject) -> Asked:
+    """Have a subject answer on the graph of the query ``served``, ``old_id`` or ``new_id``."""
+    if name == "served":
+        return Asked(subject)
+    if subject.model is None:
+        return Asked(None, reason="this method answers on the graph it was fitted on and on no other")
+    graph, move = (presented(case), _stay) if name == "old_id" else renamed(case)
+    given = torch.arange(count_nodes(graph), device=graph.edge_index.device)
+    model = subject.model
+    try:
+        with rows(model, given) if layer_operators(model) else nullcontext():
+            found = Subject.of_model(subject.name, model, graph, case.task, case.forward)
+            found.predict(move(_probe(case)))
+    except Exception as error:  # the user's own model: whatever it raises on a node it has no parameters for
+        return Asked(
+            None,
+            reason=f"the model does not run on that graph ({_first_line(error)}); one with parameters of single nodes, "
+            "such as an embedding table, has none for a new id",
+        )
+    return Asked(found, move)
+
+
+def fair(case: Case) -> bool:
+    """Whether held-out elements can be presented just as deleted ones are.
+
+    Nodes are in the graph anyway. Held-out edges must be put in, which takes a graph whose edges have no attributes of
+    their own; without them a deleted edge carries messages, a held-out one does not, and 0.5 is no longer the aim.
+    """
+    if not isinstance(case.task, LinkPrediction):
+        return True
+    return case.task.test is not None and not any(case.original.is_edge_attr(key) for key in _edge_attributes(case))
+
+
+def presented(case: Case) -> Data:
+    """The graph with what was deleted, and with the held-out edges it is compared with."""
+    task, graph = case.task, case.original
+    if not isinstance(task, LinkPrediction) or task.test is None or not fair(case):
+        return graph
+    edges = task.test.positives.to(graph.edge_index.device)
+    both = torch.cat([edges, edges.flip(0)], dim=1) if edge_table(graph).undirected else edges
+    result = graph.__copy__()
+    result.edge_index = torch.cat([graph.edge_index, both], dim=1)
+    return result
+
+
+def _edge_attributes(case: Case) -> list[str]:
+    own = ("edge_index", "edge_label_index", "edge_label")
+    return [key for key, value in case.original.to_dict().items() if isinstance(value, Tensor) and key not in own]
+
+
+def renamed(case: Case) -> tuple[Data, Callable[[Tensor], Tensor]]:
+    """The presented graph with new ids for everything the deletion names; their old ids stay behind without edges."""
+    data, nodes = presented(case), count_nodes(case.original)
+    device = data.edge_index.device
+    named = torch.cat([case.deletion.edges[[0, -1]].flatten(), case.deletion.nodes]).unique().to(device)
+    ids = torch.arange(nodes, device=device)
+    ids[named] = nodes + torch.arange(named.numel(), device=device)
+    graph = data.clone()
+    for key, value in data.to_dict().items():
+        if key in ("edge_index", "edge_label_index"):
+            graph[key] = ids[value]
+        elif isinstance(value, Tensor) and data.is_node_attr(key):
+            graph[key] = torch.cat([value, value.index_select(0, named)])
+    graph.num_nodes = nodes + named.numel()
+    return graph, lambda elements: ids[elements.to(device)]
+
+
+def with_base(case: Case, graph: Data) -> Subject:
+    """The user's own model on another graph."""
+    return replace(Subject.of_model("before", case.base, graph, case.task, case.forward), name="before")
+
+
+def _stay(elements: Tensor) -> Tensor:
+    return elements
+
+
+def _probe(case: Case) -> Tensor:
+    """One element of the kind the task is asked about, to see whether the answer comes at all."""
+    first = torch.zeros(1, dtype=torch.long)
+    return first if case.task.name == "node" else torch.stack([first, first])
+
+
+def _first_line(error: Any) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:120] if text else 'no message'}"

@@ -1,0 +1,87 @@
+"""The elements whose scores are set side by side (deleted, held-out, remaining, random), and what a model answers on them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gnndelete.auditing.case import Case, Subject
+from gnndelete.auditing.rings import some
+from gnndelete.datasets.negatives import NegativeSampler
+from gnndelete.evidence import positives
+from gnndelete.graph import count_nodes, edge_table
+from gnndelete.tasks import LinkPrediction, NodeClassification
+
+AXES = {"link": "score (logit)", "node": "probability of the true class"}
+
+
+def samples(case: Case, limit: int) -> dict[str, Tensor]:
+    """Up to ``limit`` elements of each group, in random order; groups without any are left out.
+
+    Link tasks: ``[2, k]`` pairs. Node tasks: labelled nodes; the deleted ones, or the nodes at deleted edges.
+    """
+    if isinstance(case.task, LinkPrediction):
+        found = _pairs(case, limit)
+    elif isinstance(case.task, NodeClassification):
+        found = _nodes(case)
+    else:
+        return {}
+    return {
+        name: some(elements, limit, case.generator(index))
+        for index, (name, elements) in enumerate(found.items())
+        if elements.size(-1)
+    }
+
+
+def answers(case: Case, subject: Subject, elements: Tensor) -> Tensor:
+    """Logits of pairs, or the probability that nodes have the class they have; in double precision on the CPU."""
+    result = subject.predict(elements).detach().double().cpu()
+    if isinstance(case.task, LinkPrediction):
+        return result.view(-1)
+    true = labels(case)[elements.cpu()]
+    return result.gather(1, true[:, None]).view(-1)
+
+
+def labels(case: Case) -> Tensor:
+    """The classes before the deletion: a deleted node's own is gone from the remaining graph."""
+    return case.original.y.view(-1).long().cpu()
+
+
+def deleted_pairs(case: Case) -> Tensor:
+    """The deleted edges; where only nodes were deleted, the edges that went with them."""
+    if case.deletion.edges.size(1) or not case.deletion.nodes.numel():
+        return case.deletion.edges[[0, -1]]
+    edges = positives(case.original)
+    gone = torch.isin(edges, case.deletion.nodes.to(edges.device)).any(dim=0)
+    once = edges[0] < edges[1] if edge_table(case.original).undirected else edges[0] != edges[1]
+    return edges[:, gone & once]
+
+
+def _pairs(case: Case, limit: int) -> dict[str, Tensor]:
+    task = case.task
+    assert isinstance(task, LinkPrediction)
+    data = case.original
+    known = [data.edge_index, positives(data), *(part.positives for part in (task.heldout, task.test) if part)]
+    edges = torch.cat([part.cpu() for part in known], dim=1)
+    sampler = NegativeSampler(edges, count_nodes(data), undirected=edge_table(data).undirected)
+    free = sampler.sample(limit, case.generator(7)) if sampler.available else edges[:, :0]
+    return {
+        "deleted": deleted_pairs(case),
+        "heldout": edges[:, :0] if task.test is None else task.test.positives,
+        "remaining": case.some_remaining(limit),
+        "random": free[:, ~torch.isin(free, case.deletion.nodes).any(dim=0)],
+    }
+
+
+def _nodes(case: Case) -> dict[str, Tensor]:
+    labelled = labels(case) >= 0
+    gone = torch.zeros_like(labelled)
+    gone[case.deletion.nodes if case.deletion.nodes.numel() else case.deletion.edges[[0, -1]].flatten()] = True
+    taken = {name: mask.cpu() for name in ("val_mask", "test_mask") if (mask := case.remaining.get(name)) is not None}
+    train = case.remaining.get("train_mask")
+    kept = torch.ones_like(labelled) if train is None else train.cpu()
+    for mask in taken.values() if train is None else ():
+        kept = kept & ~mask
+    test = taken.get("test_mask", torch.zeros_like(labelled))
+    parts = {"deleted": gone, "heldout": test & ~gone, "remaining": kept & ~gone}
+    return {name: (part & labelled).nonzero().flatten() for name, part in parts.items()}

@@ -1,0 +1,234 @@
+"""The paper's Theorem 1 for every deleted edge, and the exact identity of the linear operator on the same inputs.
+
+The theorem: <z_u, z_v> - <z'_u, z'_v> >= -(1 + |W|^2) / 2 * |z_u - z_v|^2 with z' = sigma(W z), W the last layer's operator.
+Its proof takes all four vectors to be of unit length and sigma to be 1-Lipschitz; here sigma is the identity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gnndelete.auditing.case import Case
+from gnndelete.auditing.rings import some
+from gnndelete.forward import evaluating
+from gnndelete.operator import LinearMap, Operator
+from gnndelete.probe import graph_layers
+from gnndelete.taps import listening
+
+#: Deleted edges that are looked at; a sample where there are more, to bound the memory.
+LIMIT = 50_000
+
+ASSUMPTIONS = (
+    "The theorem takes the last layer alone, one linear operator W for both ends, the same inputs before and after, and "
+    "vectors of unit length. A real model's vectors have other lengths: they are scaled to unit length here, before the "
+    "operator and again after it, and |W| is the largest singular value. 'operator' and 'served' are the same inequality "
+    "without the second, and without any, scaling: the theorem does not promise those."
+)
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """What went into the last operator of one forward pass and what came out."""
+
+    operator: Operator
+    before: Tensor
+    after: Tensor
+    last: bool  # no graph layer follows it
+
+
+def theorem(case: Case) -> dict[str, Any]:
+    """How often Theorem 1 holds over the deleted edges and how tight it is, beside the operator's exact identity.
+
+    ``actual`` is <z_u, z_v> - <z'_u, z'_v>, ``bound`` the right-hand side. ``tightness`` is the median of actual / bound:
+    1 where the bound is met, 0 where nothing changed, below 0 where the score of the edge fell. The theorem limits only
+    how far a score can rise. Its proof adds |z'_u - z'_v|^2 where it has to be subtracted; with the right sign the same
+    steps give the bound -|z_u - z_v|^2 / 2 for any W (``sharper``).
+    """
+    adapter = case.unlearned.adapter
+    if adapter is None:
+        return _not(
+            f"Theorem 1 is about a deletion operator behind the last layer, and method '{case.unlearned.method}' has none; "
+            "GNNDelete makes one"
+        )
+    if not case.deletion.edges.size(1):
+        return _not("Theorem 1 is about deleted edges, and this deletion names none")
+    if not adapter.operators:
+        return _not(
+            "the adapter holds no operator (lam is 0: the edges were cut and nothing else was changed), so z' = z and both "
+            "sides of the identity are 0; a larger lam makes one"
+        )
+    seen = _last_operator(case, adapter.model)
+    if seen is None:
+        return _not("the operators are switched off on this model; leave adapter.disabled() before the audit")
+    if not seen.last:
+        return _not("no operator sits behind the last graph layer; layers='all' or layers='last' puts one there")
+    if not all(isinstance(apply, LinearMap) for apply in seen.operator.maps):
+        return _not("the operators are of the user's own making; Theorem 1 and the identity need h -> h W")
+    return _measure(case, seen)
+
+
+def _not(reason: str) -> dict[str, Any]:
+    return {"available": False, "reason": reason}
+
+
+def _last_operator(case: Case, model: nn.Module) -> _Pass | None:
+    """Run the unlearned model once and listen to its operators; None where none of them acts."""
+    found: list[tuple[Operator, Tensor, Tensor]] = []
+    owner: list[nn.Module] = []  # the layers that answered after the operator seen last
+
+    def keep(operator: nn.Module, given: tuple[Any, ...], result: Tensor) -> None:
+        assert isinstance(operator, Operator)
+        found[:] = [(operator, given[0], result)]
+        owner.clear()
+
+    def count(name: str, _: int, output: Any) -> Any:
+        owner.append(model.get_submodule(name))
+        return output
+
+    operators = [module for module in model.modules() if isinstance(module, Operator)]
+    handles = [operator.register_forward_hook(keep) for operator in operators]
+    try:
+        with evaluating(model), listening(model, graph_layers(model), count):
+            case.forward(model, case.after.graph)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not found:
+        return None
+    operator, before, after = found[0]
+    # the hook that listens to a layer runs after the one by which the layer's own operator acts
+    own = bool(owner) and any(module is operator for module in owner[0].modules()) and len(owner) == 1
+    return _Pass(operator, before.detach(), after.detach(), last=not owner or own)
+
+
+def _measure(case: Case, seen: _Pass) -> dict[str, Any]:
+    groups = _group_of(seen.operator, seen.before.size(0))
+    u, v = some(case.deletion.edges[[0, -1]], LIMIT, case.generator()).to(groups.device)
+    parts = [
+        _Edges.of(seen, apply.weight, u[chosen], v[chosen])
+        for index, apply in enumerate(seen.operator.maps)
+        if isinstance(apply, LinearMap) and bool((chosen := (groups[u] == index) & (groups[v] == index)).any())
+    ]
+    parts = [part for part in parts if part.norm.numel()]
+    if not parts:
+        return _not("no deleted edge has both ends mapped by one operator to vectors that have a direction")
+    readings = {name: _reading(parts, name) for name in ("unit", "operator", "served")}
+    edges, unit = sum(part.norm.numel() for part in parts), readings["unit"]
+    actual, _ = _joined(parts, "unit")
+    sharp = torch.cat([part.sharper("unit") for part in parts])
+    error = torch.cat([part.identity_error for part in parts])
+    result = {
+        "available": True,
+        "edges": edges,
+        "deleted": case.deletion.edges.size(1),
+        **unit,
+        "operator_norm": float(torch.cat([part.norm for part in parts]).max()),
+        "sharper": {
+            "holds": float((actual >= sharp - _slip(sharp)).double().mean()),
+            "tightness": _ratio(actual, sharp),
+        },
+        "operator": readings["operator"],
+        "served": readings["served"],
+        "identity_max_error": float(error.max()),
+        "assumptions": ASSUMPTIONS,
+    }
+    return {**result, "sentence": _sentence(result)}
+
+
+def _sentence(result: dict[str, Any]) -> str:
+    tight, served = result["tightness"], result["served"]
+    said = f"Theorem 1 holds for {result['holds']:.1%} of {result['edges']:,} deleted edges under its own assumptions"
+    if tight is not None:
+        said += f"; the median of actual over bound is {tight:z.3f}, where 1 would be tight and 0 is no change"
+    return (
+        f"{said}. It limits only how far a score can rise, and the operator lowered {served['lowered']:.1%} of the inner "
+        f"products as served, so it says little about forgetting. Without the scaling to unit length the inequality holds for "
+        f"{served['holds']:.1%}. The identity <z_u,z_v> - <z'_u,z'_v> = z_u^T (I - W W^T) z_v is met to a relative "
+        f"{result['identity_max_error']:.0e}."
+    )
+
+
+def _group_of(operator: Operator, rows: int) -> Tensor:
+    """Which map acts on each row; -1 where none does."""
+    groups = torch.full((rows,), -1, device=operator.rows.device)
+    for index, part in enumerate(operator.rows.split(operator.sizes)):
+        groups[part] = index
+    return groups
+
+
+@dataclass(frozen=True)
+class _Edges:
+    """The deleted edges of one W, in double precision: ends before (z) and after (w) the operator, for three readings."""
+
+    ends: dict[str, tuple[Tensor, Tensor, Tensor, Tensor]]
+    norm: Tensor  # [k]: |W|, the same for every edge
+    identity_error: Tensor  # [k]
+
+    @classmethod
+    def of(cls, seen: _Pass, weight: Tensor, u: Tensor, v: Tensor) -> _Edges:
+        before, after = seen.before.flatten(1), seen.after.flatten(1)
+        z_u, z_v, w_u, w_v = before[u].double(), before[v].double(), after[u].double(), after[v].double()
+        W = weight.detach().double()
+        change = _dot(z_u, z_v) - _dot(w_u, w_v)
+        exact = _dot(z_u, z_v - (z_v @ W) @ W.t())  # z_u^T (I - W W^T) z_v
+        scale = z_u.norm(dim=1) * z_v.norm(dim=1) + w_u.norm(dim=1) * w_v.norm(dim=1)
+        usable = torch.stack([end.norm(dim=1) for end in (z_u, z_v, w_u, w_v)]).min(dim=0).values > 0
+        z_u, z_v, w_u, w_v = z_u[usable], z_v[usable], w_u[usable], w_v[usable]
+        one_u, one_v = _unit(z_u), _unit(z_v)
+        ends = {
+            "unit": (one_u, one_v, _unit(w_u), _unit(w_v)),
+            "operator": (one_u, one_v, one_u @ W, one_v @ W),
+            "served": (z_u, z_v, w_u, w_v),
+        }
+        norm = torch.linalg.matrix_norm(W, 2).expand(z_u.size(0))
+        return cls(ends, norm, ((change - exact).abs() / scale.clamp(min=1e-300))[usable])
+
+    def actual(self, reading: str) -> Tensor:
+        z_u, z_v, w_u, w_v = self.ends[reading]
+        return _dot(z_u, z_v) - _dot(w_u, w_v)
+
+    def sharper(self, reading: str) -> Tensor:
+        z_u, z_v, _, _ = self.ends[reading]
+        return -(z_u - z_v).square().sum(dim=1) / 2
+
+    def bound(self, reading: str) -> Tensor:
+        return (1 + self.norm.square()) * self.sharper(reading)
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b).sum(dim=1)
+
+
+def _unit(rows: Tensor) -> Tensor:
+    return rows / rows.norm(dim=1, keepdim=True)
+
+
+def _joined(parts: list[_Edges], reading: str) -> tuple[Tensor, Tensor]:
+    return torch.cat([p.actual(reading) for p in parts]), torch.cat([p.bound(reading) for p in parts])
+
+
+def _reading(parts: list[_Edges], name: str) -> dict[str, float | None]:
+    actual, bound = _joined(parts, name)
+    return {
+        "holds": float((actual >= bound - _slip(bound)).double().mean()),
+        "tightness": _ratio(actual, bound),
+        "slack": float((actual - bound).median()),
+        "actual_mean": float(actual.mean()),
+        "bound_mean": float(bound.mean()),
+        "lowered": float((actual > 0).double().mean()),
+    }
+
+
+def _slip(bound: Tensor) -> Tensor:
+    """What rounding may cost: the two sides are equal where both ends are the same vector."""
+    return 1e-9 * (1 + bound.abs())
+
+
+def _ratio(actual: Tensor, bound: Tensor) -> float | None:
+    """The median of actual / bound; None where the bound is 0 throughout."""
+    real = bound < -1e-12
+    return float((actual[real] / bound[real]).median()) if bool(real.any()) else None

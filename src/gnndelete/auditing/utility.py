@@ -1,0 +1,116 @@
+"""What is left of the model's use: the task's scores on test data, retained elements, and the deletion's surroundings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gnndelete.auditing.case import Case, Subject
+from gnndelete.auditing.rings import rings
+from gnndelete.auditing.samples import answers, samples
+from gnndelete.errors import GNNDeleteError
+from gnndelete.evidence import positives
+from gnndelete.tasks import LinkPrediction, NodeClassification
+from gnndelete.tasks.ranking import ranking
+
+#: Retained elements that are asked, and how many test elements the surroundings need to have a score of their own.
+RETAINED, NEAR = 5000, 30
+
+
+def utility(case: Case) -> dict[str, Any]:
+    """Every score of the task before, after and of the reference, on the test elements that remain."""
+    scores = {name: _scores(case, subject) for name, subject in case.subjects.items()}
+    if not any(scores.values()):
+        return {
+            "available": False,
+            "reason": "there is no test data to measure on; give the task some (test=…, test_mask)",
+        }
+    names = dict.fromkeys(name for found in scores.values() for name in found)
+    metrics = {name: {key: scores.get(key, {}).get(name) for key in ("before", "after", "reference")} for name in names}
+    return {"available": True, "metrics": metrics, "retained": _retained(case), "near": _near(case)}
+
+
+def _scores(case: Case, subject: Subject) -> dict[str, float]:
+    try:
+        return case.task.evaluate_by(subject.predict, case.remaining)
+    except GNNDeleteError:  # nothing to test on, or answers that are no numbers: then there is no score
+        return {}
+
+
+def _retained(case: Case) -> dict[str, Any]:
+    """How the probability of what stays has moved: of remaining edges, or of the true class of remaining training nodes."""
+    elements = samples(case, RETAINED).get("remaining")
+    if elements is None:
+        return {"available": False, "reason": "nothing of that kind remains"}
+    link = isinstance(case.task, LinkPrediction)
+    found = {name: answers(case, subject, elements) for name, subject in case.subjects.items()}
+    chance = {name: value.sigmoid() if link else value for name, value in found.items()}
+    if not all(bool(torch.isfinite(value).all()) for value in chance.values()):
+        return {"available": False, "reason": "some answers are no finite numbers"}
+    change = chance["after"] - chance["before"]
+    other = chance["reference"] - chance["before"] if "reference" in chance else None
+    return {
+        "available": True,
+        "count": change.numel(),
+        "share_fell": float((change < 0).double().mean()),
+        "mean_change": float(change.mean()),
+        "median_change": float(change.median()),
+        "worst": float(change.min()),
+        "reference_share_fell": None if other is None else float((other < 0).double().mean()),
+        "reference_mean_change": None if other is None else float(other.mean()),
+    }
+
+
+def _near(case: Case) -> dict[str, Any]:
+    """The same score on test elements that touch the deletion alone: damage there hardly shows in the score of all."""
+    near = torch.zeros(case.original.num_nodes, dtype=torch.bool)
+    for ring in rings(case)[: 1 if isinstance(case.task, LinkPrediction) else 2]:
+        near[ring] = True
+    near[case.deletion.nodes] = False
+    if isinstance(case.task, LinkPrediction):
+        return _near_links(case, near)
+    if isinstance(case.task, NodeClassification):
+        return _near_nodes(case, near)
+    return {"available": False, "reason": f"not defined for the task '{case.task.name}'"}
+
+
+def _near_links(case: Case, near: Tensor) -> dict[str, Any]:
+    task = case.task
+    assert isinstance(task, LinkPrediction)
+    if task.test is None or task.test.negatives is None:
+        return {"available": False, "reason": "there are no test edges"}
+    true, false = (part.cpu()[:, near[part.cpu()].any(dim=0)] for part in (task.test.positives, task.test.negatives))
+    what = "test edges that touch the deletion"
+    if min(true.size(1), false.size(1)) < NEAR:  # then what stays at the same nodes tells as much
+        edges = positives(case.remaining).cpu()
+        true, what = edges[:, near[edges[0]]][:, :RETAINED], "remaining edges that touch the deletion"
+        # the same near ends with any other node: a model that says the same of all of them has no skill left there
+        false = torch.stack([true[0], torch.randint(near.numel(), (true.size(1),), generator=case.generator(13))])
+    if not true.size(1) or not false.size(1):
+        return {"available": False, "reason": "no test edge and no remaining edge touches the deletion"}
+    found = {}
+    for name, subject in case.subjects.items():
+        scores = subject.predict(true), subject.predict(false)
+        finite = all(bool(torch.isfinite(part).all()) for part in scores)
+        found[name] = ranking(*scores)["auroc"] if finite else None
+    return {"available": True, "count": true.size(1), "what": what, "metric": "auroc", "auroc": found}
+
+
+def _near_nodes(case: Case, near: Tensor) -> dict[str, Any]:
+    task = case.task
+    assert isinstance(task, NodeClassification)
+    mask = case.remaining.get("test_mask")
+    if mask is None:
+        return {"available": False, "reason": "there are no test nodes"}
+    nodes = (task.part(case.remaining, "test").cpu() & near).nonzero().flatten()
+    if nodes.numel() < NEAR:
+        return {"available": False, "reason": f"only {nodes.numel()} test nodes are within a hop of the deletion"}
+    true = case.original.y.view(-1).cpu()[nodes]
+    found = {
+        name: float((subject.predict(nodes).argmax(dim=-1).cpu() == true).double().mean())
+        for name, subject in case.subjects.items()
+    }
+    what = "test nodes within a hop of the deletion"
+    return {"available": True, "count": nodes.numel(), "what": what, "metric": "accuracy", "accuracy": found}

@@ -1,0 +1,187 @@
+"""Distances to the reference: zero to itself, growing with noise, and figure data that names nobody."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import jensenshannon
+from torch import Tensor, nn
+
+import gnndelete as gd
+from gnndelete.auditing.case import Case, Subject
+from gnndelete.auditing.distance import distance, divergence, floor, score_samples
+from gnndelete.testing import problem
+
+
+def fit_of(task: Any) -> Any:
+    def fit(model: nn.Module, data: Any, seed: int) -> nn.Module:
+        gd.train(model, data, task, epochs=20, lr=0.01, seed=seed)
+        return model
+
+    return fit
+
+
+def case_of(name: str, kind: str = "edges") -> Case:
+    model, data, task = problem(name)
+    deletion = gd.Deletion(edges=data.edge_index[:, 3::20]) if kind == "edges" else gd.Deletion(nodes=range(0, 30, 2))
+    results = [
+        gd.Unlearner(model, data, task=task, method=method, fit=fit_of(task)).delete(deletion)
+        for method in ("unlink", "retrain")
+    ]
+    after, reference = results
+    assert after.model is not None
+    assert after.data is not None
+    assert reference.model is not None
+    subjects = {
+        "before": Subject.of_model("before", model, data, task, after.forward),
+        "after": Subject.of_model("after", after.model, after.data, task, after.forward),
+        "reference": Subject.of_model("reference", reference.model, after.data, task, after.forward),
+    }
+    left = task.without(after.deletion.nodes)
+    return Case(after, reference, after.deletion, data, after.data, left, model, subjects, after.forward)
+
+
+def with_after(case: Case, subject: Subject) -> Case:
+    return replace(case, subjects={**case.subjects, "after": replace(subject, name="after")})
+
+
+def noisy(subject: Subject, size: float, link: bool) -> Subject:
+    def predict(elements: Any) -> Tensor:
+        scores = subject.predict(elements)
+        noise = size * torch.randn(scores.shape, generator=torch.Generator().manual_seed(1))
+        return scores + noise if link else (scores.log() + noise).softmax(dim=-1)
+
+    return replace(subject, predict=predict)
+
+
+@pytest.fixture(params=["link/edges", "link/nodes", "node/edges", "node/nodes"])
+def case(request: pytest.FixtureRequest) -> Case:
+    return case_of(*request.param.split("/"))
+
+
+def test_the_reference_is_at_distance_zero_from_itself(case: Case) -> None:
+    result = distance(with_after(case, case.subjects["reference"]))
+    assert {"deleted", "heldout", "remaining"} <= set(result["js"])
+    assert all(group["after"] == 0 for group in result["js"].values())
+    assert all(0 <= group["floor"] < 0.5 for group in result["js"].values())
+    assert result["agreement"]["after"] == 1
+    assert result["difference"]["after"] == 0
+
+
+def test_distance_grows_with_noise(case: Case) -> None:
+    link = case.task.name == "link"
+    steps = [distance(with_after(case, noisy(case.subjects["reference"], size, link))) for size in (0.0, 0.3, 30.0)]
+    for measure in (
+        lambda r: r["js"]["remaining"]["after"],
+        lambda r: r["difference"]["after"],
+        lambda r: -r["agreement"]["after"],
+    ):
+        values = [measure(step) for step in steps]
+        assert values == sorted(values)
+        assert values[0] < values[2]
+
+
+def test_agreement_and_difference_equal_a_plain_loop() -> None:
+    case = case_of("link")
+    task = case.task
+    assert isinstance(task, gd.LinkPrediction)
+    assert task.test is not None
+    assert task.test.negatives is not None
+    pairs = torch.cat([task.test.positives, task.test.negatives], dim=1)
+    p, q = (case.subjects[name].predict(pairs).sigmoid().tolist() for name in ("after", "reference"))
+    result = distance(case)
+    assert result["agreement"]["count"] == len(p)
+    alike = sum((a > 0.5) == (b > 0.5) for a, b in zip(p, q, strict=True)) / len(p)
+    assert result["agreement"]["after"] == pytest.approx(alike)
+    assert result["difference"]["after"] == pytest.approx(
+        sum(abs(a - b) for a, b in zip(p, q, strict=True)) / len(p), rel=1e-5
+    )
+
+
+def test_divergence_is_scipys_on_the_same_bins_and_sees_only_order() -> None:
+    draw = np.random.default_rng(0)
+    a, b = draw.normal(size=400), draw.normal(0.5, 1.2, size=400)
+    cuts = np.quantile(np.concatenate([a, b]), np.linspace(0, 1, 21), method="higher")
+    cuts[0], cuts[-1] = -np.inf, np.inf
+    p, q = np.histogram(a, cuts)[0], np.histogram(b, cuts)[0]
+    assert divergence(a, b) == pytest.approx(jensenshannon(p, q, base=2) ** 2)
+    assert divergence(np.exp(a), np.exp(b)) == divergence(a, b) == pytest.approx(divergence(b, a))
+
+
+@pytest.mark.parametrize("count", [10, 37, 50, 400])
+def test_samples_that_do_not_overlap_are_one_bit_apart(count: int) -> None:
+    draw = np.random.default_rng(count)
+    assert divergence(draw.random(count), 2 + draw.random(count)) == 1
+    assert divergence(np.zeros(count), np.ones(count)) == 1
+    assert divergence(np.zeros(count), np.zeros(count)) == 0
+
+
+def test_the_floor_is_what_two_samples_of_one_distribution_show() -> None:
+    draw = np.random.default_rng(3)
+    shown = np.mean([divergence(draw.normal(size=500), draw.normal(size=500)) for _ in range(40)])
+    assert floor(draw.normal(size=500), seed=0) == pytest.approx(shown, rel=0.25)
+    assert floor(draw.normal(size=2000), seed=0) < shown / 2
+
+
+def test_plain_values_same_answer_and_nothing_touched(case: Case) -> None:
+    state, rng = copy.deepcopy(case.base.state_dict()), torch.random.get_rng_state()
+    numpy_state = np.random.get_state()[1].copy()  # type: ignore[union-attr, index]
+    first = json.dumps([distance(case), score_samples(case)], allow_nan=False)
+    assert json.dumps([distance(case), score_samples(case)], allow_nan=False) == first
+    assert torch.equal(torch.random.get_rng_state(), rng)
+    assert (np.random.get_state()[1] == numpy_state).all()  # type: ignore[index]
+    assert all(torch.equal(value, state[key]) for key, value in case.base.state_dict().items())
+
+
+def test_score_samples_hold_each_models_own_answers(case: Case) -> None:
+    link = case.task.name == "link"
+    data = score_samples(case, limit=25)
+    assert data["scores_axis"] == ("score (logit)" if link else "probability of the true class")
+    assert set(data["scores"]) == {"before", "after", "reference"}
+    groups = {"deleted", "heldout", "remaining"} | ({"random"} if link else set())
+    for scores in data["scores"].values():
+        assert set(scores) == groups
+        assert all(0 < len(values) <= 25 for values in scores.values())
+        if not link:
+            assert all(0 <= value <= 1 for values in scores.values() for value in values)
+    if link and not case.deletion.nodes.numel():
+        everything = score_samples(case, limit=10_000)["scores"]["after"]["deleted"]
+        own = [round(float(value), 4) for value in case.after.predict(case.deletion.edges).double()]
+        assert sorted(everything) == sorted(own)
+        mean = {name: sum(values) / len(values) for name, values in data["scores"]["before"].items()}
+        assert mean["random"] < mean["remaining"]
+
+
+def test_deleted_nodes_are_judged_by_the_class_they_had() -> None:
+    case = case_of("node", "nodes")
+    assert bool((case.remaining.y[case.deletion.nodes] == -1).all())
+    true = case.original.y[case.deletion.nodes]
+    own = case.subjects["before"].predict(case.deletion.nodes)[torch.arange(len(true)), true]
+    values = score_samples(case)["scores"]["before"]["deleted"]
+    assert sorted(values) == pytest.approx(sorted(own.tolist()), abs=1e-4)
+
+
+def test_unavailable_says_why() -> None:
+    case = case_of("link")
+    bare = replace(case, subjects={k: v for k, v in case.subjects.items() if k != "reference"}, reference=None)
+    assert "reference=" in distance(bare)["reason"]
+    assert distance(replace(case, task=gd.GraphClassification()))["available"] is False
+    assert score_samples(replace(case, task=gd.GraphClassification())) == {}
+    broken = replace(case.after, predict=lambda edges: torch.full((edges.size(1),), float("nan")))
+    assert "NaN" in distance(with_after(case, broken))["reason"]
+
+
+def test_few_elements_are_not_called_a_distribution() -> None:
+    case = case_of("link")
+    few = replace(case, deletion=gd.Deletion(edges=case.deletion.edges[:, :3]))
+    result = distance(few)
+    assert "deleted" not in result["js"]
+    assert "heldout" in result["js"]
+    assert result["agreement"]["after"] > 0
+    assert "bits" not in result["sentence"]

@@ -1,0 +1,133 @@
+"""Figures as files and as SVG for the page: all of them are drawn, none fetches, none clashes with another."""
+
+from __future__ import annotations
+
+import io
+import re
+import runpy
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gnndelete.auditing.figures import figures, inline
+from gnndelete.auditing.palette import VARIABLES
+from gnndelete.auditing.panels import Panel, points
+from gnndelete.auditing.pictures import pictures
+
+sample = runpy.run_path(str(Path(__file__).with_name("sample.py")))
+NAMES = ["heldout", "scores", "lam", "attacks", "embedding", "cost"]
+
+
+def colors_of(png: bytes) -> list[tuple[int, int, int]]:
+    from matplotlib.image import imread
+
+    red, green, blue = (imread(io.BytesIO(png), format="png")[..., :3] * 255).round().astype(int).reshape(-1, 3).T
+    return [(code >> 16, code >> 8 & 255, code & 255) for code in np.unique(red << 16 | green << 8 | blue).tolist()]
+
+
+def test_every_figure_is_a_png_and_an_svg() -> None:
+    made = figures(sample["link"]())
+    assert sorted(made) == sorted(f"{name}.{kind}" for name in NAMES for kind in ("png", "svg"))
+    for name, content in made.items():
+        if name.endswith("png"):
+            assert content.startswith(b"\x89PNG")
+            assert len(colors_of(content)) > 10, f"{name} is blank"
+        else:
+            root = ElementTree.fromstring(content)
+            assert root.tag.endswith("svg")
+            assert "".join(root.itertext()).strip(), f"{name} has no text"
+
+
+def test_equal_reports_give_equal_files() -> None:
+    report = {"cost": sample["link"]()["cost"]}
+    assert figures(report) == figures(report)
+
+
+def test_dots_are_drawn_in_the_embedding_png() -> None:
+    # Agg draws nothing for a line of no length; the dots must have some.
+    orange = [
+        color
+        for color in colors_of(figures({"figures": sample["link"]()["figures"]})["embedding.png"])
+        if color[2] < 90
+    ]
+    assert orange
+
+
+@pytest.mark.parametrize("variant", sample["VARIANTS"])
+def test_every_variant_draws_what_it_has_and_says_what_it_has_not(variant: str) -> None:
+    shown = pictures(sample["VARIANTS"][variant]())
+    assert [picture.name for picture in shown] == NAMES
+    for picture in shown:
+        assert bool(picture.panels) != bool(picture.reason)
+        assert bool(picture.panels) == bool(picture.caption)
+
+
+def test_panels_of_each_figure() -> None:
+    titles = {picture.name: [panel.title for panel in picture.panels] for picture in pictures(sample["link"]())}
+    assert titles["heldout"] == ["As served", "Presented again, old id", "Presented again, new id"]
+    assert titles["scores"] == ["Before", "After", "Retrain"]
+    assert titles["lam"] == ["Forgetting: held-out AUC", "Utility: validation score"]
+    assert titles["attacks"] == [
+        "Membership attack: AUC before 0.621, after 0.538, Retrain 0.533",
+        "Trend attack: AUC after 0.564, Retrain 0.559",
+    ]
+    assert titles["embedding"] == ["Before", "After"]
+    assert len(titles["cost"]) == 3
+    assert [p.title for p in pictures(sample["nonexistent"]())[2].panels] == ["Utility: validation score"]
+    assert [p.title for p in pictures(sample["without_reference"]())[1].panels] == ["Before", "After"]
+
+
+def test_ids_are_unique_over_all_panels_and_references_resolve() -> None:
+    svg = "".join(
+        inline(panel, f"{picture.name}{i}")
+        for picture in pictures(sample["link"]())
+        for i, panel in enumerate(picture.panels)
+    )
+    ids = re.findall(r'\bid="([^"]+)"', svg)
+    assert len(ids) == len(set(ids)) > 20
+    assert set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg)) <= set(ids)
+
+
+def test_inline_svg_leaves_colours_and_fonts_to_the_page() -> None:
+    for picture in pictures(sample["link"]()):
+        for panel in picture.panels:
+            svg = inline(panel, picture.name)
+            root = ElementTree.fromstring(svg)
+            assert root.get("role") == "img"
+            assert root.get("aria-label") == root.findtext("title") == panel.alt
+            assert "http" not in svg
+            assert "font-family" not in svg
+            assert "DejaVu" not in svg
+            left = set(re.findall(r"#[0-9a-f]{6}", svg))
+            assert not left, f"{picture.name} has colours that do not follow the page: {left}"
+            assert set(re.findall(r"var\((--\w+)\)", svg)) <= set(VARIABLES.values())
+
+
+def test_numbers_in_labels_keep_their_digits() -> None:
+    svg = inline(pictures(sample["link"]())[0].panels[0], "x")
+    assert "0.512" in ElementTree.fromstring(svg).itertext()
+
+
+def test_a_single_deleted_edge_is_a_dot_and_not_a_curve() -> None:
+    svg = inline(pictures(sample["one_edge"]())[1].panels[0], "x")
+    filled = re.findall(r"fill: var\(--(\w+)\); fill-opacity", svg)
+    assert "heldout" in filled
+    assert "deleted" not in filled
+
+
+def test_points_do_not_cost_a_mark_each() -> None:
+    spots = np.random.default_rng(0).normal(size=(400, 2)).tolist()
+    draw = points({"ring 0": spots}, {"ring 0": "#d55e01"}, np.array([[-4.0, -4.0], [4.0, 4.0]]))
+    assert len(inline(Panel("Before", "", draw), "x")) < 20_000
+
+
+def test_a_reason_stands_in_for_a_figure() -> None:
+    reasons = {picture.name: picture.reason for picture in pictures(sample["unavailable"]())}
+    assert reasons["heldout"] == "There is no held-out data for forgetting."
+    assert reasons["attacks"] == "There is no held-out data for membership."
+    assert reasons["embedding"] == "The model gives no representation of every node."
+    assert "nothing was searched" in reasons["lam"]
+    assert reasons["cost"] == "There is no reference to set the 49.8 ms of this deletion against."
+    assert pictures(sample["fallback"]())[2].reason == "lam was not calibrated, since there is no held-out data."
