@@ -19,7 +19,7 @@ TRIALS = 7
 START = 0.03
 
 #: Beyond this nothing of the endpoints is left, and their other edges go with the deleted ones.
-STRONGEST = 0.9
+STRONGEST = 0.8
 
 #: Weight of forgetting where nothing can be measured: inside the range that calibration finds on link models.
 FALLBACK = 0.03
