@@ -34,7 +34,9 @@ def measure(what: str, args: argparse.Namespace) -> dict[str, float]:
         with evaluating(model):
             call(model, data)
     else:
-        gd.Unlearner(model, data, method=gd.GNNDelete.paper() if what == "paper()" else gd.GNNDelete()).delete(request)
+        gd.Unlearner(model, data, method=gd.GNNDelete.paper() if what == "paper()" else gd.GNNDelete(lam=0.5)).delete(
+            request
+        )
     peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {"loaded": loaded / 2**20, "peak": peak / 2**20}
 

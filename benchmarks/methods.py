@@ -41,7 +41,10 @@ PAPER = {
 }
 #: Methods with a linear model of their own fit it on the same graph, as in the paper's comparison.
 OPTIONS: dict[str, list[dict[str, object]]] = {
-    "gnndelete": [{"hops": "directed"}, {"operator": "shared", "targets": "original", "hops": "directed"}],
+    "gnndelete": [
+        {"lam": 0.5, "hops": "directed"},
+        {"lam": 0.5, "operator": "shared", "targets": "original", "hops": "directed"},
+    ],
     "d2d": [{"preset": "reference"}, {"preset": "paper"}],
     "grapheditor": [{"own_model": True}],
     "certunlearn": [{"own_model": True}],

@@ -24,7 +24,7 @@ def card(config: dict[str, Any]) -> str:
 Made by gnndelete {config["gnndelete"]} with `{config.get("method", "?")}`. It makes the base model forget **{counts}**
 in {config.get("requests", 1)} request(s).
 
-**Assurance: {assurance}.** {explain(assurance, adapter=True)}
+**Assurance: {assurance}.** {explain(assurance, adapter=bool(config["operators"]))}
 {_aim(config)}
 
 | layer | call | width | rows changed |

@@ -27,6 +27,9 @@ FALLBACK = 0.03
 #: Loss on validation data past which a calibrated result advises to train again, and past which no lam is taken.
 COSTLY, RUINOUS = 0.03, 0.05
 
+#: Standard error of the AUC past which being within it says little.
+VAGUE = 0.05
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -93,8 +96,10 @@ def as_retrained(measure: Measure) -> Calibration:
         (trial for trial in trials if _lost(first, trial) <= RUINOUS), key=lambda trial: abs((trial.auc or 0.0) - 0.5)
     )
     assert best.auc is not None
-    reached, lost = best.auc <= 0.5 + first.se, _lost(first, best)
-    sentence = (_reached if reached else _unreached)(first, best) + (_costly(lost) if lost > COSTLY else "")
+    reached, lost = abs(best.auc - 0.5) <= first.se, _lost(first, best)
+    sentence = (_reached if reached else _unreached)(first, best)
+    if lost > COSTLY:
+        sentence += f" It costs {lost:.3f} of the validation score{': training again is advised' * reached}."
     status: Status = "reached" if reached else "unreached"
     return Calibration("retrained", best.lam, status, sentence, tuple(trials), None, not reached or lost > COSTLY, 0.5)
 
@@ -173,10 +178,11 @@ def _within(first: Trial, low: Trial, high: Trial, budget: float) -> float:
 
 
 def _already(trial: Trial) -> str:
-    return (
-        f"Cutting the graph alone already forgets as much as training again would: deleted against held-out AUC "
-        f"{trial.auc:.3f} (standard error {trial.se:.3f}), so no operator was added."
-    )
+    assert trial.se is not None
+    figures = f"deleted against held-out AUC {trial.auc:.3f} (standard error {trial.se:.3f}), so lam is 0"
+    if trial.se > VAGUE:
+        return f"With the graph cut, so few deleted elements cannot be told from held-out ones: {figures}."
+    return f"Cutting the graph alone already forgets as much as training again would: {figures}."
 
 
 def _reached(first: Trial, best: Trial) -> str:
@@ -188,11 +194,7 @@ def _reached(first: Trial, best: Trial) -> str:
 
 def _unreached(first: Trial, best: Trial) -> str:
     return (
-        f"No lam makes deleted elements score like held-out ones at a bearable cost: the nearest, lam {best.lam:.3g}, leaves an "
-        f"AUC of {best.auc:.3f} on validation data ({first.auc:.3f} with the graph cut alone). Train again to forget as much "
-        "as retraining does."
+        f"No lam that was tried makes deleted elements score like held-out ones at a bearable cost: the nearest, lam "
+        f"{best.lam:.3g}, leaves an AUC of {best.auc:.3f} on validation data ({first.auc:.3f} with the graph cut alone). Train "
+        "again to forget as much as retraining does."
     )
-
-
-def _costly(lost: float) -> str:
-    return f" It costs {lost:.3f} of the validation score: training again is advised."
