@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from torch import nn
 
 from gnndelete.errors import ModelError, RunError, SettingError
 from gnndelete.forward import Forward, call, evaluating
+from gnndelete.progress import bar
 from gnndelete.tasks import Task, resolver
 
 
@@ -73,7 +73,7 @@ def train(
     flags = {module: module.training for module in model.modules()}
     generator = torch.Generator(device=where).manual_seed(seed)
     try:
-        with _seeded(seed, where), _bar(epochs, progress) as advance:
+        with _seeded(seed, where), bar("training", epochs, progress) as advance:
             optimizer = torch.optim.Adam(_parameters(model, data, forward), lr=lr, weight_decay=weight_decay)
             for epoch in range(1, epochs + 1):
                 model.train()
@@ -82,7 +82,7 @@ def train(
                 loss.backward()
                 optimizer.step()
                 if epoch % validate_every and epoch != epochs:
-                    advance(epoch, best_score)
+                    advance(epoch, _said(best_score))
                     continue
                 if not bool(torch.isfinite(loss)):
                     raise RunError(f"the loss became {loss.item()} by epoch {epoch}; lower 'lr' (now {lr})")
@@ -91,7 +91,7 @@ def train(
                         score = task.validate(model, forward(model, data), data)
                     if best_score is None or score > best_score:
                         best_score, best_epoch, best_state = score, epoch, copy.deepcopy(model.state_dict())
-                advance(epoch, best_score)
+                advance(epoch, _said(best_score))
                 if patience is not None and best_epoch is not None and epoch - best_epoch >= patience:
                     break
     finally:
@@ -189,20 +189,5 @@ def _lazy(parameter: nn.Parameter) -> bool:
     return isinstance(parameter, nn.parameter.UninitializedParameter)
 
 
-@contextmanager
-def _bar(epochs: int, progress: bool) -> Iterator[Any]:
-    """A progress bar on standard error, if that is a terminal; yields ``advance(epoch, score)``."""
-    if not progress or not sys.stderr.isatty():
-        yield lambda epoch, score: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        shown = bar.add_task("training", total=epochs)
-
-        def advance(epoch: int, score: float | None) -> None:
-            text = "training" if score is None else f"training (validation {score:.3f})"
-            bar.update(shown, completed=epoch, description=text)
-
-        yield advance
+def _said(score: float | None) -> str:
+    return "training" if score is None else f"training (validation {score:.3f})"
