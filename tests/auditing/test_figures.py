@@ -55,6 +55,15 @@ def test_dots_are_drawn_in_the_embedding_png() -> None:
     assert orange
 
 
+def test_a_deletion_that_touches_every_node_has_no_dots_elsewhere() -> None:
+    report = {"figures": sample["link"]()["figures"]}
+    for side in ("before", "after"):
+        report["figures"]["embedding"][side]["elsewhere"] = []
+    (shown,) = (picture for picture in pictures(report) if picture.name == "embedding")
+    assert shown.panels
+    assert "elsewhere" not in {mark.label for mark in shown.legend}
+
+
 @pytest.mark.parametrize("variant", sample["VARIANTS"])
 def test_every_variant_draws_what_it_has_and_says_what_it_has_not(variant: str) -> None:
     shown = pictures(sample["VARIANTS"][variant]())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from textwrap import wrap
 from typing import Any
@@ -55,31 +55,31 @@ def card_html(report: Mapping[str, Any]) -> str:
     return _template("card.html.j2").render(**_shared(report), table=key_numbers(report)).strip()
 
 
-def text(report: Mapping[str, Any]) -> str:
-    """The report in about 25 lines for a terminal, verdict first.
+def text(report: Mapping[str, Any], width: int | None = None) -> str:
+    """The report in about 25 lines for a terminal, verdict first; on one of fewer columns, intervals are left to the page.
 
     >>> print(text({"verdict": {"word": "ruined", "title": "The model is ruined", "sentence": "Nothing works."}}).splitlines()[0])
     [✕] The model is ruined
     """
     shared = _shared(report)
     verdict = shared["verdict"]
+
+    def _wrapped(words: str, first: str, later: str | None = None) -> list[str]:
+        later = first if later is None else later
+        return wrap(words, min(width or 100, 100), initial_indent=first, subsequent_indent=later)
+
     lines = [f"[{shared['sign']}] {verdict['title']}", *_wrapped(verdict["sentence"], "    ")]
     lines += [f"    {query}: {word}" for query, word in shared["by_query"]]
     for warning in verdict["warnings"]:
         lines += _wrapped(f"Warning: {warning}", "    ")
     lines += ["", f"Asked      forget {shared['asked']}", f"Done       {shared['method']}"]
-    if shared["done"]["assurance"]:
-        lines += _wrapped(
-            f"Assurance  {shared['done']['assurance']}: {shared['done']['assurance_meaning']}", "", " " * 11
-        )
+    for name in ("aim", "assurance"):
+        if shared["done"][name]:
+            said = f"{name.capitalize():9}  {shared['done'][name]}: {shared['done'][f'{name}_meaning']}"
+            lines += _wrapped(said, "", " " * 11)
     table = key_numbers(report)
     if table.rows:
-        rows = [table.columns, *table.rows]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(table.columns))]
-        lines += [
-            "",
-            *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows),
-        ]
+        lines += ["", *_columns([table.columns, *table.rows], width)]
     missing = [section.title for section in sections(report) if section.reason]
     if missing:
         lines += ["", *_wrapped(f"Not measured: {', '.join(missing)}; the page says why.", "")]
@@ -92,8 +92,27 @@ def text(report: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _wrapped(words: str, first: str, later: str | None = None) -> list[str]:
-    return wrap(words, 100, initial_indent=first, subsequent_indent=first if later is None else later)
+def _columns(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """A table of text; where it is wider than the terminal it goes without intervals, and its first column wraps.
+
+    >>> _columns([("measure", "after"), ("a long name of it", "0.5 [0.4, 0.6]")], 20)
+    ['measure        after', 'a long name    0.5', 'of it']
+    """
+    widths = _widths(rows)
+    if width is None or sum(widths) + 2 * len(widths) - 2 <= width:
+        return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    rows = [[row[0], *(cell.partition(" [")[0] for cell in row[1:])] for row in rows]
+    widths = _widths(rows)
+    first = max(12, min(widths[0], width - sum(widths[1:]) - 2 * len(widths) + 2))
+    lines = []
+    for name, *cells in rows:
+        head, *more = wrap(name, first) or [""]
+        lines += ["  ".join(map(str.ljust, (head, *cells), (first, *widths[1:]))).rstrip(), *more]
+    return lines
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 
 def _part(report: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -107,6 +126,7 @@ def _shared(report: Mapping[str, Any]) -> dict[str, Any]:
     sign, tone = SIGNS.get(word, SIGNS["undecided"])
     lam = f", lam {done['lam']:.3g}" if done.get("lam") is not None else ""
     model = f" on {done['model']}" if done.get("model") else ""
+    calibrated = _part(report, "calibration").get("sentence") or ""
     return {
         "verdict": {
             "word": word,
@@ -125,8 +145,9 @@ def _shared(report: Mapping[str, Any]) -> dict[str, Any]:
             "aim": done.get("aim") or "",
             "aim_meaning": sentence(done.get("aim_meaning") or ""),
         },
-        "notes": done.get("notes") or [],
-        "calibration": _part(report, "calibration").get("sentence") or "",
+        "notes": [text for text in done.get("notes") or [] if text != calibrated],
+        # what the aim means already says how lam was chosen
+        "calibration": "" if calibrated.rstrip(".") in (done.get("aim_meaning") or "") else calibrated,
         "retrain": bool(_part(report, "calibration").get("retrain_recommended")),
         "names": model_names(report),
         "limits": report.get("limits") or [],

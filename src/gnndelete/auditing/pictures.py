@@ -173,6 +173,7 @@ def _embedding(report: Report) -> Picture:
     sides = {name: (section or {})[name] for name in ("before", "after", "reference") if (section or {}).get(name)}
     if reason(section) or not sides:
         return Picture("embedding", title, reason=reason(section) or "No embeddings were kept.")
+    sides = {side: {name: spots for name, spots in held.items() if spots} for side, held in sides.items()}
     groups = sorted({name for side in sides.values() for name in side}, key=lambda name: (name == "elsewhere", name))
     colors = {
         name: ELSEWHERE if name == "elsewhere" else RINGS[min(i, len(RINGS) - 1)] for i, name in enumerate(groups)
