@@ -13,6 +13,7 @@ from typing import Any
 
 import typer
 
+from gnndelete.cli.audit import audit as _audit
 from gnndelete.cli.compare import compare as _compare
 from gnndelete.cli.delete import delete as _delete
 from gnndelete.cli.demo import demo as _demo
@@ -28,6 +29,7 @@ _VERBS: dict[str, Callable[..., Report]] = {
     "inspect": _inspect,
     "train": _train,
     "delete": _delete,
+    "audit": _audit,
     "compare": _compare,
     "ls": _ls,
 }

@@ -39,9 +39,10 @@ def load_weights(path: Path, model: nn.Module) -> None:
         ) from None
 
 
-def dump_weights(model: nn.Module) -> bytes:
-    """The weights as a safetensors file."""
-    return dump_tensors({name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()})
+def dump_weights(model: nn.Module, facts: dict[str, str] | None = None) -> bytes:
+    """The weights as a safetensors file, with what is known of them."""
+    weights = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
+    return dump_tensors(weights, facts)
 
 
 def _safetensors(path: Path) -> dict[str, Tensor]:

@@ -95,14 +95,15 @@ def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private:
     """
     undo = ExitStack()
     staging: dict[Path, Any] = {}
+    remove = [path for path in remove if path.exists()]
     try:
-        for folder in {path.parent for path in contents}:
+        for folder in {path.parent for path in (*contents, *remove)}:
             _make(folder, undo)
             staging[folder] = tempfile.TemporaryDirectory(dir=folder, prefix=".writing-", ignore_cleanup_errors=True)
             undo.callback(staging[folder].cleanup)
         for path, content in contents.items():
             _write(Path(staging[path.parent].name) / path.name, content, 0o600 if path in private else 0o644)
-        for path in [*contents, *(path for path in remove if path.exists())]:
+        for path in [*contents, *remove]:
             new = Path(staging[path.parent].name) / path.name
             old = new.with_name(f"{path.name}.before")
             undo.callback(_put_back, path, _keep(path, old))

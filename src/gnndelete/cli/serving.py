@@ -25,6 +25,7 @@ from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, RunError, SettingError
 from gnndelete.evidence import evidence
 from gnndelete.graph import edge_table, fingerprint
+from gnndelete.prepared import model_fingerprint
 from gnndelete.training import train
 from gnndelete.unlearned import Unlearned
 from gnndelete.unlearner import Unlearner
@@ -158,9 +159,15 @@ class Serving:
             "task": self.task.name,
             "device": str(self.data.edge_index.device),
             "versions": versions(),
+            "original_fingerprint": fingerprint(self.data),
             "remaining_fingerprint": fingerprint(unlearned.data),
+            "model_fingerprint": self._model_fingerprint(unlearned),
             "remaining_graph": None if self.folder is None else str(self.folder),
         }
+
+    def _model_fingerprint(self, unlearned: Unlearned) -> str | None:
+        """Of the model that is written where there is no adapter, whose own config has one."""
+        return None if unlearned.adapter is not None or unlearned.model is None else model_fingerprint(unlearned.model)
 
     def _files(self, unlearned: Unlearned) -> dict[Path, bytes]:
         """The adapter, or the whole model where the method makes none, and the state of the run."""

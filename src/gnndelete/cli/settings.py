@@ -131,6 +131,13 @@ class MethodSettings(Section):
         return dict(self.model_extra or {})
 
 
+class AuditSettings(Section):
+    """What an audit measures beyond the result itself; both train a model."""
+
+    reference: Annotated[bool, Field(strict=True)] = True
+    attacks: Annotated[bool, Field(strict=True)] = True
+
+
 class Settings(Section):
     """One run. A section given as a plain word is short for its name: ``model: gcn``."""
 
@@ -140,6 +147,7 @@ class Settings(Section):
     train: TrainSettings = TrainSettings()
     deletion: DeletionSettings = DeletionSettings()
     method: MethodSettings = MethodSettings()
+    audit: AuditSettings = AuditSettings()
 
     def filled(self, section: Literal["model", "method"], options: Mapping[str, Any]) -> Settings:
         """These settings with all options of the model or the method spelled out, defaults too."""

@@ -1,0 +1,333 @@
+"""``gnndelete audit``: the report, the reference that is kept, what is refused, and that nothing of the run changes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from gnndelete.auditing import page
+from gnndelete.cli import run
+
+from .conftest import SMALL, Cli, contents, make_graph
+
+QUICK = ("--no-reference", "--no-attacks")
+FIGURES = {f"figures/{name}.{kind}" for name in ("heldout", "scores") for kind in ("png", "svg")}
+
+
+@pytest.fixture(scope="module")
+def deleted(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with one deletion; copy it before changing it."""
+    folder = Path(shutil.copytree(trained, tmp_path_factory.mktemp("deleted") / "run"))
+    assert run(["delete", str(folder), "--random", "20", "--lam", "0.2"]) == 0
+    return folder
+
+
+@pytest.fixture
+def served(deleted: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(deleted, tmp_path / "run"))
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without pictures, which take most of the time and are not what these tests are about."""
+    monkeypatch.setattr(page, "pictures", lambda report: [])
+    monkeypatch.setattr(page, "figures", lambda report: {"scores.png": b"png"})
+
+
+def _references(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in (folder / "cache").glob("*")}
+
+
+def test_report(cli: Cli, served: Path) -> None:
+    before = contents(served)
+    shown = cli("audit", served)
+    assert shown.code == 0, shown.err
+    assert shown.out.startswith("[")
+    for words in (
+        "Asked      forget 20 edges",
+        "Retrain",
+        "Membership attack",
+        "Assurance  approximate",
+        "report.html",
+    ):
+        assert words in shown.out
+    assert "training the reference without what was deleted, 20 epochs" in shown.err
+    after = contents(served)
+    assert {name: after[name] for name in before} == before
+    written = contents(served / "audit")
+    assert {"report.html", "audit.json", "settings.yaml", *FIGURES} <= written.keys()
+    assert b"<html" in written["report.html"]
+    values = json.loads(written["audit.json"])
+    assert values["request"]["counts"] == {"edges": 20}
+    assert values["utility"]["metrics"]["auroc"]["reference"] is not None
+    assert values["membership"]["available"]
+    state = json.loads(before["state.json"])["requests"][0]["edges"]
+    pairs = [f"[{u},{v}]" for u, v in zip(*state, strict=True)]
+    assert not any(pair in written["audit.json"].decode().replace(" ", "").replace("\n", "") for pair in pairs)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_reference_is_trained_once(cli: Cli, served: Path) -> None:
+    first = cli("audit", served, "--no-attacks", "--json")
+    kept = _references(served / "audit")
+    assert len(kept) == 1
+    again = cli("audit", served, "--no-attacks", "--json")
+    assert "trained before" in again.err
+    assert _references(served / "audit") == kept
+    assert again.values["forgetting"] == first.values["forgetting"]
+    assert again.values["cost"] == first.values["cost"]
+    for changed in (("--set", "train.epochs=7"), ("--set", "train.lr=0.02"), ("--seed", 5)):
+        other = cli("audit", served, "--no-attacks", *changed, "--json")
+        assert "training the reference" in other.err, changed
+        assert other.values["utility"] != first.values["utility"]
+    assert len(_references(served / "audit")) == 4
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_reference_that_knows_deleted_data_goes(cli: Cli, served: Path) -> None:
+    assert cli("audit", served, "--no-attacks").code == 0
+    first = _references(served / "audit")
+    assert cli("delete", served, "--random", 5, "--lam", 0.2).code == 0
+    second = cli("audit", served, "--no-attacks", "--json")
+    assert "training the reference" in second.err
+    assert second.values["request"]["counts"] == {"edges": 25}
+    assert second.values["request"]["requests"] == 2
+    assert not first.keys() & _references(served / "audit").keys()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_damaged_reference_is_trained_again(cli: Cli, served: Path) -> None:
+    first = cli("audit", served, "--no-attacks", "--json").values
+    (file,) = (served / "audit/cache").iterdir()
+    good = file.read_bytes()
+    for damaged in (good[:-4] + b"\0\0\0\0", good[:100], b""):
+        file.write_bytes(damaged)
+        again = cli("audit", served, "--no-attacks", "--json")
+        assert "is damaged" in again.err
+        assert again.values["forgetting"] == first["forgetting"]
+        assert file.read_bytes()[-64:] == good[-64:]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_is_left_out(cli: Cli, served: Path) -> None:
+    alone = cli("audit", served, *QUICK, "--json").values
+    assert alone["utility"]["metrics"]["auroc"]["reference"] is None
+    assert not alone["membership"]["available"]
+    assert not (served / "audit/cache").exists()
+    attacked = cli("audit", served, "--no-reference", "--json").values
+    assert attacked["membership"]["available"]
+    assert attacked["membership"]["reference"] is None
+    (served / "run.yaml").write_text("audit: {reference: false, attacks: false}\n")
+    assert cli("audit", served, "-c", served / "run.yaml", "--json").values["verdict"] == alone["verdict"]
+    assert "audit:\n  reference: false\n  attacks: false\n" in (served / "audit/settings.yaml").read_text()
+    assert cli("audit", served, "--set", "audit.attack=false").code == 2
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_json_is_one_object(cli: Cli, served: Path) -> None:
+    found = cli("audit", served, "--no-attacks", "--json", "--out", "elsewhere")
+    assert found.values["out"] == "elsewhere"
+    assert len(found.out.strip().splitlines()) == 1
+    written = json.loads(Path("elsewhere/audit.json").read_text())
+    assert {name: value for name, value in found.values.items() if name != "out"} == written
+    assert not (served / "audit").exists()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_strict(cli: Cli, served: Path) -> None:
+    shutil.rmtree(served / "unlearned")
+    (served / "state.json").unlink()
+    crushed = cli("delete", served, "--random", 40, "--lam", 1.0, "--set", "method.operator=shared")
+    assert crushed.code == 0, crushed.err
+    found = cli("audit", served, *QUICK, "--json")
+    assert found.code == 0
+    assert found.values["verdict"]["word"] in ("ruined", "over-forgotten")
+    strict = cli("audit", served, *QUICK, "--strict")
+    assert strict.code == 1
+    assert strict.out.startswith("[")
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("method", ["retrain", "unlink", "gradascent"])
+def test_methods_without_an_adapter(cli: Cli, link_run: Path, method: str) -> None:
+    assert cli("delete", link_run, "--random", 20, "--method", method).code == 0
+    found = cli("audit", link_run, "--no-attacks", "--json")
+    assert found.code == 0, found.err
+    assert found.values["done"]["method"] == method
+    if method == "retrain":  # another training than the one under audit, or they would be one model
+        held = found.values["forgetting"]["heldout"]["served"]
+        assert held["after"]["auc"] != held["reference"]["auc"]
+    weights = link_run / "unlearned/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\x80\x3f")
+    refused = cli("audit", link_run, *QUICK)
+    assert (refused.code, "restore it, or delete again" in refused.sentence) == (2, True)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_nodes(cli: Cli, graph_file: Path, tmp_path: Path) -> None:
+    assert cli("train", "--graph", graph_file, "--task", "node", "--out", "run", *SMALL[2:]).code == 0
+    for request in (("--node", 1, "--node", 22), ("--edge", "30,31")):
+        assert cli("delete", "run", *request).code == 0
+        before = contents(tmp_path / "run")
+        found = cli("audit", "run", "--json", "--out", "report")
+        assert found.code == 0, found.err
+        assert "accuracy" in found.values["utility"]["metrics"]
+        assert contents(tmp_path / "run") == before
+
+
+def _tamper(name: str, run: Path, cli: Cli, graph_file: Path) -> None:
+    result = run / "unlearned"
+    config, tensors, state = result / "adapter_config.json", result / "adapter_model.safetensors", run / "state.json"
+    if name == "nothing deleted":
+        shutil.rmtree(result)
+        state.unlink()
+    elif name == "no result":
+        shutil.rmtree(result)
+    elif name == "result damaged":
+        (result / "result.json").write_text("{")
+    elif name == "result emptied":
+        (result / "result.json").write_text("[]")
+    elif name == "tensors damaged":
+        tensors.write_bytes(tensors.read_bytes()[:-8] + bytes(8))
+    elif name == "tensors missing":
+        tensors.unlink()
+    elif name == "config missing":
+        config.unlink()
+    elif name == "config damaged":
+        config.write_text(config.read_text()[:40])
+    elif name == "assurance inflated":
+        config.write_text(config.read_text().replace('"approximate"', '"retrained"'))
+    elif name == "state damaged":
+        state.write_text("{")
+    elif name == "state changed":
+        values = json.loads(state.read_text())
+        u, v = values["requests"][0]["edges"]
+        values["requests"][0]["edges"] = [u[1:], v[1:]]
+        state.write_text(json.dumps(values))
+    elif name == "state of what is not there":
+        values = json.loads(state.read_text())
+        values["requests"] = [{"edges": [[0], [30]]}]
+        state.write_text(json.dumps(values))
+    elif name == "later deletion elsewhere":
+        assert cli("delete", run, "--random", 3, "--out", "later", "--lam", 0.2).code == 0
+    elif name == "another graph's adapter":
+        other = make_graph()
+        other.x = other.x.flip(0)
+        torch.save(other, "other.pt")
+        assert cli("train", "--graph", "other.pt", "--out", "other", *SMALL).code == 0
+        assert cli("delete", "other", "--random", 20, "--lam", 0.2).code == 0
+        shutil.rmtree(result)
+        shutil.copytree("other/unlearned", result)
+    elif name == "another model's adapter":
+        again = ("--set", "data.val=0.1", "--set", "data.test=0.1", "--seed", 3)
+        assert cli("train", "--graph", graph_file, "--out", "other", *SMALL, *again).code == 0
+        shutil.copy(state, "other/state.json")
+        shutil.copytree(result, "other/unlearned")
+        shutil.rmtree(run)
+        shutil.move("other", run)
+    else:
+        raise AssertionError(name)
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nothing deleted", "nothing was deleted"),
+        ("no result", "no result of a deletion"),
+        ("result damaged", "damaged"),
+        ("result emptied", "damaged"),
+        ("tensors damaged", "restore both, or delete again"),
+        ("tensors missing", "damaged"),
+        ("config missing", "no readable adapter"),
+        ("config damaged", "no readable adapter"),
+        ("assurance inflated", "another result"),
+        ("state damaged", "does not say what was deleted"),
+        ("state changed", "for another deletion than"),
+        ("state of what is not there", "does not say what was deleted"),
+        ("later deletion elsewhere", "folder of the latest result"),
+        ("another graph's adapter", "made on another graph"),
+        ("another model's adapter", "another model"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused(
+    cli: Cli, served: Path, graph_file: Path, tmp_path: Path, name: str, said: str
+) -> None:
+    _tamper(name, served, cli, graph_file)
+    before = contents(tmp_path)
+    refused = cli("audit", served, "--no-attacks")
+    assert refused.code == 2, refused.err
+    assert said in refused.sentence
+    assert len(refused.sentence.splitlines()) == 1
+    assert contents(tmp_path) == before
+    if name == "later deletion elsewhere":
+        assert cli("audit", served, *QUICK, "--unlearned", "later").code == 0
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_bad_options(cli: Cli, served: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/thesis.tex").write_text("mine")
+    before = contents(tmp_path)
+    for arguments, said in (
+        (("--out", "thesis"), "holds other files"),
+        (("--out", "thesis/thesis.tex"), "is a file"),
+        (("--out", served), "a folder of its own"),
+        (("--out", served / "unlearned"), "a folder of its own"),
+        (("--unlearned", "nowhere"), "no result of a deletion"),
+        (("--set", "data.seed=1"), "was trained with 0"),
+        (("--device", "cuda:77"), "no such device"),
+        (("--seed", -1), "greater than or equal to 0"),
+    ):
+        refused = cli("audit", served, *arguments, *QUICK)
+        assert refused.code == 2, (arguments, refused.err)
+        assert said in refused.sentence
+    assert "no finished run" in cli("audit", "nowhere").sentence
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_model_from_elsewhere_needs_a_schedule(cli: Cli, served: Path, graph_file: Path) -> None:
+    weights = ("--checkpoint", served / "model.safetensors", "--set", "data.val=0.1", "--set", "data.test=0.1")
+    assert cli("train", "--graph", graph_file, *SMALL, *weights, "--epochs", 0, "--out", "own").code == 0
+    assert cli("delete", "own", "--random", 20, "--lam", 0.2).code == 0
+    assert "does not say how to train" in cli("audit", "own").sentence
+    assert "does not say how to train" in cli("audit", "own", "--no-reference").sentence
+    assert cli("audit", "own", *QUICK).code == 0
+    assert cli("audit", "own", "--set", "train.epochs=5", "--no-attacks").code == 0
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("step", [1, 3])
+def test_an_error_leaves_the_earlier_report(
+    cli: Cli, served: Path, monkeypatch: pytest.MonkeyPatch, step: int, error: BaseException
+) -> None:
+    assert cli("audit", served, *QUICK).code == 0
+    before = contents(served)
+    replace, calls = Path.replace, []
+
+    def failing(self: Path, target: Path) -> Path:
+        if self.parent.name.startswith(".writing-") and served in target.parents:
+            calls.append(target.name)
+            if len(calls) == step:
+                raise error
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", failing)
+    failed = cli("audit", served, *QUICK, "--seed", 1)
+    monkeypatch.undo()
+    assert failed.code == (1 if isinstance(error, OSError) else 130), failed.err
+    assert contents(served) == before
+
+
+def test_figures_of_an_earlier_audit_go(cli: Cli, served: Path) -> None:
+    assert cli("audit", served, "--no-reference").code == 0
+    assert (served / "audit/figures/attacks.png").exists()
+    assert cli("audit", served, *QUICK).code == 0
+    assert not (served / "audit/figures/attacks.png").exists()
+    assert (served / "audit/figures/scores.png").exists()
