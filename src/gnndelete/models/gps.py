@@ -70,4 +70,7 @@ class GPS(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw all weights anew."""
+        for block in self.convs:
+            if isinstance(attention := block.attn, nn.MultiheadAttention):
+                reset(attention.out_proj)  # PyG's blocks leave this one as it was
         reset(nn.ModuleList([self.embed, *self.convs, self.head]))
