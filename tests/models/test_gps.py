@@ -13,6 +13,7 @@ from torch_geometric.nn import GCNConv, GINConv, GPSConv
 import gnndelete as gd
 from gnndelete.errors import ModelError, SettingError
 from gnndelete.models import GPS, build
+from gnndelete.models.attention import GroupedAttention
 from gnndelete.training import fresh
 
 EDGES = torch.tensor([[0, 1, 2, 3, 1], [1, 2, 3, 0, 0]])
@@ -68,6 +69,25 @@ def test_graphs_of_one_batch_do_not_see_each_other(attention: str) -> None:
         after = model(x.index_add(0, torch.tensor([5]), torch.ones(1, 5)), both, batch)
     assert torch.equal(before[:4], after[:4])
     assert not torch.equal(before[4:], after[4:])
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_attention_in_groups_equals_torchs_own(training: bool) -> None:
+    torch.manual_seed(0)
+    grouped, plain = GroupedAttention(8, 2, batch_first=True), nn.MultiheadAttention(8, 2, batch_first=True)
+    plain.load_state_dict(grouped.state_dict(), strict=True)
+    sizes = torch.tensor([3, 17, 1, 0, 6, 5, 20])
+    padding = torch.arange(20) >= sizes[:, None]
+    h = torch.randn(7, 20, 8).masked_fill(padding[..., None], 0.0)
+    with torch.set_grad_enabled(training):
+        found, _ = grouped.train(training)(h, h, h, key_padding_mask=padding, need_weights=False)
+        expected, _ = plain.train(training)(h, h, h, key_padding_mask=padding, need_weights=False)
+    torch.testing.assert_close(found[~padding], expected[~padding], rtol=1e-4, atol=1e-5)
+    if training:
+        found[~padding].sum().backward()
+        expected[~padding].sum().backward()
+        assert grouped.in_proj_weight.grad is not None
+        torch.testing.assert_close(grouped.in_proj_weight.grad, plain.in_proj_weight.grad, rtol=1e-3, atol=1e-4)
 
 
 def test_errors() -> None:

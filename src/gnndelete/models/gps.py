@@ -11,7 +11,7 @@ from torch_geometric.nn import GCNConv, GINConv, GPSConv
 from torch_geometric.nn.inits import reset
 
 from gnndelete.errors import SettingError
-from gnndelete.models.attention import check_size, check_widths
+from gnndelete.models.attention import GroupedAttention, check_size, check_widths
 
 LOCAL: dict[str, Callable[[int], nn.Module]] = {
     "gcn": lambda width: GCNConv(width, width),
@@ -55,6 +55,9 @@ class GPS(nn.Module):
             GPSConv(hidden, LOCAL[local](hidden), heads=heads, dropout=dropout, attn_type=attention)
             for _ in range(num_layers)
         )
+        if attention == "multihead":
+            for block in self.convs:
+                block.attn = GroupedAttention(hidden, heads, batch_first=True)
         self.head = nn.Linear(hidden, out)
         self.dropout = dropout
         self.max_nodes = max_nodes if attention == "multihead" else None

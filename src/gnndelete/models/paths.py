@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gnndelete.errors import GraphError
+from gnndelete.models.attention import size_scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ def shortest_paths(
     order = torch.argsort(graph, stable=True)
     local = torch.empty_like(graph)  # place of a node within its graph
     local[order] = torch.arange(num_nodes, device=graph.device) - (sizes.cumsum(0) - sizes)[graph[order]]
-    scale = sizes.clamp(min=1).double().log2().ceil().long()
+    scale = size_scale(sizes)
     blocks = []
     for level in torch.unique(scale[sizes > 0]).tolist():
         mine = (scale == level) & (sizes > 0)
