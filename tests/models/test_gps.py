@@ -159,3 +159,15 @@ def test_from_training_to_the_report(name: str, task_name: str, tmp_path: Path) 
     assert torch.equal(back.output(), strong.output())
     again = unlearner.delete(gd.Deletion(nodes=[11]))
     assert len(again.history) == 2
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
+@pytest.mark.parametrize(("name", "options"), [("gps", {}), ("graphormer", {"edge_dim": 3})])
+def test_another_device_says_the_same(graph: Data, name: str, options: dict[str, object]) -> None:
+    torch.manual_seed(0)
+    model = build(name, graph.num_features, hidden=8, heads=2, **options).eval()
+    method = gd.GNNDelete(lam=0.5)
+    here = gd.Unlearner(model, graph, method=method).delete(gd.Deletion(nodes=[4]))
+    there = gd.Unlearner(model.to("cuda"), graph.clone().to("cuda"), method=method).delete(gd.Deletion(nodes=[4]))
+    torch.testing.assert_close(there.output().cpu(), here.output(), rtol=1e-3, atol=1e-3)
