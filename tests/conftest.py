@@ -353,6 +353,7 @@ def usual(*names: str) -> tuple[Expected, ...]:
 
 
 CONVS = usual("convs.0", "convs.1")
+ATTENTIONS = usual("layers.0.attention", "layers.1.attention")
 
 
 @dataclass(frozen=True)
@@ -388,6 +389,15 @@ MODELS = [
     Case("sgc", Simplified, (("conv", 0, None, 2),)),
     Case("gcn-cached", lambda: two(GCNConv, cached=True)),
     Case("gps", Transformer, usual("blocks.0", "blocks.1"), None, bounded=(False, False), batches=False),
+    *(
+        Case(name, build, sites, None, bounded=(False, False), batches=False)
+        for name, build, sites in (
+            ("gps-encoder", lambda: gd.models.GPS(WIDTH, HIDDEN, OUT, heads=2, local="gin"), CONVS),
+            ("gps-performer", lambda: gd.models.GPS(WIDTH, HIDDEN, OUT, heads=2, attention="performer"), CONVS),
+            ("graphormer", lambda: gd.models.Graphormer(WIDTH, HIDDEN, OUT, heads=2, edge_dim=3), ATTENTIONS),
+            ("graphormer-plain", lambda: gd.models.Graphormer(WIDTH, HIDDEN, OUT, heads=2, dropout=0.2), ATTENTIONS),
+        )
+    ),
     Case(
         "dicts",
         Dicts,

@@ -121,6 +121,53 @@ def test_the_outermost_graph_layers_are_taken():
     assert graph_layers(model) == ["convs.0"]
 
 
+class Marked(nn.Module):
+    gnndelete_layer = True
+
+    def __init__(self):
+        super().__init__()
+        self.inner = GCNConv(4, 4)
+
+    def forward(self, x, edge_index):
+        return x + self.inner(x, edge_index)
+
+
+def test_a_marked_module_is_a_graph_layer_of_any_class():
+    assert graph_layers(Convs(Marked(), nn.Linear(4, 4), GCNConv(4, 4))) == ["convs.0", "convs.2"]
+    data = Data(x=torch.randn(21, 4), edge_index=undirected(line(20)))
+    found = gd.inspect(Convs(Marked(), Marked()), data)
+    assert [(site.layer, site.hops, site.bounded) for site in found.sites] == [
+        ("convs.0", 1, True),
+        ("convs.1", 2, True),
+    ]
+    unmarked = Marked()
+    unmarked.gnndelete_layer = False
+    assert graph_layers(unmarked) == ["inner"]
+
+
+class PerGraph(nn.Module):
+    """Every node gets the mean of its graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.after = GCNConv(4, 4), GCNConv(4, 4)
+
+    def forward(self, x, edge_index, batch):
+        h = self.conv(x, edge_index)
+        mean = h.new_zeros(3, 4).index_add(0, batch, h) / 6
+        return self.after(h + mean[batch], edge_index)
+
+
+def test_in_a_batch_of_graphs_one_that_is_seen_whole_is_no_bound():
+    edges = undirected(line(5) + line(5, 6) + line(5, 12))
+    data = Data(x=torch.randn(18, 4), edge_index=edges, batch=torch.arange(3).repeat_interleave(6))
+    found = gd.inspect(PerGraph(), data)
+    assert [site.bounded for site in found.sites] == [True, False]
+    assert found.hops is None
+    deep = gd.inspect(Convs(*[GCNConv(4, 4) for _ in range(6)]), data)  # sees its line whole as well, edge by edge
+    assert deep.bounded
+
+
 def test_a_model_that_is_itself_one_graph_layer(graph, run):
     conv = GCNConv(6, 4)
     nn.init.normal_(conv.bias)

@@ -32,6 +32,9 @@ from gnndelete.taps import Key, listening, representations
 #: Blocks whose output, not that of the layers inside, is the node representation.
 BLOCKS = (GPSConv, HeteroConv, DeepGCNLayer)
 
+#: A module of any class says with this attribute that its output is a node representation: attention written by hand, say.
+MARK = "gnndelete_layer"
+
 #: Hops between the hub and the node that is poisoned first, and the most that a search for a deeper one goes.
 _NEAR, DEPTH_LIMIT = 4, 64
 
@@ -70,7 +73,7 @@ class Probe:
 
 
 def graph_layers(model: nn.Module) -> list[str]:
-    """Names of the outermost graph layers: PyG blocks, else every MessagePassing that is not inside another one."""
+    """Names of the outermost graph layers: PyG blocks, marked modules, else every MessagePassing not inside another one."""
     found: list[str] = []
     seen: set[nn.Module] = set()  # a module under several names goes by its first, as in named_modules
 
@@ -78,7 +81,7 @@ def graph_layers(model: nn.Module) -> list[str]:
         if module in seen:
             return
         seen.add(module)
-        if isinstance(module, (*BLOCKS, MessagePassing)):
+        if isinstance(module, (*BLOCKS, MessagePassing)) or getattr(module, MARK, False) is True:
             found.append(name)
             return
         for child_name, child in module.named_children():
@@ -122,7 +125,7 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
             reaches = _reaches(seen, walks, seed)
             if all(reach is None or not reach.whole for reach in reaches):
                 break
-        result = _measure(seen, reaches, _mixed(model, data, table, forward, poisoned, names, seed, seen))
+        result = _measure(seen, reaches, _mixed(model, data, table, forward, poisoned, names, seed, seen, reaches))
         if best is None or _further(result) > _further(best):
             best = result
         if best.sites and best.sites[0].probed and best.sites[0].hops:
@@ -149,8 +152,9 @@ def _chosen(model: nn.Module, found: list[str], layers: Layers) -> list[str]:
             )
         if not found:
             raise ModelError(
-                f"'{type(model).__name__}' has no graph layers (no MessagePassing, GPSConv or HeteroConv); name the modules "
-                f"whose outputs are node representations with layers=[…]: {some(available, 10) or 'it has no submodules'}"
+                f"'{type(model).__name__}' has no graph layers (no MessagePassing, GPSConv, HeteroConv or {MARK} = True); name "
+                "the modules whose outputs are node representations with layers=[…]: "
+                f"{some(available, 10) or 'it has no submodules'}"
             )
         return found
     unknown = [name for name in layers if name not in available and name != ""]
@@ -250,9 +254,15 @@ def _mixed(
     names: list[str],
     seed: Tensor,
     seen: list[_Seen],
+    reaches: list[_Reach | None],
 ) -> list[bool]:
-    """Which outputs mix all rows without any edge. Only where every row moved is a second run, the seed cut off, needed."""
-    if not any(item.moved is not None and bool(item.moved.all()) for item in seen):
+    """Which outputs mix rows without any edge: all of the graph's, or all of one graph's in a batch.
+
+    Only where every row that a path leads to moved is a second run, the seed cut off, needed.
+    """
+    if not any(item.moved is not None and bool(item.moved.all()) for item in seen) and not any(
+        reach is not None and reach.whole for reach in reaches
+    ):
         return [False] * len(seen)
     alone = _run(model, cut(Deletion(nodes=seed.cpu()), data, table), forward, poisoned, names, seed)
     return [item.moved is not None and int(item.moved.sum()) > 1 for item in alone]

@@ -40,7 +40,7 @@ SplitSeed = Annotated[int | None, typer.Option(help="Seed of the split.", rich_h
 Model = Annotated[
     str | None,
     typer.Option(
-        help="gcn, gat, gin, or your own: file.py:factory, package.module:factory (its code is run).",
+        help="gcn, gat, gin, gps, graphormer, or your own: file.py:factory, package.module:factory (its code is run).",
         rich_help_panel=_MODEL,
     ),
 ]

@@ -1,4 +1,5 @@
-"""Encoders by name. Any ``nn.Module`` works with this library: these are the paper's, for experiments and examples."""
+"""Encoders by name. Any ``nn.Module`` works with this library: these are the paper's and two transformers, for
+experiments and examples."""
 
 from __future__ import annotations
 
@@ -12,8 +13,12 @@ from gnndelete.models.encoder import Encoder
 from gnndelete.models.gat import GAT
 from gnndelete.models.gcn import GCN
 from gnndelete.models.gin import GIN
+from gnndelete.models.gps import GPS
+from gnndelete.models.graphormer import Graphormer
 
-resolver: ClassResolver[nn.Module] = ClassResolver([GCN, GAT, GIN], base=nn.Module, base_as_suffix=False)
+resolver: ClassResolver[nn.Module] = ClassResolver(
+    [GCN, GAT, GIN, GPS, Graphormer], base=nn.Module, base_as_suffix=False
+)
 
 
 def build(name: str | type[nn.Module], in_channels: int, **options: Any) -> nn.Module:
@@ -30,4 +35,4 @@ def build(name: str | type[nn.Module], in_channels: int, **options: Any) -> nn.M
     return kind(in_channels, **options)
 
 
-__all__ = ["GAT", "GCN", "GIN", "Encoder", "build", "resolver"]
+__all__ = ["GAT", "GCN", "GIN", "GPS", "Encoder", "Graphormer", "build", "resolver"]

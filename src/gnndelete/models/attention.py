@@ -1,0 +1,72 @@
+"""Attention between all nodes of a graph, n x n pairs: what graphs must fulfil to fit, and batches of unequal ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gnndelete.errors import ModelError, SettingError
+
+
+def check_widths(hidden: int, num_layers: int, heads: int) -> None:
+    """Refuse a stack that cannot be built."""
+    if num_layers < 1:
+        raise SettingError(f"'num_layers' must be at least 1 (got {num_layers})")
+    if heads < 1 or hidden % heads:
+        raise SettingError(f"'hidden' must be a multiple of 'heads' (got hidden={hidden} and heads={heads})")
+
+
+def check_size(model: str, num_nodes: int, batch: Tensor | None, max_nodes: int, way_out: str) -> None:
+    """Refuse a graph whose n x n pairs would not fit; of a batch, each graph counts for itself."""
+    if num_nodes <= max_nodes:  # then no graph of a batch is larger either
+        return
+    largest = num_nodes if batch is None else int(torch.bincount(batch).max())
+    if largest > max_nodes:
+        raise ModelError(
+            f"{model} compares every node with every other, and a graph with {largest:,} nodes has {largest**2:,} pairs (the "
+            f"limit is max_nodes={max_nodes:,}); {way_out}, work on an induced subgraph, or raise max_nodes"
+        )
+
+
+class GroupedAttention(nn.MultiheadAttention):
+    """torch's attention for a padded batch of graphs of unequal size, those of similar size at a time.
+
+    Padding every graph to the largest would cost the square of that size for each; here it at most doubles a side. The
+    weights are those of ``nn.MultiheadAttention``, by the same names.
+    """
+
+    def forward(  # what comes after the first five arguments goes through as it is
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        *args: Any,
+        **options: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        """As in ``nn.MultiheadAttention``; ``key_padding_mask`` marks the padding at the end of each graph."""
+        if query.size(0) == 1 or key_padding_mask is None or need_weights:
+            return super().forward(query, key, value, key_padding_mask, need_weights, *args, **options)
+        sizes = (~key_padding_mask).sum(dim=1)
+        scales = size_scale(sizes)
+        result = torch.zeros_like(query)
+        for scale in torch.unique(scales[sizes > 0]).tolist():
+            chosen = ((scales == scale) & (sizes > 0)).nonzero().flatten()
+            size = int(sizes[chosen].max())
+            q, k, v = (part[chosen, :size] for part in (query, key, value))
+            found, _ = super().forward(q, k, v, key_padding_mask[chosen, :size], need_weights, *args, **options)
+            padded = torch.nn.functional.pad(found, (0, 0, 0, query.size(1) - size))
+            result = result.index_copy(0, chosen, padded)
+        return result, None
+
+
+def size_scale(sizes: Tensor) -> Tensor:
+    """Sizes between the same powers of two have the same scale.
+
+    >>> size_scale(torch.tensor([1, 2, 3, 4, 5, 8, 9])).tolist()
+    [0, 1, 2, 2, 3, 3, 4]
+    """
+    return sizes.clamp(min=1).double().log2().ceil().long()

@@ -1,0 +1,79 @@
+"""GPS: a local graph layer and attention over the whole graph, side by side (Rampášek et al. 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv, GINConv, GPSConv
+from torch_geometric.nn.inits import reset
+
+from gnndelete.errors import SettingError
+from gnndelete.models.attention import GroupedAttention, check_size, check_widths
+
+LOCAL: dict[str, Callable[[int], nn.Module]] = {
+    "gcn": lambda width: GCNConv(width, width),
+    "gin": lambda width: GINConv(nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))),
+}
+
+
+class GPS(nn.Module):
+    """GraphGPS: PyG's ``GPSConv`` blocks, each a local graph layer beside attention over all nodes of a graph.
+
+    ``local`` is ``"gcn"`` or ``"gin"``. ``attention="multihead"`` compares every node with every other and refuses graphs
+    of more than ``max_nodes``; ``"performer"`` is its linear approximation, for any size. Positional encodings are not
+    computed here: they are columns of ``x``, and those made from the graph before a deletion still hold what is deleted.
+
+    >>> import torch
+    >>> model = GPS(in_channels=16, hidden=32, out=8)
+    >>> model(torch.ones(3, 16), torch.tensor([[0, 1], [1, 2]])).shape
+    torch.Size([3, 8])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden: int = 128,
+        out: int = 64,
+        num_layers: int = 2,
+        heads: int = 4,
+        local: Literal["gcn", "gin"] = "gcn",
+        attention: Literal["multihead", "performer"] = "multihead",
+        dropout: float = 0.0,
+        max_nodes: int = 8192,
+    ) -> None:
+        super().__init__()
+        check_widths(hidden, num_layers, heads)
+        if local not in LOCAL:
+            raise SettingError(f"'local' must be {' or '.join(map(repr, LOCAL))} (got {local!r})")
+        if attention not in ("multihead", "performer"):
+            raise SettingError(f"'attention' must be 'multihead' or 'performer' (got {attention!r})")
+        self.embed = nn.Linear(in_channels, hidden)
+        self.convs = nn.ModuleList(
+            GPSConv(hidden, LOCAL[local](hidden), heads=heads, dropout=dropout, attn_type=attention)
+            for _ in range(num_layers)
+        )
+        if attention == "multihead":
+            for block in self.convs:
+                block.attn = GroupedAttention(hidden, heads, batch_first=True)
+        self.head = nn.Linear(hidden, out)
+        self.dropout = dropout
+        self.max_nodes = max_nodes if attention == "multihead" else None
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        """Node representations ``[num_nodes, out]``; ``batch`` says which graph each node belongs to."""
+        if self.max_nodes is not None:
+            check_size("GPS", x.size(0), batch, self.max_nodes, "use attention='performer', which is linear")
+        x = F.dropout(self.embed(x), p=self.dropout, training=self.training)
+        for conv in self.convs:
+            x = conv(x, edge_index, batch)
+        return self.head(x)
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew."""
+        for block in self.convs:
+            if isinstance(attention := block.attn, nn.MultiheadAttention):
+                reset(attention.out_proj)  # PyG's blocks leave this one as it was
+        reset(nn.ModuleList([self.embed, *self.convs, self.head]))
