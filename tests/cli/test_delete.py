@@ -117,6 +117,20 @@ def test_dry_run_writes_nothing(cli: Cli, link_run: Path) -> None:
     assert contents(link_run) == before
 
 
+def test_aims(cli: Cli, link_run: Path) -> None:
+    strong = ("--lam", "auto", "--aim", "nonexistent", "--set", "method.budget=0.02")
+    planned = cli("delete", link_run, "--random", 8, *strong, "--dry-run")
+    assert (planned.code, "aim: nonexistent" in planned.out, "when it runs" in planned.out) == (0, True, True)
+    assert "lam 0.3 was given" in cli("delete", link_run, "--random", 8, "--lam", 0.3, "--dry-run").out
+    done = cli("delete", link_run, "--random", 8, *strong, "--json").values
+    assert (done["aim"], done["settings"]["budget"], done["calibration"]["budget"]) == ("nonexistent", 0.02, 0.02)
+    shown = cli("delete", link_run, "--random", 8).out  # as if retrained, by default
+    assert "aim: retrained" in shown
+    (line,) = [line for line in shown.splitlines() if line.startswith("aim: ")]
+    assert "validation" in line or "AUC" in line or "held" in line
+    assert shown.count(line.partition(". ")[2]) == 1
+
+
 def test_a_held_out_edge_is_explained(cli: Cli, link_run: Path) -> None:
     _, task, _, _ = _open(link_run)
     assert isinstance(task, gd.LinkPrediction)
@@ -155,6 +169,13 @@ def test_a_held_out_edge_is_explained(cli: Cli, link_run: Path) -> None:
         (("--random", "0.1", "--set", "method.lamb=1"), "did you mean 'method.lam'"),
         (("--random", "0.1", "--lam", "high"), "'method.lam' should be"),
         (("--random", "0.1", "--lam", "2"), "from 0 to 1"),
+        (("--random", "0.1", "--lam", "nan"), "from 0 to 1"),
+        (("--random", "0.1", "--aim", "nonexistant"), "'retrained' or 'nonexistent'"),
+        (("--random", "0.1", "--set", "method.budget=-1"), "'budget'"),
+        (
+            ("--random", "0.1", "--method", "unlink", "--aim", "retrained"),
+            "method 'unlink' has no setting 'method.aim'",
+        ),
         (("--random", "0.1", "--set", "method.lam=yes"), "(got True)"),
         (("--random", "0.1", "--set", "data.seed=1"), "was trained with 0"),
         (("--random", "0.1", "--set", "model.hidden=9"), "was trained with 8"),

@@ -50,19 +50,31 @@ def test_demo(cli: Cli, tmp_path: Path) -> None:
     for words in (
         "original",
         "unlink",
+        "gnndelete nonexistent",
         "gnndelete paper",
         "retrain",
         "times as fast",
         "proves nothing",
+        "At 0.5 they look alike",
         "merely unseen",
+        "The audit of gnndelete",
     ):
         assert words in " ".join(shown.out.split()), words
     written = contents(tmp_path / "demo")
-    assert written.keys() == {"results.json", "scores.png", "settings.yaml"}
+    assert written.keys() == {"report.html", "results.json", "scores.png", "settings.yaml"}
     assert written["scores.png"].startswith(b"\x89PNG")
     rows = {row["name"]: row for row in json.loads(written["results.json"])["rows"]}
-    assert list(rows) == ["original", "unlink", "gnndelete", "gnndelete paper", "retrain"]
-    assert rows["gnndelete"]["deleted_auroc"] > rows["unlink"]["deleted_auroc"] > rows["original"]["deleted_auroc"]
+    assert list(rows) == [
+        "original",
+        "unlink",
+        "gnndelete",
+        "gnndelete nonexistent",
+        "gnndelete paper",
+        "retrain",
+    ]
+    suppressed = rows["gnndelete nonexistent"]
+    assert suppressed["deleted_auroc"] > rows["unlink"]["deleted_auroc"] > rows["original"]["deleted_auroc"]
+    assert suppressed["heldout_auc"] < 0.3 < rows["gnndelete"]["heldout_auc"] < rows["original"]["heldout_auc"]
     assert rows["retrain"]["assurance"] == "retrained"
     again = cli("demo", "--epochs", 2, "--json")
     assert again.code == 0

@@ -28,7 +28,7 @@ def audit(
         bool | None,
         typer.Option(
             "--reference/--no-reference",
-            help="Train once more without the deleted data, and set every figure beside that.  [default: reference]",
+            help="Train once more without the deleted data, and set every figure beside it; on by default.",
             rich_help_panel=_WHAT,
         ),
     ] = None,
@@ -36,7 +36,7 @@ def audit(
         bool | None,
         typer.Option(
             "--attacks/--no-attacks",
-            help="Attack the result, with a shadow model that is trained for it.  [default: attacks]",
+            help="Attack the result, with a shadow model that is trained for it; on by default.",
             rich_help_panel=_WHAT,
         ),
     ] = None,
@@ -59,8 +59,8 @@ def audit(
 
     [bold]gnndelete audit runs/a[/]
 
-    Writes OUT/report.html to read and hand on, OUT/audit.json and OUT/figures; nothing of the run changes. The reference
-    is kept in OUT/cache, so that a second audit of the same deletion need not train it again.
+    Writes OUT/report.html to read and hand on, OUT/audit.json and OUT/figures; nothing of the run changes.
+    The reference is kept in OUT/cache, so that a second audit of the same deletion need not train it again.
     A bad verdict is a finding, not an error: the exit code is 0 all the same, unless --strict is given.
     """
     from gnndelete.auditing.page import text

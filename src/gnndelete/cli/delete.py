@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.report import Report
+from gnndelete.cli.report import Report, prose
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,9 +112,20 @@ def _show_plan(console: Console, values: dict[str, Any]) -> None:
         f"The request is valid: {_counts(values['request'])} would be forgotten with '{values['method']}'.",
         f"{values['earlier_requests']} earlier request(s) stay in force; together {_counts(values['counts'])}.",
         f"assurance: {values['assurance']}. {values['assurance_meaning']}",
+        *([f"aim: {_aim(values)}."] if values["aim"] else []),
         f"The result would go to {values['out']}, the sequence to {values['state']}. Nothing was written.",
     ]
-    console.print("\n".join(lines), markup=False, soft_wrap=True)
+    prose(console, lines)
+
+
+def _aim(values: dict[str, Any]) -> str:
+    from gnndelete.assurance import AIMS, explain_aim
+
+    aim, lam = values["aim"], values["lam"]
+    if lam != "auto":
+        return f"{aim}: {explain_aim(aim, lam)}"
+    less = "; where cutting the graph alone does that, no weight is changed" if aim == "retrained" else ""
+    return f"{aim}: {AIMS[aim]}. How strongly (lam) is chosen on validation data when it runs{less}"
 
 
 def _show_saved(console: Console, values: dict[str, Any]) -> None:
@@ -155,4 +166,4 @@ def _show(console: Console, values: dict[str, Any]) -> None:
         else f"serve it on the remaining graph, which 'gnndelete delete {values['run']} --save-graph DIR' writes"
     )
     lines.append(f"SENSITIVE: {values['state']} names what was deleted; it is needed for later requests only")
-    console.print("\n".join(lines), markup=False, soft_wrap=True)
+    prose(console, lines)

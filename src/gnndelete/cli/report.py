@@ -6,8 +6,9 @@ import json
 import math
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from gnndelete.errors import GNNDeleteError
@@ -71,6 +72,13 @@ def note(text: str) -> None:
     from rich.console import Console
 
     Console(stderr=True, highlight=False, soft_wrap=True).print(text)
+
+
+def prose(console: Console, lines: Iterable[str]) -> None:
+    """Sentences, wrapped between words on a terminal and one to a line elsewhere, so that they can be searched."""
+    for line in lines:
+        words = wrap(line, console.width, break_long_words=False, break_on_hyphens=False)
+        console.print("\n".join(words) if console.is_terminal else line, markup=False, soft_wrap=True)
 
 
 def _plain(text: str) -> str:

@@ -68,6 +68,8 @@ class Serving:
             "counts": together.check(self.data, self.table).counts,
             "method": self.method.name,
             "settings": self.method.settings(),
+            "aim": self.method.settings().get("aim"),
+            "lam": self.method.settings().get("lam"),
             "assurance": self.method.assurance,
             "assurance_meaning": explain(self.method.assurance, adapter=self.method.name == "gnndelete"),
             "out": str(self.out),
