@@ -122,7 +122,10 @@ def test_bad_types_are_named() -> None:
 def test_layers_and_their_reach_are_found(name: str) -> None:
     model, data, task = problem(name)
     found = gd.inspect(model, data, task)
-    assert [(site.layer, site.hops, site.probed) for site in found.sites] == [("convs.0", 1, True), ("convs.1", 2, True)]
+    assert [(site.layer, site.hops, site.probed) for site in found.sites] == [
+        ("convs.0", 1, True),
+        ("convs.1", 2, True),
+    ]
     one_way = gd.models.build(name, num_nodes=typed.NODES, num_relations=typed.RELATIONS, reverse=False)
     assert [site.hops for site in gd.inspect(one_way, data, task).sites] == [1, 2]
 
