@@ -71,7 +71,7 @@ UNFITTING = {
     "every node": (dict(nodes=range(48)), DeletionError, "all 48 nodes"),
     "features": (dict(features=[1]), NotYetError, "features"),
     "labels": (dict(labels=[1]), NotYetError, "labels"),
-    "relations": (dict(relations=[0]), NotYetError, "relations"),
+    "relations": (dict(relations=[0]), DeletionError, "relations", "edge_type"),
     "graphs": (dict(graphs=[0]), NotYetError, "graphs"),
 }
 

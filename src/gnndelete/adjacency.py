@@ -25,10 +25,20 @@ class EdgeTable:
     [0, 2]
     """
 
-    def __init__(self, edge_index: Tensor, num_nodes: int, edge_type: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        edge_index: Tensor,
+        num_nodes: int,
+        edge_type: Tensor | None = None,
+        num_relations: int | None = None,
+        reverse: int | None = None,
+    ) -> None:
+        # `num_relations` counts relations of which no edge may be left; type r + `reverse` is the way back of type r
         self.num_nodes = num_nodes
         self.typed = edge_type is not None
-        self.num_relations = int(edge_type.max()) + 1 if edge_type is not None and edge_type.numel() else 1
+        present = int(edge_type.max()) + 1 if edge_type is not None and edge_type.numel() else 1
+        self.num_relations = max(present, num_relations or 1) if self.typed else 1
+        self.reverse = reverse if self.typed else None
         keys = edge_index[0] * num_nodes + edge_index[1]
         if edge_type is not None:
             keys = keys * self.num_relations + edge_type
@@ -45,6 +55,32 @@ class EdgeTable:
             return (head * self.num_nodes + tail) * self.num_relations + relation
         return edges[0] * self.num_nodes + edges[1]
 
+    def _known(self, edges: Tensor) -> Tensor:
+        """`key`, and -1 for a relation that the table has never seen: its number would be that of another edge."""
+        key = self.key(edges)
+        return torch.where(edges[1] < self.num_relations, key, -1) if self.typed else key
+
+    def both_ways(self, edges: Tensor) -> Tensor:
+        """Edges and whatever goes with them: the other direction on an undirected graph, the reverse of each triple.
+
+        >>> table = EdgeTable(torch.tensor([[0, 1], [1, 0]]), 2, torch.tensor([0, 1]), reverse=1)
+        >>> table.both_ways(torch.tensor([[0], [0], [1]])).tolist()
+        [[0, 1], [0, 1], [1, 0]]
+        """
+        if self.undirected:
+            return torch.cat([edges, edges.flip(0)], dim=1)
+        if self.reverse is None:
+            return edges
+        return torch.cat([edges, torch.stack([edges[2], edges[1] + self.reverse, edges[0]])], dim=1)
+
+    def forward(self, edges: Tensor) -> Tensor:
+        """Triples in their own direction: one that runs back is named by the triple it belongs to."""
+        if self.reverse is None:
+            return edges
+        back = edges[1] >= self.reverse
+        head, tail = torch.where(back, edges[2], edges[0]), torch.where(back, edges[0], edges[2])
+        return torch.stack([head, torch.where(back, edges[1] - self.reverse, edges[1]), tail])
+
     def edges(self, keys: Tensor) -> Tensor:
         """The pairs (triples) that numbers stand for: the inverse of `key`."""
         pair = keys // self.num_relations
@@ -55,13 +91,13 @@ class EdgeTable:
         """Which of the given edges exist."""
         if self.num_edges == 0:
             return torch.zeros(edges.size(1), dtype=torch.bool, device=edges.device)
-        key = self.key(edges)
+        key = self._known(edges)
         place = torch.searchsorted(self.keys, key).clamp_(max=self.num_edges - 1)
         return self.keys[place] == key
 
     def positions(self, edges: Tensor) -> Tensor:
         """Columns of ``edge_index`` that hold the given edges, every parallel copy included."""
-        key = torch.unique(self.key(edges))
+        key = torch.unique(self._known(edges))
         start = torch.searchsorted(self.keys, key)
         stop = torch.searchsorted(self.keys, key, right=True)
         return self.order[ranges(start, stop)]

@@ -121,17 +121,19 @@ class Deletion:
         On an undirected graph an edge is named once, smaller id first, whichever direction was given.
         """
         if not len(self):
-            raise DeletionError("the deletion names nothing; give at least one of edges=, nodes=")
+            raise DeletionError("the deletion names nothing; give at least one of edges=, nodes=, relations=")
         if table is None:
             check_graph(data)
             table = edge_table(data)
         checked = Deletion(
-            edges=self._check_edges(data, table),
+            edges=_join_edges(self._check_edges(data, table), self._check_relations(data, table)),
             **{f.name: _in_range(f.name, getattr(self, f.name), data) for f in fields(self)[1:]},
         )._named(self._ids)
-        for name in ("features", "labels", "relations", "graphs"):
+        for name in ("features", "labels", "graphs"):
             if name in checked.counts:
-                raise NotYetError(f"deleting '{name}' is not supported by this version; only edges= and nodes= are")
+                raise NotYetError(
+                    f"deleting '{name}' is not supported by this version; only edges=, nodes= and relations= are"
+                )
         if checked.nodes.numel() and checked.nodes.numel() == count_nodes(data):
             raise DeletionError(
                 f"the deletion names all {count_nodes(data)} nodes; a model of nothing cannot be kept: retire it"
@@ -169,6 +171,8 @@ class Deletion:
             )
         if table.undirected:
             edges = distinct(torch.stack([edges.min(dim=0).values, edges.max(dim=0).values]))
+        elif table.reverse is not None:
+            edges = distinct(table.forward(edges))
         where = edges.to(table.keys.device)
         exists = table.contains(where)
         labels = _label_table(data)
@@ -185,6 +189,25 @@ class Deletion:
                 f"{missing.size(1)} of the edges to delete do not exist: {some(_tuples(missing, self._ids))}; {hint}"
             )
         return edges
+
+    def _check_relations(self, data: Data, table: EdgeTable) -> Tensor:
+        """Every triple of the relations to delete, in its own direction."""
+        named = self.relations
+        if not named.numel():
+            return torch.empty(2, 0, dtype=torch.long)
+        if not table.typed:
+            raise DeletionError("relations= is given, but the graph has no 'edge_type'; name edges= or nodes= instead")
+        if table.reverse is not None:
+            named = torch.where(named < table.reverse, named, named - table.reverse)
+        kind = data.edge_type
+        there = torch.isin(named, kind.cpu())
+        if not bool(there.all()):
+            raise DeletionError(
+                f"relations= names types of which the graph has no edge: {some(self.relations[~there].tolist())}; types go "
+                f"from 0 to {table.num_relations - 1}"
+            )
+        gone = torch.isin(kind, named.to(kind.device))
+        return distinct(torch.stack([data.edge_index[0, gone], kind[gone], data.edge_index[1, gone]]).cpu())
 
     def remaining(self, data: Data, table: EdgeTable | None = None) -> Data:
         """The graph without the deletion, as a new object; ``data`` is not touched and ids never shift.
@@ -203,12 +226,15 @@ class Deletion:
 
     def without(self, earlier: Deletion) -> Deletion:
         """This request, after making sure that nothing in it was deleted by ``earlier``, the history so far."""
-        again = _tuples(common(self.edges, earlier.edges), self._ids)
+        named = self.edges  # a whole relation, or the rest of it: what of it went before is no mistake
+        if self.relations.numel() and named.size(0) == 3:
+            named = named[:, ~torch.isin(named[1], self.relations)]
+        again = _tuples(common(named, earlier.edges), self._ids)
         twice = self.nodes[torch.isin(self.nodes, earlier.nodes)].tolist()
         again += [f"node {node if self._ids is None else repr(self._ids.names[node])}" for node in twice]
-        if self.edges.size(1) and earlier.nodes.numel():
-            gone = torch.isin(self.edges[[0, -1]], earlier.nodes).any(dim=0)
-            again += _tuples(self.edges[:, gone], self._ids)
+        if named.size(1) and earlier.nodes.numel():
+            gone = torch.isin(named[[0, -1]], earlier.nodes).any(dim=0)
+            again += _tuples(named[:, gone], self._ids)
         if again:
             raise DeletionError(
                 f"already deleted by an earlier request: {some(again)}; leave them out, earlier requests stay in force"
@@ -238,7 +264,7 @@ def cut(deletion: Deletion, data: Data, table: EdgeTable) -> Data:
 def _kept_edges(deletion: Deletion, data: Data, table: EdgeTable) -> Tensor:
     keep = torch.ones(data.edge_index.size(1), dtype=torch.bool, device=data.edge_index.device)
     if deletion.edges.size(1):
-        keep[table.positions(_both_ways(deletion.edges, table).to(keep.device))] = False
+        keep[table.positions(table.both_ways(deletion.edges).to(keep.device))] = False
     if deletion.nodes.numel():
         dead = torch.zeros(table.num_nodes, dtype=torch.bool, device=keep.device)
         dead[deletion.nodes.to(keep.device)] = True
@@ -254,7 +280,7 @@ def _cut_labels(result: Data, deletion: Deletion, data: Data, table: EdgeTable) 
         raise NotYetError("typed graphs with 'edge_label_index' are not supported by this version; drop that attribute")
     keep = torch.ones(pairs.size(1), dtype=torch.bool, device=pairs.device)
     if deletion.edges.size(1):
-        keep &= ~EdgeTable(_both_ways(deletion.edges, table).to(pairs.device), table.num_nodes).contains(pairs)
+        keep &= ~EdgeTable(table.both_ways(deletion.edges).to(pairs.device), table.num_nodes).contains(pairs)
     if deletion.nodes.numel():
         keep &= ~torch.isin(pairs, deletion.nodes.to(pairs.device)).any(dim=0)
     for name in ("edge_label_index", "edge_label"):
@@ -283,10 +309,6 @@ def _zero_rows(value: Tensor, rows: Tensor) -> Tensor:
         entries.indices()[:, keep], entries.values()[keep], value.shape, is_coalesced=True, check_invariants=False
     )
     return kept if value.is_sparse else kept.to_sparse(layout=value.layout)
-
-
-def _both_ways(edges: Tensor, table: EdgeTable) -> Tensor:
-    return torch.cat([edges, edges.flip(0)], dim=1) if table.undirected else edges
 
 
 def _label_table(data: Data) -> EdgeTable | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete.datasets.triples import triples
 from gnndelete.deletion import Deletion
 from gnndelete.errors import GraphError
 from gnndelete.forward import Forward, call, evaluating
@@ -57,7 +58,9 @@ def evaluate(model: nn.Module, data: Data, task: Task, forward: Forward | None =
 
 
 def positives(data: Data) -> Tensor:
-    """The edges a link model was trained on."""
+    """The edges a link model was trained on; triples ``[3, k]`` where they are typed."""
+    if data.get("edge_type") is not None:
+        return triples(data)
     pairs, label = data.get("edge_label_index"), data.get("edge_label")
     if pairs is None:
         return data.edge_index

@@ -35,7 +35,22 @@ def check_graph(data: Any) -> None:
         raise GraphError(
             f"'edge_index' names node {worst}, but the graph has nodes 0 to {nodes - 1}; fix the edge list"
         )
+    _check_types(data)
     _check_finite(data)
+
+
+def _check_types(data: Data) -> None:
+    kind = data.get("edge_type")
+    if kind is None:
+        return
+    if not isinstance(kind, Tensor) or kind.dtype != torch.long or kind.shape != data.edge_index.shape[1:]:
+        got = f"{list(kind.shape)} of {kind.dtype}" if isinstance(kind, Tensor) else f"a '{type(kind).__name__}'"
+        raise GraphError(
+            f"'edge_type' must hold one torch.long per edge ({data.edge_index.size(1)}) and is {got}; give the relation of "
+            "each edge as a number from 0"
+        )
+    if kind.numel() and int(kind.min()) < 0:
+        raise GraphError(f"'edge_type' holds the relation {int(kind.min())}; relations are numbers from 0")
 
 
 def _check_finite(data: Data) -> None:
@@ -62,9 +77,23 @@ def count_nodes(data: Data) -> int:
     return int(count)
 
 
+def count_relations(data: Data) -> int:
+    """Number of relations of a typed graph; ``data.num_relations`` also counts those of which no edge is left.
+
+    >>> count_relations(Data(edge_index=torch.tensor([[0], [1]]), edge_type=torch.tensor([2])))
+    3
+    """
+    kind, told = data.get("edge_type"), data.get("num_relations")
+    present = int(kind.max()) + 1 if isinstance(kind, Tensor) and kind.numel() else 0
+    return max(present, int(told) if told is not None else 0)
+
+
 def edge_table(data: Data) -> EdgeTable:
     """The sorted edge index of a checked graph."""
-    return EdgeTable(data.edge_index, count_nodes(data), data.get("edge_type"))
+    kind = data.get("edge_type")
+    if kind is None:
+        return EdgeTable(data.edge_index, count_nodes(data))
+    return EdgeTable(data.edge_index, count_nodes(data), kind, count_relations(data), data.get("reverse_offset"))
 
 
 def tensor_digest(named: dict[str, Tensor]) -> str:
@@ -86,6 +115,8 @@ def fingerprint(data: Data) -> str:
     """A stable name of a graph's nodes, features and edges; the order of the edges does not matter."""
     table = edge_table(data)
     named = {"edges": table.keys, "nodes": torch.tensor(table.num_nodes)}
+    if table.typed:  # the same number means another triple where there are more relations, or where some run back
+        named["relations"] = torch.tensor([table.num_relations, table.reverse or 0])
     if isinstance(data.get("x"), Tensor) and data.x.layout == torch.strided:
         named["x"] = data.x
     elif isinstance(data.get("x"), Tensor):

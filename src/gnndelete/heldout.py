@@ -77,7 +77,7 @@ def heldout(
 ) -> Heldout:
     """Put scores into strata: quantiles of the degree of all of them, within each kind (class or relation) if given.
 
-    A request too small to fill any stratum is compared with all held-out elements at once.
+    A request too small to fill any stratum is compared with all held-out elements of its kinds, or else with all at once.
     """
     scores = _numbers(deleted), _numbers(held)
     degrees = _numbers(degree_deleted), _numbers(degree_held)
@@ -98,6 +98,9 @@ def heldout(
             if min(pair[0].size, pair[1].size) >= LEAST:
                 parts.append((pair[0], pair[1]))
     plain = auc(np.sort(scores[0]), np.sort(scores[1])) if scores[0].size and scores[1].size else 0.5
+    if not parts and kind_deleted is not None:
+        pairs = [[np.sort(s[k == kind]) for s, k in zip(scores, kinds, strict=True)] for kind in np.unique(kinds[0])]
+        parts = [(low, high) for low, high in pairs if low.size and high.size]
     if not parts and scores[0].size and scores[1].size:
         parts = [(np.sort(scores[0]), np.sort(scores[1]))]
     return Heldout(tuple(parts), scores[0].size, scores[1].size, plain)

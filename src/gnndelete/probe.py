@@ -115,13 +115,15 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
     names = _chosen(model, found, layers)
     poisoned = sorted({*found, *names})
     flows = [[table]] if table.undirected else [[table], [_reverse(table)]]
+    against = len(flows) == 2 and _runs_against(model, data, forward, poisoned)
     best: Probe | None = None
     for index, flow in enumerate(flows):  # on a directed graph messages may run either way: keep what reaches further
         upstream = flows[-1 - index]
         for deep in (False, True):  # four hops off the hub show most models; deeper ones need a deeper node
             seed = _deep_node(flow, upstream) if deep else _near_node(upstream)
             seen = _run(model, data, forward, poisoned, names, seed)
-            walks = [flow] if len(flows) == 1 else [flow, [*flows[0], *flows[1]]]
+            walks = [flow] if len(flows) == 1 else [[*flows[0], *flows[1]]]
+            walks = walks if against or len(flows) == 1 else [flow, *walks]
             reaches = _reaches(seen, walks, seed)
             if all(reach is None or not reach.whole for reach in reaches):
                 break
@@ -243,6 +245,31 @@ def _forward(forward: Forward, model: nn.Module, data: Data) -> Any:
             f"the model '{type(model).__name__}' does not run on the graph ({type(error).__name__}: {error}); give the graph "
             "it was trained on, or forward=lambda model, data: … that calls it"
         ) from error
+
+
+def _runs_against(model: nn.Module, data: Data, forward: Forward, poisoned: list[str]) -> bool:
+    """Whether messages run both ways along a directed edge, as with reverse relations: seen on a graph of one edge.
+
+    Such a model reaches by one step whom a walk along the edges meets, if at all, by a long way round.
+    """
+    apart = (data.edge_index[0] != data.edge_index[1]).nonzero().flatten()[:1]
+    single = data.__copy__()
+    single.num_nodes = count_nodes(data)
+    for name, value in data.to_dict().items():
+        if isinstance(value, Tensor) and data.is_edge_attr(name) and not name.startswith("edge_label"):
+            single[name] = value.index_select(data.__cat_dim__(name, value), apart)
+    try:
+        moved = [
+            {item.call for item in _run(model, single, forward, poisoned, poisoned, seed) if _moves(item, other)}
+            for seed, other in (single.edge_index, single.edge_index.flip(0))
+        ]
+    except ModelError:  # a model that wants more than one edge: then the way along the edges is what counts
+        return False
+    return all(moved)
+
+
+def _moves(item: _Seen, node: Tensor) -> bool:
+    return item.moved is not None and bool(item.moved[node].any()) and not bool(item.moved.all())
 
 
 def _mixed(

@@ -15,7 +15,7 @@ KINDS = {"gcn": GCNConv, "gat": GATConv, "gin": GINConv}
 NAMES = sorted(KINDS)
 
 #: Models with a file of tests of their own.
-ELSEWHERE = {"gps", "graphormer"}
+ELSEWHERE = {"gps", "graphormer", "rgcn", "rgat"}
 
 
 def test_every_registered_model_is_tested() -> None:
@@ -81,3 +81,5 @@ def test_errors() -> None:
         build("transformer", in_channels=5)
     with pytest.raises(SettingError, match="num_layers"):
         build("gcn", in_channels=5, num_layers=0)
+    with pytest.raises(SettingError, match=r"'GCN'.*'in_channels'"):
+        build("gcn")

@@ -221,7 +221,6 @@ def test_forgetting_follows_the_seed(split: LinkSplit) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "said"),
     [
-        ({"decoder": "distmult"}, NotYetError, "distmult"),
         ({"decoder": 3}, SettingError, "'decoder'.*'int'"),
         ({"heldout": torch.zeros(5, 2, dtype=torch.long)}, SettingError, r"\[5, 2\].*\.t\(\)"),
         ({"test": torch.zeros(2, 5)}, SettingError, "float32"),
@@ -241,6 +240,10 @@ def test_bad_graphs_and_models(split: LinkSplit) -> None:
         LinkPrediction().check(Data(x=x))
     with pytest.raises(NotYetError, match="HeteroData"):
         LinkPrediction().check(HeteroData())
+    with pytest.raises(GraphError, match=r"distmult.*no 'edge_type'"):
+        LinkPrediction(decoder="distmult").check(Data(x=x, edge_index=edges))
+    with pytest.raises(GraphError, match=r"'heldout' holds triples.*no 'edge_type'"):
+        LinkPrediction(heldout=[(0, 0, 1)]).check(Data(x=x, edge_index=edges))
     with pytest.raises(GraphError, match=r"'heldout' names node 7.*0 to 2"):
         LinkPrediction(heldout=[(0, 7)]).check(Data(x=x, edge_index=edges))
     with pytest.raises(GraphError, match="no test edges"):

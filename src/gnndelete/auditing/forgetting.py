@@ -128,10 +128,14 @@ def _edge_strata(case: Case, deleted: Tensor, unseen: Tensor) -> dict[str, Any]:
     """Degrees in the remaining graph, where neither kind is; edges of deleted nodes have lost their own end there."""
     if case.deletion.edges.size(1):
         degree = degrees(case.remaining).cpu()
-        return {"degree_deleted": edge_degree(degree, deleted), "degree_held": edge_degree(degree, unseen)}
-    degree = degrees(case.original).cpu()
-    ends = (degree.double()[deleted] - 1).clamp(min=0)  # without the edge itself, as for those held out
-    return {"degree_deleted": (ends + 1).log().mean(dim=0), "degree_held": edge_degree(degree, unseen)}
+        found = {"degree_deleted": edge_degree(degree, deleted), "degree_held": edge_degree(degree, unseen)}
+    else:
+        degree = degrees(case.original).cpu()
+        ends = (degree.double()[deleted[[0, -1]]] - 1).clamp(min=0)  # without the edge itself, as for those held out
+        found = {"degree_deleted": (ends + 1).log().mean(dim=0), "degree_held": edge_degree(degree, unseen)}
+    if deleted.size(0) == 3:
+        found |= {"kind_deleted": deleted[1], "kind_held": unseen[1]}
+    return found
 
 
 def _node_strata(case: Case, true: Tensor, deleted: Tensor, unseen: Tensor) -> dict[str, Any]:

@@ -92,13 +92,13 @@ def _question(case: Case) -> _Question | str:
     if isinstance(task, LinkPrediction):
         if task.test is None:
             return "there are no test edges to compare deleted edges with; pass LinkPrediction(test=…)"
-        if deletion.edges.size(0) == 3 and deletion.edges.size(1):
-            return "edges with a relation have no score under this task; a task that scores triples is needed"
         again, word, deleted = False, "deleted edges", deletion.edges
-        deleted = deleted[:, ~torch.isin(deleted, deletion.nodes).any(dim=0)]  # others have a blank end as served
+        deleted = deleted[
+            :, ~torch.isin(deleted[[0, -1]], deletion.nodes).any(dim=0)
+        ]  # others have a blank end as served
         if not deleted.size(1):
             edges = link_edges(case.original).cpu()
-            deleted = edges[:, torch.isin(edges, deletion.nodes).any(dim=0)]
+            deleted = edges[:, torch.isin(edges[[0, -1]], deletion.nodes).any(dim=0)]
             again, word = True, "edges of deleted nodes"
         test = task.test.positives
     elif isinstance(task, NodeClassification):

@@ -81,7 +81,7 @@ def _not(reason: str) -> dict[str, Any]:
 
 def _edges(case: Case, z: dict[str, Tensor]) -> dict[str, Any] | None:
     """The paper's form: the share of deleted edges, and of remaining ones, that the detector calls regular."""
-    gone, left = case.deletion.edges[[0, -1]], case.some_remaining(2 * LIMIT, offset=3)
+    gone, left = case.deletion.edges[[0, -1]], case.some_remaining(2 * LIMIT, offset=3)[[0, -1]]
     if not gone.size(1) or left.size(1) < FEWEST:
         return None
     gone = some(gone, LIMIT, case.generator(4))

@@ -71,15 +71,16 @@ def presented(case: Case) -> Data:
     task, graph = case.task, case.original
     if not isinstance(task, LinkPrediction) or task.test is None or not fair(case):
         return graph
-    edges = task.test.positives.to(graph.edge_index.device)
-    both = torch.cat([edges, edges.flip(0)], dim=1) if edge_table(graph).undirected else edges
+    both = edge_table(graph).both_ways(task.test.positives.to(graph.edge_index.device))
     result = graph.__copy__()
-    result.edge_index = torch.cat([graph.edge_index, both], dim=1)
+    result.edge_index = torch.cat([graph.edge_index, both[[0, -1]]], dim=1)
+    if both.size(0) == 3:
+        result.edge_type = torch.cat([graph.edge_type, both[1]])
     return result
 
 
 def _edge_attributes(case: Case) -> list[str]:
-    own = ("edge_index", "edge_label_index", "edge_label")
+    own = ("edge_index", "edge_type", "edge_label_index", "edge_label")
     return [key for key, value in case.original.to_dict().items() if isinstance(value, Tensor) and key not in own]
 
 
@@ -97,7 +98,14 @@ def renamed(case: Case) -> tuple[Data, Callable[[Tensor], Tensor]]:
         elif isinstance(value, Tensor) and data.is_node_attr(key):
             graph[key] = torch.cat([value, value.index_select(0, named)])
     graph.num_nodes = nodes + named.numel()
-    return graph, lambda elements: ids[elements.to(device)]
+
+    def move(elements: Tensor) -> Tensor:
+        elements = elements.to(device)
+        return (
+            torch.stack([ids[elements[0]], elements[1], ids[elements[2]]]) if elements.size(0) == 3 else ids[elements]
+        )
+
+    return graph, move
 
 
 def with_base(case: Case, graph: Data) -> Subject:
@@ -112,7 +120,7 @@ def _stay(elements: Tensor) -> Tensor:
 def _probe(case: Case) -> Tensor:
     """One element of the kind the task is asked about, to see whether the answer comes at all."""
     first = torch.zeros(1, dtype=torch.long)
-    return first if case.task.name == "node" else torch.stack([first, first])
+    return first if case.task.name == "node" else first.expand(2 if case.original.get("edge_type") is None else 3, 1)
 
 
 def _first_line(error: Any) -> str:

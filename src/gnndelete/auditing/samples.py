@@ -8,9 +8,11 @@ from torch import Tensor
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.rings import some
 from gnndelete.datasets.negatives import NegativeSampler
+from gnndelete.errors import GraphError
 from gnndelete.evidence import positives
 from gnndelete.graph import count_nodes, edge_table
 from gnndelete.tasks import LinkPrediction, NodeClassification
+from gnndelete.tasks.supervision import false_triples
 
 AXES = {"link": "score (logit)", "node": "probability of the true class"}
 
@@ -18,7 +20,8 @@ AXES = {"link": "score (logit)", "node": "probability of the true class"}
 def samples(case: Case, limit: int) -> dict[str, Tensor]:
     """Up to ``limit`` elements of each group, in random order; groups without any are left out.
 
-    Link tasks: ``[2, k]`` pairs. Node tasks: labelled nodes; the deleted ones, or the nodes at deleted edges.
+    Link tasks: ``[2, k]`` pairs, or ``[3, k]`` triples. Node tasks: labelled nodes; the deleted ones, or those at deleted
+    edges.
     """
     if isinstance(case.task, LinkPrediction):
         found = _pairs(case, limit)
@@ -50,27 +53,39 @@ def labels(case: Case) -> Tensor:
 def deleted_pairs(case: Case) -> Tensor:
     """The deleted edges; where only nodes were deleted, the edges that went with them."""
     if case.deletion.edges.size(1) or not case.deletion.nodes.numel():
-        return case.deletion.edges[[0, -1]]
+        return case.deletion.edges
     edges = positives(case.original)
-    gone = torch.isin(edges, case.deletion.nodes.to(edges.device)).any(dim=0)
-    once = edges[0] < edges[1] if edge_table(case.original).undirected else edges[0] != edges[1]
+    gone = torch.isin(edges[[0, -1]], case.deletion.nodes.to(edges.device)).any(dim=0)
+    once = edges[0] < edges[1] if edge_table(case.original).undirected else edges[0] != edges[-1]
     return edges[:, gone & once]
 
 
 def _pairs(case: Case, limit: int) -> dict[str, Tensor]:
     task = case.task
     assert isinstance(task, LinkPrediction)
-    data = case.original
-    known = [data.edge_index, positives(data), *(part.positives for part in (task.heldout, task.test) if part)]
-    edges = torch.cat([part.cpu() for part in known], dim=1)
-    sampler = NegativeSampler(edges, count_nodes(data), undirected=edge_table(data).undirected)
-    free = sampler.sample(limit, case.generator(7)) if sampler.available else edges[:, :0]
+    free = _free(case, task, limit)
     return {
         "deleted": deleted_pairs(case),
-        "heldout": edges[:, :0] if task.test is None else task.test.positives,
+        "heldout": free[:, :0] if task.test is None else task.test.positives,
         "remaining": case.some_remaining(limit),
-        "random": free[:, ~torch.isin(free, case.deletion.nodes).any(dim=0)],
+        "random": free[:, ~torch.isin(free[[0, -1]], case.deletion.nodes).any(dim=0)],
     }
+
+
+def _free(case: Case, task: LinkPrediction, limit: int) -> Tensor:
+    """Random pairs that are no edges of any part; on a typed graph, remaining triples with another head of their relation."""
+    data = case.original
+    held = [part.positives.cpu() for part in (task.heldout, task.test) if part]
+    if data.get("edge_type") is not None:
+        some_true = case.some_remaining(limit, offset=7).cpu()
+        known = torch.cat(held, dim=1) if held else some_true[:, :0]
+        try:
+            return false_triples(data, some_true, known, case.generator(7))
+        except GraphError:  # nearly every triple of a relation is true
+            return some_true[:, :0]
+    edges = torch.cat([data.edge_index.cpu(), positives(data).cpu(), *held], dim=1)
+    sampler = NegativeSampler(edges, count_nodes(data), undirected=edge_table(data).undirected)
+    return sampler.sample(limit, case.generator(7)) if sampler.available else edges[:, :0]
 
 
 def _nodes(case: Case) -> dict[str, Tensor]:

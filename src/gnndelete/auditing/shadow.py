@@ -56,8 +56,6 @@ def train_shadow(case: Case) -> Shadow:
     """
     started = time.perf_counter()
     task = case.task
-    if isinstance(task, LinkPrediction) and case.remaining.get("edge_type") is not None:
-        return _none(task, "edges with a relation have no score under this task; a task that scores triples is needed")
     try:
         if isinstance(task, LinkPrediction):
             graph, present, absent = _without_edges(case)
@@ -82,7 +80,7 @@ def train_shadow(case: Case) -> Shadow:
 
 
 def link_edges(data: Data) -> Tensor:
-    """The edges a link model learns from, each once, without self-loops.
+    """The edges a link model learns from, each once, without self-loops; triples where they are typed.
 
     >>> link_edges(Data(edge_index=torch.tensor([[0, 1, 1, 1], [1, 0, 1, 1]]), num_nodes=2)).tolist()
     [[0], [1]]

@@ -47,7 +47,8 @@ def trend(case: Case, shadow: Shadow) -> dict[str, Any]:
     if reason:
         return unavailable(reason)
     assert shadow.subject is not None
-    deleted = case.deletion.edges[:, ~torch.isin(case.deletion.edges, case.deletion.nodes).any(dim=0)]
+    deleted = case.deletion.edges[[0, -1]]  # of a triple the attack looks at its ends
+    deleted = deleted[:, ~torch.isin(deleted, case.deletion.nodes).any(dim=0)]
     deleted = deleted[:, torch.randperm(deleted.size(1), generator=case.generator(21))[:ASKED]]
     try:
         unlearned, own = _unlearned_shadow(case, shadow.subject)
@@ -106,9 +107,7 @@ def _mean_at(place: Tensor, values: Tensor, otherwise: Tensor) -> Tensor:
 
 def _reason(case: Case, shadow: Shadow) -> str:
     """Why there is nothing to ask, or nobody; empty where there is."""
-    edges = case.deletion.edges
-    if edges.size(0) == 3 and edges.size(1):
-        return "edges with a relation are not supported by this attack yet; it reads pairs of nodes"
+    edges = case.deletion.edges[[0, -1]]
     if not edges.size(1) or bool(torch.isin(edges, case.deletion.nodes).any(dim=0).all()):
         return (
             "no edge was deleted between nodes that are still there; deleted nodes are blank in the graph as served, and "
@@ -146,7 +145,7 @@ def _unlearned_shadow(case: Case, shadow: Subject) -> tuple[Subject, Tensor]:
     result = unlearner.delete(Deletion(edges=own))
     assert result.model is not None
     assert result.data is not None
-    return Subject.of_model("shadow", result.model, result.data, case.task, case.forward), own.cpu()
+    return Subject.of_model("shadow", result.model, result.data, case.task, case.forward), own[[0, -1]].cpu()
 
 
 def _same_method(case: Case) -> Method:
@@ -170,8 +169,8 @@ def _non_edges(case: Case, *counts: int) -> list[Tensor]:
     """Pairs that are no edges of any part, drawn together so that no pair serves twice."""
     known = [case.original.edge_index.cpu()]
     if isinstance(case.task, LinkPrediction):
-        known += [part.positives.cpu() for part in (case.task.heldout, case.task.test) if part is not None]
-        known.append(link_edges(case.original).cpu())
+        known += [part.positives.cpu()[[0, -1]] for part in (case.task.heldout, case.task.test) if part is not None]
+        known.append(link_edges(case.original).cpu()[[0, -1]])
     sampler = NegativeSampler(torch.cat(known, dim=1), count_nodes(case.original), undirected=True)
     total = min(sum(counts), sampler.available)
     if total < 2 * LEAST:
@@ -219,7 +218,7 @@ def _confidence(case: Case, subject: Subject) -> Tensor:
     edges = link_edges(graph)
     chance = subject.predict(edges).detach().double().sigmoid()
     average = chance.mean().expand(nodes)  # a node without edges shows neither dip nor peak
-    return _mean_at(edges.flatten(), chance.repeat(2), average)
+    return _mean_at(edges[[0, -1]].flatten(), chance.repeat(2), average)
 
 
 def _sentence(found: dict[str, Any], without: dict[str, float | None], count: int) -> str:

@@ -81,13 +81,15 @@ def _near_links(case: Case, near: Tensor) -> dict[str, Any]:
     assert isinstance(task, LinkPrediction)
     if task.test is None or task.test.negatives is None:
         return {"available": False, "reason": "there are no test edges"}
-    true, false = (part.cpu()[:, near[part.cpu()].any(dim=0)] for part in (task.test.positives, task.test.negatives))
+    true, false = (
+        part.cpu()[:, near[part.cpu()[[0, -1]]].any(dim=0)] for part in (task.test.positives, task.test.negatives)
+    )
     what = "test edges that touch the deletion"
     if min(true.size(1), false.size(1)) < NEAR:  # then what stays at the same nodes tells as much
         edges = positives(case.remaining).cpu()
         true, what = edges[:, near[edges[0]]][:, :RETAINED], "remaining edges that touch the deletion"
         # the same near ends with any other node: a model that says the same of all of them has no skill left there
-        false = torch.stack([true[0], torch.randint(near.numel(), (true.size(1),), generator=case.generator(13))])
+        false = torch.stack([*true[:-1], torch.randint(near.numel(), (true.size(1),), generator=case.generator(13))])
     if not true.size(1) or not false.size(1):
         return {"available": False, "reason": "no test edge and no remaining edge touches the deletion"}
     found = {}

@@ -19,28 +19,38 @@ from torch_geometric.data import Data
 
 from gnndelete.cli.settings import ModelSettings, Settings, unknown
 from gnndelete.errors import GraphError, ModelError, SettingError
+from gnndelete.graph import count_relations
 from gnndelete.methods import Method
 from gnndelete.methods import resolver as methods
 from gnndelete.models import resolver as models
 
-FROM_GRAPH = ("in_channels", "num_classes", "num_nodes")
+FROM_GRAPH = ("in_channels", "num_classes", "num_nodes", "num_relations")
 
 
 def model_options(settings: ModelSettings, data: Data, task: str) -> dict[str, Any]:
     """All options of the model: those given, those that follow from the graph, and the defaults of its factory.
 
-    Arguments called ``in_channels``, ``num_classes`` and ``num_nodes``, and ``out`` of a built-in model for node
-    classification, are filled in from the graph where the settings leave them open.
+    Arguments called ``in_channels``, ``num_classes``, ``num_nodes`` and ``num_relations``, and ``out`` of a built-in model
+    for node classification, are filled in from the graph where the settings leave them open.
     """
     factory = find_factory(settings.name)
     filled = {"in_channels": data.num_features, "num_classes": _classes(data), "num_nodes": data.num_nodes}
+    filled["num_relations"] = count_relations(data)
     if ":" not in settings.name and task == "node":
         filled["out"] = _classes(data)
     takes = inspect.signature(factory).parameters
-    if "in_channels" in takes and "in_channels" not in settings.options and not data.num_features:
+    needs = "in_channels" in takes and takes["in_channels"].default is inspect.Parameter.empty
+    if needs and "in_channels" not in settings.options and not data.num_features:
+        other = (
+            "take --model rgcn or rgat" if "edge_type" in data else "bring one that needs none: --model file.py:factory"
+        )
         raise GraphError(
             f"the graph has no node features, and the model '{settings.name}' computes from them; add columns of numbers "
-            "to the table of nodes (data.x), or bring a model that needs none: --model file.py:factory"
+            f"to the table of nodes (data.x), or {other}"
+        )
+    if ":" not in settings.name and "num_relations" in takes and not filled["num_relations"]:
+        raise GraphError(
+            f"the model '{settings.name}' is for typed edges, and the graph has no 'edge_type'; take --model gcn"
         )
     plain = {name: p.default for name, p in takes.items() if isinstance(p.default, (bool, int, float, str, type(None)))}
     options = plain | {name: value for name, value in filled.items() if name in takes} | settings.options

@@ -15,6 +15,7 @@ from gnndelete.datasets import IdMap, NamedGraph
 from gnndelete.datasets.forget import forget_edges, forget_nodes
 from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, RequestError, SettingError, some
+from gnndelete.evidence import positives
 from gnndelete.request import look_up
 from gnndelete.tasks import LinkPrediction, Task
 
@@ -74,17 +75,27 @@ def _in_place(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
             f"{len(bad)} of the elements to delete {'is' if len(bad) == 1 else 'are'} not in the graph: {some(bad, 20)}; "
             "correct or remove them"
         )
-    return Deletion(edges=edges or None, nodes=[node for (node,) in nodes] or None)._named(graph.ids)
+    relations = [_relation(name, graph) for name in settings.relations]
+    return Deletion(edges or None, [node for (node,) in nodes] or None, relations=relations or None)._named(graph.ids)
+
+
+def _relation(name: Any, graph: NamedGraph) -> int:
+    if graph.relations and name in graph.relations:
+        return graph.relations.index(name)
+    if graph.relations or not str(name).isdigit():
+        known = some(map(repr, graph.relations)) or "numbers from 0"
+        raise DeletionError(f"no relation of the graph is called {name!r}; there are {known}")
+    return int(name)
 
 
 def _edge(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:
+    form = "source,relation,target" if "edge_type" in graph.data else "source,target"
     if graph.ids is None:
         try:
             return _ids(cells, graph)
         except ValueError:
-            got = ",".join(map(str, cells))
-            raise DeletionError(f"an edge is written source,target, such as --edge 0,5 (got {got})") from None
-    form = "source,relation,target" if "edge_type" in graph.data else "source,target"
+            got, example = ",".join(map(str, cells)), "0,2,5" if form.count(",") == 2 else "0,5"
+            raise DeletionError(f"an edge is written {form}, such as --edge {example} (got {got})") from None
     if len(cells) != form.count(",") + 1:
         raise ValueError(f"an edge of this graph is written {form}, an id with a comma in quotes")
     return _ids(cells, graph)
@@ -110,20 +121,20 @@ def check_request(request: Deletion, data: Data, table: EdgeTable, task: Task, i
         edges = request.edges
         if (
             not isinstance(task, LinkPrediction)
-            or table.typed
-            or edges.size(0) != 2
-            or bool((edges >= table.num_nodes).any())
+            or edges.size(0) != (3 if table.typed else 2)
+            or bool((edges[[0, -1]] >= table.num_nodes).any())
         ):
             raise
         held: list[str] = []
         for name, part in (("validation", task.heldout), ("testing", task.test)):
             if part is not None:
                 found = _among(edges, part.positives, table)
-                pairs = zip(*(row.tolist() if ids is None else ids.to_name(row) for row in found), strict=True)
-                held += [f"{pair} (for {name})" for pair in pairs]
+                named = [row.tolist() if ids is None else ids.to_name(row) for row in found[[0, -1]]]
+                named[1:1] = [found[1].tolist()] if table.typed else []
+                held += [f"{pair} (for {name})" for pair in zip(*named, strict=True)]
         if held:
             raise _held_out(held) from None
-        if _among(edges, data.edge_index, table).size(1) < edges.size(1):
+        if _among(edges, positives(data), table).size(1) < edges.size(1):
             raise DeletionError(f"{error}; only training edges of the run can be deleted") from None
         raise
 
@@ -140,4 +151,5 @@ def _among(edges: Tensor, part: Tensor, table: EdgeTable) -> Tensor:
     part = part.cpu()
     if table.undirected:
         part = torch.cat([part, part.flip(0)], dim=1)
-    return edges[:, EdgeTable(part, table.num_nodes).contains(edges)]
+    known = EdgeTable(part[[0, -1]], table.num_nodes, part[1] if table.typed else None)
+    return edges[:, known.contains(edges)]

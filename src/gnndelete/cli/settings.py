@@ -84,10 +84,13 @@ class ModelSettings(Section):
 
 
 class TaskSettings(Section):
-    """What the model predicts; ``decoder`` is ``dot`` or the name of a method of the model."""
+    """What the model predicts; ``decoder`` is ``dot``, ``distmult`` or the name of a method of the model.
+
+    Left open it is ``distmult`` on a graph with typed edges, else ``dot``.
+    """
 
     name: Literal["link", "node"] = "link"
-    decoder: str = "dot"
+    decoder: str | None = None
 
 
 class TrainSettings(Section):
@@ -108,6 +111,7 @@ class DeletionSettings(Section):
     nodes_csv: File | None = None
     edges: list[list[Id]] = Field(default_factory=list)
     nodes: list[Id] = Field(default_factory=list)
+    relations: list[Id] = Field(default_factory=list)
     random: Annotated[int, Field(strict=True, gt=0)] | Annotated[float, Field(strict=True, gt=0)] | None = None
     kind: Literal["edges", "nodes"] = "edges"
     where: Literal["random", "in", "out", "hubs", "community"] = "random"
@@ -171,7 +175,7 @@ _TABLES = (
     "undirected", "source", "target", "relation", "node_id", "features", "label", "weight", "edge_features", "missing",
     "delimiter",
 )  # fmt: skip
-_SOURCES = ("edges_csv", "nodes_csv", "edges", "nodes", "random")
+_SOURCES = ("edges_csv", "nodes_csv", "edges", "nodes", "relations", "random")
 
 Layer = dict[str, Any]
 

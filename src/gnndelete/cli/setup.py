@@ -78,21 +78,19 @@ def _settings(names: Iterable[str]) -> str:
 
 
 def _links(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
-    decoder, given = settings.task.decoder, settings.data
+    given, typed = settings.data, "edge_type" in graphs[0]
+    decoder = settings.task.decoder or ("distmult" if typed else "dot")
     if len(graphs) == 3 and given.split != "random":
         return graphs[0], LinkPrediction(heldout=graphs[1], test=graphs[2], decoder=decoder, seed=given.seed)
     if given.split != "random" and "heldout" in graphs[0] and "test" in graphs[0]:
         return _own_parts(graphs[0], settings)
-    if given.split == "given":
+    if given.split == "given" and not (typed and "val_mask" in graphs[0]):
         return graphs[0], LinkPrediction(decoder=decoder, seed=given.seed)
     if len(graphs) == 3:
         raise GraphError(f"'{given.graph}' is already split in three parts; leave data.split at auto")
-    if "edge_type" in graphs[0]:
-        raise NotYetError(
-            f"the graph '{given.dataset or given.graph}' has typed edges, and this version trains link models on plain "
-            "ones only; use --task node, or give a table without the relation"
-        )
-    split = split_links(graphs[0], seed=given.seed, val=given.val, test=given.test)
+    split = split_links(
+        graphs[0], seed=given.seed, val=given.val, test=given.test, given=typed and given.split == "given"
+    )
     task = LinkPrediction(
         heldout=split.heldout,
         test=split.test,
@@ -108,7 +106,7 @@ def _own_parts(data: Data, settings: Settings) -> tuple[Data, Task]:
     """A dataset that is the graph of its training edges, with the held-out ones beside it."""
     names = ("heldout", "test", "heldout_negatives", "test_negatives")
     parts = {name: data[name] for name in names if name in data}
-    task = LinkPrediction(decoder=settings.task.decoder, seed=settings.data.seed, **parts)
+    task = LinkPrediction(decoder=settings.task.decoder or "dot", seed=settings.data.seed, **parts)
     return Data.from_dict({name: value for name, value in data.to_dict().items() if name not in parts}), task
 
 

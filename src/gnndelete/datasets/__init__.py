@@ -15,7 +15,7 @@ from gnndelete.datasets.registry import describe, load, names
 from gnndelete.datasets.sampling import NeighborSampler, link_loader, node_loader
 from gnndelete.datasets.saved import load_split, save_split
 from gnndelete.datasets.splits import GraphSplit, LinkSplit, split_graphs, split_links, split_nodes
-from gnndelete.datasets.triples import TripleCorrupter
+from gnndelete.datasets.triples import TripleCorrupter, triples, with_reverse
 
 __all__ = [
     "GraphSplit",
@@ -46,4 +46,6 @@ __all__ = [
     "split_links",
     "split_nodes",
     "training_edges",
+    "triples",
+    "with_reverse",
 ]

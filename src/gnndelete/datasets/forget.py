@@ -34,7 +34,9 @@ def training_edges(data: Data, relation: int | None = None) -> Tensor:
             keep &= kind == relation
             if not bool(keep.any()):
                 raise SettingError(f"no edge has the relation {relation!r}; types go from 0 to {int(kind.max())}")
-        return distinct(torch.stack([edges[0], kind, edges[1]])[:, keep])
+        found = torch.stack([edges[0], kind, edges[1]])[:, keep]
+        back = data.get("reverse_offset")
+        return distinct(found if back is None else found[:, found[1] < back])
     if relation is not None:
         raise SettingError(f"relation={relation!r} is given, but the graph has no 'edge_type'")
     keep = edges[0] < edges[1] if edge_table(data).undirected else edges[0] != edges[1]

@@ -14,6 +14,7 @@ from gnndelete.adjacency import EdgeTable
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.datasets.triples import TripleCorrupter
 from gnndelete.errors import GraphError, NotYetError, SettingError
+from gnndelete.graph import count_relations
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +50,10 @@ def split_links(data: Data, seed: int = 0, val: float = 0.05, test: float = 0.05
     if data.edge_index is None:
         raise GraphError(
             f"the graph has no 'edge_index' (it has: {', '.join(data.keys()) or 'nothing'}); links need it"
+        )
+    if data.get("reverse_offset") is not None:
+        raise GraphError(
+            "the graph holds reverse relations, which would give the held-out edges away; split it before them"
         )
     num_nodes = int(data.num_nodes or 0)
     device = data.edge_index.device
@@ -151,6 +156,8 @@ def keep_edges(data: Data, keep: Tensor, num_nodes: int) -> Data:
     split = copy.copy(data)
     if data.x is None:
         split.num_nodes = num_nodes  # otherwise inferred from the edges, which are fewer now
+    if "edge_type" in data:
+        split.num_relations = count_relations(data)  # of one of them no edge may be left
     for key in list(data.keys()):
         per_edge_mask = key in ("train_mask", "val_mask", "test_mask") and data.is_edge_attr(key)
         if key in ("edge_label", "edge_label_index", "adj_t") or per_edge_mask:

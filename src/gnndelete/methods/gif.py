@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from gnndelete.adjacency import EdgeTable
 from gnndelete.errors import ModelError, RunError, SettingError
 from gnndelete.forward import evaluating
+from gnndelete.graph import edge_table
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gradients import assign, flat, known_task, loss_reasons, trainable
 from gnndelete.probe import working_copy
@@ -109,7 +110,7 @@ class GIF(Method):
         around = torch.zeros(context.prepared.table.num_nodes, dtype=torch.bool, device=terms.labels.device)
         around[near.within(deletion.edges[[0, -1]].flatten(), self.hops)] = True
         around[near.within(deletion.nodes, self.hops + 1)] = True
-        return around[terms.members].any(dim=0) | terms.deleted, terms.deleted
+        return around[terms.members[[0, -1]]].any(dim=0) | terms.deleted, terms.deleted
 
     def _problem(
         self,
@@ -205,14 +206,13 @@ def loss_terms(context: Context, task: Task) -> Terms:
         return Terms(members.unsqueeze(0), data.y.view(-1)[members], torch.isin(members, nodes))
     supervision = SupervisionCache().of(data)
     positives = supervision.positives
-    negatives = supervision.sampler.sample(positives.size(1), torch.Generator().manual_seed(context.seed))
+    negatives = supervision.negatives(torch.Generator().manual_seed(context.seed))
     kept, label = rest.get("edge_label_index"), rest.get("edge_label")
     if kept is None:
-        kept = rest.edge_index
-    elif label is not None:
-        kept = kept[:, label.view(-1) > 0]
-    gone = ~EdgeTable(kept, context.prepared.table.num_nodes).contains(positives)
-    deleted = torch.cat([gone, torch.isin(negatives, nodes).any(dim=0)])
+        table = edge_table(rest)
+    else:
+        table = EdgeTable(kept if label is None else kept[:, label.view(-1) > 0], context.prepared.table.num_nodes)
+    deleted = torch.cat([~table.contains(positives), torch.isin(negatives[[0, -1]], nodes).any(dim=0)])
     labels = torch.cat([torch.ones_like(positives[0]), torch.zeros_like(negatives[0])])
     return Terms(torch.cat([positives, negatives], dim=1), labels, deleted)
 

@@ -83,14 +83,15 @@ class GradAscent(Method):
 
 
 def _forgotten(context: Context, task: Task) -> Tensor:
-    """Forgotten pairs ``[2, k]`` of a link task, or forgotten training nodes ``[k]``."""
+    """Forgotten pairs ``[2, k]`` (triples ``[3, k]``) of a link task, or forgotten training nodes ``[k]``."""
     nodes = context.deletion.nodes.to(context.data.edge_index.device)
     if isinstance(task, NodeClassification):
         return nodes[task.part(context.data, "train")[nodes]]
-    pairs = context.deletion.edges[[0, -1]].to(nodes.device)
+    pairs = context.deletion.edges.to(nodes.device)
     if nodes.numel():
         positives = SupervisionCache().of(context.data).positives
-        pairs = torch.cat([pairs, positives[:, torch.isin(positives, nodes).any(dim=0)]], dim=1)
+        theirs = positives[:, torch.isin(positives[[0, -1]], nodes).any(dim=0)]
+        pairs = torch.cat([pairs, theirs], dim=1) if pairs.size(1) else theirs
     return torch.unique(pairs, dim=1)
 
 

@@ -106,6 +106,10 @@ class GraphEraser(Method):
         reasons, nodes = [], count_nodes(context.data)
         if not isinstance(context.task, (LinkPrediction, NodeClassification)):
             reasons.append(Reason("nothing says how the shards' answers are mixed", "pass task='link' or task='node'"))
+        if isinstance(context.task, LinkPrediction) and context.prepared.table.typed:
+            reasons.append(
+                Reason("shards are made for plain edges and the graph has 'edge_type'", "use method='retrain'")
+            )
         if self.shards > nodes:
             reasons.append(
                 Reason(f"{self.shards} shards were asked for and the graph has {nodes} nodes", "ask for fewer")

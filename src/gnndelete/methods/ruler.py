@@ -60,11 +60,13 @@ def _of_edges(context: Context, task: LinkPrediction) -> Ruler:
     held = task.heldout.positives
     degree = degrees(data)
     places = edge_degree(degree, edges), edge_degree(degree, held)
+    # relations differ in how they are scored, so that like is compared with like
+    kinds = (edges[1], held[1]) if edges.size(0) == 3 else (None, None)
     both = torch.cat([edges.to(held.device), held], dim=1)
 
     def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:
         deleted, true = task.predict(model, output, both).split([edges.size(1), held.size(1)])
-        test = heldout(deleted, true, *places)
+        test = heldout(deleted, true, *places, *kinds)
         return test.auc, test.standard_error
 
     return Ruler(task, data, forgetting)
@@ -99,5 +101,7 @@ NODE_BINS = 3
 
 
 def degrees(data: Data) -> Tensor:
-    """How many edges leave each node."""
-    return torch.bincount(data.edge_index[0], minlength=int(data.num_nodes or 0))
+    """How many edges leave each node; on a typed graph, in how many triples it stands."""
+    whole = data.get("edge_type") is not None and data.get("reverse_offset") is None
+    ends = data.edge_index.flatten() if whole else data.edge_index[0]
+    return torch.bincount(ends, minlength=int(data.num_nodes or 0))

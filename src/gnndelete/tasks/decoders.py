@@ -9,14 +9,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gnndelete.errors import ModelError, NotYetError, SettingError
+from gnndelete.errors import GraphError, ModelError, SettingError
 from gnndelete.tasks.base import representation
 
 Decoder = Callable[[Any, Tensor], Tensor]
 
 
 def dot(output: Any, edges: Tensor) -> Tensor:
-    """The inner product of the two ends of each edge.
+    """The inner product of the two ends of each edge; the relation of a triple plays no part.
 
     >>> import torch
     >>> dot(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[0], [1]])).tolist()
@@ -24,16 +24,47 @@ def dot(output: Any, edges: Tensor) -> Tensor:
     """
     z = representation(output)
     # index_select, since the gradient of z[…] adds up in any order on several CPU threads: the same seed would differ.
-    return (z.index_select(0, edges[0]) * z.index_select(0, edges[1])).sum(dim=-1)
+    return (z.index_select(0, edges[0]) * z.index_select(0, edges[-1])).sum(dim=-1)
+
+
+def distmult(output: Any, relation: Tensor, triples: Tensor) -> Tensor:
+    """DistMult: ``sum(h * r * t)`` of head, relation and tail (Yang et al. 2015).
+
+    >>> import torch
+    >>> z, relation = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0, 0.5]])
+    >>> distmult(z, relation, torch.tensor([[0], [0], [1]])).tolist()
+    [7.0]
+    """
+    if triples.size(0) != 3:
+        raise GraphError(
+            "decoder='distmult' scores triples (head, relation, tail), and pairs were given; name the relation"
+        )
+    if triples.numel() and int(triples[1].max()) >= relation.size(0):
+        raise GraphError(
+            f"a triple has the relation {int(triples[1].max())}, and the model knows {relation.size(0)}; types start at 0"
+        )
+    z = representation(output)
+    head, tail = z.index_select(0, triples[0]), z.index_select(0, triples[2])
+    return (head * relation.index_select(0, triples[1]) * tail).sum(dim=-1)
+
+
+def relation_weight(model: nn.Module) -> Tensor:
+    """The relations of a model for DistMult: its attribute ``relation``, a ``[R, width]`` parameter or an embedding."""
+    found = getattr(model, "relation", None)
+    weight = getattr(found, "weight", found)
+    if not isinstance(weight, Tensor) or weight.dim() != 2:
+        raise ModelError(
+            f"decoder='distmult' needs '{type(model).__name__}' to have a parameter (or nn.Embedding) 'relation' with one row "
+            "per relation, as wide as its output; add it, or name a method of the model that decodes"
+        )
+    return weight
 
 
 def check_decoder(decoder: str | Decoder) -> None:
     """Refuse, before anything runs, what can never decode."""
-    if decoder == "distmult":
-        raise NotYetError("decoder='distmult' scores typed edges, which this version does not support yet; use 'dot'")
     if not isinstance(decoder, str) and not callable(decoder):
         raise SettingError(
-            f"'decoder' must be 'dot', the name of a method of the model, or a callable (z, edges) -> scores "
+            f"'decoder' must be 'dot', 'distmult', the name of a method of the model, or a callable (z, edges) -> scores "
             f"(got '{type(decoder).__name__}')"
         )
 
@@ -46,12 +77,15 @@ def bind(decoder: str | Decoder, model: nn.Module) -> Decoder:
     """
     if decoder == "dot":
         return dot
+    if decoder == "distmult":
+        relation = relation_weight(model)
+        return lambda output, triples: distmult(output, relation, triples)
     if isinstance(decoder, str):
         try:
             method: Decoder = attrgetter(decoder)(model)
         except AttributeError:
             raise ModelError(
-                f"decoder='{decoder}' is neither built in ('dot') nor a method of '{type(model).__name__}'; "
+                f"decoder='{decoder}' is neither built in ('dot', 'distmult') nor a method of '{type(model).__name__}'; "
                 "name one of its methods, or pass a callable (z, edges) -> scores"
             ) from None
         return method

@@ -21,27 +21,31 @@ class LabeledEdges:
     def without(self, nodes: Tensor) -> LabeledEdges | None:
         """Those that name none of the given nodes; None where no true edge is left."""
         kept = [
-            part if part is None else part[:, ~torch.isin(part, nodes.to(part.device)).any(dim=0)]
+            part if part is None else part[:, ~torch.isin(part[[0, -1]], nodes.to(part.device)).any(dim=0)]
             for part in (self.positives, self.negatives)
         ]
         return LabeledEdges(kept[0], kept[1]) if kept[0] is not None and kept[0].size(1) else None
 
 
 def edge_list(edges: Any, name: str) -> Tensor:
-    """``edges`` as a ``[2, k]`` tensor: a tensor of that shape, or a list of pairs.
+    """``edges`` as a ``[2, k]`` tensor, or ``[3, k]`` for triples: a tensor of that shape, or a list of them.
 
     >>> edge_list([(0, 5), (7, 9)], "edges").tolist()
     [[0, 7], [5, 9]]
     """
     if isinstance(edges, (list, tuple)):
-        edges = torch.tensor(edges, dtype=torch.long).view(-1, 2).t() if not edges or _pairs(edges) else edges
+        width = next((width for width in (2, 3) if _all_wide(edges, width)), None)
+        edges = edges if width is None else torch.tensor(edges, dtype=torch.long).view(-1, width).t()
     if not isinstance(edges, Tensor):
         raise SettingError(
-            f"'{name}' must be a [2, k] tensor of node ids or a list of pairs (got '{type(edges).__name__}')"
+            f"'{name}' must be a [2, k] tensor of node ids ([3, k] for triples) or a list of pairs "
+            f"(got '{type(edges).__name__}')"
         )
-    if edges.dim() != 2 or edges.size(0) != 2:
-        hint = "; transpose it with .t()" if edges.dim() == 2 and edges.size(1) == 2 else ""
-        raise SettingError(f"'{name}' must have the shape [2, k] (got {list(edges.shape)}){hint}")
+    if edges.dim() != 2 or edges.size(0) not in (2, 3):
+        hint = "; transpose it with .t()" if edges.dim() == 2 and edges.size(1) in (2, 3) else ""
+        raise SettingError(
+            f"'{name}' must have the shape [2, k], or [3, k] for triples (got {list(edges.shape)}){hint}"
+        )
     if edges.is_floating_point() or edges.dtype == torch.bool:
         raise SettingError(f"'{name}' must hold node ids (got a tensor of type {edges.dtype})")
     return edges.long()
@@ -78,12 +82,23 @@ def labeled_edges(value: Any, negatives: Any, name: str) -> LabeledEdges | None:
     return LabeledEdges(edges, known) if edges.size(1) else None
 
 
+def check_width(edges: Tensor, typed: bool, name: str) -> None:
+    """Refuse pairs on a typed graph and triples on a plain one."""
+    if edges.size(0) != (3 if typed else 2):
+        raise GraphError(
+            f"'{name}' holds pairs, and the graph has 'edge_type': give triples (head, relation, tail)"
+            if typed
+            else f"'{name}' holds triples, and the graph has no 'edge_type': give pairs (source, target)"
+        )
+
+
 def check_range(edges: Tensor, num_nodes: int, name: str) -> None:
     """Refuse node ids that the graph does not have."""
+    edges = edges[[0, -1]]
     if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < num_nodes:
         wrong = int(edges.max()) if int(edges.max()) >= num_nodes else int(edges.min())
         raise GraphError(f"'{name}' names node {wrong}, and the graph has the nodes 0 to {num_nodes - 1}")
 
 
-def _pairs(edges: Any) -> bool:
-    return all(isinstance(edge, (tuple, list)) and len(edge) == 2 for edge in edges)
+def _all_wide(edges: Any, width: int) -> bool:
+    return all(isinstance(edge, (tuple, list)) and len(edge) == width for edge in edges)

@@ -13,9 +13,9 @@ from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import GraphError, ModelError, NotYetError
 from gnndelete.tasks.base import Predict, Task
 from gnndelete.tasks.decoders import Decoder, bind, check_decoder
-from gnndelete.tasks.edges import LabeledEdges, check_range, edge_list, labeled_edges
+from gnndelete.tasks.edges import LabeledEdges, check_range, check_width, edge_list, labeled_edges
 from gnndelete.tasks.ranking import ranking
-from gnndelete.tasks.supervision import Supervision, SupervisionCache
+from gnndelete.tasks.supervision import Supervision, SupervisionCache, false_triples
 
 
 class LinkPrediction(Task):
@@ -25,6 +25,10 @@ class LinkPrediction(Task):
     both. Where negatives are missing, as many are drawn once from ``seed``, never an edge of the first graph seen, of
     ``heldout`` or of ``test``. ``decoder`` is ``"dot"``, the name of a method of the model (``"decode"``), or a
     callable ``(z, edges) -> logits``; one that closes over your model keeps using *your* model, so prefer the name.
+
+    On a graph with ``edge_type`` all edges are ``[3, k]`` triples (head, relation, tail), ``decoder="distmult"`` scores them
+    by the model's parameter ``relation``, and a negative is a true triple with another head (or tail) that occurs with
+    the same relation and makes no triple that is known to be true.
 
     >>> from gnndelete.datasets import load, split_links
     >>> split = split_links(load("digits"))
@@ -59,11 +63,20 @@ class LinkPrediction(Task):
         if not isinstance(data.edge_index, Tensor):
             raise GraphError(f"link prediction needs 'edge_index' (the graph has: {', '.join(data.keys())})")
         check_range(data.edge_index, data.num_nodes, "edge_index")
+        typed = data.get("edge_type") is not None
+        if typed and "edge_label_index" in data:
+            raise NotYetError(
+                "typed graphs with 'edge_label_index' are not supported by this version; drop that attribute"
+            )
+        if not typed and self.decoder == "distmult":
+            raise GraphError("decoder='distmult' scores triples, and the graph has no 'edge_type'; use decoder='dot'")
         for name, part in (("heldout", self.heldout), ("test", self.test)):
-            if part is not None:
-                check_range(part.positives, data.num_nodes, name)
-                if part.negatives is not None:
-                    check_range(part.negatives, data.num_nodes, f"{name}_negatives")
+            if part is None:
+                continue
+            for title, edges in ((name, part.positives), (f"{name}_negatives", part.negatives)):
+                if edges is not None:
+                    check_width(edges, typed, title)
+                    check_range(edges, data.num_nodes, title)
         self._draw_negatives(data)
 
     def without(self, nodes: Tensor) -> LinkPrediction:
@@ -74,7 +87,7 @@ class LinkPrediction(Task):
         return result
 
     def score(self, model: nn.Module, output: Any, edges: Tensor) -> Tensor:
-        """Logits of the given ``[2, k]`` edges."""
+        """Logits of the given ``[2, k]`` edges, or ``[3, k]`` triples."""
         scores = bind(self.decoder, model)(output, edges)
         if not isinstance(scores, Tensor) or scores.numel() != edges.size(1):
             got = f"shape {list(scores.shape)}" if isinstance(scores, Tensor) else f"'{type(scores).__name__}'"
@@ -84,7 +97,7 @@ class LinkPrediction(Task):
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
         supervision: Supervision = self._supervision.of(data)
         positives = supervision.positives
-        negatives = supervision.sampler.sample(positives.size(1), generator)
+        negatives = supervision.negatives(generator)
         logits = self.score(model, output, torch.cat([positives, negatives], dim=1))
         target = torch.zeros_like(logits)
         target[: positives.size(1)] = 1
@@ -102,7 +115,7 @@ class LinkPrediction(Task):
         return self._rank(predict, data, "test")
 
     def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
-        """Logits of edges, given as ``[2, k]`` or as a list of pairs."""
+        """Logits of edges, given as ``[2, k]`` or as a list of pairs; triples ``[3, k]`` on a typed graph."""
         edges = edge_list(elements, "edges")
         if isinstance(output, Tensor):
             check_range(edges, output.size(0), "edges")
@@ -143,15 +156,17 @@ class LinkPrediction(Task):
         missing = [n for n in ("heldout", "test") if (p := getattr(self, n)) is not None and p.negatives is None]
         if not missing:
             return
-        supervision = self._supervision.of(data)
-        known = [data.edge_index, supervision.positives, *(p.positives for p in (self.heldout, self.test) if p)]
-        edges = torch.cat([edge.cpu() for edge in known], dim=1)
-        sampler = NegativeSampler(edges, data.num_nodes, undirected=supervision.sampler.undirected)
+        supervision, generator = self._supervision.of(data), torch.Generator().manual_seed(self.seed)
+        held = [p.positives.cpu() for p in (self.heldout, self.test) if p]
         counts = [getattr(self, name).positives.size(1) for name in missing]
-        drawn = sampler.sample(sum(counts), torch.Generator().manual_seed(self.seed), distinct=True).split(
-            counts, dim=1
-        )
-        for name, negatives in zip(missing, drawn, strict=True):
+        if data.get("edge_type") is not None:
+            asked = torch.cat([getattr(self, name).positives.cpu() for name in missing], dim=1)
+            drawn = false_triples(data, asked, torch.cat(held, dim=1), generator)
+        else:
+            edges = torch.cat([data.edge_index.cpu(), supervision.positives.cpu(), *held], dim=1)
+            sampler = NegativeSampler(edges, data.num_nodes, undirected=supervision.sampler.undirected)
+            drawn = sampler.sample(sum(counts), generator, distinct=True)
+        for name, negatives in zip(missing, drawn.split(counts, dim=1), strict=True):
             setattr(self, name, LabeledEdges(getattr(self, name).positives, negatives))
 
 

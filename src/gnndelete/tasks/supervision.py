@@ -12,6 +12,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from gnndelete.adjacency import EdgeTable
 from gnndelete.datasets.negatives import NegativeSampler
+from gnndelete.datasets.triples import TripleCorrupter, triples
 from gnndelete.errors import GraphError
 
 
@@ -22,6 +23,20 @@ class Supervision:
     positives: Tensor
     sampler: NegativeSampler
 
+    def negatives(self, generator: torch.Generator | None = None) -> Tensor:
+        """As many pairs that are no edges."""
+        return self.sampler.sample(self.positives.size(1), generator)
+
+
+@dataclass(frozen=True, eq=False)
+class TripleSupervision(Supervision):
+    """Positive triples ``[3, k]`` and, for each, a false one of the same relation: half with another head, half another tail."""
+
+    corrupter: TripleCorrupter
+
+    def negatives(self, generator: torch.Generator | None = None) -> Tensor:
+        return corrupted(self.corrupter, self.positives, generator)
+
 
 class SupervisionCache:
     """One `Supervision` per edge list, forgotten together with it; copies of the cache start empty."""
@@ -31,7 +46,8 @@ class SupervisionCache:
 
     def of(self, data: Any) -> Supervision:
         """The supervision of this graph, made anew where its edges were exchanged or changed in place."""
-        sources = [data.edge_index, *(data[key] for key in ("edge_label_index", "edge_label") if key in data)]
+        names = ("edge_type", "edge_label_index", "edge_label")
+        sources = [data.edge_index, *(data[key] for key in names if isinstance(data.get(key), Tensor))]
         state = [(id(source), _version(source)) for source in sources]
         known, seen, alive = self._known.get(data.edge_index, (None, [], []))
         if known is None or seen != state or any(ref() is None for ref in alive):
@@ -43,8 +59,29 @@ class SupervisionCache:
         return SupervisionCache, ()
 
 
+def false_triples(data: Any, true: Tensor, held: Tensor, generator: torch.Generator) -> Tensor:
+    """One false triple for each of ``true``, another head in each; never one of the graph or of ``held``, on the CPU."""
+    graph = triples(data).cpu()
+    return TripleCorrupter(graph[[0, 2]], graph[1], data.num_nodes, known=held).corrupt(true, generator)
+
+
+def corrupted(corrupter: TripleCorrupter, true: Tensor, generator: torch.Generator | None) -> Tensor:
+    """False triples: every other one has another tail, the rest another head."""
+    result = torch.empty_like(true)
+    for end in (0, 1):
+        result[:, end::2] = corrupter.corrupt(true[:, end::2], generator, end)
+    return result
+
+
 def _supervise(data: Any) -> Supervision:
     edges, num_nodes = data.edge_index, data.num_nodes
+    if data.get("edge_type") is not None:
+        known = triples(data)
+        positives = known[:, known[0] != known[2]]
+        if not positives.size(1):
+            raise GraphError("the graph has no triples to learn links from; it needs 'edge_index' and 'edge_type'")
+        sampler = NegativeSampler(edges, num_nodes)
+        return TripleSupervision(positives, sampler, TripleCorrupter(known[[0, 2]], known[1], num_nodes))
     if "edge_label_index" in data:
         positives = data.edge_label_index.clone()
         if "edge_label" in data:

@@ -1,0 +1,171 @@
+"""Link prediction on typed graphs: triples throughout, DistMult, negatives of the same relation that are never true."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch_geometric.data import Data
+
+from gnndelete import LinkPrediction
+from gnndelete.datasets import split_links, triples, with_reverse
+from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
+from gnndelete.evidence import positives
+from gnndelete.tasks.filtered import filtered_ranks, filtered_scores
+from gnndelete.tasks.supervision import SupervisionCache
+
+
+class Typed(nn.Module):
+    """Nothing but relations."""
+
+    def __init__(self, relations: int = 3, width: int = 4) -> None:
+        super().__init__()
+        self.relation = nn.Parameter(torch.randn(relations, width, generator=torch.Generator().manual_seed(0)))
+
+
+@st.composite
+def graphs(draw):
+    nodes, relations = draw(st.integers(12, 30)), draw(st.integers(1, 3))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 10_000)))
+    count = draw(st.integers(20, 60))
+    edges = torch.randint(nodes, (2, count), generator=generator)
+    return Data(edge_index=edges, edge_type=torch.randint(relations, (count,), generator=generator), num_nodes=nodes)
+
+
+def columns(edges: torch.Tensor) -> set[tuple[int, ...]]:
+    return {tuple(column) for column in edges.t().tolist()}
+
+
+def test_distmult_is_the_sum_of_products() -> None:
+    model, z = Typed(), torch.randn(5, 4)
+    task = LinkPrediction(decoder="distmult")
+    asked = [(0, 2, 1), (3, 0, 4)]
+    expected = [(z[h] * model.relation[r] * z[t]).sum().item() for h, r, t in asked]
+    assert task.predict(model, z, asked).tolist() == pytest.approx(expected)
+    assert task.predict(model, z, torch.tensor(asked).t()).tolist() == pytest.approx(expected)
+    embedded = nn.Module()
+    embedded.relation = nn.Embedding.from_pretrained(model.relation.detach())
+    assert task.predict(embedded, z, asked).tolist() == pytest.approx(expected)
+
+
+def test_dot_does_not_ask_for_the_relation() -> None:
+    z = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert LinkPrediction().predict(nn.Identity(), z, [(0, 1, 1), (0, 0, 1)]).tolist() == [11.0, 11.0]
+
+
+@given(graphs(), st.integers(0, 20))
+def test_training_negatives_are_false_and_keep_their_relation(data: Data, seed: int) -> None:
+    supervision = SupervisionCache().of(data)
+    false = supervision.negatives(torch.Generator().manual_seed(seed))
+    true = supervision.positives
+    assert not columns(false) & columns(triples(data))
+    assert torch.equal(false[1], true[1])
+    changed = false != true
+    assert not bool((changed[0] & changed[2]).any())
+    assert bool((true[0] != true[2]).all())  # self-loops are not trained on, as elsewhere
+    again = supervision.negatives(torch.Generator().manual_seed(seed))
+    assert torch.equal(false, again)
+
+
+@given(graphs(), st.integers(0, 20))
+def test_evaluation_is_filtered(data: Data, seed: int) -> None:
+    split = split_links(data, seed=seed, val=0.2, test=0.2)
+    task = LinkPrediction(heldout=split.heldout, test=split.test, decoder="distmult", seed=seed)
+    try:
+        task.check(split.data)
+    except GraphError as error:  # of a relation with a few entities, or none in training, every triple may be true
+        assert "false triple" in str(error) or "relation" in str(error)
+        return
+    for part in (task.heldout, task.test):
+        assert not columns(part.negatives) & columns(triples(data))
+        assert torch.equal(part.negatives[1], part.positives[1])
+    if split.test.size(1) and split.heldout.size(1):
+        scores = task.evaluate(Typed(), torch.randn(data.num_nodes, 4), split.data)
+        assert scores.keys() == {"auroc", "auprc"}
+
+
+def test_without_nodes_looks_at_the_ends_alone() -> None:
+    task = LinkPrediction(heldout=[(0, 1, 2), (3, 1, 4)], test=[(1, 0, 2)])
+    kept = task.without(torch.tensor([1]))
+    assert kept.heldout is not None
+    assert columns(kept.heldout.positives) == {(0, 1, 2), (3, 1, 4)}  # relation 1 is not node 1
+    assert kept.test is None
+
+
+def test_forgetting_ranks_triples() -> None:
+    z = torch.tensor([[0.0], [1.0]])
+    found = LinkPrediction().forgetting(nn.Identity(), z, [(0, 0, 0)], [(1, 1, 1), (1, 0, 1)])
+    assert found == {"auroc": 1.0, "auprc": 1.0}
+
+
+def test_training_triples_are_those_without_reverses() -> None:
+    data = Data(edge_index=torch.tensor([[0, 1], [2, 3]]), edge_type=torch.tensor([1, 0]), num_nodes=4)
+    both = with_reverse(data)
+    assert torch.equal(positives(both), positives(data))
+    assert torch.equal(SupervisionCache().of(both).positives, triples(data))
+
+
+def test_another_edge_type_is_noticed() -> None:
+    data = Data(edge_index=torch.tensor([[0, 1], [2, 3]]), edge_type=torch.tensor([1, 0]), num_nodes=4)
+    cache = SupervisionCache()
+    assert cache.of(data) is cache.of(data)
+    before = cache.of(data)
+    data.edge_type = torch.tensor([0, 0])
+    assert cache.of(data) is not before
+    assert cache.of(data).positives[1].tolist() == [0, 0]
+
+
+def test_filtered_ranks_leave_out_what_is_known() -> None:
+    z = torch.tensor([[4.0], [3.0], [2.0], [1.0]])
+    relation = torch.tensor([[1.0]])
+    known = torch.tensor([[0, 1, 2], [0, 0, 0], [3, 3, 3]])
+    ranks = filtered_ranks(z, relation, torch.tensor([[2], [0], [3]]), known)
+    assert ranks.tolist() == [[1.0], [4.0]]  # heads 0 and 1 are true as well; among tails 0, 1 and 2 stand above 3
+    scores = filtered_scores(z, relation, torch.tensor([[2], [0], [3]]), known)
+    assert scores["mrr"] == pytest.approx((1 + 1 / 4) / 2)
+    assert scores["hits@1"] == 0.5
+    assert scores["hits@10"] == 1.0
+
+
+@given(graphs())
+def test_filtered_ranks_are_what_a_plain_loop_gives(data: Data) -> None:
+    z, relation = torch.randn(data.num_nodes, 3), torch.randn(3, 3)
+    known = triples(data)
+    true = columns(known)
+    asked = known[:, :5]
+    ranks = filtered_ranks(z, relation, asked, known, chunk=2)
+    for place, (head, kind, tail) in enumerate(asked.t().tolist()):
+        own = float((z[head] * relation[kind] * z[tail]).sum())
+        for end in (0, 1):
+            above = 0.0
+            for node in range(data.num_nodes):
+                other = (node, kind, tail) if end == 0 else (head, kind, node)
+                if other in true:
+                    continue
+                above += float((z[other[0]] * relation[kind] * z[other[2]]).sum()) > own
+            assert ranks[end, place] == 1 + above
+
+
+def test_errors() -> None:
+    data = Data(edge_index=torch.tensor([[0, 1], [2, 3]]), edge_type=torch.tensor([1, 0]), num_nodes=4)
+    z = torch.randn(4, 4)
+    with pytest.raises(GraphError, match=r"'test' holds pairs.*triples"):
+        LinkPrediction(test=[(0, 1)]).check(data)
+    with pytest.raises(GraphError, match=r"'heldout' names node 9.*0 to 3"):
+        LinkPrediction(heldout=[(0, 0, 9)]).check(data)
+    with pytest.raises(ModelError, match="'relation'"):
+        LinkPrediction(decoder="distmult").predict(nn.Identity(), z, [(0, 0, 1)])
+    with pytest.raises(GraphError, match="pairs were given"):
+        LinkPrediction(decoder="distmult").predict(Typed(), z, [(0, 1)])
+    with pytest.raises(GraphError, match=r"relation 7.*knows 3"):
+        LinkPrediction(decoder="distmult").predict(Typed(), z, [(0, 7, 1)])
+    with pytest.raises(SettingError, match=r"\[2, k\], or \[3, k\]"):
+        LinkPrediction(test=torch.zeros(4, 4, dtype=torch.long))
+    with pytest.raises(NotYetError, match="edge_label_index"):
+        labelled = data.__copy__()
+        labelled.edge_label_index = data.edge_index
+        LinkPrediction().check(labelled)
+    with pytest.raises(GraphError, match="no triples to learn"):
+        SupervisionCache().of(Data(edge_index=torch.tensor([[0], [0]]), edge_type=torch.tensor([0]), num_nodes=2))
