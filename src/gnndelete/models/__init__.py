@@ -12,22 +12,43 @@ from gnndelete.models.encoder import Encoder
 from gnndelete.models.gat import GAT
 from gnndelete.models.gcn import GCN
 from gnndelete.models.gin import GIN
+from gnndelete.models.pooled import Categories, Pooled
 
 resolver: ClassResolver[nn.Module] = ClassResolver([GCN, GAT, GIN], base=nn.Module, base_as_suffix=False)
 
 
 def build(name: str | type[nn.Module], in_channels: int, **options: Any) -> nn.Module:
-    """A new model by its name; ``options`` go to its constructor.
+    """A new model by its name; ``options`` go to its constructor. With ``pool`` it answers for whole graphs (`Pooled`).
 
     >>> build("gcn", in_channels=16, out=7).convs[1].out_channels
     7
+    >>> build("gin", in_channels=16, out=2, pool="mean").head.out_features
+    2
     """
     try:
         kind = resolver.lookup(name)
     except KeyError:
         known = ", ".join(sorted(resolver.lookup_dict))
         raise SettingError(f"no model is called '{name}'; there are {known}, or pass a model of your own") from None
-    return kind(in_channels, **options)
+    return pooled(kind, in_channels, **options) if options.get("pool") else kind(in_channels, **options)
 
 
-__all__ = ["GAT", "GCN", "GIN", "Encoder", "build", "resolver"]
+def pooled(
+    kind: type[nn.Module],
+    in_channels: int,
+    hidden: int = 64,
+    out: int = 2,
+    num_layers: int = 3,
+    dropout: float = 0.0,
+    norm: bool = True,
+    pool: str = "mean",
+    categories: list[int] | None = None,
+    **options: Any,
+) -> Pooled:
+    """An encoder of one kind with a pool and a head for ``out`` classes; ``categories`` are the sizes of integer columns."""
+    width = in_channels if categories is None else hidden
+    encoder = kind(width, hidden=hidden, out=hidden, num_layers=num_layers, dropout=dropout, norm=norm, **options)
+    return Pooled(encoder, hidden, out, pool=pool, norm=norm, dropout=dropout, categories=categories, in_channels=width)
+
+
+__all__ = ["GAT", "GCN", "GIN", "Categories", "Encoder", "Pooled", "build", "pooled", "resolver"]
