@@ -54,7 +54,9 @@ class GraphBatch(Data):
         if nodes.is_floating_point() or nodes.dtype == torch.bool:
             raise SettingError(f"nodes within a graph are whole numbers from 0 (got {nodes.dtype})")
         if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < size:
-            raise SettingError(f"graph {graph} has the nodes 0 to {size - 1} (got {int(nodes.min())} to {int(nodes.max())})")
+            raise SettingError(
+                f"graph {graph} has the nodes 0 to {size - 1} (got {int(nodes.min())} to {int(nodes.max())})"
+            )
         return nodes.to(self.ptr.device) + self.ptr[graph]
 
     def where(self, nodes: Any) -> tuple[Tensor, Tensor]:
@@ -99,7 +101,9 @@ class GraphBatch(Data):
         ids = torch.as_tensor(graphs, device=self.ptr.device)
         ids = ids.view(1) if ids.dim() == 0 else ids
         if ids.numel() and (ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool):
-            raise SettingError(f"graphs are named by a flat list of whole numbers (got {ids.dtype} of shape {list(ids.shape)})")
+            raise SettingError(
+                f"graphs are named by a flat list of whole numbers (got {ids.dtype} of shape {list(ids.shape)})"
+            )
         outside = ids[(ids < 0) | (ids >= self.num_graphs)]
         if outside.numel():
             raise SettingError(f"there is no graph {int(outside[0])}; ids go from 0 to {self.num_graphs - 1}")
@@ -116,7 +120,9 @@ class Selection:
         if owner.numel() and bool((owner[1:] < owner[:-1]).any()):  # the user's own order of edges
             owner, self._order = torch.sort(owner, stable=True)
         self._bounds = torch.searchsorted(owner, torch.arange(data.num_graphs + 1, device=owner.device))
-        self._kinds = {key: self._kind(key) for key in data.to_dict() if key not in ("edge_index", "batch", "ptr", "num_nodes")}
+        self._kinds = {
+            key: self._kind(key) for key in data.to_dict() if key not in ("edge_index", "batch", "ptr", "num_nodes")
+        }
 
     def _kind(self, key: str) -> str:
         if self.data.is_graph_attr(key):
@@ -167,7 +173,9 @@ def collate(graphs: Any, split: Any = None) -> Any:
     batch = graphs if isinstance(graphs, GraphBatch) else _batch(graphs)
     if not isinstance(batch, GraphBatch):
         if split is not None:
-            raise GraphError("a split of graphs is given, and the data is one graph; give a list of graphs or a dataset")
+            raise GraphError(
+                "a split of graphs is given, and the data is one graph; give a list of graphs or a dataset"
+            )
         return batch
     return with_split(batch, given) if given else batch
 
@@ -226,7 +234,9 @@ def check_graphs(ids: Tensor, data: Any) -> None:
         )
     outside = ids[ids >= data.num_graphs].tolist()
     if outside:
-        raise DeletionError(f"graphs= names graphs that are not there: {some(outside)}; ids go from 0 to {data.num_graphs - 1}")
+        raise DeletionError(
+            f"graphs= names graphs that are not there: {some(outside)}; ids go from 0 to {data.num_graphs - 1}"
+        )
 
 
 def taken_along(nodes: Tensor, graphs: Tensor, data: GraphBatch) -> tuple[Tensor, Tensor]:

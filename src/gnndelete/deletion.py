@@ -118,10 +118,14 @@ class Deletion:
     def __or__(self, other: Deletion) -> Deletion:
         if not isinstance(other, Deletion):
             return NotImplemented
-        return Deletion(
-            edges=_join_edges(self.edges, other.edges),
-            **{f.name: torch.cat([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)[1:]},
-        )._named(self._ids if self._ids is not None else other._ids)._joining(self._inside, other._inside)
+        return (
+            Deletion(
+                edges=_join_edges(self.edges, other.edges),
+                **{f.name: torch.cat([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)[1:]},
+            )
+            ._named(self._ids if self._ids is not None else other._ids)
+            ._joining(self._inside, other._inside)
+        )
 
     def __len__(self) -> int:
         return sum(self.counts.values())
@@ -145,13 +149,19 @@ class Deletion:
         if table is None:
             check_graph(data)
             table = edge_table(data)
-        checked = Deletion(
-            edges=self._check_edges(data, table),
-            **{f.name: _in_range(f.name, getattr(self, f.name), data) for f in fields(self)[1:]},
-        )._named(self._ids)._with_graphs(data)
+        checked = (
+            Deletion(
+                edges=self._check_edges(data, table),
+                **{f.name: _in_range(f.name, getattr(self, f.name), data) for f in fields(self)[1:]},
+            )
+            ._named(self._ids)
+            ._with_graphs(data)
+        )
         for name in ("features", "labels", "relations"):
             if name in checked.counts:
-                raise NotYetError(f"deleting '{name}' is not supported by this version; only edges=, nodes= and graphs= are")
+                raise NotYetError(
+                    f"deleting '{name}' is not supported by this version; only edges=, nodes= and graphs= are"
+                )
         if checked.nodes.numel() and checked.nodes.numel() == count_nodes(data):
             raise DeletionError(
                 f"the deletion names all {count_nodes(data)} nodes; a model of nothing cannot be kept: retire it"

@@ -107,6 +107,8 @@ def _mean_at(place: Tensor, values: Tensor, otherwise: Tensor) -> Tensor:
 def _reason(case: Case, shadow: Shadow) -> str:
     """Why there is nothing to ask, or nobody; empty where there is."""
     edges = case.deletion.edges
+    if case.task.name == "graph":
+        return "a graph classifier answers for graphs, and the attack reads how sure a model is about single nodes"
     if edges.size(0) == 3 and edges.size(1):
         return "edges with a relation are not supported by this attack yet; it reads pairs of nodes"
     if not edges.size(1) or bool(torch.isin(edges, case.deletion.nodes).any(dim=0).all()):

@@ -86,7 +86,7 @@ class ModelSettings(Section):
 class TaskSettings(Section):
     """What the model predicts; ``decoder`` is ``dot`` or the name of a method of the model."""
 
-    name: Literal["link", "node"] = "link"
+    name: Literal["link", "node", "graph"] = "link"
     decoder: str = "dot"
 
 
@@ -97,6 +97,7 @@ class TrainSettings(Section):
     lr: Annotated[float, Field(strict=True, gt=0)] = 1e-3
     weight_decay: Annotated[float, Field(strict=True, ge=0)] = 0.0
     patience: Annotated[int, Field(strict=True, ge=1)] | None = None
+    batch_size: Annotated[int, Field(strict=True, ge=1)] | None = None
     seed: Whole = 0
     device: str = "auto"
 
@@ -106,10 +107,12 @@ class DeletionSettings(Section):
 
     edges_csv: File | None = None
     nodes_csv: File | None = None
+    graphs_csv: File | None = None
     edges: list[list[Id]] = Field(default_factory=list)
     nodes: list[Id] = Field(default_factory=list)
+    graphs: list[Whole] = Field(default_factory=list)
     random: Annotated[int, Field(strict=True, gt=0)] | Annotated[float, Field(strict=True, gt=0)] | None = None
-    kind: Literal["edges", "nodes"] = "edges"
+    kind: Literal["edges", "nodes", "graphs"] = "edges"
     where: Literal["random", "in", "out", "hubs", "community"] = "random"
     hops: Literal["undirected", "directed"] = "undirected"
     seed: Whole = 0
@@ -151,7 +154,7 @@ class Settings(Section):
         values = self.model_dump(mode="json", include=set(sections) or None)
         for name in set(_TABLES) - self.data.table_options.keys():
             values.get("data", {}).pop(name, None)
-        for name in ("edges", "nodes"):
+        for name in ("edges", "nodes", "graphs"):
             if values.get("deletion", {}).get(name):
                 values["deletion"][name] = []
                 header += f"# deletion.{name}: given in place, left out here because they say who was deleted\n"
@@ -163,7 +166,7 @@ _TABLES = (
     "undirected", "source", "target", "relation", "node_id", "features", "label", "weight", "edge_features", "missing",
     "delimiter",
 )  # fmt: skip
-_SOURCES = ("edges_csv", "nodes_csv", "edges", "nodes", "random")
+_SOURCES = ("edges_csv", "nodes_csv", "graphs_csv", "edges", "nodes", "graphs", "random")
 
 Layer = dict[str, Any]
 

@@ -25,8 +25,8 @@ def graph_loader(
     """
     data = collate(graphs)
     ids = torch.arange(data.num_graphs) if which is None else torch.as_tensor(which).cpu()
-    ids = ids.nonzero().flatten() if ids.dtype == torch.bool else ids
+    chosen: Any = (ids.nonzero().flatten() if ids.dtype == torch.bool else ids).tolist()
     generator = torch.Generator().manual_seed(seed) if shuffle else None
     return DataLoader(
-        ids.tolist(), batch_size=batch_size, shuffle=shuffle, generator=generator, collate_fn=Selection(data), **options
+        chosen, batch_size=batch_size, shuffle=shuffle, generator=generator, collate_fn=Selection(data), **options
     )

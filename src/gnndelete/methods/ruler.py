@@ -14,7 +14,7 @@ from gnndelete.errors import GraphError
 from gnndelete.heldout import edge_degree, heldout
 from gnndelete.methods.base import Context
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
-from gnndelete.tasks.graph import labels
+from gnndelete.tasks.graph import graph_labels
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _of_graphs(context: Context, task: GraphClassification) -> Ruler:
     if not task.validates(data):
         return Ruler(task, data, missing="there are no validation graphs to compare with (add 'val_mask')")
     held = task.part(data, "val").nonzero().flatten()
-    known, sizes = labels(original), original.sizes
+    known, sizes = graph_labels(original), original.sizes
     both = torch.cat([graphs, held])
 
     def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:

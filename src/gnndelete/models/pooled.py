@@ -25,7 +25,7 @@ class Categories(nn.Module):
 
     def __init__(self, sizes: Sequence[int], width: int) -> None:
         super().__init__()
-        self.tables = nn.ModuleList(nn.Embedding(size, width) for size in sizes)
+        self.tables: Sequence[nn.Embedding] = nn.ModuleList(nn.Embedding(size, width) for size in sizes)  # type: ignore[assignment]
         self.reset_parameters()
 
     @staticmethod

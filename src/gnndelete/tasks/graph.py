@@ -36,7 +36,7 @@ class GraphClassification(Task):
     >>> task.part(graphs, "train").nonzero().flatten().tolist()
     [0, 1]
     >>> task.evaluate(torch.nn.Identity(), F.one_hot(graphs.y).float(), graphs)
-    {'accuracy': 1.0, 'f1': 1.0, 'auroc': 1.0}
+    {'auroc': 1.0, 'accuracy': 1.0, 'f1': 1.0}
     """
 
     name: ClassVar[str] = "graph"
@@ -55,7 +55,7 @@ class GraphClassification(Task):
                 f"graph classification needs many graphs and got a '{type(data).__name__}'; give a list of Data, a PyG "
                 "dataset, or datasets.collate(graphs)"
             )
-        labels(data)
+        graph_labels(data)
         for part in _PARTS:
             self._mask(data, part)
         if not bool(self.part(data, "train").any()):
@@ -76,11 +76,14 @@ class GraphClassification(Task):
         return data.select(self.part(data, "val").nonzero().flatten())
 
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
-        logits, true = _logits(output, data), labels(data)
-        part = self.part(data, "train")
+        return self.loss_of(output, data, self.part(data, "train"))
+
+    def loss_of(self, output: Any, data: Any, graphs: Tensor) -> Tensor:
+        """The loss of some graphs alone, by a mask or their ids."""
+        logits, true = _logits(output, data)[graphs], graph_labels(data)[graphs]
         if logits.size(1) == 1:
-            return F.binary_cross_entropy_with_logits(logits[part, 0], true[part].to(logits.dtype))
-        return F.cross_entropy(logits[part], true[part])
+            return F.binary_cross_entropy_with_logits(logits.view(-1), true.to(logits.dtype))
+        return F.cross_entropy(logits, true)
 
     def validates(self, data: Any) -> bool:
         return self._mask(data, "val") is not None and bool(self.part(data, "val").any())
@@ -89,15 +92,17 @@ class GraphClassification(Task):
         """AUROC or accuracy on the validation graphs."""
         _logits(output, data)
         found = self._scores(lambda graphs: self.predict(model, output, graphs), data, "val")
-        binary = int(labels(data).max()) < 2
-        return found.get("auroc" if self.metric == "auroc" or (self.metric == "auto" and binary) else "", found["accuracy"])
+        binary = int(graph_labels(data).max()) < 2
+        return found.get(
+            "auroc" if self.metric == "auroc" or (self.metric == "auto" and binary) else "", found["accuracy"]
+        )
 
     def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
         _logits(output, data)  # a wrong shape is said here, not by an index
         return super().evaluate(model, output, data)
 
     def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
-        """Accuracy and macro-averaged F1 on the test graphs, and AUROC where there are two classes."""
+        """Accuracy and macro-averaged F1 on the test graphs, and before them AUROC where there are two classes."""
         return self._scores(predict, data, "test")
 
     def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
@@ -111,13 +116,15 @@ class GraphClassification(Task):
 
     def part(self, data: Any, part: str) -> Tensor:
         """The labelled graphs of ``"train"``, ``"val"`` or ``"test"``, as a mask."""
-        labelled = labels(data) >= 0
+        labelled = graph_labels(data) >= 0
         mask = self._mask(data, part)
         if mask is not None:
             return labelled & mask
         if part != "train":
             named = "heldout" if part == "val" else part
-            raise GraphError(f"no graph is marked for '{part}'; add '{part}_mask', or pass GraphClassification({named}=…)")
+            raise GraphError(
+                f"no graph is marked for '{part}'; add '{part}_mask', or pass GraphClassification({named}=…)"
+            )
         for other in ("val", "test"):
             taken = self._mask(data, other)
             labelled = labelled if taken is None else labelled & ~taken
@@ -141,26 +148,30 @@ class GraphClassification(Task):
         if not bool(chosen.any()):
             raise GraphError(f"no labelled graph is in the part '{part}'; mark some, or use split_graphs(graphs)")
         chances = predict(chosen.nonzero().flatten()).detach().cpu()
-        true = labels(data)[chosen].cpu()
+        true = graph_labels(data)[chosen].cpu()
         guess = chances.argmax(dim=-1)
         f1 = f1_score(true.numpy(), guess.numpy(), average="macro", zero_division=0)
-        found = {"accuracy": float((guess == true).double().mean()), "f1": float(f1)}
+        found = {}
         if chances.size(1) == 2 and bool((true == 1).any()) and bool((true == 0).any()):
             odds = chances.double().clamp(min=1e-300).log()
             odds = odds[:, 1] - odds[:, 0]
             found["auroc"] = ranking(odds[true == 1], odds[true == 0])["auroc"]
-        return found
+        return found | {"accuracy": float((guess == true).double().mean()), "f1": float(f1)}
 
 
-def labels(data: Any) -> Tensor:
+def graph_labels(data: Any) -> Tensor:
     """One class per graph, -1 where there is none; floats with NaN and a single column, as OGB has them, are read too."""
     y = data.get("y")
     if not isinstance(y, Tensor):
-        raise GraphError(f"graph classification needs 'y' with one class per graph (the graphs have: {', '.join(data.keys())})")
+        raise GraphError(
+            f"graph classification needs 'y' with one class per graph (the graphs have: {', '.join(data.keys())})"
+        )
     if y.dim() == 2 and y.size(1) == 1:
         y = y.view(-1)
     if y.dim() != 1:
-        raise NotYetError(f"'y' must hold one class per graph (got shape {list(y.shape)}); choose one column of several labels")
+        raise NotYetError(
+            f"'y' must hold one class per graph (got shape {list(y.shape)}); choose one column of several labels"
+        )
     if y.size(0) != data.num_graphs:
         raise GraphError(f"'y' has {y.size(0)} entries for {data.num_graphs} graphs; give one class per graph")
     if not y.is_floating_point():
@@ -185,7 +196,9 @@ def _in_order(elements: Any, graphs: int) -> Tensor:
     ids = torch.as_tensor(elements)
     ids = ids.view(1) if ids.dim() == 0 else ids
     if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
-        raise SettingError(f"graphs must be a flat list of whole-number ids (got {ids.dtype} of shape {list(ids.shape)})")
+        raise SettingError(
+            f"graphs must be a flat list of whole-number ids (got {ids.dtype} of shape {list(ids.shape)})"
+        )
     if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < graphs:
         wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
         raise SettingError(f"there is no graph {wrong}; ids go from 0 to {graphs - 1}")
@@ -200,7 +213,7 @@ def _logits(output: Any, data: Any) -> Tensor:
             f"the model must return [num_graphs, classes] for graph classification (got {list(logits.shape)} for "
             f"{data.num_graphs} graphs); pool the nodes of each graph by data.batch"
         )
-    classes, largest = max(2, logits.size(1)), int(labels(data).max())
+    classes, largest = max(2, logits.size(1)), int(graph_labels(data).max())
     if largest >= classes:
         raise ModelError(
             f"'y' holds class {largest} and the model tells {classes} classes apart; build it with one output per class"
