@@ -43,6 +43,9 @@ def test_same_numbering_as_pyg_from_a_list_a_dataset_or_a_batch():
     assert fingerprint(collate(theirs)) == fingerprint(ours)
     assert ours.num_graphs == 3
     assert ours.sizes.tolist() == [3, 5, 4]
+    for graph in listed:
+        graph.num_nodes = graph.x.size(0)  # as OGB's graphs have it
+    assert collate(listed).select([1]).num_nodes == 5
     one = listed[0]
     assert collate(one) is one
 
@@ -77,7 +80,9 @@ def test_a_part_does_not_depend_on_the_order_of_edges():
     order = torch.randperm(data.edge_index.size(1), generator=torch.Generator().manual_seed(1))
     mixed.edge_index, mixed.edge_attr = data.edge_index[:, order], data.edge_attr[order]
     a, b = data.select([1]), mixed.select([1])
-    pairs = [dict(zip(map(tuple, p.edge_index.t().tolist()), p.edge_attr.view(-1).tolist(), strict=True)) for p in (a, b)]
+    pairs = [
+        dict(zip(map(tuple, p.edge_index.t().tolist()), p.edge_attr.view(-1).tolist(), strict=True)) for p in (a, b)
+    ]
     assert pairs[0] == pairs[1]
 
 
@@ -102,7 +107,9 @@ def test_loader_takes_a_mask_and_shuffles_by_seed():
 
 def test_sizes_that_agree_by_chance_confuse_nothing():
     """Three graphs with three nodes and three edges in all: y, x and edge_attr have the same length."""
-    listed = [Data(x=torch.ones(1, 1), edge_index=torch.zeros(2, 1, dtype=torch.long), y=torch.tensor([1])) for _ in range(3)]
+    listed = [
+        Data(x=torch.ones(1, 1), edge_index=torch.zeros(2, 1, dtype=torch.long), y=torch.tensor([1])) for _ in range(3)
+    ]
     data = collate(listed)
     left = gd.Deletion(nodes=[0]).remaining(data)  # its only node: the graph is gone
     assert left.y.tolist() == [-1, 1, 1]

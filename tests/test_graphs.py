@@ -140,7 +140,7 @@ def test_save_and_load(case, tmp_path):
 
 
 def test_lists_and_masks_given_to_the_task(case):
-    model, data = case
+    model = case[0]
     ids = {name: list(part) for name, part in SPLIT.items()}
     listed = gd.Unlearner(model, make_graphs(), task=gd.GraphClassification(**ids), method=gd.GNNDelete(lam=0.4))
     a, b = listed.delete(gd.Deletion(graphs=[3])), unlearner(case).delete(gd.Deletion(graphs=[3]))
@@ -203,7 +203,9 @@ def test_compare_and_audit(case):
     base = gd.audit(unlearner(case, "unlink").delete(deletion), attacks=False).to_dict()["forgetting"]["heldout"]
     # no operator acts on new ids, where only the weights speak: the untouched model answers the same on either
     assert asked["new_id"]["after"]["auc"] == pytest.approx(base["old_id"]["after"]["auc"])
-    assert values["membership"]["form"] == "graph" if values["membership"]["available"] else values["membership"]["reason"]
+    assert (
+        values["membership"]["form"] == "graph" if values["membership"]["available"] else values["membership"]["reason"]
+    )
     assert values["distance"]["agreement"]["count"] == 12
     assert "Graph classification".lower() in found.to_html().lower()
     edges = unlearner(case).delete(gd.Deletion(edges=data.at(5, [[0], [1]])))
@@ -216,7 +218,9 @@ def test_integer_features_are_categories():
     for graph in listed:
         graph.x = torch.randint(3, (graph.num_nodes, 2), generator=generator)
     data = gd.datasets.collate(listed)
-    model = gd.models.build("gcn", 2, out=1, pool="mean", categories=gd.models.Categories.sizes(data.x), hidden=8).eval()
+    model = gd.models.build(
+        "gcn", 2, out=1, pool="mean", categories=gd.models.Categories.sizes(data.x), hidden=8
+    ).eval()
     unlearned = gd.Unlearner(model, data, task="graph", method=gd.GNNDelete(lam=0.5)).delete(gd.Deletion(graphs=[2]))
     assert unlearned.predict([0]).shape == (1, 2)
     rest = torch.arange(20) != 2

@@ -202,7 +202,7 @@ def _batch(graphs: Any) -> Any:
         return graphs
     if "edge_index" not in values:
         raise GraphError("the graphs have no 'edge_index'; give torch_geometric Data objects with one")
-    result = GraphBatch.from_dict(values)
+    result = GraphBatch.from_dict({key: value for key, value in values.items() if not key.startswith("_")})
     result.num_nodes = int(result.batch.numel())
     if "alive" not in result:
         result.alive = torch.ones(result.num_nodes, dtype=torch.bool, device=result.batch.device)

@@ -69,7 +69,9 @@ def test_auroc_is_that_of_the_logits_even_where_probabilities_saturate():
 def test_validation_score_by_metric():
     data = batch([0, 1, 0, 1], heldout=[0, 1, 2, 3])
     logits = torch.tensor([[3.0], [4.0], [1.0], [5.0]])  # all above 0: every guess is 1, and the order is perfect
-    scores = {m: GraphClassification(metric=m).validate(nn.Identity(), logits, data) for m in ("auto", "auroc", "accuracy")}
+    scores = {
+        m: GraphClassification(metric=m).validate(nn.Identity(), logits, data) for m in ("auto", "auroc", "accuracy")
+    }
     assert scores == {"auto": 1.0, "auroc": 1.0, "accuracy": 0.5}
     several = batch([0, 1, 2], heldout=[0, 1, 2])
     assert GraphClassification().validate(nn.Identity(), torch.eye(3), several) == 1.0
@@ -82,7 +84,7 @@ def test_batches_hold_every_training_graph_once_and_follow_the_seed():
         generator = torch.Generator().manual_seed(seed)
         return [part.graph_id.tolist() for part in task.batches(data, size, generator)]
 
-    assert sorted(sum(epoch(0, 8), [])) == list(range(17))
+    assert sorted(graph for part in epoch(0, 8) for graph in part) == list(range(17))
     assert min(len(part) for part in epoch(0, 8)) > 1
     assert epoch(0, 8) == epoch(0, 8) != epoch(1, 8)
     assert epoch(0, None) == [list(range(17))]

@@ -24,7 +24,9 @@ NO_EDGE_SCORE = (
 
 
 EMPTY = "a deleted graph is empty in what is served, and every empty graph gets the same answer; it is presented again below"
-NO_PART_SCORE = "a graph classifier has no score for an edge or a node within a graph, so none can be compared with held-out ones"
+NO_PART_SCORE = (
+    "a graph classifier has no score for an edge or a node within a graph, so none can be compared with held-out ones"
+)
 
 
 def forgetting(case: Case) -> dict[str, Any]:

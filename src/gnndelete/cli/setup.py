@@ -60,7 +60,7 @@ def _found(settings: DataSettings) -> tuple[NamedGraph, ...]:
     if path is not None:
         pickled = path.is_file() and not path.name.lower().endswith(SUFFIXES)
         if pickled and not tables:
-            return tuple(NamedGraph(part) for part in load_saved(path))
+            return tuple(NamedGraph(collate(part)) for part in load_saved(path))
         return (load_graph(path, **tables),)
     if tables:
         raise SettingError(f"{_settings(tables)} says how tables are read, and --graph names none; leave it out")

@@ -44,7 +44,12 @@ class Categories(nn.Module):
             raise GraphError(
                 f"'x' must hold whole numbers in {len(self.tables)} columns (got {x.dtype} of shape {list(x.shape)})"
             )
-        return torch.stack([table(column) for table, column in zip(self.tables, x.unbind(1), strict=True)]).sum(dim=0)
+        total = self.tables[0](x[:, 0])
+        for column, table in enumerate(
+            self.tables[1:], start=1
+        ):  # one after the other: a stack would be as many times as large
+            total = total + table(x[:, column])
+        return total
 
     def reset_parameters(self) -> None:
         for table in self.tables:
