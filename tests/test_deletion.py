@@ -218,7 +218,7 @@ def test_already_deleted(graph):
             again.without(earlier)
 
 
-@pytest.mark.parametrize("name", ["features", "labels", "graphs"])
+@pytest.mark.parametrize("name", ["features", "labels"])
 def test_kinds_of_later_versions_are_named(graph, name):
     with pytest.raises(NotYetError, match=f"deleting '{name}' is not supported"):
         Deletion(**{name: [0]}).check(graph)

@@ -72,7 +72,7 @@ UNFITTING = {
     "features": (dict(features=[1]), NotYetError, "features"),
     "labels": (dict(labels=[1]), NotYetError, "labels"),
     "relations": (dict(relations=[0]), DeletionError, "relations", "edge_type"),
-    "graphs": (dict(graphs=[0]), NotYetError, "graphs"),
+    "graphs": (dict(graphs=[0]), DeletionError, "one graph"),
 }
 
 

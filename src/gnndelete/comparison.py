@@ -16,6 +16,7 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete.batch import collate
 from gnndelete.deletion import Deletion
 from gnndelete.errors import GNNDeleteError, SettingError
 from gnndelete.evidence import evidence
@@ -142,6 +143,7 @@ def compare(
         raise SettingError("there is nothing to compare: give at least one seed and one method")
     methods = [methods] if isinstance(methods, str) else methods
     known: Task = by_name("task", task, tasks_resolver)
+    data = collate(data)
     known.check(data)
     prepared = Prepared(model, data, forward or call)
     checked = deletion.check(data, prepared.table)

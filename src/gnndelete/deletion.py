@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable
+from gnndelete.batch import GraphBatch, check_graphs, cut_graphs, taken_along
 from gnndelete.errors import DeletionError, NotYetError, some
 from gnndelete.graph import check_graph, count_nodes, edge_table
 from gnndelete.request import as_edges, as_ids, common, distinct, read_csv
@@ -47,6 +49,7 @@ class Deletion:
     relations: Tensor
     graphs: Tensor
     _ids: ClassVar[IdMap | None] = None  # the names of a request in the user's own ids, for errors
+    _inside: ClassVar[Tensor | None] = None  # those of the nodes that are not named but go with a deleted graph
 
     def __init__(
         self,
@@ -78,10 +81,27 @@ class Deletion:
         object.__setattr__(self, "_ids", ids)
         return self
 
+    def _joining(self, *inside: Tensor | None) -> Deletion:
+        known = [part for part in inside if part is not None]
+        object.__setattr__(self, "_inside", torch.unique(torch.cat(known)) if known else None)
+        return self
+
+    def _with_graphs(self, data: Data) -> Deletion:
+        """A deleted graph takes all its nodes along, and a graph that loses its last node is deleted."""
+        check_graphs(self.graphs, data)
+        if not isinstance(data, GraphBatch):
+            return self
+        graphs, inside = taken_along(self.nodes, self.graphs, data)
+        result = copy.copy(self)
+        object.__setattr__(result, "graphs", graphs)
+        object.__setattr__(result, "nodes", torch.unique(torch.cat([self.nodes, inside])))
+        return result._joining(inside)
+
     @property
     def counts(self) -> dict[str, int]:
         """How many elements of each kind are named, kinds without any left out."""
         sizes = {field.name: getattr(self, field.name).size(-1) for field in fields(self)}
+        sizes["nodes"] -= 0 if self._inside is None else self._inside.numel()
         return {name: size for name, size in sizes.items() if size}
 
     @property
@@ -98,10 +118,14 @@ class Deletion:
     def __or__(self, other: Deletion) -> Deletion:
         if not isinstance(other, Deletion):
             return NotImplemented
-        return Deletion(
-            edges=_join_edges(self.edges, other.edges),
-            **{f.name: torch.cat([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)[1:]},
-        )._named(self._ids if self._ids is not None else other._ids)
+        return (
+            Deletion(
+                edges=_join_edges(self.edges, other.edges),
+                **{f.name: torch.cat([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)[1:]},
+            )
+            ._named(self._ids if self._ids is not None else other._ids)
+            ._joining(self._inside, other._inside)
+        )
 
     def __len__(self) -> int:
         return sum(self.counts.values())
@@ -121,18 +145,22 @@ class Deletion:
         On an undirected graph an edge is named once, smaller id first, whichever direction was given.
         """
         if not len(self):
-            raise DeletionError("the deletion names nothing; give at least one of edges=, nodes=, relations=")
+            raise DeletionError("the deletion names nothing; give at least one of edges=, nodes=, relations=, graphs=")
         if table is None:
             check_graph(data)
             table = edge_table(data)
-        checked = Deletion(
-            edges=_join_edges(self._check_edges(data, table), self._check_relations(data, table)),
-            **{f.name: _in_range(f.name, getattr(self, f.name), data) for f in fields(self)[1:]},
-        )._named(self._ids)
-        for name in ("features", "labels", "graphs"):
+        checked = (
+            Deletion(
+                edges=_join_edges(self._check_edges(data, table), self._check_relations(data, table)),
+                **{f.name: _in_range(f.name, getattr(self, f.name), data) for f in fields(self)[1:]},
+            )
+            ._named(self._ids)
+            ._with_graphs(data)
+        )
+        for name in ("features", "labels"):
             if name in checked.counts:
                 raise NotYetError(
-                    f"deleting '{name}' is not supported by this version; only edges=, nodes= and relations= are"
+                    f"deleting '{name}' is not supported by this version; edges=, nodes=, relations= and graphs= are"
                 )
         if checked.nodes.numel() and checked.nodes.numel() == count_nodes(data):
             raise DeletionError(
@@ -230,8 +258,10 @@ class Deletion:
         if self.relations.numel() and named.size(0) == 3:
             named = named[:, ~torch.isin(named[1], self.relations)]
         again = _tuples(common(named, earlier.edges), self._ids)
-        twice = self.nodes[torch.isin(self.nodes, earlier.nodes)].tolist()
+        own = self.nodes if self._inside is None else self.nodes[~torch.isin(self.nodes, self._inside)]
+        twice = own[torch.isin(own, earlier.nodes)].tolist()
         again += [f"node {node if self._ids is None else repr(self._ids.names[node])}" for node in twice]
+        again += [f"graph {graph}" for graph in self.graphs[torch.isin(self.graphs, earlier.graphs)].tolist()]
         if named.size(1) and earlier.nodes.numel():
             gone = torch.isin(named[[0, -1]], earlier.nodes).any(dim=0)
             again += _tuples(named[:, gone], self._ids)
@@ -258,6 +288,8 @@ def cut(deletion: Deletion, data: Data, table: EdgeTable) -> Data:
     _cut_labels(result, deletion, data, table)
     if deletion.nodes.numel():
         _cut_nodes(result, deletion.nodes, data)
+    if isinstance(data, GraphBatch) and deletion.graphs.numel():
+        cut_graphs(result, deletion.graphs, data)
     return result
 
 
@@ -292,6 +324,8 @@ def _cut_nodes(result: Data, nodes: Tensor, data: Data) -> None:
     count = count_nodes(data)
     for name, value in data.to_dict().items():
         if not isinstance(value, Tensor) or not value.dim() or value.size(0) != count or "edge" in name:
+            continue
+        if isinstance(data, GraphBatch) and not data.is_node_attr(name):
             continue
         place = nodes.to(value.device)
         if value.dtype == torch.bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete.batch import collate
 from gnndelete.datasets.triples import triples
 from gnndelete.deletion import Deletion
 from gnndelete.errors import GraphError
 from gnndelete.forward import Forward, call, evaluating
-from gnndelete.tasks import LinkPrediction, Task
+from gnndelete.tasks import LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.base import Predict
 
 
@@ -53,6 +54,7 @@ def evaluate(model: nn.Module, data: Data, task: Task, forward: Forward | None =
     >>> sorted(evaluate(gd.models.GCN(64), data, gd.NodeClassification()))
     ['accuracy', 'f1']
     """
+    data = collate(data)
     with evaluating(model):
         return task.evaluate(model, (forward or call)(model, data), data)
 
@@ -70,7 +72,7 @@ def positives(data: Data) -> Tensor:
 def _test(predict: Predict, data: Data, task: Task) -> dict[str, float]:
     if isinstance(task, LinkPrediction) and task.test is None:
         return {}
-    if not isinstance(task, LinkPrediction):
+    if isinstance(task, NodeClassification):
         mask = data.get("test_mask")
         if mask is None or not bool(mask.any()):
             return {}

@@ -38,6 +38,8 @@ def call(model: nn.Module, data: Any) -> Any:
     keywords: dict[str, Any] = {}
     for index, parameter in enumerate(named):
         found, value = _lookup(data, parameter.name)
+        if parameter.name == "batch" and index == 0:  # the whole batch of graphs, not the vector of that name
+            found = False
         if not found and parameter.name in _WHOLE and index == 0 and parameter.default is parameter.empty:
             found, value = True, data
         if not found:
@@ -57,8 +59,8 @@ def call(model: nn.Module, data: Any) -> Any:
 def _lookup(data: Any, name: str) -> tuple[bool, Any]:
     if name in data and data[name] is not None:
         return True, data[name]
-    if name == "num_nodes":
-        return True, data.num_nodes
+    if name == "num_nodes" or (name == "num_graphs" and hasattr(data, "num_graphs")):
+        return True, getattr(data, name)
     if name in ("x_dict", "edge_index_dict", "edge_attr_dict") and hasattr(data, "node_types"):
         return True, getattr(data, name)
     return False, None

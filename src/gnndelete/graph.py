@@ -10,6 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable
+from gnndelete.batch import GraphBatch
 from gnndelete.errors import GraphError, NotYetError
 
 
@@ -122,4 +123,6 @@ def fingerprint(data: Data) -> str:
     elif isinstance(data.get("x"), Tensor):
         entries = data.x.to_sparse_coo().coalesce()
         named |= {"x.indices": entries.indices(), "x.values": entries.values()}
+    if isinstance(data, GraphBatch):
+        named["ptr"] = data.ptr
     return tensor_digest(named)

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 from torch_geometric.data import Data
 
+from gnndelete.batch import collate
 from gnndelete.errors import ModelError
 from gnndelete.forward import Forward, call
 from gnndelete.methods import resolver
@@ -83,6 +84,7 @@ def inspect(
     >>> [(site.layer, site.width, site.hops) for site in found.sites], found.parameters
     ([('convs.0', 8, 1), ('convs.1', 4, 2)], 80)
     """
+    data = collate(data)
     prepared = Prepared(model, data, forward or call)
     asked = Context(prepared, task=None if task is None else by_name("task", task, tasks), **context)
     methods: dict[str, tuple[Reason, ...]] = {}

@@ -17,7 +17,7 @@ from gnndelete.errors import DeletionError, some
 if TYPE_CHECKING:
     from gnndelete.datasets.ids import IdMap
 
-_NODE_COLUMNS = ("node", "id", "node_id")
+_NODE_COLUMNS = ("node", "id", "node_id", "graph")
 _SOURCES, _RELATIONS, _TARGETS = ("source", "src", "head", "u"), ("relation", "type"), ("target", "dst", "tail", "v")
 
 

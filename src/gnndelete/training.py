@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gnndelete.batch import collate
 from gnndelete.errors import ModelError, RunError, SettingError
 from gnndelete.forward import Forward, call, evaluating
 from gnndelete.progress import bar
@@ -43,12 +44,13 @@ def train(
     device: str | torch.device | None = None,
     progress: bool = False,
     forward: Forward | None = None,
+    batch_size: int | None = None,
 ) -> TrainingResult:
     """Train ``model`` in place with Adam and leave it with the weights of its best validation score.
 
     ``patience`` stops after that many epochs without a better score. ``device`` is where to train: ``None`` stays where
     the model is, ``"auto"`` takes an accelerator if there is one. The global random state is left as it was, and so is
-    ``data``.
+    ``data``. ``batch_size`` is the number of graphs per step where ``data`` is a set of graphs.
 
     >>> from gnndelete.datasets import load, split_nodes
     >>> from gnndelete.models import build
@@ -56,15 +58,17 @@ def train(
     >>> train(build("gcn", data.num_features, out=10), data, "node", epochs=20).epochs_run
     20
     """
-    for name, value, least in (("epochs", epochs, 0), ("validate_every", validate_every, 1), ("patience", patience, 1)):
+    whole = {"epochs": (epochs, 0), "validate_every": (validate_every, 1), "patience": (patience, 1)}
+    for name, (value, least) in (whole | {"batch_size": (batch_size, 1)}).items():
         if value is not None and value < least:
             raise SettingError(f"'{name}' must be at least {least} (got {value})")
     task, forward = resolver.make(task), forward or call
     where = _device(device, model)
     model.to(where)
-    data = copy.copy(data).to(where)
+    data = copy.copy(collate(data)).to(where)
     task.check(data)
     selects = task.validates(data)
+    seen = task.validation(data) if selects else data
     started = time.perf_counter()
     best_score: float | None = None
     best_epoch: int | None = None
@@ -77,10 +81,11 @@ def train(
             optimizer = torch.optim.Adam(_parameters(model, data, forward), lr=lr, weight_decay=weight_decay)
             for epoch in range(1, epochs + 1):
                 model.train()
-                optimizer.zero_grad()
-                loss = task.loss(model, forward(model, data), data, generator)
-                loss.backward()
-                optimizer.step()
+                for batch in task.batches(data, batch_size, generator):
+                    optimizer.zero_grad()
+                    loss = task.loss(model, forward(model, batch), batch, generator)
+                    loss.backward()
+                    optimizer.step()
                 if epoch % validate_every and epoch != epochs:
                     advance(epoch, _said(best_score))
                     continue
@@ -88,7 +93,7 @@ def train(
                     raise RunError(f"the loss became {loss.item()} by epoch {epoch}; lower 'lr' (now {lr})")
                 if selects:
                     with evaluating(model):
-                        score = task.validate(model, forward(model, data), data)
+                        score = task.validate(model, forward(model, seen), seen)
                     if best_score is None or score > best_score:
                         best_score, best_epoch, best_state = score, epoch, copy.deepcopy(model.state_dict())
                 advance(epoch, _said(best_score))

@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 from gnndelete.adapter import Adapter, read_config, restore
 from gnndelete.assurance import explain, explain_aim
+from gnndelete.batch import collate
 from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, ModelError, RunError, SettingError
 from gnndelete.evidence import evidence_by
@@ -166,7 +167,7 @@ class Unlearned:
         return predict
 
     def predict(self, elements: Any) -> Tensor:
-        """Scores (logits) of edges, or class probabilities of nodes, on the remaining graph."""
+        """Scores (logits) of edges, or class probabilities of nodes or graphs, on the remaining graph."""
         return self._predictor()(elements)
 
     def evaluate(self) -> dict[str, float]:
@@ -226,6 +227,7 @@ def load(
     ``data`` is the remaining graph; with it the result can predict at once. ``operator`` is the factory of custom maps.
     """
     config = read_config(path)
+    data = collate(data)
     if data is not None:
         check_graph(data)
         own = fingerprint(data)

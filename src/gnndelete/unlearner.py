@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 from torch_geometric.data import Data
 
+from gnndelete.batch import collate
 from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError
 from gnndelete.files import write
@@ -33,7 +34,8 @@ class Unlearner:
 
     Every request is solved together with all earlier ones from the base model, so that a sequence of requests equals one
     big request, in any order. ``forward(model, data)`` replaces the default call by argument names; ``fit(model, data,
-    seed)`` and ``build()`` are for methods that train.
+    seed)`` and ``build()`` are for methods that train. ``data`` may also be many graphs (a list, a PyG dataset): they are
+    put side by side (`GraphBatch`).
 
     >>> import gnndelete as gd
     >>> data = gd.datasets.load("digits")
@@ -45,7 +47,7 @@ class Unlearner:
     def __init__(
         self,
         model: nn.Module,
-        data: Data,
+        data: Any,
         task: Task | str | None = None,
         method: Method | str | None = None,
         forward: Forward | None = None,
@@ -56,6 +58,7 @@ class Unlearner:
     ) -> None:
         self.task: Task | None = by_name("task", task, tasks) if task is not None else None
         self.method: Method = by_name("method", method if method is not None else "gnndelete", methods)
+        data = collate(data)
         # a shallow copy: what the user later assigns to data does not reach the base of the sequence
         prepared = Prepared(model, data.__copy__() if isinstance(data, Data) else data, forward or call)
         self._context = Context(prepared, task=self.task, fit=fit, build=build, seed=seed, progress=progress)

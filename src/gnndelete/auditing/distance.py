@@ -11,7 +11,8 @@ from torch import Tensor
 
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.samples import AXES, answers, samples
-from gnndelete.tasks import LinkPrediction, NodeClassification
+from gnndelete.errors import GraphError
+from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
 #: Elements of each group that are compared, and the fewest of which a distribution is drawn.
 LIMIT, FEWEST = 5_000, 10
@@ -31,7 +32,7 @@ def distance(case: Case) -> dict[str, Any]:
             "available": False,
             "reason": "there is no reference; pass reference= the result of method 'retrain' for the same deletion",
         }
-    if not isinstance(case.task, (LinkPrediction, NodeClassification)):
+    if not isinstance(case.task, (LinkPrediction, NodeClassification, GraphClassification)):
         return {"available": False, "reason": f"a '{case.task.name}' task has no scores of edges or nodes to compare"}
     others = [case.subjects[name] for name in ("after", "before") if name in case.subjects]
     js: dict[str, dict[str, Any]] = {}
@@ -105,7 +106,11 @@ def _decisions(case: Case, reference: Subject, others: list[Subject]) -> dict[st
     alike = {name: float((_decision(p) == _decision(own)).double().mean()) for name, p in theirs.items()}
     apart = {name: float((p - own).abs().sum(dim=1).mean() / 2) for name, p in theirs.items()}
     link = isinstance(case.task, LinkPrediction)
-    rule = "test pairs, edges and non-edges, with a probability on the same side of 0.5" if link else "test nodes"
+    rule = (
+        "test pairs, edges and non-edges, with a probability on the same side of 0.5"
+        if link
+        else f"test {case.task.name}s"
+    )
     spread = (
         "mean absolute difference of the probability" if link else "mean total variation of the class probabilities"
     )
@@ -125,6 +130,11 @@ def _test(case: Case) -> Tensor:
             return torch.empty(2, 0, dtype=torch.long)
         known = [part for part in (case.task.test.positives, case.task.test.negatives) if part is not None]
         return torch.cat([part.cpu() for part in known], dim=1)
+    if isinstance(case.task, GraphClassification):
+        try:
+            return case.task.part(case.remaining, "test").cpu().nonzero().flatten()
+        except GraphError:
+            return torch.empty(0, dtype=torch.long)
     mask = case.remaining.get("test_mask")
     return torch.empty(0, dtype=torch.long) if mask is None else mask.cpu().nonzero().flatten()
 

@@ -10,15 +10,22 @@ from torch import Tensor
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.queries import BOTH, SENTENCES, ask, fair
 from gnndelete.auditing.samples import deleted_pairs, labels
+from gnndelete.batch import GraphBatch
 from gnndelete.errors import GNNDeleteError
 from gnndelete.evidence import positives
 from gnndelete.heldout import edge_degree, heldout
 from gnndelete.methods.ruler import NODE_BINS, degrees
-from gnndelete.tasks import LinkPrediction, NodeClassification
+from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
 NO_EDGE_SCORE = (
     "a node classifier has no score for an edge, so deleted edges cannot be compared with held-out ones; the trend attack "
     "looks for what they leave behind"
+)
+
+
+EMPTY = "a deleted graph is empty in what is served, and every empty graph gets the same answer; it is presented again below"
+NO_PART_SCORE = (
+    "a graph classifier has no score for an edge or a node within a graph, so none can be compared with held-out ones"
 )
 
 
@@ -39,9 +46,9 @@ def attacked(case: Case) -> tuple[Tensor, Tensor]:
     if isinstance(case.task, LinkPrediction):
         assert case.task.test is not None
         return deleted_pairs(case).cpu(), case.task.test.positives.cpu()
-    assert isinstance(case.task, NodeClassification)
+    assert isinstance(case.task, (NodeClassification, GraphClassification))
     learned = case.task.part(case.original, "train").cpu()
-    nodes = case.deletion.nodes.cpu()
+    nodes = case.deletion.nodes if isinstance(case.task, NodeClassification) else case.deletion.graphs
     return nodes[learned[nodes]], case.task.part(case.remaining, "test").nonzero().flatten().cpu()
 
 
@@ -49,6 +56,8 @@ def _missing(case: Case) -> str:
     task = case.task
     if isinstance(task, LinkPrediction):
         return "" if task.test is not None else "there are no test edges to compare with; give LinkPrediction test=…"
+    if isinstance(task, GraphClassification):
+        return _missing_graphs(case, task)
     if not isinstance(task, NodeClassification):
         return f"the task '{task.name}' has no score for what was deleted"
     if not case.deletion.nodes.numel():
@@ -56,6 +65,18 @@ def _missing(case: Case) -> str:
     if case.remaining.get("test_mask") is None or not bool(task.part(case.remaining, "test").any()):
         return "there are no test nodes to compare with; mark some in 'test_mask'"
     return "" if attacked(case)[0].numel() else "the model was trained on the label of none of the deleted nodes"
+
+
+def _missing_graphs(case: Case, task: GraphClassification) -> str:
+    if not case.deletion.graphs.numel():
+        return NO_PART_SCORE
+    try:
+        tested = bool(task.part(case.remaining, "test").any())
+    except GNNDeleteError:
+        tested = False
+    if not tested:
+        return "there are no test graphs to compare with; mark some in 'test_mask'"
+    return "" if attacked(case)[0].numel() else "the model was trained on the label of none of the deleted graphs"
 
 
 def _ranking(case: Case) -> dict[str, Any]:
@@ -75,6 +96,8 @@ def _ranking(case: Case) -> dict[str, Any]:
 
 
 def _query(case: Case, name: str, number: int) -> dict[str, Any]:
+    if name == "served" and isinstance(case.task, GraphClassification):
+        return {"available": False, "reason": EMPTY}
     found: dict[str, Any] = {"before": None, "after": None, "reference": None}
     reason = ""
     for key, subject in case.subjects.items():
@@ -107,7 +130,7 @@ def _test(case: Case, subject: Subject, move: Any, seed: int) -> dict[str, Any] 
     else:
         true = labels(case)
         scores = [_true_class(subject, move(part), true[part]) for part in (deleted, unseen)]
-        strata = _node_strata(case, true, deleted, unseen)
+        strata = _strata(_extent(case), true, deleted, unseen)
     if not all(bool(torch.isfinite(part).all()) for part in scores):
         return None
     test = heldout(scores[0], scores[1], **strata)
@@ -138,8 +161,12 @@ def _edge_strata(case: Case, deleted: Tensor, unseen: Tensor) -> dict[str, Any]:
     return found
 
 
-def _node_strata(case: Case, true: Tensor, deleted: Tensor, unseen: Tensor) -> dict[str, Any]:
-    degree = degrees(case.original).cpu()
+def _extent(case: Case) -> Tensor:
+    """What elements of one class are further matched by: the degree of nodes, the size of graphs."""
+    return (case.original.sizes if isinstance(case.original, GraphBatch) else degrees(case.original)).cpu()
+
+
+def _strata(degree: Tensor, true: Tensor, deleted: Tensor, unseen: Tensor) -> dict[str, Any]:
     return {
         "degree_deleted": degree[deleted],
         "degree_held": degree[unseen],

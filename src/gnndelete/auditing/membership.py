@@ -10,9 +10,10 @@ from torch import Tensor
 
 from gnndelete.auditing.attack import ASKED, FEW, Attack, Floats, answer, unavailable
 from gnndelete.auditing.case import Case, Subject
+from gnndelete.auditing.samples import labels
 from gnndelete.auditing.shadow import Shadow, link_edges
 from gnndelete.errors import GNNDeleteError
-from gnndelete.tasks import LinkPrediction, NodeClassification
+from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
 EDGE = (
     "Input: the logarithms of [1-p, p] in double precision, p the probability of the edge; p itself rounds to 1 for sure "
@@ -23,6 +24,7 @@ NODE = (
     "attacker is taken to know. Present: nodes the shadow was trained on, absent: training nodes whose labels were held "
     "out from it."
 )
+GRAPH = NODE.replace("nodes", "graphs")
 SERVED = "Each model is asked on the graph it is served on: the original one before, the remaining one after."
 AGAIN = (
     "Deleted nodes are blank in the graph as served, so that every model is asked on the original graph, where they are "
@@ -70,9 +72,10 @@ def membership(case: Case, shadow: Shadow) -> dict[str, Any]:
             f"method '{case.unlearned.method}' keeps no model of its own, and deleted nodes can only be presented again "
             "to a model; use a method that keeps yours"
         )
-    form = "edge" if isinstance(case.task, LinkPrediction) else "node"
-    graph = SERVED if not question.again else AGAIN if form == "node" else f"{AGAIN} {OWN_MESSAGES}"
-    what = " ".join([shadow.what, EDGE if form == "edge" else NODE, graph])
+    form = "edge" if isinstance(case.task, LinkPrediction) else case.task.name
+    again = AGAIN.replace("nodes", "graphs") if form == "graph" else AGAIN
+    graph = SERVED if not question.again else again if form != "edge" else f"{AGAIN} {OWN_MESSAGES}"
+    what = " ".join([shadow.what, {"edge": EDGE, "node": NODE, "graph": GRAPH}[form], graph])
     result = {
         "available": True,
         "form": form,
@@ -113,6 +116,15 @@ def _question(case: Case) -> _Question | str:
             test = task.part(case.remaining, "test").nonzero().flatten()
         except GNNDeleteError as error:
             return f"there are no test nodes to compare deleted nodes with: {error}"
+    elif isinstance(task, GraphClassification):
+        if not deletion.graphs.numel():
+            return "edges or nodes within graphs were deleted, and a graph classifier gives them no score"
+        trained = task.part(case.original, "train").cpu()
+        again, word, deleted = True, "deleted training graphs", deletion.graphs[trained[deletion.graphs]]
+        try:
+            test = task.part(case.remaining, "test").nonzero().flatten()
+        except GNNDeleteError as error:
+            return f"there are no test graphs to compare deleted graphs with: {error}"
     else:
         return f"a '{task.name}' task has no form of this attack yet"
     if not deleted.size(-1) or not test.size(-1):
@@ -141,7 +153,7 @@ def _features(case: Case, subject: Subject, elements: Tensor) -> Floats:
         features = torch.nn.functional.logsigmoid(torch.stack([-answers, answers], dim=1))
     else:
         chances = answers.clamp(min=1e-30)
-        true = case.original.y.view(-1).cpu()[elements.cpu()].view(-1, 1)
+        true = labels(case)[elements.cpu()].view(-1, 1)
         # 1 - p as the sum of the other classes keeps the digits that the difference would lose
         rest = chances.scatter(1, true, 0.0).sum(dim=1, keepdim=True).clamp(min=1e-30)
         odds = chances.gather(1, true).log() - rest.log()

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.auditing.case import Case, Subject
+from gnndelete.batch import GraphBatch
 from gnndelete.graph import count_nodes, edge_table
 from gnndelete.operator import layer_operators, rows
 from gnndelete.tasks import LinkPrediction
@@ -39,7 +40,7 @@ def ask(case: Case, name: str, subject: Subject) -> Asked:
         return Asked(subject)
     if subject.model is None:
         return Asked(None, reason="this method answers on the graph it was fitted on and on no other")
-    graph, move = (presented(case), _stay) if name == "old_id" else renamed(case)
+    graph, move = (presented(case), _stay) if name == "old_id" else _renamed(case)
     given = torch.arange(count_nodes(graph), device=graph.edge_index.device)
     model = subject.model
     try:
@@ -108,6 +109,23 @@ def renamed(case: Case) -> tuple[Data, Callable[[Tensor], Tensor]]:
     return graph, move
 
 
+def _renamed(case: Case) -> tuple[Data, Callable[[Tensor], Tensor]]:
+    return (
+        renamed_graphs(case.original, case.deletion.graphs) if isinstance(case.original, GraphBatch) else renamed(case)
+    )
+
+
+def renamed_graphs(data: GraphBatch, graphs: Tensor) -> tuple[Data, Callable[[Tensor], Tensor]]:
+    """All graphs, and after them the given ones once more under new ids, with rows that no operator knows."""
+    given = graphs.to(data.ptr.device)
+    everyone = torch.arange(data.num_graphs, device=given.device)
+    ids = everyone.clone()
+    ids[given] = data.num_graphs + torch.arange(given.numel(), device=given.device)
+    graph = data.select(torch.cat([everyone, given]))
+    del graph["n_id"], graph["graph_id"]  # these would say again who they were
+    return graph, lambda elements: ids[elements.to(ids.device)]
+
+
 def with_base(case: Case, graph: Data) -> Subject:
     """The user's own model on another graph."""
     return replace(Subject.of_model("before", case.base, graph, case.task, case.forward), name="before")
@@ -120,7 +138,9 @@ def _stay(elements: Tensor) -> Tensor:
 def _probe(case: Case) -> Tensor:
     """One element of the kind the task is asked about, to see whether the answer comes at all."""
     first = torch.zeros(1, dtype=torch.long)
-    return first if case.task.name == "node" else first.expand(2 if case.original.get("edge_type") is None else 3, 1)
+    if case.task.name in ("node", "graph"):
+        return first
+    return first.expand(2 if case.original.get("edge_type") is None else 3, 1)
 
 
 def _first_line(error: Any) -> str:

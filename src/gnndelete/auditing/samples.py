@@ -7,26 +7,30 @@ from torch import Tensor
 
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.rings import some
+from gnndelete.batch import GraphBatch
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import GraphError
 from gnndelete.evidence import positives
 from gnndelete.graph import count_nodes, edge_table
-from gnndelete.tasks import LinkPrediction, NodeClassification
+from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
+from gnndelete.tasks.graph import graph_labels
 from gnndelete.tasks.supervision import false_triples
 
-AXES = {"link": "score (logit)", "node": "probability of the true class"}
+AXES = {"link": "score (logit)", "node": "probability of the true class", "graph": "probability of the true class"}
 
 
 def samples(case: Case, limit: int) -> dict[str, Tensor]:
     """Up to ``limit`` elements of each group, in random order; groups without any are left out.
 
     Link tasks: ``[2, k]`` pairs, or ``[3, k]`` triples. Node tasks: labelled nodes; the deleted ones, or those at deleted
-    edges.
+    edges. Graph tasks: labelled graphs; the deleted ones, or those that lost an edge or a node.
     """
     if isinstance(case.task, LinkPrediction):
         found = _pairs(case, limit)
     elif isinstance(case.task, NodeClassification):
         found = _nodes(case)
+    elif isinstance(case.task, GraphClassification):
+        found = _graphs(case, case.task)
     else:
         return {}
     return {
@@ -47,6 +51,8 @@ def answers(case: Case, subject: Subject, elements: Tensor) -> Tensor:
 
 def labels(case: Case) -> Tensor:
     """The classes before the deletion: a deleted node's own is gone from the remaining graph."""
+    if isinstance(case.task, GraphClassification):
+        return graph_labels(case.original).cpu()
     return case.original.y.view(-1).long().cpu()
 
 
@@ -100,3 +106,26 @@ def _nodes(case: Case) -> dict[str, Tensor]:
     test = taken.get("test_mask", torch.zeros_like(labelled))
     parts = {"deleted": gone, "heldout": test & ~gone, "remaining": kept & ~gone}
     return {name: (part & labelled).nonzero().flatten() for name, part in parts.items()}
+
+
+def touched_graphs(case: Case) -> Tensor:
+    """A mask of the graphs that lost an edge, a node or everything."""
+    data = case.original
+    assert isinstance(data, GraphBatch)
+    named = torch.cat([case.deletion.edges[[0, -1]].flatten(), case.deletion.nodes])
+    mask = torch.zeros(data.num_graphs, dtype=torch.bool)
+    mask[data.batch.cpu()[named]] = True
+    return mask
+
+
+def _graphs(case: Case, task: GraphClassification) -> dict[str, Tensor]:
+    gone = touched_graphs(case)
+    if case.deletion.graphs.numel():
+        gone = torch.zeros_like(gone).index_fill(0, case.deletion.graphs, True)
+    parts = {"deleted": gone & (labels(case) >= 0)}
+    for name, part in (("heldout", "test"), ("remaining", "train")):
+        try:
+            parts[name] = task.part(case.remaining, part).cpu() & ~gone
+        except GraphError:  # no part of that name
+            continue
+    return {name: part.nonzero().flatten() for name, part in parts.items()}

@@ -17,7 +17,7 @@ from gnndelete.errors import GNNDeleteError
 from gnndelete.evidence import positives
 from gnndelete.graph import edge_table
 from gnndelete.request import distinct
-from gnndelete.tasks import LinkPrediction, NodeClassification, Task
+from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.training import fresh, train
 
 #: What the shadow never sees: a tenth of the edges, or the labels of a third of the training nodes.
@@ -63,6 +63,9 @@ def train_shadow(case: Case) -> Shadow:
         elif isinstance(task, NodeClassification):
             graph, present, absent = _without_labels(case, task)
             held = f"the labels of {absent.size(-1)} of its training nodes"
+        elif isinstance(task, GraphClassification):
+            graph, present, absent = _without_labels(case, task)
+            held = f"the labels of {absent.size(-1)} of its training graphs"
         else:
             return _none(task, f"a '{task.name}' task has no elements that a shadow model could hold out")
         if min(present.size(-1), absent.size(-1)) < LEAST:
@@ -101,7 +104,7 @@ def _without_edges(case: Case) -> tuple[Data, Tensor, Tensor]:
     return Deletion(edges=absent).remaining(case.remaining) if count else case.remaining, present, absent
 
 
-def _without_labels(case: Case, task: NodeClassification) -> tuple[Data, Tensor, Tensor]:
+def _without_labels(case: Case, task: NodeClassification | GraphClassification) -> tuple[Data, Tensor, Tensor]:
     trained = task.part(case.remaining, "train")
     nodes = trained.nonzero().flatten()
     order = torch.randperm(nodes.numel(), generator=case.generator(7)).to(nodes.device)
@@ -109,7 +112,8 @@ def _without_labels(case: Case, task: NodeClassification) -> tuple[Data, Tensor,
     absent, present = nodes[order[:count]], nodes[order[count:]]
     graph = case.remaining.__copy__()
     graph.train_mask = trained.index_fill(0, absent, False)
-    graph.y = case.remaining.y.index_fill(0, absent, -1)  # a fit function of the user may look at labels alone
+    gone = float("nan") if case.remaining.y.is_floating_point() else -1
+    graph.y = case.remaining.y.index_fill(0, absent, gone)  # a fit function of the user may look at labels alone
     return graph, present, absent
 
 
@@ -121,7 +125,7 @@ def _trained(case: Case, graph: Data) -> tuple[nn.Module, str]:
         return case.fit(model, graph, seed) or model, "The shadow was trained by the given fit function."
     schedule = {}
     if case.reference is not None and case.reference.method == "retrain":
-        schedule = {k: v for k, v in case.reference.settings.items() if k in ("epochs", "lr", "patience")}
+        schedule = {k: v for k, v in case.reference.settings.items() if k in ("epochs", "lr", "patience", "batch_size")}
     run = train(model, graph, case.task, seed=seed, progress=case.progress, forward=case.forward, **schedule)
     source = "with the schedule of the retrained reference" if schedule else "with its default schedule"
     return model, f"The shadow was trained by the built-in loop {source}: {run.epochs_run} epochs."

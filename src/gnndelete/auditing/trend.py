@@ -108,6 +108,8 @@ def _mean_at(place: Tensor, values: Tensor, otherwise: Tensor) -> Tensor:
 def _reason(case: Case, shadow: Shadow) -> str:
     """Why there is nothing to ask, or nobody; empty where there is."""
     edges = case.deletion.edges[[0, -1]]
+    if case.task.name == "graph":
+        return "a graph classifier answers for graphs, and the attack reads how sure a model is about single nodes"
     if not edges.size(1) or bool(torch.isin(edges, case.deletion.nodes).any(dim=0).all()):
         return (
             "no edge was deleted between nodes that are still there; deleted nodes are blank in the graph as served, and "

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.rings import rings
-from gnndelete.auditing.samples import answers, samples
+from gnndelete.auditing.samples import answers, labels, samples, touched_graphs
 from gnndelete.errors import GNNDeleteError
 from gnndelete.evidence import positives
-from gnndelete.tasks import LinkPrediction, NodeClassification
+from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 from gnndelete.tasks.ranking import ranking
 
 #: Retained elements that are asked, and how many test elements the surroundings need to have a score of their own.
@@ -73,6 +73,8 @@ def _near(case: Case) -> dict[str, Any]:
         return _near_links(case, near)
     if isinstance(case.task, NodeClassification):
         return _near_nodes(case, near)
+    if isinstance(case.task, GraphClassification):
+        return _near_graphs(case, case.task)
     return {"available": False, "reason": f"not defined for the task '{case.task.name}'"}
 
 
@@ -109,10 +111,24 @@ def _near_nodes(case: Case, near: Tensor) -> dict[str, Any]:
     nodes = (task.part(case.remaining, "test").cpu() & near).nonzero().flatten()
     if nodes.numel() < NEAR:
         return {"available": False, "reason": f"only {nodes.numel()} test nodes are within a hop of the deletion"}
-    true = case.original.y.view(-1).cpu()[nodes]
+    return _accuracy(case, nodes, "test nodes within a hop of the deletion")
+
+
+def _near_graphs(case: Case, task: GraphClassification) -> dict[str, Any]:
+    try:
+        tested = task.part(case.remaining, "test").cpu()
+    except GNNDeleteError:
+        return {"available": False, "reason": "there are no test graphs"}
+    graphs = (tested & touched_graphs(case)).nonzero().flatten()
+    if graphs.numel() < NEAR:
+        return {"available": False, "reason": f"only {graphs.numel()} test graphs lost an edge or a node"}
+    return _accuracy(case, graphs, "test graphs that lost an edge or a node")
+
+
+def _accuracy(case: Case, elements: Tensor, what: str) -> dict[str, Any]:
+    true = labels(case)[elements]
     found = {
-        name: float((subject.predict(nodes).argmax(dim=-1).cpu() == true).double().mean())
+        name: float((subject.predict(elements).argmax(dim=-1).cpu() == true).double().mean())
         for name, subject in case.subjects.items()
     }
-    what = "test nodes within a hop of the deletion"
-    return {"available": True, "count": nodes.numel(), "what": what, "metric": "accuracy", "accuracy": found}
+    return {"available": True, "count": elements.numel(), "what": what, "metric": "accuracy", "accuracy": found}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gnndelete.auditing.case import Case
+from gnndelete.auditing.samples import labels
 
 #: A model that keeps less than this share of its skill above chance is called ruined; near the deletion, less than half of it.
 SKILL, SKILL_NEAR = 0.75, 0.4
@@ -82,7 +83,7 @@ def ruined(case: Case, utility: dict[str, Any]) -> str:
         return "It gives answers that are no finite numbers."
     if before is None or after is None:
         return ""
-    chance = 0.5 if name in ("auroc", "auprc") else 1 / max(int(case.original.y.max()) + 1, 2)
+    chance = 0.5 if name in ("auroc", "auprc") else 1 / max(int(labels(case).max()) + 1, 2)
     base, beside = before, "before the deletion"
     if reference is not None and reference < before:
         base, beside = reference, "of the retrained model"

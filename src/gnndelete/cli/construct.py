@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -22,9 +22,10 @@ from gnndelete.errors import GraphError, ModelError, SettingError
 from gnndelete.graph import count_relations
 from gnndelete.methods import Method
 from gnndelete.methods import resolver as methods
+from gnndelete.models import Categories, pooled
 from gnndelete.models import resolver as models
 
-FROM_GRAPH = ("in_channels", "num_classes", "num_nodes", "num_relations")
+FROM_GRAPH = ("in_channels", "num_classes", "num_nodes", "num_relations", "categories")
 
 
 def model_options(settings: ModelSettings, data: Data, task: str) -> dict[str, Any]:
@@ -33,10 +34,12 @@ def model_options(settings: ModelSettings, data: Data, task: str) -> dict[str, A
     Arguments called ``in_channels``, ``num_classes``, ``num_nodes`` and ``num_relations``, and ``out`` of a built-in model
     for node classification, are filled in from the graph where the settings leave them open.
     """
-    factory = find_factory(settings.name)
+    factory = _factory(settings.name, task)
     filled = {"in_channels": data.num_features, "num_classes": _classes(data), "num_nodes": data.num_nodes}
     filled["num_relations"] = count_relations(data)
-    if ":" not in settings.name and task == "node":
+    if isinstance(data.x, torch.Tensor):
+        filled["categories"] = Categories.sizes(data.x)
+    if ":" not in settings.name and task in ("node", "graph"):
         filled["out"] = _classes(data)
     takes = inspect.signature(factory).parameters
     needs = "in_channels" in takes and takes["in_channels"].default is inspect.Parameter.empty
@@ -62,12 +65,18 @@ def build_model(settings: ModelSettings, data: Data, task: str, seed: int) -> nn
     options = model_options(settings, data, task)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        model = find_factory(settings.name)(**options)
+        model = _factory(settings.name, task)(**options)
     if not isinstance(model, nn.Module):
         raise ModelError(
             f"'{settings.name}' returned a '{type(model).__name__}'; a factory must return a torch.nn.Module"
         )
     return model
+
+
+def _factory(name: str, task: str) -> Any:
+    """A built-in model answers for whole graphs with a pool behind it."""
+    found: Any = find_factory(name)
+    return partial(pooled, found) if task == "graph" and ":" not in name else found
 
 
 @cache
@@ -134,7 +143,7 @@ def build_method(settings: Settings) -> Method:
         raise SettingError(unknown("there is no method", settings.method.name, sorted(methods.lookup_dict))) from None
     parameters = settings.method.parameters
     if kind.needs == "a training function":
-        schedule = settings.train.model_dump(include={"epochs", "lr", "weight_decay", "patience"})
+        schedule = settings.train.model_dump(include={"epochs", "lr", "weight_decay", "patience", "batch_size"})
         takes = inspect.signature(kind).parameters
         parameters = {name: value for name, value in schedule.items() if name in takes} | parameters
     return kind(**check_parameters(kind, parameters, f"method '{kind.name}'", "method."))

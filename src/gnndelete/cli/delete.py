@@ -1,4 +1,4 @@
-"""``gnndelete delete``: forget edges or nodes from the model of a run, together with all earlier requests."""
+"""``gnndelete delete``: forget edges, nodes or graphs from the model of a run, together with all earlier requests."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ def delete(
     nodes: options.Nodes = None,
     edge: options.Edge = None,
     node: options.Node = None,
+    graphs: options.Graphs = None,
+    graph: options.OneGraph = None,
     random: options.Random = None,
     kind: options.Kind = None,
     where: options.Where = None,
@@ -63,7 +65,7 @@ def delete(
     from gnndelete.cli.settings import resolve
 
     given = {
-        **options.request(edges, nodes, edge, node, random, kind, where, hops, draw_seed),
+        **options.request(edges, nodes, edge, node, random, kind, where, hops, draw_seed, graphs, graph),
         "method.name": method,
         "method.lam": _number(lam),
         "method.aim": aim,

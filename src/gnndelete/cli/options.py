@@ -47,7 +47,7 @@ Model = Annotated[
 Checkpoint = Annotated[
     Path | None, typer.Option(help="Weights to start from: .safetensors, or a state dict.", rich_help_panel=_MODEL)
 ]
-Task = Annotated[str | None, typer.Option(help="link or node.", rich_help_panel=_MODEL)]
+Task = Annotated[str | None, typer.Option(help="link, node or graph.", rich_help_panel=_MODEL)]
 Epochs = Annotated[int | None, typer.Option(help="Epochs; 0 takes the checkpoint as it is.", rich_help_panel=_TRAIN)]
 Lr = Annotated[float | None, typer.Option(help="Learning rate.", rich_help_panel=_TRAIN)]
 WeightDecay = Annotated[float | None, typer.Option(help="Weight decay.", rich_help_panel=_TRAIN)]
@@ -65,10 +65,21 @@ Edge = Annotated[
     list[str] | None, typer.Option(metavar="U,V", help="One edge; can be repeated.", rich_help_panel=_WHAT)
 ]
 Node = Annotated[list[str] | None, typer.Option(metavar="ID", help="One node; can be repeated.", rich_help_panel=_WHAT)]
+Graphs = Annotated[
+    Path | None,
+    typer.Option("--graphs", help="CSV with a column graph: positions of whole graphs.", rich_help_panel=_WHAT),
+]
+OneGraph = Annotated[
+    list[int] | None,
+    typer.Option("--graph", metavar="ID", help="One whole graph; can be repeated.", rich_help_panel=_WHAT),
+]
+BatchSize = Annotated[
+    int | None, typer.Option(help="Graphs per training step, for --task graph.", rich_help_panel=_TRAIN)
+]
 Random = Annotated[
     float | None, typer.Option(help="Draw a share (below 1) or a number of elements.", rich_help_panel=_WHAT)
 ]
-Kind = Annotated[str | None, typer.Option(help="With --random: edges or nodes.", rich_help_panel=_WHAT)]
+Kind = Annotated[str | None, typer.Option(help="With --random: edges, nodes or graphs.", rich_help_panel=_WHAT)]
 Where = Annotated[
     str | None,
     typer.Option(
@@ -92,6 +103,8 @@ def request(
     where: str | None,
     hops: str | None,
     draw_seed: int | None,
+    graphs: Path | None = None,
+    graph: list[int] | None = None,
 ) -> dict[str, Any]:
     """What is to be forgotten, as settings; None where an option was not given."""
     return {
@@ -99,6 +112,8 @@ def request(
         "deletion.nodes_csv": nodes,
         "deletion.edges": _pairs(edge or ()) or None,
         "deletion.nodes": [name.strip() for name in node or ()] or None,
+        "deletion.graphs_csv": graphs,
+        "deletion.graphs": list(graph or ()) or None,
         "deletion.random": _amount(random),
         "deletion.kind": kind,
         "deletion.where": where,

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable
+from gnndelete.batch import GraphBatch
 from gnndelete.cli.settings import DeletionSettings
 from gnndelete.datasets import IdMap, NamedGraph
-from gnndelete.datasets.forget import forget_edges, forget_nodes
+from gnndelete.datasets.forget import forget_edges, forget_graphs, forget_nodes
 from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, RequestError, SettingError, some
 from gnndelete.evidence import positives
@@ -26,13 +27,17 @@ def read_request(settings: DeletionSettings, graph: NamedGraph, task: Task) -> D
     if settings.random is None:
         if not len(named):
             raise DeletionError(
-                "nothing is named to be deleted; give --edges or --nodes FILE, --edge 0,5, --node 3, or --random 0.025"
+                "nothing is named to be deleted; give --edges or --nodes FILE, --edge 0,5, --node 3, --graph 7, or --random 0.025"
             )
         return named
     if len(named):
         raise SettingError("elements are named and --random is given too; name what to delete, or have it drawn")
     if settings.random >= 1 and settings.random != int(settings.random):
         raise SettingError(f"--random must be a share below 1 or a whole number (got {settings.random})")
+    if settings.kind == "graphs":
+        if not isinstance(data, GraphBatch):
+            raise SettingError("--kind graphs draws whole graphs, and this run has one; leave it out")
+        return Deletion(graphs=forget_graphs(data, settings.random, seed=settings.seed))
     if settings.kind == "nodes":
         return Deletion(nodes=forget_nodes(data, settings.random, seed=settings.seed))
     test = task.test.positives if isinstance(task, LinkPrediction) and task.test is not None else None
@@ -44,8 +49,13 @@ def read_request(settings: DeletionSettings, graph: NamedGraph, task: Task) -> D
 
 def _named(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
     request = _in_place(settings, graph)
-    for option, path, kind in (("--edges", settings.edges_csv, "edges"), ("--nodes", settings.nodes_csv, "nodes")):
+    files = {"edges": settings.edges_csv, "nodes": settings.nodes_csv, "graphs": settings.graphs_csv}
+    for kind, path in files.items():
         if path is None:
+            continue
+        option = f"--{kind}"
+        if kind == "graphs":
+            request = request | Deletion(graphs=Deletion.from_csv(path).nodes)
             continue
         found = Deletion.from_csv(path, ids=graph.ids, relations=graph.relations or None)
         if kind not in found.counts:
@@ -76,7 +86,12 @@ def _in_place(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
             "correct or remove them"
         )
     relations = [_relation(name, graph) for name in settings.relations]
-    return Deletion(edges or None, [node for (node,) in nodes] or None, relations=relations or None)._named(graph.ids)
+    return Deletion(
+        edges=edges or None,
+        nodes=[node for (node,) in nodes] or None,
+        relations=relations or None,
+        graphs=settings.graphs or None,
+    )._named(graph.ids)
 
 
 def _relation(name: Any, graph: NamedGraph) -> int:

@@ -185,7 +185,7 @@ class Serving:
 
     def _fit(self, model: nn.Module, data: Data, seed: int) -> nn.Module:
         """The run's own schedule, with what the method's parameters say instead."""
-        schedule = self.settings.train.model_dump(include={"epochs", "lr", "weight_decay", "patience"})
+        schedule = self.settings.train.model_dump(include={"epochs", "lr", "weight_decay", "patience", "batch_size"})
         schedule |= {name: getattr(self.method, name) for name in schedule if hasattr(self.method, name)}
         nodes = torch.cat([request.nodes for request in (*self.unlearner.history, self._serving)])
         train(model, data, self.task.without(nodes), seed=seed, progress=True, **schedule)

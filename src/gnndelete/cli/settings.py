@@ -89,7 +89,7 @@ class TaskSettings(Section):
     Left open it is ``distmult`` on a graph with typed edges, else ``dot``.
     """
 
-    name: Literal["link", "node"] = "link"
+    name: Literal["link", "node", "graph"] = "link"
     decoder: str | None = None
 
 
@@ -100,6 +100,7 @@ class TrainSettings(Section):
     lr: Annotated[float, Field(strict=True, gt=0)] = 1e-3
     weight_decay: Annotated[float, Field(strict=True, ge=0)] = 0.0
     patience: Annotated[int, Field(strict=True, ge=1)] | None = None
+    batch_size: Annotated[int, Field(strict=True, ge=1)] | None = None
     seed: Whole = 0
     device: str = "auto"
 
@@ -109,11 +110,13 @@ class DeletionSettings(Section):
 
     edges_csv: File | None = None
     nodes_csv: File | None = None
+    graphs_csv: File | None = None
     edges: list[list[Id]] = Field(default_factory=list)
     nodes: list[Id] = Field(default_factory=list)
     relations: list[Id] = Field(default_factory=list)
+    graphs: list[Whole] = Field(default_factory=list)
     random: Annotated[int, Field(strict=True, gt=0)] | Annotated[float, Field(strict=True, gt=0)] | None = None
-    kind: Literal["edges", "nodes"] = "edges"
+    kind: Literal["edges", "nodes", "graphs"] = "edges"
     where: Literal["random", "in", "out", "hubs", "community"] = "random"
     hops: Literal["undirected", "directed"] = "undirected"
     seed: Whole = 0
@@ -163,7 +166,7 @@ class Settings(Section):
         values = self.model_dump(mode="json", include=set(sections) or None)
         for name in set(_TABLES) - self.data.table_options.keys():
             values.get("data", {}).pop(name, None)
-        for name in ("edges", "nodes"):
+        for name in ("edges", "nodes", "graphs"):
             if values.get("deletion", {}).get(name):
                 values["deletion"][name] = []
                 header += f"# deletion.{name}: given in place, left out here because they say who was deleted\n"
@@ -175,7 +178,7 @@ _TABLES = (
     "undirected", "source", "target", "relation", "node_id", "features", "label", "weight", "edge_features", "missing",
     "delimiter",
 )  # fmt: skip
-_SOURCES = ("edges_csv", "nodes_csv", "edges", "nodes", "relations", "random")
+_SOURCES = ("edges_csv", "nodes_csv", "graphs_csv", "edges", "nodes", "relations", "graphs", "random")
 
 Layer = dict[str, Any]
 

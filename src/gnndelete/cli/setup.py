@@ -8,19 +8,22 @@ from dataclasses import replace
 import torch
 from torch_geometric.data import Data
 
+from gnndelete.batch import GraphBatch, collate, with_split
 from gnndelete.cli.settings import DataSettings, Settings
-from gnndelete.datasets import NamedGraph, load, load_graph, split_links, split_nodes
+from gnndelete.datasets import NamedGraph, load, load_graph, split_graphs, split_links, split_nodes
 from gnndelete.datasets.pickled import load_saved
 from gnndelete.datasets.tables import SUFFIXES
-from gnndelete.errors import GraphError, NotYetError, SettingError, some
-from gnndelete.tasks import LinkPrediction, NodeClassification, Task
+from gnndelete.errors import GraphError, SettingError, some
+from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 
 
 def prepare(settings: Settings) -> tuple[NamedGraph, Task]:
     """The graph to train on, on the chosen device and with the user's names where it has any, and the task."""
     found = _found(settings.data)
     graphs = tuple(part.data for part in found)
-    if settings.task.name == "link":
+    if settings.task.name == "graph":
+        data, task = _graphs(graphs, settings)
+    elif settings.task.name == "link":
         data, task = _links(graphs, settings)
     else:
         data, task = _nodes(graphs, settings)
@@ -57,7 +60,7 @@ def _found(settings: DataSettings) -> tuple[NamedGraph, ...]:
     if path is not None:
         pickled = path.is_file() and not path.name.lower().endswith(SUFFIXES)
         if pickled and not tables:
-            return tuple(NamedGraph(part) for part in load_saved(path))
+            return tuple(NamedGraph(collate(part)) for part in load_saved(path))
         return (load_graph(path, **tables),)
     if tables:
         raise SettingError(f"{_settings(tables)} says how tables are read, and --graph names none; leave it out")
@@ -65,20 +68,33 @@ def _found(settings: DataSettings) -> tuple[NamedGraph, ...]:
         raise SettingError(
             "there is no graph to work on; give --dataset NAME (see 'gnndelete ls datasets') or --graph PATH"
         )
-    data = load(settings.dataset, settings.root)
-    if not isinstance(data, Data):
-        raise NotYetError(
-            f"dataset '{settings.dataset}' holds many graphs, and this version works on one; choose another"
-        )
-    return (NamedGraph(data),)
+    return (NamedGraph(collate(load(settings.dataset, settings.root))),)
 
 
 def _settings(names: Iterable[str]) -> str:
     return some(f"'data.{name}'" for name in names)
 
 
+def _graphs(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
+    given, data = settings.data, graphs[0]
+    if not isinstance(data, GraphBatch):
+        raise GraphError(
+            f"'{given.dataset or given.graph}' is one graph, and --task graph needs many; choose a dataset of graphs, such as "
+            "proteins, or another task"
+        )
+    if given.split == "random" or (given.split == "auto" and "train_mask" not in data):
+        split = split_graphs(range(data.num_graphs), given.seed, train=1 - given.val - given.test, val=given.val)
+        data = with_split(data, split)
+    task = GraphClassification()
+    task.check(data)
+    return data, task
+
+
 def _links(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
-    given, typed = settings.data, "edge_type" in graphs[0]
+    given = settings.data
+    if isinstance(graphs[0], GraphBatch):
+        raise GraphError(f"'{given.dataset or given.graph}' holds many graphs; use --task graph")
+    typed = "edge_type" in graphs[0]
     decoder = settings.task.decoder or ("distmult" if typed else "dot")
     if len(graphs) == 3 and given.split != "random":
         return graphs[0], LinkPrediction(heldout=graphs[1], test=graphs[2], decoder=decoder, seed=given.seed)
@@ -112,6 +128,8 @@ def _own_parts(data: Data, settings: Settings) -> tuple[Data, Task]:
 
 def _nodes(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
     given = settings.data
+    if isinstance(graphs[0], GraphBatch):
+        raise GraphError(f"'{given.dataset or given.graph}' holds many graphs; use --task graph")
     if len(graphs) == 3:
         raise GraphError(
             f"'{given.graph}' holds three parts, which is a split of links; give one Data with masks for --task node"

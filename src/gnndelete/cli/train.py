@@ -30,6 +30,7 @@ def train(
     lr: options.Lr = None,
     weight_decay: options.WeightDecay = None,
     patience: options.Patience = None,
+    batch_size: options.BatchSize = None,
     seed: options.Seed = None,
     device: options.Device = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a run that is already there.")] = False,
@@ -59,6 +60,7 @@ def train(
         "train.lr": lr,
         "train.weight_decay": weight_decay,
         "train.patience": patience,
+        "train.batch_size": batch_size,
         "train.seed": seed,
         "train.device": device,
     }
@@ -98,6 +100,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
         lr=schedule.lr,
         weight_decay=schedule.weight_decay,
         patience=schedule.patience,
+        batch_size=schedule.batch_size,
         seed=schedule.seed,
         progress=True,
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from gnndelete.batch import GraphBatch, collate
 from gnndelete.datasets import negatives
 from gnndelete.datasets.assembly import NamedGraph
 from gnndelete.datasets.communities import communities
 from gnndelete.datasets.folder import save_graph
 from gnndelete.datasets.forget import edge_pool, forget_edges, forget_graphs, forget_nodes, training_edges
 from gnndelete.datasets.formats import from_networkx, load_graph
+from gnndelete.datasets.graphs import graph_loader
 from gnndelete.datasets.ids import IdMap
 from gnndelete.datasets.named import from_tables
 from gnndelete.datasets.negatives import NegativeSampler
@@ -18,6 +20,7 @@ from gnndelete.datasets.splits import GraphSplit, LinkSplit, split_graphs, split
 from gnndelete.datasets.triples import TripleCorrupter, triples, with_reverse
 
 __all__ = [
+    "GraphBatch",
     "GraphSplit",
     "IdMap",
     "LinkSplit",
@@ -25,6 +28,7 @@ __all__ = [
     "NegativeSampler",
     "NeighborSampler",
     "TripleCorrupter",
+    "collate",
     "communities",
     "describe",
     "edge_pool",
@@ -33,6 +37,7 @@ __all__ = [
     "forget_nodes",
     "from_networkx",
     "from_tables",
+    "graph_loader",
     "link_loader",
     "load",
     "load_graph",

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from gnndelete.batch import GraphBatch
 from gnndelete.datasets.communities import communities
 from gnndelete.errors import DeletionError, SettingError
 from gnndelete.graph import count_nodes, edge_table
@@ -28,6 +29,10 @@ def training_edges(data: Data, relation: int | None = None) -> Tensor:
     [[0, 1], [1, 2]]
     """
     edges, kind = data.edge_index, data.get("edge_type")
+    trained = _training_graphs(data)
+    if trained is not None:  # of many graphs only those that were trained on have anything to forget
+        inside = trained[data.batch[edges[0]]]
+        edges, kind = edges[:, inside], kind if kind is None else kind[inside]
     if kind is not None:
         keep = edges[0] != edges[1]
         if relation is not None:
@@ -106,7 +111,10 @@ def forget_edges(
 def forget_nodes(data: Data, amount: float | int, *, seed: int = 0) -> Tensor:
     """Draw nodes whose place, features or label is to go, from the ``train_mask`` where there is one; ids, not positions."""
     mask = data.get("train_mask")
-    if mask is None or mask.size(0) != count_nodes(data):
+    trained = _training_graphs(data)
+    if trained is not None:
+        pool = data.nodes_of(trained.nonzero().flatten()).cpu()
+    elif mask is None or mask.size(0) != count_nodes(data):
         pool = torch.arange(count_nodes(data))
     else:
         pool = mask.nonzero().flatten().cpu()
@@ -114,12 +122,21 @@ def forget_nodes(data: Data, amount: float | int, *, seed: int = 0) -> Tensor:
 
 
 def forget_graphs(graphs: Sized | Any, amount: float | int, *, seed: int = 0) -> Tensor:
-    """Draw positions of whole graphs in a dataset.
+    """Draw positions of whole graphs in a dataset; of a `GraphBatch` with a ``train_mask``, training graphs only.
 
     >>> forget_graphs(range(10), 3, seed=1).numel()
     3
     """
+    if isinstance(graphs, GraphBatch):
+        trained = _training_graphs(graphs)
+        pool = torch.arange(graphs.num_graphs) if trained is None else trained.nonzero().flatten().cpu()
+        return pool[_draw(pool.numel(), share(amount, pool.numel(), "graphs"), seed).sort().values]
     return _draw(len(graphs), share(amount, len(graphs), "graphs"), seed).sort().values
+
+
+def _training_graphs(data: Any) -> Tensor | None:
+    mask = data.get("train_mask") if isinstance(data, GraphBatch) else None
+    return mask if isinstance(mask, Tensor) and mask.size(0) == data.num_graphs else None
 
 
 def share(amount: float | int, total: int, what: str) -> int:

@@ -15,7 +15,7 @@ from gnndelete.forward import evaluating
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gradients import assign, flat, known_task, loss_reasons, trainable
 from gnndelete.probe import working_copy
-from gnndelete.tasks import LinkPrediction, NodeClassification, Task
+from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.ranking import ranking
 
 #: Strong convexity and steps per request: those of Neel et al., and those behind the GNNDelete paper's tables.
@@ -192,7 +192,7 @@ def saturation(positives: Tensor, negatives: Tensor) -> dict[str, float]:
 
 
 def _elements(context: Context) -> int:
-    if isinstance(context.task, NodeClassification):
+    if isinstance(context.task, (NodeClassification, GraphClassification)):
         return int(context.task.part(context.remaining, "train").sum())
     return context.remaining.edge_index.size(1)
 

@@ -18,7 +18,7 @@ from gnndelete.graph import edge_table
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gradients import assign, flat, known_task, loss_reasons, trainable
 from gnndelete.probe import working_copy
-from gnndelete.tasks import LinkPrediction, NodeClassification, Task
+from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.base import representation
 from gnndelete.tasks.supervision import SupervisionCache
 
@@ -65,6 +65,9 @@ class GIF(Method):
             raise SettingError(f"'scale' must be 'auto' or a positive number (got {scale!r})")
 
     def unfit(self, context: Context) -> list[Reason]:
+        if isinstance(context.task, GraphClassification):
+            why = "what a deletion influences is defined here for terms of links and nodes, not of whole graphs"
+            return [Reason(why, "use method='gnndelete' or method='retrain'")]
         return loss_reasons(context)
 
     def unlearn(self, context: Context) -> Outcome:

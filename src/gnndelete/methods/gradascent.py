@@ -13,7 +13,7 @@ from gnndelete.forward import evaluating
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gradients import descend, known_task, loss_reasons, trainable
 from gnndelete.probe import working_copy
-from gnndelete.tasks import LinkPrediction, NodeClassification, Task
+from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.base import representation
 from gnndelete.tasks.supervision import SupervisionCache
 
@@ -46,6 +46,14 @@ class GradAscent(Method):
         if isinstance(context.task, NodeClassification) and context.deletion.edges.size(1):
             reasons.append(
                 Reason("an edge has no loss of its own under node classification", "use method='gif' or method='megu'")
+            )
+        if (
+            isinstance(context.task, GraphClassification)
+            and len(context.deletion)
+            and not context.deletion.graphs.numel()
+        ):
+            reasons.append(
+                Reason("an edge or a node has no loss of its own under graph classification", "use method='gnndelete'")
             )
         return reasons
 
@@ -85,6 +93,9 @@ class GradAscent(Method):
 def _forgotten(context: Context, task: Task) -> Tensor:
     """Forgotten pairs ``[2, k]`` (triples ``[3, k]``) of a link task, or forgotten training nodes ``[k]``."""
     nodes = context.deletion.nodes.to(context.data.edge_index.device)
+    if isinstance(task, GraphClassification):
+        graphs = context.deletion.graphs.to(nodes.device)
+        return graphs[task.part(context.data, "train")[graphs]]
     if isinstance(task, NodeClassification):
         return nodes[task.part(context.data, "train")[nodes]]
     pairs = context.deletion.edges.to(nodes.device)
@@ -99,4 +110,6 @@ def _loss(task: Task, model: nn.Module, output: Any, data: Any, elements: Tensor
     if isinstance(task, LinkPrediction):
         logits = task.score(model, output, elements)
         return F.binary_cross_entropy_with_logits(logits, torch.ones_like(logits))
+    if isinstance(task, GraphClassification):
+        return task.loss_of(output, data, elements)
     return F.cross_entropy(representation(output)[elements], data.y.view(-1)[elements])

@@ -20,7 +20,7 @@ from gnndelete.methods.jobs import Job, run_all
 from gnndelete.methods.partition import METIS_REMEDY, at_random, bekm, blpa, capacity, metis, metis_available
 from gnndelete.methods.shards import can_learn, indivisible, induced, places, shard_task
 from gnndelete.probe import working_copy
-from gnndelete.tasks import LinkPrediction, NodeClassification
+from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 from gnndelete.tasks.base import Predict, representation
 from gnndelete.training import fresh
 
@@ -104,6 +104,9 @@ class GraphEraser(Method):
 
     def unfit(self, context: Context) -> list[Reason]:
         reasons, nodes = [], count_nodes(context.data)
+        if isinstance(context.task, GraphClassification):
+            said = "its partition cuts one graph into shards, and here whole graphs are learned from"
+            return [Reason(said, "use method='gnndelete' or method='retrain'")]
         if not isinstance(context.task, (LinkPrediction, NodeClassification)):
             reasons.append(Reason("nothing says how the shards' answers are mixed", "pass task='link' or task='node'"))
         if isinstance(context.task, LinkPrediction) and context.prepared.table.typed:

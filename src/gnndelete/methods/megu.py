@@ -58,7 +58,7 @@ class MEGU(Method):
     def unfit(self, context: Context) -> list[Reason]:
         if context.task is not None and not isinstance(context.task, NodeClassification):
             why = f"it is defined on class predictions of nodes, and the task is '{context.task.name}'"
-            return [Reason(why, "use method='gif', which changes the weights under a link task too")]
+            return [Reason(why, "use method='gif' under a link task, method='gnndelete' for graphs")]
         return loss_reasons(context)
 
     def unlearn(self, context: Context) -> Outcome:

@@ -25,12 +25,18 @@ class Retrain(Method):
     summary: ClassVar[str] = "train a new model on the remaining graph"
 
     def __init__(
-        self, epochs: int = 1000, lr: float = 1e-3, patience: int | None = None, seed: int | None = None
+        self,
+        epochs: int = 1000,
+        lr: float = 1e-3,
+        patience: int | None = None,
+        seed: int | None = None,
+        batch_size: int | None = None,
     ) -> None:
         self.epochs = epochs
         self.lr = lr
         self.patience = patience
         self.seed = seed
+        self.batch_size = batch_size
 
     def unfit(self, context: Context) -> list[Reason]:
         reasons = []
@@ -64,6 +70,7 @@ class Retrain(Method):
                 seed=seed,
                 progress=context.progress,
                 forward=context.prepared.forward,
+                batch_size=self.batch_size,
             )
             notes = (f"Trained by the built-in loop: {result.epochs_run} epochs, best at {result.best_epoch}.",)
         return Outcome(model=model, parameters=sum(p.numel() for p in model.parameters()), notes=notes)

@@ -13,7 +13,8 @@ from torch_geometric.data import Data
 from gnndelete.errors import GraphError
 from gnndelete.heldout import edge_degree, heldout
 from gnndelete.methods.base import Context
-from gnndelete.tasks import LinkPrediction, NodeClassification, Task
+from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
+from gnndelete.tasks.graph import graph_labels
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ def ruler(context: Context) -> Ruler:
         return _of_edges(context, task)
     if isinstance(task, NodeClassification):
         return _of_nodes(context, task)
+    if isinstance(task, GraphClassification):
+        return _of_graphs(context, task)
     return Ruler(task, data, missing=f"the task '{task.name}' has no score for what was deleted")
 
 
@@ -91,6 +94,31 @@ def _of_nodes(context: Context, task: NodeClassification) -> Ruler:
         true = task.predict(model, output, both).gather(1, labels[both].view(-1, 1)).view(-1)
         deleted, unseen = true.split([nodes.numel(), held.numel()])
         test = heldout(deleted, unseen, degree[nodes], degree[held], labels[nodes], labels[held], bins=NODE_BINS)
+        return test.auc, test.standard_error
+
+    return Ruler(task, data, forgetting, presented=True)
+
+
+def _of_graphs(context: Context, task: GraphClassification) -> Ruler:
+    """The probability of its true class that a deleted graph is given, against held-out graphs of its class and size."""
+    data, original = context.remaining, context.data
+    if not context.deletion.graphs.numel():
+        return Ruler(task, data, missing="a graph classifier has no score for an edge or a node within a graph")
+    learned = task.part(original, "train")
+    graphs = context.deletion.graphs.to(learned.device)
+    graphs = graphs[learned[graphs]]
+    if not graphs.numel():
+        return Ruler(task, data, missing="the model was trained on the label of none of the deleted graphs")
+    if not task.validates(data):
+        return Ruler(task, data, missing="there are no validation graphs to compare with (add 'val_mask')")
+    held = task.part(data, "val").nonzero().flatten()
+    known, sizes = graph_labels(original), original.sizes
+    both = torch.cat([graphs, held])
+
+    def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:
+        true = task.predict(model, output, both).gather(1, known[both].view(-1, 1)).view(-1)
+        deleted, unseen = true.split([graphs.numel(), held.numel()])
+        test = heldout(deleted, unseen, sizes[graphs], sizes[held], known[graphs], known[held], bins=NODE_BINS)
         return test.auc, test.standard_error
 
     return Ruler(task, data, forgetting, presented=True)

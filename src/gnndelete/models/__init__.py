@@ -3,6 +3,7 @@ experiments and examples."""
 
 from __future__ import annotations
 
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -16,6 +17,7 @@ from gnndelete.models.gcn import GCN
 from gnndelete.models.gin import GIN
 from gnndelete.models.gps import GPS
 from gnndelete.models.graphormer import Graphormer
+from gnndelete.models.pooled import Categories, Pooled
 from gnndelete.models.rgat import RGAT
 from gnndelete.models.rgcn import RGCN
 
@@ -27,8 +29,12 @@ resolver: ClassResolver[nn.Module] = ClassResolver(
 def build(name: str | type[nn.Module], in_channels: int | None = None, **options: Any) -> nn.Module:
     """A new model by its name; ``options`` go to its constructor, such as ``num_nodes`` and ``num_relations`` of R-GCN.
 
+    With ``pool`` it answers for whole graphs (`Pooled`).
+
     >>> build("gcn", in_channels=16, out=7).convs[1].out_channels
     7
+    >>> build("gin", in_channels=16, out=2, pool="mean").head.out_features
+    2
     """
     try:
         kind = resolver.lookup(name)
@@ -36,13 +42,46 @@ def build(name: str | type[nn.Module], in_channels: int | None = None, **options
         known = ", ".join(sorted(resolver.lookup_dict))
         raise SettingError(f"no model is called '{name}'; there are {known}, or pass a model of your own") from None
     options = options if in_channels is None else {"in_channels": in_channels, **options}
+    make: Any = partial(pooled, kind) if options.get("pool") else kind
     try:
-        signature(kind).bind(**options)
+        signature(make).bind(**options)
     except TypeError as error:
         raise SettingError(
             f"the model '{kind.__name__}' cannot be made from these options ({error}); correct them"
         ) from None
-    return kind(**options)
+    return make(**options)
 
 
-__all__ = ["GAT", "GCN", "GIN", "GPS", "RGAT", "RGCN", "Encoder", "Graphormer", "build", "resolver"]
+def pooled(
+    kind: type[nn.Module],
+    in_channels: int,
+    hidden: int = 64,
+    out: int = 2,
+    num_layers: int = 3,
+    dropout: float = 0.0,
+    norm: bool = True,
+    pool: str = "mean",
+    categories: list[int] | None = None,
+    **options: Any,
+) -> Pooled:
+    """An encoder of one kind with a pool and a head for ``out`` classes; ``categories`` are the sizes of integer columns."""
+    width = in_channels if categories is None else hidden
+    encoder = kind(width, hidden=hidden, out=hidden, num_layers=num_layers, dropout=dropout, norm=norm, **options)
+    return Pooled(encoder, hidden, out, pool=pool, norm=norm, dropout=dropout, categories=categories, in_channels=width)
+
+
+__all__ = [
+    "GAT",
+    "GCN",
+    "GIN",
+    "GPS",
+    "RGAT",
+    "RGCN",
+    "Categories",
+    "Encoder",
+    "Graphormer",
+    "Pooled",
+    "build",
+    "pooled",
+    "resolver",
+]

@@ -13,16 +13,23 @@ from gnndelete.errors import SettingError
 
 
 class Encoder(nn.Module, ABC):
-    """Graph layers ``in_channels -> hidden -> … -> out`` with ReLU (and dropout) between them, none at the end."""
+    """Graph layers ``in_channels -> hidden -> … -> out`` with ReLU (and batch norm, dropout) between them, none at the end."""
 
     def __init__(
-        self, in_channels: int, hidden: int = 128, out: int = 64, num_layers: int = 2, dropout: float = 0.0
+        self,
+        in_channels: int,
+        hidden: int = 128,
+        out: int = 64,
+        num_layers: int = 2,
+        dropout: float = 0.0,
+        norm: bool = False,
     ) -> None:
         super().__init__()
         if num_layers < 1:
             raise SettingError(f"'num_layers' must be at least 1 (got {num_layers})")
         widths = [in_channels, *[hidden] * (num_layers - 1), out]
         self.convs = nn.ModuleList(self.layer(width, following) for width, following in pairwise(widths))
+        self.norms = nn.ModuleList(nn.BatchNorm1d(hidden) for _ in self.convs[1:]) if norm else None
         self.dropout = dropout
 
     @staticmethod
@@ -34,6 +41,7 @@ class Encoder(nn.Module, ABC):
         """Node representations ``[num_nodes, out]``."""
         for index, conv in enumerate(self.convs):
             if index:
+                x = x if self.norms is None else self.norms[index - 1](x)
                 x = F.dropout(F.relu(x), p=self.dropout, training=self.training)
             x = conv(x, edge_index)
         return x
@@ -41,3 +49,5 @@ class Encoder(nn.Module, ABC):
     def reset_parameters(self) -> None:
         """Draw all weights anew."""
         reset(self.convs)
+        if self.norms is not None:
+            reset(self.norms)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from gnndelete.errors import ModelError
+from gnndelete.errors import ModelError, SettingError
 
 Predict = Callable[[Any], Tensor]
 
@@ -31,6 +31,19 @@ class Task(ABC):
     @abstractmethod
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
         """The training loss on ``data``."""
+
+    def batches(self, data: Any, batch_size: int | None, generator: torch.Generator) -> Iterable[Any]:
+        """What one epoch trains on, step by step: the graph as a whole, unless the task can divide it."""
+        if batch_size is not None:
+            raise SettingError(
+                f"'batch_size' divides a set of graphs, and a '{self.name}' task has one (got {batch_size}); leave it out, "
+                "or train with a loader of your own"
+            )
+        return (data,)
+
+    def validation(self, data: Any) -> Any:
+        """The part of ``data`` that `validate` must see the model's output on."""
+        return data
 
     @abstractmethod
     def validates(self, data: Any) -> bool:

@@ -1,44 +1,221 @@
-"""Graph classification: announced, not yet supported."""
+"""Graph classification: cross-entropy on the training graphs of a `GraphBatch`, AUROC or accuracy on the others."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NoReturn
+from collections.abc import Iterator
+from math import ceil
+from typing import Any, ClassVar, Literal
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from sklearn.metrics import f1_score
+from torch import Tensor, nn
 
-from gnndelete.errors import NotYetError
-from gnndelete.tasks.base import Predict, Task
+from gnndelete.batch import GraphBatch, Selection
+from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
+from gnndelete.tasks.base import Predict, Task, representation
+from gnndelete.tasks.ranking import ranking
+
+Metric = Literal["auto", "auroc", "accuracy"]
+_PARTS = ("train", "val", "test")
 
 
 class GraphClassification(Task):
-    """Which class is a whole graph? Can be named, but this version does not serve it yet.
+    """Which class is a whole graph? ``y`` holds one class per graph (-1 or NaN: unlabelled).
 
-    >>> GraphClassification().name
-    'graph'
+    The parts are ``train_mask``, ``val_mask`` and ``test_mask`` with one entry per graph, or the positions of graphs given
+    here; without a training part all labelled graphs outside the other two are trained on. A model returns
+    ``[num_graphs, classes]``, or one column for two classes, as is usual for molecules. ``metric`` chooses the score on
+    validation data: ``"auto"`` takes AUROC for two classes, accuracy for more.
+
+    >>> from torch_geometric.data import Data
+    >>> from gnndelete.batch import collate
+    >>> edge = torch.tensor([[0, 1], [1, 0]])
+    >>> graphs = collate([Data(x=torch.ones(2, 1), edge_index=edge, y=torch.tensor([k % 2])) for k in range(6)])
+    >>> task = GraphClassification(heldout=[2, 3], test=[4, 5])
+    >>> task.part(graphs, "train").nonzero().flatten().tolist()
+    [0, 1]
+    >>> task.evaluate(torch.nn.Identity(), F.one_hot(graphs.y).float(), graphs)
+    {'auroc': 1.0, 'accuracy': 1.0, 'f1': 1.0}
     """
 
     name: ClassVar[str] = "graph"
     synonyms: ClassVar[set[str]] = {"graph"}
 
-    def check(self, data: Any) -> NoReturn:
-        _refuse()
+    def __init__(self, train: Any = None, heldout: Any = None, test: Any = None, metric: Metric = "auto") -> None:
+        if metric not in ("auto", "auroc", "accuracy"):
+            raise SettingError(f"'metric' must be 'auto', 'auroc' or 'accuracy' (got {metric!r})")
+        self.metric = metric
+        given = {"train": train, "val": heldout, "test": test}
+        self._ids = {part: torch.as_tensor(ids) for part, ids in given.items() if ids is not None}
 
-    def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> NoReturn:
-        _refuse()
+    def check(self, data: Any) -> None:
+        if not isinstance(data, GraphBatch):
+            raise GraphError(
+                f"graph classification needs many graphs and got a '{type(data).__name__}'; give a list of Data, a PyG "
+                "dataset, or datasets.collate(graphs)"
+            )
+        graph_labels(data)
+        for part in _PARTS:
+            self._mask(data, part)
+        if not bool(self.part(data, "train").any()):
+            raise GraphError("no labelled graph is left to train on; 'train_mask' and 'y' (-1: unlabelled) exclude all")
 
-    def validates(self, data: Any) -> NoReturn:
-        _refuse()
+    def batches(self, data: Any, batch_size: int | None, generator: torch.Generator) -> Iterator[Any]:
+        """The training graphs in random order; blank rows of deleted graphs never reach a batch norm."""
+        graphs = self.part(data, "train").nonzero().flatten()
+        take = Selection(data)
+        if batch_size is None:
+            yield take(graphs)
+            return
+        order = torch.randperm(graphs.numel(), generator=generator, device=generator.device).to(graphs.device)
+        for chosen in graphs[order].tensor_split(ceil(graphs.numel() / batch_size)):  # of even size: no batch of one
+            yield take(chosen)
 
-    def validate(self, model: nn.Module, output: Any, data: Any) -> NoReturn:
-        _refuse()
+    def validation(self, data: Any) -> Any:
+        return data.select(self.part(data, "val").nonzero().flatten())
 
-    def evaluate_by(self, predict: Predict, data: Any) -> NoReturn:
-        _refuse()
+    def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
+        return self.loss_of(output, data, self.part(data, "train"))
 
-    def predict(self, model: nn.Module, output: Any, elements: Any) -> NoReturn:
-        _refuse()
+    def loss_of(self, output: Any, data: Any, graphs: Tensor) -> Tensor:
+        """The loss of some graphs alone, by a mask or their ids."""
+        logits, true = _logits(output, data)[graphs], graph_labels(data)[graphs]
+        if logits.size(1) == 1:
+            return F.binary_cross_entropy_with_logits(logits.view(-1), true.to(logits.dtype))
+        return F.cross_entropy(logits, true)
+
+    def validates(self, data: Any) -> bool:
+        return self._mask(data, "val") is not None and bool(self.part(data, "val").any())
+
+    def validate(self, model: nn.Module, output: Any, data: Any) -> float:
+        """AUROC or accuracy on the validation graphs."""
+        _logits(output, data)
+        found = self._scores(lambda graphs: self.predict(model, output, graphs), data, "val")
+        binary = int(graph_labels(data).max()) < 2
+        return found.get(
+            "auroc" if self.metric == "auroc" or (self.metric == "auto" and binary) else "", found["accuracy"]
+        )
+
+    def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
+        _logits(output, data)  # a wrong shape is said here, not by an index
+        return super().evaluate(model, output, data)
+
+    def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
+        """Accuracy and macro-averaged F1 on the test graphs, and before them AUROC where there are two classes."""
+        return self._scores(predict, data, "test")
+
+    def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
+        """Class probabilities ``[k, classes]`` of the given graphs; two columns where the model has one."""
+        logits = representation(output)
+        logits = logits.view(-1, 1) if logits.dim() == 1 else logits
+        chosen = logits[_in_order(elements, logits.size(0)).to(logits.device)]
+        if chosen.size(1) == 1:
+            return torch.cat([-chosen, chosen], dim=1).sigmoid()  # not 1 - p, which loses the digits of sure answers
+        return chosen.softmax(dim=-1)
+
+    def part(self, data: Any, part: str) -> Tensor:
+        """The labelled graphs of ``"train"``, ``"val"`` or ``"test"``, as a mask."""
+        labelled = graph_labels(data) >= 0
+        mask = self._mask(data, part)
+        if mask is not None:
+            return labelled & mask
+        if part != "train":
+            named = "heldout" if part == "val" else part
+            raise GraphError(
+                f"no graph is marked for '{part}'; add '{part}_mask', or pass GraphClassification({named}=…)"
+            )
+        for other in ("val", "test"):
+            taken = self._mask(data, other)
+            labelled = labelled if taken is None else labelled & ~taken
+        return labelled
+
+    def _mask(self, data: Any, part: str) -> Tensor | None:
+        if part in self._ids:
+            return _marked(self._ids[part], data)
+        mask = data.get(f"{part}_mask")
+        if mask is None:
+            return None
+        if mask.dtype != torch.bool or list(mask.shape) != [data.num_graphs]:
+            raise GraphError(
+                f"'{part}_mask' must be a bool tensor with one entry per graph, [{data.num_graphs}] "
+                f"(got {mask.dtype} of shape {list(mask.shape)})"
+            )
+        return mask
+
+    def _scores(self, predict: Predict, data: Any, part: str) -> dict[str, float]:
+        chosen = self.part(data, part)
+        if not bool(chosen.any()):
+            raise GraphError(f"no labelled graph is in the part '{part}'; mark some, or use split_graphs(graphs)")
+        chances = predict(chosen.nonzero().flatten()).detach().cpu()
+        true = graph_labels(data)[chosen].cpu()
+        guess = chances.argmax(dim=-1)
+        f1 = f1_score(true.numpy(), guess.numpy(), average="macro", zero_division=0)
+        found = {}
+        if chances.size(1) == 2 and bool((true == 1).any()) and bool((true == 0).any()):
+            odds = chances.double().clamp(min=1e-300).log()
+            odds = odds[:, 1] - odds[:, 0]
+            found["auroc"] = ranking(odds[true == 1], odds[true == 0])["auroc"]
+        return found | {"accuracy": float((guess == true).double().mean()), "f1": float(f1)}
 
 
-def _refuse() -> NoReturn:
-    raise NotYetError("graph classification is not yet supported; use LinkPrediction or NodeClassification")
+def graph_labels(data: Any) -> Tensor:
+    """One class per graph, -1 where there is none; floats with NaN and a single column, as OGB has them, are read too."""
+    y = data.get("y")
+    if not isinstance(y, Tensor):
+        raise GraphError(
+            f"graph classification needs 'y' with one class per graph (the graphs have: {', '.join(data.keys())})"
+        )
+    if y.dim() == 2 and y.size(1) == 1:
+        y = y.view(-1)
+    if y.dim() != 1:
+        raise NotYetError(
+            f"'y' must hold one class per graph (got shape {list(y.shape)}); choose one column of several labels"
+        )
+    if y.size(0) != data.num_graphs:
+        raise GraphError(f"'y' has {y.size(0)} entries for {data.num_graphs} graphs; give one class per graph")
+    if not y.is_floating_point():
+        return y.long()
+    known = y.nan_to_num(nan=-1.0)
+    if bool((known != known.round()).any()):
+        raise NotYetError("'y' holds fractions; regression is not supported yet, give whole-number classes")
+    return known.long()
+
+
+def _marked(ids: Tensor, data: Any) -> Tensor:
+    """Positions in the whole set as a mask over the graphs of ``data``, which may be a part of it."""
+    own = data.get("graph_id")
+    if own is not None:
+        return torch.isin(own, ids.to(own.device))
+    mask = torch.zeros(data.num_graphs, dtype=torch.bool, device=data.ptr.device)
+    mask[data._graphs(ids)] = True
+    return mask
+
+
+def _in_order(elements: Any, graphs: int) -> Tensor:
+    ids = torch.as_tensor(elements)
+    ids = ids.view(1) if ids.dim() == 0 else ids
+    if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
+        raise SettingError(
+            f"graphs must be a flat list of whole-number ids (got {ids.dtype} of shape {list(ids.shape)})"
+        )
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < graphs:
+        wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
+        raise SettingError(f"there is no graph {wrong}; ids go from 0 to {graphs - 1}")
+    return ids.long()
+
+
+def _logits(output: Any, data: Any) -> Tensor:
+    logits = representation(output)
+    logits = logits.view(-1, 1) if logits.dim() == 1 else logits
+    if logits.dim() != 2 or logits.size(0) != data.num_graphs:
+        raise ModelError(
+            f"the model must return [num_graphs, classes] for graph classification (got {list(logits.shape)} for "
+            f"{data.num_graphs} graphs); pool the nodes of each graph by data.batch"
+        )
+    classes, largest = max(2, logits.size(1)), int(graph_labels(data).max())
+    if largest >= classes:
+        raise ModelError(
+            f"'y' holds class {largest} and the model tells {classes} classes apart; build it with one output per class"
+        )
+    return logits
