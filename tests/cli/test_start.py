@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,14 @@ import pytest
 
 from .conftest import Cli
 
-VERBS = ("demo", "inspect", "train", "delete", "ls")
+VERBS = ("demo", "inspect", "train", "delete", "audit", "compare", "ls")
 
 
-def _python(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=cwd, timeout=120)
+def _python(*arguments: str, cwd: Path | None = None, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
+    given = os.environ | {"PYTHONIOENCODING": encoding}
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, encoding="utf-8", cwd=cwd, timeout=120, env=given
+    )
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -54,6 +58,13 @@ def test_module_and_noisy_code_keep_standard_output_pure(tmp_path: Path, graph_f
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["model"] == "GCN"
     assert "made" in done.stderr
+
+
+def test_a_terminal_without_unicode(tmp_path: Path) -> None:
+    shown = _python("-m", "gnndelete", "delete", "Zoë", encoding="ascii", cwd=tmp_path)
+    assert (shown.returncode, "error: 'Zo? is" in shown.stderr.replace("?'", "?")) == (2, True), shown.stderr
+    answer = _python("-m", "gnndelete", "delete", "Zoë", "--json", encoding="ascii", cwd=tmp_path)
+    assert "'Zoë'" in json.loads(answer.stdout)["error"]["message"]
 
 
 def test_usage_errors_are_one_sentence(cli: Cli) -> None:

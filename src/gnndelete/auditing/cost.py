@@ -1,4 +1,4 @@
-"""What the deletion cost, beside training again in the same run."""
+"""What the deletion cost, beside training again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def cost(case: Case) -> dict[str, Any]:
     ratio = None if other is None or not own["seconds"] else other["seconds"] / own["seconds"]
     sentence = f"The deletion took {own['seconds']:.3g} s, calibration included."
     if ratio is not None and other is not None:
-        sentence += f" Training again took {other['seconds']:.3g} s in the same run: {ratio:.0f} times as long."
+        sentence += f" Training again took {other['seconds']:.3g} s on the same kind of device: {ratio:.0f} times as long."
     return {"available": True, "deletion": own, "reference": other, "ratio": ratio, "sentence": sentence}
 
 

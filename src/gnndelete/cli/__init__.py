@@ -6,6 +6,7 @@ Nothing heavy is imported here: torch and the like come in when a verb runs, so 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -48,6 +49,9 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 def main() -> None:
     """Entry point of the console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without a sign shows another one, and nothing fails
+            stream.reconfigure(errors="replace")
     try:
         code = run(sys.argv[1:])
     except BrokenPipeError:  # whoever read standard output has gone, as in "gnndelete ls | head -1"

@@ -27,7 +27,7 @@ class Report:
 
     def print(self, as_json: bool) -> None:
         if as_json:
-            print(to_json(self.values))
+            _put(self.values)
         else:
             from rich.console import Console
 
@@ -49,7 +49,8 @@ class Failure:
         note(f"[bold red]error:[/] {_plain(self.message)}")
         if as_json:
             error = {"kind": self.kind, "message": self.message, "exit_code": self.exit_code}
-            print(to_json({"error": error}), flush=True)
+            _put({"error": error})
+            sys.stdout.flush()
 
 
 def failure(error: BaseException) -> Failure:
@@ -94,6 +95,12 @@ def to_json(values: Any) -> str:
     '{"a": null, "b": [1, 2]}'
     """
     return json.dumps(_finite(values), default=str, allow_nan=False, ensure_ascii=False)
+
+
+def _put(values: Any) -> None:
+    text = to_json(values)
+    plain = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    print(json.dumps(json.loads(text)) if plain else text)
 
 
 def _finite(value: Any) -> Any:
