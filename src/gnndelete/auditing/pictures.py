@@ -224,7 +224,7 @@ def _cost(report: Report) -> Picture:
         alone = f"There is no reference to set the {seconds(sides['after'].get('seconds'))} of this deletion against."
         return Picture("cost", title, reason=reason(cost) or alone)
     times = (cost or {}).get("ratio")
-    caption = "Measured in the same run, on the same machine."
+    caption = "Measured on the same kind of device."
     if times:
-        caption = f"{names.get('reference')} took {ratio(times)} the time of this deletion, measured in the same run."
+        caption = f"{names.get('reference')} took {ratio(times)} the time of this deletion, on the same kind of device."
     return Picture("cost", title, caption, tuple(made))
