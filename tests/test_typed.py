@@ -141,7 +141,7 @@ def test_lam_zero_is_unlink(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_outside_are_bit_identical_and_the_user_untouched(name: str) -> None:
-    model, data, task = problem(name)
+    model, _, _ = problem(name)
     # a long thin graph beside the real one: most of it is out of reach
     line = torch.arange(60)
     data = Data(edge_index=torch.stack([line[:-1], line[1:]]), edge_type=line[:-1] % typed.RELATIONS, num_nodes=160)

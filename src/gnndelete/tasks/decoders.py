@@ -55,7 +55,7 @@ def relation_weight(model: nn.Module) -> Tensor:
     if not isinstance(weight, Tensor) or weight.dim() != 2:
         raise ModelError(
             f"decoder='distmult' needs '{type(model).__name__}' to have a parameter (or nn.Embedding) 'relation' with one row "
-            "per relation, as wide as its output; add it, or name a method of the model that decodes"
+            "per relation, as wide as its output; take rgcn or rgat, decoder='dot', or name a method of the model that decodes"
         )
     return weight
 

@@ -1,0 +1,72 @@
+"""Typed graphs on the command line: train, delete triples and relations, compare and audit, and errors with a way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from gnndelete.cli import run
+from gnndelete.datasets.generated import knowledge_graph
+
+SMALL = ("--epochs", "5", "--lr", "0.02", "--device", "cpu", "--set", "model.embedding=8", "--set", "model.hidden=8")
+PARTS = ("--set", "model.out=4", "--set", "data.val=0.1", "--set", "data.test=0.1")
+
+
+@pytest.fixture(scope="module")
+def typed_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("typed") / "graph.pt"
+    data = knowledge_graph(120, 900, 3, community=40, seed=1)
+    del data.node_type
+    torch.save(data, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def typed_run(typed_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "typed"
+    assert run(["train", "--graph", str(typed_file), "--model", "rgcn", "--out", str(out), *SMALL, *PARTS]) == 0
+    return out
+
+
+@pytest.mark.parametrize("model", ["rgcn", "rgat"])
+def test_train_and_delete(cli, typed_file: Path, model: str) -> None:
+    done = cli("train", "--graph", typed_file, "--model", model, "--out", "run", *SMALL, *PARTS, "--json")
+    assert done.code == 0, done.err
+    assert done.values["test"].keys() == {"auroc", "auprc"}
+    assert done.values["undirected"] is False
+    deleted = cli("delete", "run", "--random", "0.05", "--json")
+    assert deleted.code == 0, deleted.err
+
+
+def test_a_triple_or_a_relation_is_named(cli, typed_run: Path, typed_file: Path) -> None:
+    from gnndelete.cli.settings import resolve
+    from gnndelete.cli.setup import prepare
+
+    graph, task = prepare(resolve(options={"data.graph": typed_file, "data.val": 0.1, "data.test": 0.1}))
+    data = graph.data
+    head, kind, tail = (int(data.edge_index[0, 0]), int(data.edge_type[0]), int(data.edge_index[1, 0]))
+    unlink = ("--method", "unlink", "--json")
+    done = cli("delete", typed_run, "--edge", f"{head},{kind},{tail}", *unlink, "--out", "one")
+    assert done.code == 0, done.err
+    done = cli("delete", typed_run, "--set", "deletion.relations=[2]", *unlink, "--out", "two")
+    assert done.code == 0, done.err
+    assert "source,relation,target" in cli("delete", typed_run, "--edge", "zero,1", "--out", "three").sentence
+    assert "triples" in cli("delete", typed_run, "--edge", f"{head},{tail}", "--out", "three").sentence
+    assert "no relation" in cli("delete", typed_run, "--set", "deletion.relations=[likes]", "--out", "three").sentence
+    held = ",".join(str(value) for value in task.heldout.positives[:, 0].tolist())
+    assert "held out" in cli("delete", typed_run, "--edge", held, "--out", "three").sentence
+
+
+def test_compare(cli, typed_run: Path) -> None:
+    done = cli("compare", typed_run, "--random", "20", "--methods", "unlink,gnndelete", "--json")
+    assert done.code == 0, done.err
+
+
+def test_errors_name_the_way_out(cli, typed_file: Path, graph_file: Path) -> None:
+    assert "--model rgcn" in cli("train", "--graph", typed_file, "--model", "gcn", "--out", "run").sentence
+    assert "--model gcn" in cli("train", "--graph", graph_file, "--model", "rgcn", "--out", "run").sentence
+    small = ("--set", "model.embedding=8", "--epochs", "1")
+    said = cli("train", "--graph", typed_file, "--model", "rgcn", "--out", "run", *small, "--set", "task.decoder=decode")
+    assert "'decode'" in said.sentence
