@@ -225,3 +225,15 @@ def test_integer_features_are_categories():
     assert unlearned.predict([0]).shape == (1, 2)
     rest = torch.arange(20) != 2
     assert torch.equal(output(unlearned.model, unlearned.data)[rest], output(model, data)[rest])
+
+
+def test_the_reach_of_layers_is_measured_on_a_part_of_many_graphs(case):
+    model, _ = case
+    many = gd.inspect(model, make_graphs(200))
+    few = gd.inspect(model, make_graphs(30))
+    assert [(site.layer, site.hops, site.bounded) for site in many.sites] == [
+        ("encoder.convs.0", 1, True),
+        ("encoder.convs.1", 2, True),
+    ]
+    assert [site.hops for site in few.sites] == [1, 2]
+    assert many.nodes > few.nodes

@@ -5,12 +5,17 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete.adjacency import EdgeTable
+from gnndelete.batch import GraphBatch
 from gnndelete.errors import GraphError, ModelError
 from gnndelete.forward import Forward
 from gnndelete.graph import check_graph, edge_table, fingerprint, tensor_digest
 from gnndelete.neighborhood import Hops, Neighborhood
 from gnndelete.operator import PREFIX, layer_operators
 from gnndelete.probe import Layers, Probe, probe
+
+#: Of many graphs, how many are enough to measure the reach of a model's layers on.
+PROBED_GRAPHS = 64
 
 
 class Prepared:
@@ -43,8 +48,16 @@ class Prepared:
     def probe(self, layers: Layers = "all") -> Probe:
         key = repr(layers)
         if key not in self._probes:
-            self._probes[key] = probe(self.model, self.data, self.table, self.forward, layers)
+            data, table = self._sample()
+            self._probes[key] = probe(self.model, data, table, self.forward, layers)
         return self._probes[key]
+
+    def _sample(self) -> tuple[Data, EdgeTable]:
+        """What the model is probed on: of many graphs the largest ones show as much as all."""
+        if not isinstance(self.data, GraphBatch) or self.data.num_graphs <= PROBED_GRAPHS:
+            return self.data, self.table
+        part = self.data.select(self.data.sizes.topk(PROBED_GRAPHS).indices)
+        return part, edge_table(part)
 
     def base_fingerprint(self) -> str:
         return model_fingerprint(self.model)

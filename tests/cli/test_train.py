@@ -50,7 +50,7 @@ def test_a_run_holds_model_settings_and_metrics(trained: Path, graph_file: Path)
     settings = yaml.safe_load((trained / "settings.yaml").read_text())
     assert settings["data"]["graph"] == str(graph_file)
     assert settings["model"] == {
-        "name": "gcn", "checkpoint": None, "hidden": 8, "out": 4, "num_layers": 2, "dropout": 0.0,
+        "name": "gcn", "checkpoint": None, "hidden": 8, "out": 4, "num_layers": 2, "dropout": 0.0, "norm": False,
     }  # fmt: skip
     assert set(settings) == {"data", "model", "task", "train"}
 
