@@ -16,6 +16,7 @@ from gnndelete.operator import Operator, attach, detach
 from gnndelete.probe import Probe, Site
 from gnndelete.solver import Problem
 from gnndelete.taps import Finished, entry, listening, replaced
+from gnndelete.tasks import LinkPrediction
 
 Solved = list[tuple[Site, Operator]]
 MakeMap = Callable[[Site, Problem], nn.Module]
@@ -23,11 +24,15 @@ MakeMap = Callable[[Site, Problem], nn.Module]
 
 @dataclass(frozen=True)
 class Group:
-    """Rows that share one map. ``forget``: lam pulls them away; ``gone``: they belong to deleted nodes."""
+    """Rows that share one map. ``forget``: lam pulls them away; ``gone``: they belong to deleted nodes.
+
+    ``again``: their nodes have lost features, and what must be forgotten is what they say when these are presented again.
+    """
 
     rows: Tensor
     forget: bool
     gone: bool = False
+    again: bool = False
 
 
 class Solving:
@@ -46,8 +51,8 @@ class Solving:
         if self._base is None:
             sites = self.probe.sites
             self._base = base_pass(self.context, self.model, sites, self.targets, self._shape.rows, whole)
-            if self._shape.gone.numel():
-                self._presented = presented_rows(self.context, self.model, sites, self._shape.gone)
+            if self._shape.presented.numel():
+                self._presented = presented_rows(self.context, self.model, sites, self._shape.presented)
         return self._base
 
     def run(self, lam: float, make: MakeMap, whole: bool = False, free: bool = False) -> tuple[Solved, Any]:
@@ -112,11 +117,12 @@ class Solving:
             rows = group.rows
             keep = None if untouched else base.keep[site][offset : offset + rows.numel()]
             offset += rows.numel()
-            problem = (
-                self._gone_problem(site, h, lam, base)
-                if group.gone
-                else shape.problem(group, h, lam, base.mean[site], keep)
-            )
+            if group.gone:
+                problem = self._gone_problem(site, h, lam, base)
+            elif group.again:
+                problem = self._again_problem(site, group, h, lam, keep)
+            else:
+                problem = shape.problem(group, h, lam, base.mean[site], keep)
             if not rows.numel() or (problem.at_rest and not free):
                 continue
             groups.append(rows)
@@ -129,13 +135,30 @@ class Solving:
         The second kind is what an attacker would ask. Between its old self (lam 0) and the mean (lam 1) lies the point
         where it scores like a node that was never seen, so there both pulls are needed.
         """
-        presented = self._presented[site]
+        presented = self._presented[site][: self._shape.gone.numel()]
         count = presented.size(0)
         rows = torch.cat([h.index_select(0, self._shape.gone), presented])
         share = torch.full((count,), 0.5 / max(count, 1), device=h.device)
         keep = torch.cat([torch.zeros_like(share), (1 - lam) * share])
         return Problem(
             rows, torch.arange(2 * count, device=h.device), lam * share.repeat(2), keep, base.mean[site], None
+        )
+
+    def _again_problem(self, site: Site, group: Group, h: Tensor, lam: float, keep: Tensor | None) -> Problem:
+        """Nodes that lost features twice: as they are served, which is to stay, and as they speak with the old features."""
+        served, presented = h.index_select(0, group.rows), self._presented[site][self._shape.gone.numel() :]
+        count = presented.size(0)
+        own = self._shape.problem(
+            group, h, lam, self.base().mean[site], keep
+        )  # what deleted edges or labels ask of them
+        share = torch.full((count,), 1 / max(count, 1), device=h.device)
+        return Problem(
+            torch.cat([served, presented]),
+            torch.arange(2 * count, device=h.device),
+            torch.cat([own.dec, lam * share]) / 2,
+            torch.cat([own.ni, (1 - lam) * share]) / 2,
+            own.away,
+            None if keep is None else torch.cat([keep, presented]),
         )
 
 
@@ -145,24 +168,39 @@ class Shape:
     def __init__(self, context: Context, probe: Probe, hops: Hops, shared: bool) -> None:
         deletion, device = context.deletion, context.data.edge_index.device
         edges, nodes = deletion.edges[[0, -1]].flatten().to(device), deletion.nodes.to(device)
+        features, labels = deletion.feature_nodes.to(device), learned_labels(context).to(device)
         count = context.prepared.table.num_nodes
         self.gone = nodes[:0] if shared else nodes
-        self._ends = torch.bincount(edges if not shared else torch.cat([edges, nodes]), minlength=count).float()
+        self.again = features[:0] if shared else features
+        self.presented = torch.cat([self.gone, self.again])  # whose rows on the original graph are needed
+        ends = torch.cat([edges, labels] if not shared else [edges, nodes, features, labels])
+        self._ends = torch.bincount(ends, minlength=count).float()
         # a deleted node has nothing to keep: staying close to what it was would be the opposite of forgetting
         self._alive = torch.ones(count, device=device).index_fill(0, nodes, 0.0)
         near = context.prepared.neighborhood(hops)
-        self._rings = near.rings(torch.cat([edges, nodes]), max(site.hops for site in probe.sites))
+        self._last = probe.sites[-1]
+        most = max(site.hops for site in probe.sites)
+        self._rings = near.rings(torch.cat([edges, nodes, features]), most)
+        self._told = labels
         self._shared = shared
 
     def groups(self, site: Site) -> list[Group]:
         rings = self._rings[: site.hops + 1]
+        told = self._told if site is self._last or LABELS == "all" else self._told[:0]
         if self._shared:
-            return [Group(torch.cat(rings).sort().values, forget=True)]
-        result = [Group(rings[0][self._alive[rings[0]] > 0], forget=True)]
+            return [Group(torch.cat([*rings, told]).unique(), forget=True)]
+        inner, apart = rings[0], torch.cat([self.gone, self.again])
+        if told.numel():
+            apart = torch.cat([apart, told])
+        result = [Group(_without(inner, apart), forget=True)]
         if self.gone.numel():
             result.append(Group(self.gone, forget=True, gone=True))
+        if self.again.numel():
+            result.append(Group(self.again, forget=True, again=True))
+        if told.numel():
+            result.append(Group(_without(told, self.again), forget=True))
         if site.hops:
-            result.append(Group(torch.cat(rings[1:]).sort().values, forget=False))
+            result.append(Group(_without(torch.cat(rings[1:]).sort().values, told), forget=False))
         return result
 
     def rows(self, site: Site) -> Tensor:
@@ -170,6 +208,20 @@ class Shape:
 
     def problem(self, group: Group, h: Tensor, lam: float, mean: Tensor, keep: Tensor | None) -> Problem:
         weight = lam if group.forget else 0.0  # outer rings see Neighborhood Influence alone
-        dec = weight * self._ends[group.rows] / self._ends.sum().clamp(min=1)
+        ends = self._ends[group.rows]
+        dec = weight * ends / ends.sum().clamp(min=1)
         ni = self._alive[group.rows] / self._alive[group.rows].sum().clamp(min=1) * (1 - weight)
         return Problem(h, group.rows, dec, ni, mean, keep)
+
+
+LABELS = "last"
+
+
+def learned_labels(context: Context) -> Tensor:
+    """The deleted labels that a model may have learned from: none where its task is to predict links."""
+    labels = context.deletion.labels
+    return labels[:0] if isinstance(context.task, LinkPrediction) else labels
+
+
+def _without(rows: Tensor, others: Tensor) -> Tensor:
+    return rows[~torch.isin(rows, others)]
