@@ -108,6 +108,11 @@ class DeletionSettings(Section):
     nodes_csv: File | None = None
     edges: list[list[Id]] = Field(default_factory=list)
     nodes: list[Id] = Field(default_factory=list)
+    features_csv: File | None = None
+    labels_csv: File | None = None
+    features: list[Annotated[list[Id], Field(min_length=1, max_length=2)]] = Field(default_factory=list)
+    labels: list[Id] = Field(default_factory=list)
+    fill: float | list[float] = 0.0
     random: Annotated[int, Field(strict=True, gt=0)] | Annotated[float, Field(strict=True, gt=0)] | None = None
     kind: Literal["edges", "nodes"] = "edges"
     where: Literal["random", "in", "out", "hubs", "community"] = "random"
@@ -151,7 +156,7 @@ class Settings(Section):
         values = self.model_dump(mode="json", include=set(sections) or None)
         for name in set(_TABLES) - self.data.table_options.keys():
             values.get("data", {}).pop(name, None)
-        for name in ("edges", "nodes"):
+        for name in ("edges", "nodes", "features", "labels"):
             if values.get("deletion", {}).get(name):
                 values["deletion"][name] = []
                 header += f"# deletion.{name}: given in place, left out here because they say who was deleted\n"
@@ -163,7 +168,9 @@ _TABLES = (
     "undirected", "source", "target", "relation", "node_id", "features", "label", "weight", "edge_features", "missing",
     "delimiter",
 )  # fmt: skip
-_SOURCES = ("edges_csv", "nodes_csv", "edges", "nodes", "random")
+_SOURCES = (
+    "edges_csv", "nodes_csv", "features_csv", "labels_csv", "edges", "nodes", "features", "labels", "random",
+)  # fmt: skip
 
 Layer = dict[str, Any]
 
