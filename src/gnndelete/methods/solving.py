@@ -33,6 +33,7 @@ class Group:
     forget: bool
     gone: bool = False
     again: bool = False
+    ends: Tensor | None = None  # how often each row is an end of something deleted: the weights of forgetting
 
 
 class Solving:
@@ -45,6 +46,11 @@ class Solving:
         self._shape = Shape(context, probe, hops, shared)
         self._base: BasePass | None = None
         self._presented: dict[Site, Tensor] = {}
+
+    @property
+    def acts(self) -> bool:
+        """Whether anything that was deleted has rows at all."""
+        return any(self._shape.rows(site).numel() for site in self.probe.sites)
 
     def base(self, whole: bool = False) -> BasePass:
         """The targets. ``whole`` lets the pass run to its end, so that it also gives the output with the graph only cut."""
@@ -173,34 +179,37 @@ class Shape:
         self.gone = nodes[:0] if shared else nodes
         self.again = features[:0] if shared else features
         self.presented = torch.cat([self.gone, self.again])  # whose rows on the original graph are needed
-        ends = torch.cat([edges, labels] if not shared else [edges, nodes, features, labels])
+        ends = torch.cat([edges, nodes, features]) if shared else edges
         self._ends = torch.bincount(ends, minlength=count).float()
+        self._ends_told = torch.bincount(torch.cat([ends, labels]), minlength=count).float()
         # a deleted node has nothing to keep: staying close to what it was would be the opposite of forgetting
         self._alive = torch.ones(count, device=device).index_fill(0, nodes, 0.0)
         near = context.prepared.neighborhood(hops)
-        self._last = probe.sites[-1]
-        most = max(site.hops for site in probe.sites)
-        self._rings = near.rings(torch.cat([edges, nodes, features]), most)
-        self._told = labels
+        # a label carries no messages: nothing around its node has to be repaired
+        self._rings = near.rings(torch.cat([edges, nodes, features]), max(site.hops for site in probe.sites))
+        self._labels, self._last = labels, probe.sites[-1]
         self._shared = shared
 
     def groups(self, site: Site) -> list[Group]:
         rings = self._rings[: site.hops + 1]
-        told = self._told if site is self._last or LABELS == "all" else self._told[:0]
+        told = self._labels if site is self._last else self._labels[:0]
+        counts = self._ends_told if told.numel() else self._ends
         if self._shared:
-            return [Group(torch.cat([*rings, told]).unique(), forget=True)]
-        inner, apart = rings[0], torch.cat([self.gone, self.again])
-        if told.numel():
-            apart = torch.cat([apart, told])
-        result = [Group(_without(inner, apart), forget=True)]
+            rows = torch.cat([*rings, told]).unique()
+            return [Group(rows, forget=True, ends=counts[rows])]
+        apart = torch.cat([self.gone, self.again, told])
+        inner = rings[0][~torch.isin(rings[0], apart)]
+        result = [Group(inner, forget=True, ends=counts[inner])]
         if self.gone.numel():
             result.append(Group(self.gone, forget=True, gone=True))
         if self.again.numel():
-            result.append(Group(self.again, forget=True, again=True))
+            result.append(Group(self.again, forget=True, again=True, ends=counts[self.again]))
         if told.numel():
-            result.append(Group(_without(told, self.again), forget=True))
+            told = told[~torch.isin(told, self.again)]
+            result.append(Group(told, forget=True, ends=counts[told]))
         if site.hops:
-            result.append(Group(_without(torch.cat(rings[1:]).sort().values, told), forget=False))
+            outer = torch.cat(rings[1:]).sort().values
+            result.append(Group(outer[~torch.isin(outer, apart)], forget=False))
         return result
 
     def rows(self, site: Site) -> Tensor:
@@ -208,20 +217,13 @@ class Shape:
 
     def problem(self, group: Group, h: Tensor, lam: float, mean: Tensor, keep: Tensor | None) -> Problem:
         weight = lam if group.forget else 0.0  # outer rings see Neighborhood Influence alone
-        ends = self._ends[group.rows]
+        ends = torch.zeros_like(self._alive[group.rows]) if group.ends is None else group.ends
         dec = weight * ends / ends.sum().clamp(min=1)
         ni = self._alive[group.rows] / self._alive[group.rows].sum().clamp(min=1) * (1 - weight)
         return Problem(h, group.rows, dec, ni, mean, keep)
-
-
-LABELS = "last"
 
 
 def learned_labels(context: Context) -> Tensor:
     """The deleted labels that a model may have learned from: none where its task is to predict links."""
     labels = context.deletion.labels
     return labels[:0] if isinstance(context.task, LinkPrediction) else labels
-
-
-def _without(rows: Tensor, others: Tensor) -> Tensor:
-    return rows[~torch.isin(rows, others)]
