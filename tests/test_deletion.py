@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, is_undirected, subgraph, to_undirected
 
 from gnndelete import Deletion
-from gnndelete.errors import DeletionError, NotYetError
+from gnndelete.errors import DeletionError
 
 pairs = st.tuples(st.integers(0, 30), st.integers(0, 30))
 deletions = st.builds(
@@ -219,9 +219,6 @@ def test_already_deleted(graph):
 
 
 @pytest.mark.parametrize("name", ["features", "labels"])
-def test_kinds_of_later_versions_are_named(graph, name):
-    with pytest.raises(NotYetError, match=f"deleting '{name}' is not supported"):
-        Deletion(**{name: [0]}).check(graph)
-    if name in ("features", "labels"):
-        with pytest.raises(DeletionError, match=f"{name}= names nodes that are not in the graph: 48"):
-            Deletion(**{name: [48]}).check(graph)
+def test_attributes_of_nodes_that_are_not_there(graph, name):
+    with pytest.raises(DeletionError, match=f"{name}= names nodes that are not in the graph: 48"):
+        Deletion(**{name: [48]}).check(graph)

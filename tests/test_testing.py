@@ -40,7 +40,7 @@ CASES = {
     "retrain": resolver.lookup("retrain"),
     "unlink": Unlink,
 }
-COMBINATIONS = {"link/edges", "link/nodes", "node/edges", "node/nodes"}
+COMBINATIONS = {f"{task}/{kind}" for task in ("link", "node") for kind in ("edges", "nodes", "features", "labels")}
 
 
 def test_every_registered_method_has_a_case():

@@ -7,10 +7,21 @@ from typing import Any
 from gnndelete.assurance import explain, explain_aim
 
 
+def worded(kind: str, count: int) -> str:
+    """So many elements of a kind, in words.
+
+    >>> worded("edges", 1), worded("features", 1200)
+    ('1 edge', 'features of 1,200 nodes')
+    """
+    if kind == "features":
+        return f"features of {count:,} node{'s' * (count > 1)}"
+    return f"{count:,} {kind if count > 1 else kind.removesuffix('s')}"
+
+
 def card(config: dict[str, Any]) -> str:
     """The README.md beside an adapter's tensors."""
     settings = config.get("settings", {})
-    counts = ", ".join(f"{count} {kind}" for kind, count in config.get("counts", {}).items()) or "nothing"
+    counts = ", ".join(worded(kind, count) for kind, count in config.get("counts", {}).items()) or "nothing"
     assurance = config.get("assurance", "approximate")
     values = "\n".join(f"| {name} | `{value}` |" for name, value in settings.items())
     notes = "\n".join(f"- {note}" for note in config.get("notes", []))

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable
+from gnndelete.attributes import (
+    as_features,
+    check_features,
+    check_labels,
+    covered,
+    cut_labels,
+    merged,
+    replaced_features,
+)
 from gnndelete.batch import GraphBatch, check_graphs, cut_graphs, taken_along
 from gnndelete.errors import DeletionError, NotYetError, some
 from gnndelete.graph import check_graph, count_nodes, edge_table
@@ -24,6 +33,11 @@ if TYPE_CHECKING:
 
 Edges = Tensor | Iterable[Any]
 Ids = Tensor | Iterable[int] | int
+Features = Tensor | Iterable[Any] | Mapping[int, Ids] | int
+Fill = float | Sequence[float] | Tensor
+Kind = Literal["nodes", "features", "labels"]
+
+_ID_KINDS = ("nodes", "labels", "relations", "graphs")  # kinds that are named by one id each
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,7 +45,8 @@ class Deletion:
     """An immutable set of elements to forget: any mix of edges, nodes, features, labels, relation types and graphs.
 
     A list of edges holds pairs (triples ``(head, relation, tail)`` on typed graphs), a tensor is ``[2, k]`` (``[3, k]``).
-    Order and repeats do not matter.
+    ``features`` are node ids (all their columns), pairs (node, column), a ``[2, k]`` tensor of these, or ``{node:
+    [columns]}``; ``fill`` replaces them, one number or one per column. Order and repeats do not matter.
 
     >>> a = Deletion(edges=[(7, 9), (0, 5), (0, 5)])
     >>> a
@@ -40,14 +55,17 @@ class Deletion:
     {'edges': 2, 'nodes': 1}
     >>> a == Deletion(edges=torch.tensor([[0, 7], [5, 9]]))
     True
+    >>> Deletion(features={3: [0, 2], 8: [1]}, labels=[3])
+    Deletion(features=2, labels=1)
     """
 
     edges: Tensor
     nodes: Tensor
-    features: Tensor
+    features: Tensor  # [2, k] of (node, column); column -1: all of them
     labels: Tensor
     relations: Tensor
     graphs: Tensor
+    fill: ClassVar[Tensor]  # [k], a value for every entry of `features`; no kind of its own, so no field
     _ids: ClassVar[IdMap | None] = None  # the names of a request in the user's own ids, for errors
     _inside: ClassVar[Tensor | None] = None  # those of the nodes that are not named but go with a deleted graph
 
@@ -55,27 +73,67 @@ class Deletion:
         self,
         edges: Edges | None = None,
         nodes: Ids | None = None,
-        features: Ids | None = None,
+        features: Features | None = None,
         labels: Ids | None = None,
         relations: Ids | None = None,
         graphs: Ids | None = None,
+        fill: Fill = 0.0,
     ) -> None:
         object.__setattr__(self, "edges", as_edges(edges))
-        ids = {"nodes": nodes, "features": features, "labels": labels, "relations": relations, "graphs": graphs}
+        ids = {"nodes": nodes, "labels": labels, "relations": relations, "graphs": graphs}
         for name, value in ids.items():
             object.__setattr__(self, name, as_ids(name, value))
+        self._filled(*as_features(features, fill))
 
     @classmethod
     def from_csv(
-        cls, path: str | PathLike[str], ids: IdMap | None = None, relations: Sequence[str] | None = None
+        cls,
+        path: str | PathLike[str],
+        ids: IdMap | None = None,
+        relations: Sequence[str] | None = None,
+        *,
+        kind: Kind | None = None,
+        fill: Fill = 0.0,
     ) -> Deletion:
         """Read a request: columns ``source,target`` (``source,relation,target``) name edges, a column ``node`` names nodes.
 
+        Columns ``node,column`` name features. With ``kind`` a file of nodes names their ``"features"`` or ``"labels"``.
         Without a header, two columns are edges, three are triples, one is nodes. Cells are numbers, or with the ``ids``
         (and ``relations``) of a `NamedGraph` what these are called there.
         """
-        kind, rows = read_csv(path, ids, relations)
-        return (cls(edges=rows) if kind == "edges" else cls(nodes=[row[0] for row in rows]))._named(ids)
+        found, rows = read_csv(path, ids, relations, kind)
+        if found == "edges":
+            return cls(edges=rows)._named(ids)
+        if found == "features" and len(rows[0]) == 2:
+            return cls(features=rows, fill=fill)._named(ids)
+        named: dict[str, Any] = {found: [row[0] for row in rows]}
+        return cls(**named, fill=fill)._named(ids)
+
+    @classmethod
+    def of_subgraph(cls, data: Data, nodes: Ids) -> Deletion:
+        """All edges among ``nodes``: who is in the group, and its members' other edges, stay.
+
+        To forget the members too, with whatever touches them, is ``Deletion(nodes=nodes)``.
+
+        >>> triangle = Data(edge_index=torch.tensor([[0, 1, 2, 2], [1, 2, 0, 3]]), num_nodes=4)
+        >>> Deletion.of_subgraph(triangle, [0, 1, 2])
+        Deletion(edges=3)
+        """
+        check_graph(data)
+        chosen = _in_range("nodes", as_ids("nodes", nodes), data)
+        inside = torch.zeros(count_nodes(data), dtype=torch.bool, device=data.edge_index.device)
+        inside[chosen.to(inside.device)] = True
+        among = inside[data.edge_index].all(dim=0)
+        if not bool(among.any()):
+            raise DeletionError(
+                f"no edge joins two of the {chosen.numel()} nodes; give others, or nodes= to delete them"
+            )
+        edges = data.edge_index[:, among]
+        if "edge_type" in data:
+            edges = torch.stack([edges[0], data.edge_type[among], edges[1]])
+        elif edge_table(data).undirected:
+            edges = edges.sort(dim=0).values
+        return cls(edges=edges)
 
     def _named(self, ids: IdMap | None) -> Deletion:
         object.__setattr__(self, "_ids", ids)
@@ -97,12 +155,50 @@ class Deletion:
         object.__setattr__(result, "nodes", torch.unique(torch.cat([self.nodes, inside])))
         return result._joining(inside)
 
+    def _filled(self, entries: Tensor, values: Tensor) -> Deletion:
+        object.__setattr__(self, "features", entries)
+        object.__setattr__(self, "fill", values)
+        return self
+
     @property
     def counts(self) -> dict[str, int]:
-        """How many elements of each kind are named, kinds without any left out."""
+        """How many elements of each kind are named, kinds without any left out; of features, how many nodes lose some."""
         sizes = {field.name: getattr(self, field.name).size(-1) for field in fields(self)}
         sizes["nodes"] -= 0 if self._inside is None else self._inside.numel()
+        sizes["features"] = self.feature_nodes.numel()
         return {name: size for name, size in sizes.items() if size}
+
+    @property
+    def feature_nodes(self) -> Tensor:
+        """The nodes that lose features, each once."""
+        return torch.unique(self.features[0])
+
+    @property
+    def named_nodes(self) -> Tensor:
+        """Every node the request names, by itself, its features, its label or an edge, each once: ring 0."""
+        return torch.unique(torch.cat([self.edges[[0, -1]].flatten(), self.nodes, self.features[0], self.labels]))
+
+    def to_lists(self) -> dict[str, Any]:
+        """The request as plain lists, for a file; sensitive, since it names everything."""
+        found = {name: getattr(self, name).tolist() for name in self.counts}
+        return found | ({"fill": self.fill.tolist()} if "features" in found else {})
+
+    @classmethod
+    def from_lists(cls, lists: Mapping[str, Any]) -> Deletion:
+        """What `to_lists` gave.
+
+        >>> a = Deletion(features=[(3, 1), (8, 0)], fill=0.5, edges=[(0, 1)])
+        >>> Deletion.from_lists(a.to_lists()) == a
+        True
+        """
+        plain = {name: value for name, value in lists.items() if name not in ("features", "fill")}
+        if "edges" in plain:
+            plain["edges"] = torch.tensor(plain["edges"], dtype=torch.long)
+        entries = torch.tensor(lists.get("features", [[], []]), dtype=torch.long)
+        values = torch.tensor(lists.get("fill", []), dtype=torch.float64)
+        if entries.dim() != 2 or entries.size(0) != 2 or values.numel() != entries.size(1):
+            raise DeletionError(f"features= as lists are nodes, columns and as many values (got {list(entries.shape)})")
+        return cls(**plain)._filled(*merged(entries, values))
 
     @property
     def fingerprint(self) -> str:
@@ -113,16 +209,19 @@ class Deletion:
             if value.size(-1):
                 digest.update(f"{field.name}{tuple(value.shape)}".encode())
                 digest.update(value.contiguous().numpy().astype("<i8").tobytes())
+        digest.update(self.fill.contiguous().numpy().astype("<f8").tobytes())
         return digest.hexdigest()
 
     def __or__(self, other: Deletion) -> Deletion:
         if not isinstance(other, Deletion):
             return NotImplemented
+        features = merged(torch.cat([self.features, other.features], dim=1), torch.cat([self.fill, other.fill]))
         return (
             Deletion(
                 edges=_join_edges(self.edges, other.edges),
-                **{f.name: torch.cat([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)[1:]},
+                **{name: torch.cat([getattr(self, name), getattr(other, name)]) for name in _ID_KINDS},
             )
+            ._filled(*features)
             ._named(self._ids if self._ids is not None else other._ids)
             ._joining(self._inside, other._inside)
         )
@@ -142,26 +241,28 @@ class Deletion:
     def check(self, data: Data, table: EdgeTable | None = None) -> Deletion:
         """The same request in the graph's own terms, or one sentence that says what does not fit.
 
-        On an undirected graph an edge is named once, smaller id first, whichever direction was given.
+        On an undirected graph an edge is named once, smaller id first, whichever direction was given. Features and labels
+        of deleted nodes go with these.
         """
         if not len(self):
-            raise DeletionError("the deletion names nothing; give at least one of edges=, nodes=, relations=, graphs=")
+            raise DeletionError(
+                "the deletion names nothing; give at least one of edges=, nodes=, features=, labels=, relations=, graphs="
+            )
         if table is None:
             check_graph(data)
             table = edge_table(data)
+        _in_range("features", self.features[0], data)
         checked = (
             Deletion(
                 edges=_join_edges(self._check_edges(data, table), self._check_relations(data, table)),
-                **{f.name: _in_range(f.name, getattr(self, f.name), data) for f in fields(self)[1:]},
+                **{name: _in_range(name, getattr(self, name), data) for name in _ID_KINDS},
             )
+            ._filled(*check_features(self.features, self.fill, data))
             ._named(self._ids)
             ._with_graphs(data)
         )
-        for name in ("features", "labels"):
-            if name in checked.counts:
-                raise NotYetError(
-                    f"deleting '{name}' is not supported by this version; edges=, nodes=, relations= and graphs= are"
-                )
+        check_labels(checked.labels, data)
+        checked = checked._without_deleted_nodes()
         if checked.nodes.numel() and checked.nodes.numel() == count_nodes(data):
             raise DeletionError(
                 f"the deletion names all {count_nodes(data)} nodes; a model of nothing cannot be kept: retire it"
@@ -172,6 +273,12 @@ class Deletion:
                 f"the deletion leaves none of the {data.edge_index.size(1)} edges; train a new model without the graph instead"
             )
         return checked
+
+    def _without_deleted_nodes(self) -> Deletion:
+        """Features and labels of nodes that are themselves deleted go with them, and are not named twice."""
+        alive = ~torch.isin(self.features[0], self.nodes)
+        object.__setattr__(self, "labels", self.labels[~torch.isin(self.labels, self.nodes)])
+        return self._filled(self.features[:, alive], self.fill[alive])
 
     def _check_edges(self, data: Data, table: EdgeTable) -> Tensor:
         edges = self.edges
@@ -242,6 +349,7 @@ class Deletion:
 
         Undirected edges go in both directions with all parallel copies, their attributes and their places among the
         training labels; a deleted node loses its edges, its features (zero), its label (-1, or NaN) and its place in every mask.
+        Deleted features become their ``fill``, deleted labels -1 (or NaN), without a place in the three masks.
 
         >>> data = Data(x=torch.ones(3, 1), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
         >>> Deletion(edges=[(1, 0)]).remaining(data).edge_index.tolist()
@@ -265,6 +373,14 @@ class Deletion:
         if named.size(1) and earlier.nodes.numel():
             gone = torch.isin(named[[0, -1]], earlier.nodes).any(dim=0)
             again += _tuples(named[:, gone], self._ids)
+        features = torch.unique(self.features[0, covered(self.features, earlier.features)])
+        features = torch.cat([features, self.feature_nodes[torch.isin(self.feature_nodes, earlier.nodes)]]).unique()
+        labels = self.labels[torch.isin(self.labels, torch.cat([earlier.labels, earlier.nodes]))]
+        for what, nodes in (("features", features), ("label", labels)):
+            again += [
+                f"{what} of node {node if self._ids is None else repr(self._ids.names[node])}"
+                for node in nodes.tolist()
+            ]
         if again:
             raise DeletionError(
                 f"already deleted by an earlier request: {some(again)}; leave them out, earlier requests stay in force"
@@ -286,6 +402,10 @@ def cut(deletion: Deletion, data: Data, table: EdgeTable) -> Data:
         else:
             result[name] = [item for item, kept in zip(value, keep.tolist(), strict=True) if kept]
     _cut_labels(result, deletion, data, table)
+    if deletion.features.size(1):
+        result.x = replaced_features(data.x, deletion.features, deletion.fill)
+    if deletion.labels.numel():
+        cut_labels(result, deletion.labels, data)
     if deletion.nodes.numel():
         _cut_nodes(result, deletion.nodes, data)
     if isinstance(data, GraphBatch) and deletion.graphs.numel():
@@ -322,7 +442,7 @@ def _cut_labels(result: Data, deletion: Deletion, data: Data, table: EdgeTable) 
 
 def _cut_nodes(result: Data, nodes: Tensor, data: Data) -> None:
     count = count_nodes(data)
-    for name, value in data.to_dict().items():
+    for name, value in result.to_dict().items():
         if not isinstance(value, Tensor) or not value.dim() or value.size(0) != count or "edge" in name:
             continue
         if isinstance(data, GraphBatch) and not data.is_node_attr(name):

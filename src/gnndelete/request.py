@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gnndelete.datasets.ids import IdMap
 
 _NODE_COLUMNS = ("node", "id", "node_id", "graph")
+_FEATURE_COLUMNS = ("column", "feature")
 _SOURCES, _RELATIONS, _TARGETS = ("source", "src", "head", "u"), ("relation", "type"), ("target", "dst", "tail", "v")
 
 
@@ -148,11 +149,15 @@ def _kind(array: np.ndarray) -> str:
 
 
 def read_csv(
-    path: str | PathLike[str], ids: IdMap | None = None, relations: Sequence[str] | None = None
+    path: str | PathLike[str],
+    ids: IdMap | None = None,
+    relations: Sequence[str] | None = None,
+    wanted: str | None = None,
 ) -> tuple[str, list[tuple[int, ...]]]:
-    """The kind ('edges' or 'nodes') and the rows of a request file; all lines that do not parse are named at once.
+    """The kind ('edges', 'nodes', 'features') and the rows of a request file; all lines that do not parse are named at once.
 
-    With ``ids`` the cells are names of nodes, with ``relations`` those of edge types too, else numbers.
+    With ``ids`` the cells are names of nodes, with ``relations`` those of edge types too, else numbers. ``wanted`` says
+    what a file of nodes names: these, their 'features' or their 'labels'.
     """
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
@@ -163,20 +168,29 @@ def read_csv(
     if not lines:
         raise DeletionError(f"the request file '{path}' is empty; give one row per edge or node")
     columns = list(range(len(lines[0][1])))
-    kind = "nodes" if len(columns) == 1 else "edges"
+    kind = "nodes" if len(columns) == 1 else "edges" if wanted != "features" or len(columns) != 2 else wanted
     width = len(columns)
     if _has_header(path, lines[0][1], ids):
         kind, columns = _header(path, [cell.lower() for cell in lines[0][1]])
         lines = lines[1:]
         if not lines:
             raise DeletionError(f"the request file '{path}' holds a header and no rows; give one row per edge or node")
+    if wanted is not None and kind != wanted:
+        if kind != "nodes":
+            raise DeletionError(f"'{path}' names {kind}, and {wanted} were asked for; give a column node")
+        kind = wanted
     rows, bad = [], []
     for number, cells in lines:
         try:
             if len(cells) != width:
                 raise ValueError
             picked = [cells[column] for column in columns]
-            rows.append(tuple(map(int, picked)) if ids is None else look_up(picked, ids, relations))
+            if ids is None:
+                rows.append(tuple(map(int, picked)))
+            elif kind == "features":
+                rows.append(look_up_feature(picked, ids))
+            else:
+                rows.append(look_up(picked, ids, relations))
         except ValueError as error:
             reason = error.args[0] if ids is not None and error.args else ",".join(cells)
             bad.append(f"line {number} ({reason})")
@@ -215,6 +229,14 @@ def look_up(cells: Sequence[str], ids: IdMap, relations: Sequence[str] | None) -
     return tuple(found)
 
 
+def look_up_feature(cells: Sequence[str], ids: IdMap) -> tuple[int, ...]:
+    """A node by its name and, where one is given, the number of a column of its features."""
+    node = look_up(cells[:1], ids, None)
+    if len(cells) > 1 and not cells[1].isdigit():
+        raise ValueError(f"no column {cells[1]!r}, columns of 'x' have numbers from 0")
+    return (*node, *map(int, cells[1:]))
+
+
 def _relation(cell: str, relations: Sequence[str] | None) -> int:
     if relations:
         if cell not in relations:
@@ -229,9 +251,13 @@ def _header(path: str | PathLike[str], names: list[str]) -> tuple[str, list[int]
     def find(options: tuple[str, ...]) -> int | None:
         return next((names.index(name) for name in options if name in names), None)
 
-    source, relation, target, node = (find(o) for o in (_SOURCES, _RELATIONS, _TARGETS, _NODE_COLUMNS))
+    source, relation, target, node, column = (
+        find(o) for o in (_SOURCES, _RELATIONS, _TARGETS, _NODE_COLUMNS, _FEATURE_COLUMNS)
+    )
     if source is not None and target is not None:
         return "edges", [source, target] if relation is None else [source, relation, target]
+    if node is not None and column is not None:
+        return "features", [node, column]
     if node is not None:
         return "nodes", [node]
     raise DeletionError(f"the header of '{path}' is '{','.join(names)}'; name the columns source,target or node")

@@ -26,14 +26,14 @@ from gnndelete.unlearner import Unlearner
 
 
 def check_method(make: Callable[[], Method], seed: int = 0) -> list[str]:
-    """Try a method on small link and node tasks, with edge and node deletions, and raise where it breaks the contract.
+    """Try a method on small link and node tasks, with every kind of deletion, and raise where it breaks the contract.
 
     Returns the combinations that were served, such as ``"link/edges"``; what the method declares unfit must come with
     a reason and a remedy, and something must be served.
 
     >>> from gnndelete.methods import Unlink
     >>> check_method(Unlink)
-    ['link/edges', 'link/nodes', 'node/edges', 'node/nodes']
+    ['link/edges', 'link/nodes', 'link/features', 'link/labels', 'node/edges', 'node/nodes', 'node/features', 'node/labels']
     """
     _check_class(make)
     served = []
@@ -43,6 +43,8 @@ def check_method(make: Callable[[], Method], seed: int = 0) -> list[str]:
         requests = {
             "edges": (Deletion(edges=first), Deletion(edges=second)),
             "nodes": (Deletion(nodes=[3]), Deletion(nodes=[11])),
+            "features": (Deletion(features=[3]), Deletion(features={11: [0, 2]}, fill=0.5)),
+            "labels": (Deletion(labels=[3]), Deletion(labels=[11])),
         }
         for kind, pair in requests.items():
             reasons = _reasons(make(), model, data, task, pair[0])
@@ -50,7 +52,7 @@ def check_method(make: Callable[[], Method], seed: int = 0) -> list[str]:
                 continue
             _check_deletions(make, model, data, task, pair, f"{name}/{kind}", seed)
             served.append(f"{name}/{kind}")
-    assert served, f"method '{make().name}' serves none of the four combinations; say in unfit() what it is for"
+    assert served, f"method '{make().name}' serves none of the combinations; say in unfit() what it is for"
     return served
 
 
@@ -127,6 +129,12 @@ def _check_deletions(
     left = {tuple(edge) for edge in result.data.edge_index.t().tolist()}
     gone = {tuple(edge) for request in pair for edge in request.edges.t().tolist()}
     assert not left & gone, f"{where}: deleted edges are still in the remaining graph"
+    together = (pair[0] | pair[1]).check(data)
+    same = torch.equal(result.data.x, together.remaining(data).x)
+    assert same, f"{where}: the remaining graph has other features than the deletion leaves"
+    assert bool((result.data.y[together.labels] == -1).all()), (
+        f"{where}: deleted labels are still in the remaining graph"
+    )
     _, again = serve()
     torch.testing.assert_close(again, scores, msg=lambda text: f"{where}: the same seed gave other scores. {text}")
 

@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 from gnndelete.adapter import Adapter, read_config, restore
 from gnndelete.assurance import explain, explain_aim
 from gnndelete.batch import collate
+from gnndelete.card import worded
 from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, ModelError, RunError, SettingError
 from gnndelete.evidence import evidence_by
@@ -199,7 +200,7 @@ class Unlearned:
         Adapter(self.adapter.model, facts).save(path)
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{count} {kind}" for kind, count in self.deletion.counts.items())
+        counts = ", ".join(worded(kind, count) for kind, count in self.deletion.counts.items())
         lines = [
             f"{self.method}: {counts or 'nothing'} forgotten in {self.seconds:.3g} s, {self.parameters:,} parameters",
             f"assurance: {self.assurance}. {self.assurance_meaning}",

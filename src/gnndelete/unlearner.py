@@ -115,7 +115,7 @@ class Unlearner:
             "format": _STATE,
             "base_fingerprint": self._context.prepared.base_fingerprint(),
             "graph_fingerprint": self._context.prepared.graph_fingerprint(),
-            "requests": [{k: getattr(r, k).tolist() for k in r.counts} for r in self._requests],
+            "requests": [request.to_lists() for request in self._requests],
         }
         write(Path(path), (json.dumps(state) + "\n").encode(), private=True)
 
@@ -123,10 +123,7 @@ class Unlearner:
         """Take up a sequence that `save_state` wrote; refused for another model or graph."""
         try:
             state = json.loads(Path(path).read_text())
-            requests = [
-                Deletion(**{k: _tensor(v) if k == "edges" else v for k, v in request.items()})
-                for request in state["requests"]
-            ]
+            requests = [Deletion.from_lists(request) for request in state["requests"]]
             fingerprints = state["base_fingerprint"], state["graph_fingerprint"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise AdapterError(
@@ -154,12 +151,6 @@ class Unlearner:
         except BaseException:
             self._requests = [*earlier, last]
             raise
-
-
-def _tensor(edges: list[list[int]]) -> Any:
-    import torch
-
-    return torch.tensor(edges, dtype=torch.long)
 
 
 def refuse_unfit(method: Method, context: Context) -> None:

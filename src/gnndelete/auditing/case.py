@@ -66,6 +66,11 @@ class Case:
     def after(self) -> Subject:
         return self.subjects["after"]
 
+    @property
+    def asked_nodes(self) -> Tensor:
+        """Nodes of which a classifier is to forget something: themselves, their features or their label; each once."""
+        return torch.cat([self.deletion.nodes, self.deletion.features[0], self.deletion.labels]).unique()
+
     def generator(self, offset: int = 0) -> torch.Generator:
         """Every random choice of the audit comes from its seed."""
         return torch.Generator().manual_seed(self.seed + offset)

@@ -21,6 +21,11 @@ NO_EDGE_SCORE = (
     "a node classifier has no score for an edge, so deleted edges cannot be compared with held-out ones; the trend attack "
     "looks for what they leave behind"
 )
+NO_FEATURE_SCORE = (
+    "a link model scores pairs of nodes, and features are none, so deleted ones cannot be compared with held-out ones; the "
+    "distance to a retrained reference says how far its answers are from theirs"
+)
+NO_LINK_LABEL = "a link model learns from no labels, so there is nothing of them that it could have kept"
 
 
 EMPTY = "a deleted graph is empty in what is served, and every empty graph gets the same answer; it is presented again below"
@@ -48,23 +53,28 @@ def attacked(case: Case) -> tuple[Tensor, Tensor]:
         return deleted_pairs(case).cpu(), case.task.test.positives.cpu()
     assert isinstance(case.task, (NodeClassification, GraphClassification))
     learned = case.task.part(case.original, "train").cpu()
-    nodes = case.deletion.nodes if isinstance(case.task, NodeClassification) else case.deletion.graphs
-    return nodes[learned[nodes]], case.task.part(case.remaining, "test").nonzero().flatten().cpu()
+    unseen = case.task.part(case.remaining, "test").nonzero().flatten().cpu()
+    if not isinstance(case.task, NodeClassification):
+        return case.deletion.graphs[learned[case.deletion.graphs]], unseen
+    nodes = case.asked_nodes
+    return nodes[learned[nodes]], unseen[~torch.isin(unseen, nodes)]
 
 
 def _missing(case: Case) -> str:
     task = case.task
     if isinstance(task, LinkPrediction):
+        if not case.deletion.edges.size(1) and not case.deletion.nodes.numel():
+            return NO_FEATURE_SCORE if case.deletion.features.size(1) else NO_LINK_LABEL
         return "" if task.test is not None else "there are no test edges to compare with; give LinkPrediction test=…"
     if isinstance(task, GraphClassification):
         return _missing_graphs(case, task)
     if not isinstance(task, NodeClassification):
         return f"the task '{task.name}' has no score for what was deleted"
-    if not case.deletion.nodes.numel():
+    if not case.asked_nodes.numel():
         return NO_EDGE_SCORE
     if case.remaining.get("test_mask") is None or not bool(task.part(case.remaining, "test").any()):
         return "there are no test nodes to compare with; mark some in 'test_mask'"
-    return "" if attacked(case)[0].numel() else "the model was trained on the label of none of the deleted nodes"
+    return "" if attacked(case)[0].numel() else "the model was trained on the label of none of the nodes"
 
 
 def _missing_graphs(case: Case, task: GraphClassification) -> str:
@@ -117,8 +127,13 @@ def _query(case: Case, name: str, number: int) -> dict[str, Any]:
 
 def _unfair(case: Case, name: str) -> str:
     """Why deleted and held-out elements are not asked alike, so that only a reference tells what to expect; or nothing."""
+    deletion = case.deletion
+    if name == "served" and isinstance(case.task, NodeClassification):
+        if deletion.nodes.numel():
+            return "deleted nodes have neither edges nor features left in this graph"
+        return "nodes without their features are no match for held-out ones here" if deletion.features.size(1) else ""
     if name == "served":
-        return "" if case.deletion.edges.size(1) else "deleted nodes have neither edges nor features left in this graph"
+        return "" if deletion.edges.size(1) else "deleted nodes have neither edges nor features left in this graph"
     return "" if fair(case) else "held-out edges have no attributes with which to be presented beside deleted ones"
 
 

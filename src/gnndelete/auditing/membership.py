@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gnndelete.auditing.attack import ASKED, FEW, Attack, Floats, answer, unavailable
 from gnndelete.auditing.case import Case, Subject
+from gnndelete.auditing.forgetting import NO_FEATURE_SCORE, NO_LINK_LABEL
 from gnndelete.auditing.samples import labels
 from gnndelete.auditing.shadow import Shadow, link_edges
 from gnndelete.errors import GNNDeleteError
@@ -29,6 +30,9 @@ SERVED = "Each model is asked on the graph it is served on: the original one bef
 AGAIN = (
     "Deleted nodes are blank in the graph as served, so that every model is asked on the original graph, where they are "
     "presented again under their old ids."
+)
+KEPT = (
+    "Every model is asked on the original graph, where what was deleted of these nodes is presented again under their old ids."
 )
 OWN_MESSAGES = (
     "Their edges carry messages there, which the test edges do not: even a model that never saw them answers above 0.5, so "
@@ -73,8 +77,8 @@ def membership(case: Case, shadow: Shadow) -> dict[str, Any]:
             "to a model; use a method that keeps yours"
         )
     form = "edge" if isinstance(case.task, LinkPrediction) else case.task.name
-    again = AGAIN.replace("nodes", "graphs") if form == "graph" else AGAIN
-    graph = SERVED if not question.again else again if form != "edge" else f"{AGAIN} {OWN_MESSAGES}"
+    again = AGAIN.replace("nodes", "graphs") if form == "graph" else AGAIN if case.deletion.nodes.numel() else KEPT
+    graph = SERVED if not question.again else again if form != "edge" else f"{again} {OWN_MESSAGES}"
     what = " ".join([shadow.what, {"edge": EDGE, "node": NODE, "graph": GRAPH}[form], graph])
     result = {
         "available": True,
@@ -95,6 +99,8 @@ def _question(case: Case) -> _Question | str:
     if isinstance(task, LinkPrediction):
         if task.test is None:
             return "there are no test edges to compare deleted edges with; pass LinkPrediction(test=…)"
+        if not deletion.edges.size(1) and not deletion.nodes.numel():
+            return NO_FEATURE_SCORE if deletion.features.size(1) else NO_LINK_LABEL
         again, word, deleted = False, "deleted edges", deletion.edges
         deleted = deleted[
             :, ~torch.isin(deleted[[0, -1]], deletion.nodes).any(dim=0)
@@ -105,13 +111,15 @@ def _question(case: Case) -> _Question | str:
             again, word = True, "edges of deleted nodes"
         test = task.test.positives
     elif isinstance(task, NodeClassification):
-        if not deletion.nodes.numel():
+        if not case.asked_nodes.numel():
             return (
                 "only edges were deleted, and a node classifier gives edges no score; the trend attack asks about them, or "
                 "audit a link model"
             )
         trained = task.part(case.original, "train").cpu()
-        again, word, deleted = True, "deleted training nodes", deletion.nodes[trained[deletion.nodes]]
+        again, word, deleted = True, "deleted training nodes", case.asked_nodes[trained[case.asked_nodes]]
+        if not deletion.nodes.numel():
+            word = f"training nodes without their {'features' if deletion.features.size(1) else 'labels'}"
         try:
             test = task.part(case.remaining, "test").nonzero().flatten()
         except GNNDeleteError as error:

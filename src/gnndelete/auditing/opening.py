@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.auditing.case import Case, Subject
@@ -75,11 +75,26 @@ def open_case(
 
 def still_there(case: Case) -> int:
     """How many deleted elements the graph that the model is served on still holds."""
-    if case.after.graph is case.remaining or fingerprint(case.after.graph) == fingerprint(case.remaining):
+    graph, deletion = case.after.graph, case.deletion
+    if graph is case.remaining:
         return 0
-    table = edge_table(case.after.graph)
-    there = int(table.contains(case.deletion.edges.to(table.keys.device)).sum()) if case.deletion.edges.size(1) else 0
-    return there + case.deletion.nodes.numel()
+    labels = _other_rows(graph, case.remaining, "y", deletion.labels)  # labels are no part of a graph's fingerprint
+    if fingerprint(graph) == fingerprint(case.remaining):
+        return labels
+    table = edge_table(graph)
+    there = int(table.contains(deletion.edges.to(table.keys.device)).sum()) if deletion.edges.size(1) else 0
+    features = _other_rows(graph, case.remaining, "x", deletion.feature_nodes)
+    return there + deletion.nodes.numel() + features + labels
+
+
+def _other_rows(graph: Data, remaining: Data, name: str, nodes: Tensor) -> int:
+    """How many of the nodes have another row here than in what remains."""
+    if not nodes.numel() or graph.get(name) is None:
+        return 0
+    rows = [data[name].index_select(0, nodes.to(data[name].device)).cpu() for data in (graph, remaining)]
+    a, b = (part.to_dense() if part.layout != torch.strided else part for part in rows)
+    same = (a == b) | (a.isnan() & b.isnan() if a.is_floating_point() else torch.zeros_like(a, dtype=torch.bool))
+    return int((~same.flatten(1).all(dim=1) if same.dim() > 1 else ~same).sum())
 
 
 def _check_adapter(unlearned: Unlearned, data: Data) -> None:

@@ -26,7 +26,8 @@ LIMIT, FEWEST = 2_000, 40
 
 WHAT = (
     "An isolation forest, fitted for each model on rows of its own that the deletion does not touch, calls 5% of those "
-    "outliers. 'touched' is the share it calls outliers among nodes that lost an edge, 'others' among further untouched nodes. "
+    "outliers. 'touched' is the share it calls outliers among nodes that lost an edge, features or a label, 'others' among "
+    "further untouched nodes. "
     "'edges' is the paper's form: the share called regular, for deleted edges and further remaining ones, each edge as the "
     "product of its ends. Touched nodes have more edges than others, so compare with 'before' and the reference."
 )
@@ -50,7 +51,7 @@ def outliers(case: Case) -> dict[str, Any]:
         )
     near, far = touched(case)
     if not near.numel():
-        return _not("no node that is left lost an edge, so there is nothing that could stand out")
+        return _not("no node that is left lost anything, so there is nothing that could stand out")
     if far.numel() < FEWEST:
         return _not(f"the deletion leaves only {far.numel()} nodes untouched, too few to say what is regular")
     near = some(near, LIMIT, case.generator(1))

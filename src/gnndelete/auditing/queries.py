@@ -89,7 +89,7 @@ def renamed(case: Case) -> tuple[Data, Callable[[Tensor], Tensor]]:
     """The presented graph with new ids for everything the deletion names; their old ids stay behind without edges."""
     data, nodes = presented(case), count_nodes(case.original)
     device = data.edge_index.device
-    named = torch.cat([case.deletion.edges[[0, -1]].flatten(), case.deletion.nodes]).unique().to(device)
+    named = case.deletion.named_nodes.to(device)
     ids = torch.arange(nodes, device=device)
     ids[named] = nodes + torch.arange(named.numel(), device=device)
     graph = data.clone()

@@ -15,7 +15,7 @@ from gnndelete.tasks.base import representation
 def rings(case: Case) -> tuple[Tensor, Tensor, Tensor]:
     """Ring 0 (what the deletion names), ring 1 (their neighbours in the original graph) and all other nodes."""
     table = edge_table(case.original)
-    named = torch.cat([case.deletion.edges[[0, -1]].flatten(), case.deletion.nodes])
+    named = case.deletion.named_nodes
     near = Neighborhood(table, case.original.edge_index).rings(named, 1)
     elsewhere = torch.ones(table.num_nodes, dtype=torch.bool)
     for ring in near:
@@ -24,11 +24,14 @@ def rings(case: Case) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def touched(case: Case) -> tuple[Tensor, Tensor]:
-    """Nodes that lost an edge, with the deletion or with a deleted node, and the others; deleted nodes are in neither."""
+    """Nodes that lost an edge (with the deletion or a deleted node), features or a label, and the others.
+
+    Deleted nodes are in neither.
+    """
     table, nodes = edge_table(case.original), case.deletion.nodes
     beside = Neighborhood(table, case.original.edge_index).rings(nodes, 1)[1]
     lost = torch.zeros(table.num_nodes, dtype=torch.bool)
-    lost[case.deletion.edges[[0, -1]].flatten()] = True
+    lost[case.deletion.named_nodes] = True
     lost[beside.cpu()] = True
     there = torch.ones_like(lost).index_fill(0, nodes, False)
     return (lost & there).nonzero().flatten(), (~lost & there).nonzero().flatten()

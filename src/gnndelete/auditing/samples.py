@@ -22,8 +22,9 @@ AXES = {"link": "score (logit)", "node": "probability of the true class", "graph
 def samples(case: Case, limit: int) -> dict[str, Tensor]:
     """Up to ``limit`` elements of each group, in random order; groups without any are left out.
 
-    Link tasks: ``[2, k]`` pairs, or ``[3, k]`` triples. Node tasks: labelled nodes; the deleted ones, or those at deleted
-    edges. Graph tasks: labelled graphs; the deleted ones, or those that lost an edge or a node.
+    Link tasks: ``[2, k]`` pairs, or ``[3, k]`` triples. Node tasks: labelled nodes; those deleted, or without their features
+    or label, or else the nodes at deleted edges. Graph tasks: labelled graphs; the deleted ones, or those that lost an
+    edge or a node.
     """
     if isinstance(case.task, LinkPrediction):
         found = _pairs(case, limit)
@@ -97,7 +98,7 @@ def _free(case: Case, task: LinkPrediction, limit: int) -> Tensor:
 def _nodes(case: Case) -> dict[str, Tensor]:
     labelled = labels(case) >= 0
     gone = torch.zeros_like(labelled)
-    gone[case.deletion.nodes if case.deletion.nodes.numel() else case.deletion.edges[[0, -1]].flatten()] = True
+    gone[case.asked_nodes if case.asked_nodes.numel() else case.deletion.edges[[0, -1]].flatten()] = True
     taken = {name: mask.cpu() for name in ("val_mask", "test_mask") if (mask := case.remaining.get(name)) is not None}
     train = case.remaining.get("train_mask")
     kept = torch.ones_like(labelled) if train is None else train.cpu()

@@ -111,9 +111,12 @@ def _ruined_near(near: dict[str, Any], chance: float) -> str:
 def _headline(case: Case, forgetting: dict[str, Any], by_query: dict[str, str | None]) -> tuple[str, str]:
     if not forgetting["available"]:
         return "undecided", f"Forgetting could not be tested: {forgetting['reason']}."
-    # a deleted node is blank in the graph as served, where nothing of it can be asked
-    nodes = not case.deletion.edges.size(1)
-    for name in ("old_id", "served") if nodes else ("served", "old_id"):
+    # a deleted node, or one without its features, is blank in the graph as served, where nothing of it can be asked
+    deletion = case.deletion
+    blank = not deletion.edges.size(1) and bool(deletion.nodes.numel() or deletion.features.size(1))
+    if case.task.name == "node":
+        blank = bool(deletion.nodes.numel() or deletion.features.size(1))
+    for name in ("old_id", "served") if blank else ("served", "old_id"):
         if by_query.get(name) is not None:
             return str(by_query[name]), forgetting["heldout"][name]["sentence"]
     return "undecided", "No graph could be asked about the deleted elements."

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from gnndelete.card import worded
+
 DASH = "–"
 
 KIND_NAMES = {"remaining": "remaining", "heldout": "held-out", "deleted": "deleted", "random": "random"}
@@ -100,10 +102,7 @@ def counts(request: Mapping[str, Any]) -> str:
     >>> counts({"counts": {"edges": 1189, "nodes": 1}})
     '1,189 edges and 1 node'
     """
-    parts = [
-        f"{number(count)} {kind.removesuffix('s') if count == 1 else kind}"
-        for kind, count in request.get("counts", {}).items()
-    ]
+    parts = [worded(kind, count) for kind, count in request.get("counts", {}).items()]
     return " and ".join(parts) or "nothing"
 
 

@@ -1,4 +1,4 @@
-"""``gnndelete delete``: forget edges, nodes or graphs from the model of a run, together with all earlier requests."""
+"""``gnndelete delete``: forget elements from the model of a run, together with all earlier requests."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ def delete(
     node: options.Node = None,
     graphs: options.Graphs = None,
     graph: options.OneGraph = None,
+    features: options.Features = None,
+    labels: options.Labels = None,
+    feature: options.Feature = None,
+    label: options.Label = None,
+    fill: options.Fill = None,
     random: options.Random = None,
     kind: options.Kind = None,
     where: options.Where = None,
@@ -53,7 +58,7 @@ def delete(
     set_: options.Set = None,
     json: options.Json = False,
 ) -> Report:
-    """Make the model of a run forget edges or nodes, together with everything that was deleted from it before.
+    """Make the model of a run forget edges, nodes, features or labels, together with everything that was deleted from it before.
 
     [bold]gnndelete delete runs/a --edges requests.csv[/]
 
@@ -65,7 +70,9 @@ def delete(
     from gnndelete.cli.settings import resolve
 
     given = {
-        **options.request(edges, nodes, edge, node, random, kind, where, hops, draw_seed, graphs, graph),
+        **options.request(
+            edges, nodes, edge, node, random, kind, where, hops, draw_seed, graphs, graph, features, labels, feature, label, fill
+        ),
         "method.name": method,
         "method.lam": _number(lam),
         "method.aim": aim,
@@ -103,10 +110,9 @@ def _number(text: str | None) -> float | str | None:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    return (
-        ", ".join(f"{count:,} {kind if count > 1 else kind.removesuffix('s')}" for kind, count in counts.items())
-        or "nothing"
-    )
+    from gnndelete.card import worded
+
+    return ", ".join(worded(kind, count) for kind, count in counts.items()) or "nothing"
 
 
 def _show_plan(console: Console, values: dict[str, Any]) -> None:

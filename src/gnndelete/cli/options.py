@@ -76,6 +76,24 @@ OneGraph = Annotated[
 BatchSize = Annotated[
     int | None, typer.Option(help="Graphs per training step, for --task graph.", rich_help_panel=_TRAIN)
 ]
+Features = Annotated[
+    Path | None, typer.Option(help="CSV with a column node, and column for some features alone.", rich_help_panel=_WHAT)
+]
+Labels = Annotated[
+    Path | None, typer.Option(help="CSV with a column node: whose labels to forget.", rich_help_panel=_WHAT)
+]
+Feature = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ID[,COLUMN]", help="Features of a node, or one of them; can be repeated.", rich_help_panel=_WHAT
+    ),
+]
+Label = Annotated[
+    list[str] | None, typer.Option(metavar="ID", help="The label of one node; can be repeated.", rich_help_panel=_WHAT)
+]
+Fill = Annotated[
+    float | None, typer.Option(help="What replaces deleted features; 0 by default.", rich_help_panel=_WHAT)
+]
 Random = Annotated[
     float | None, typer.Option(help="Draw a share (below 1) or a number of elements.", rich_help_panel=_WHAT)
 ]
@@ -105,6 +123,11 @@ def request(
     draw_seed: int | None,
     graphs: Path | None = None,
     graph: list[int] | None = None,
+    features: Path | None = None,
+    labels: Path | None = None,
+    feature: list[str] | None = None,
+    label: list[str] | None = None,
+    fill: float | None = None,
 ) -> dict[str, Any]:
     """What is to be forgotten, as settings; None where an option was not given."""
     return {
@@ -114,6 +137,12 @@ def request(
         "deletion.nodes": [name.strip() for name in node or ()] or None,
         "deletion.graphs_csv": graphs,
         "deletion.graphs": list(graph or ()) or None,
+        "deletion.features_csv": features,
+        "deletion.labels_csv": labels,
+        "deletion.features": _pairs(feature or (), "features are written node or node,column, such as --feature 3,7")
+        or None,
+        "deletion.labels": [name.strip() for name in label or ()] or None,
+        "deletion.fill": fill,
         "deletion.random": _amount(random),
         "deletion.kind": kind,
         "deletion.where": where,
@@ -122,8 +151,8 @@ def request(
     }
 
 
-def _pairs(texts: Iterable[str]) -> list[list[str]]:
-    """The cells of edges as a line of a CSV file has them, so that an id can hold a comma."""
+def _pairs(texts: Iterable[str], form: str = "an edge is written source,target, such as --edge 0,5") -> list[list[str]]:
+    """The cells of edges or features as a line of a CSV file has them, so that an id can hold a comma."""
     import csv
 
     from gnndelete.errors import DeletionError
@@ -133,7 +162,7 @@ def _pairs(texts: Iterable[str]) -> list[list[str]]:
         try:
             rows = list(csv.reader([text], strict=True, skipinitialspace=True))
         except csv.Error as error:
-            raise DeletionError(f"an edge is written source,target, such as --edge 0,5 (got {text}: {error})") from None
+            raise DeletionError(f"{form} (got {text}: {error})") from None
         pairs.append([cell.strip() for cell in rows[0]] if rows else [])
     return pairs
 

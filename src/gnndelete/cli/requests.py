@@ -24,10 +24,13 @@ from gnndelete.tasks import LinkPrediction, Task
 def read_request(settings: DeletionSettings, graph: NamedGraph, task: Task) -> Deletion:
     """What is to be deleted from ``graph``, as earlier requests have left it; elements have the ids of its user."""
     named, data = _named(settings, graph), graph.data
+    if settings.fill and not named.features.size(1):
+        raise SettingError(f"--fill says what replaces features, and none are named (got {settings.fill}); name --feature")
     if settings.random is None:
         if not len(named):
             raise DeletionError(
-                "nothing is named to be deleted; give --edges or --nodes FILE, --edge 0,5, --node 3, --graph 7, or --random 0.025"
+                "nothing is named to be deleted; give --edges or --nodes FILE, --edge 0,5, --node 3, --feature 3, --label 3, "
+                "--graph 7, or --random 0.025"
             )
         return named
     if len(named):
@@ -49,15 +52,15 @@ def read_request(settings: DeletionSettings, graph: NamedGraph, task: Task) -> D
 
 def _named(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
     request = _in_place(settings, graph)
-    files = {"edges": settings.edges_csv, "nodes": settings.nodes_csv, "graphs": settings.graphs_csv}
-    for kind, path in files.items():
+    if settings.graphs_csv is not None:
+        request = request | Deletion(graphs=Deletion.from_csv(settings.graphs_csv).nodes)
+    for kind in ("edges", "nodes", "features", "labels"):
+        option, path = f"--{kind}", getattr(settings, f"{kind}_csv")
         if path is None:
             continue
-        option = f"--{kind}"
-        if kind == "graphs":
-            request = request | Deletion(graphs=Deletion.from_csv(path).nodes)
-            continue
-        found = Deletion.from_csv(path, ids=graph.ids, relations=graph.relations or None)
+        of_nodes: Any = kind if kind in ("features", "labels") else None
+        fill = settings.fill if kind == "features" else 0.0
+        found = Deletion.from_csv(path, ids=graph.ids, relations=graph.relations or None, kind=of_nodes, fill=fill)
         if kind not in found.counts:
             other = next(iter(found.counts))
             raise DeletionError(f"'{path}' names {other}, and {option} takes {kind}; give it with --{other}")
@@ -75,23 +78,37 @@ def _in_place(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
             edges.append(_edge(cells, graph))
         except ValueError as error:
             bad.append(f"--edge {','.join(map(str, cells))} ({error})")
-    for node in settings.nodes:
+    labels: list[tuple[int, ...]] = []
+    features: list[tuple[int, ...]] = []
+    for option, given, found in (("--node", settings.nodes, nodes), ("--label", settings.labels, labels)):
+        for node in given:
+            try:
+                found.append(_ids([node], graph))
+            except ValueError as error:
+                bad.append(f"{option} {node} ({error})")
+    for cells in settings.features:
         try:
-            nodes.append(_ids([node], graph))
+            features.append(_feature(cells, graph))
         except ValueError as error:
-            bad.append(f"--node {node} ({error})")
+            bad.append(f"--feature {','.join(map(str, cells))} ({error})")
     if bad:
         raise DeletionError(
             f"{len(bad)} of the elements to delete {'is' if len(bad) == 1 else 'are'} not in the graph: {some(bad, 20)}; "
             "correct or remove them"
         )
     relations = [_relation(name, graph) for name in settings.relations]
-    return Deletion(
+    request = Deletion(
         edges=edges or None,
         nodes=[node for (node,) in nodes] or None,
+        labels=[node for (node,) in labels] or None,
         relations=relations or None,
         graphs=settings.graphs or None,
-    )._named(graph.ids)
+    )
+    for width in (1, 2):  # whole nodes, and single columns of nodes
+        if chosen := [cells for cells in features if len(cells) == width]:
+            listed: list[Any] = [cells[0] for cells in chosen] if width == 1 else chosen
+            request = request | Deletion(features=listed, fill=settings.fill)
+    return request._named(graph.ids)
 
 
 def _relation(name: Any, graph: NamedGraph) -> int:
@@ -101,6 +118,13 @@ def _relation(name: Any, graph: NamedGraph) -> int:
         known = some(map(repr, graph.relations)) or "numbers from 0"
         raise DeletionError(f"no relation of the graph is called {name!r}; there are {known}")
     return int(name)
+
+
+def _feature(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:
+    column = [str(cell) for cell in cells[1:]]
+    if not all(cell.isascii() and cell.isdigit() for cell in column):
+        raise ValueError(f"columns of 'x' have numbers from 0 (got {column[0]})")
+    return (*_ids(cells[:1], graph), *map(int, column))
 
 
 def _edge(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:

@@ -115,6 +115,11 @@ class DeletionSettings(Section):
     nodes: list[Id] = Field(default_factory=list)
     relations: list[Id] = Field(default_factory=list)
     graphs: list[Whole] = Field(default_factory=list)
+    features_csv: File | None = None
+    labels_csv: File | None = None
+    features: list[Annotated[list[Id], Field(min_length=1, max_length=2)]] = Field(default_factory=list)
+    labels: list[Id] = Field(default_factory=list)
+    fill: float | list[float] = 0.0
     random: Annotated[int, Field(strict=True, gt=0)] | Annotated[float, Field(strict=True, gt=0)] | None = None
     kind: Literal["edges", "nodes", "graphs"] = "edges"
     where: Literal["random", "in", "out", "hubs", "community"] = "random"
@@ -166,7 +171,7 @@ class Settings(Section):
         values = self.model_dump(mode="json", include=set(sections) or None)
         for name in set(_TABLES) - self.data.table_options.keys():
             values.get("data", {}).pop(name, None)
-        for name in ("edges", "nodes", "graphs"):
+        for name in ("edges", "nodes", "graphs", "features", "labels"):
             if values.get("deletion", {}).get(name):
                 values["deletion"][name] = []
                 header += f"# deletion.{name}: given in place, left out here because they say who was deleted\n"
@@ -178,7 +183,10 @@ _TABLES = (
     "undirected", "source", "target", "relation", "node_id", "features", "label", "weight", "edge_features", "missing",
     "delimiter",
 )  # fmt: skip
-_SOURCES = ("edges_csv", "nodes_csv", "graphs_csv", "edges", "nodes", "relations", "graphs", "random")
+_SOURCES = (
+    "edges_csv", "nodes_csv", "features_csv", "labels_csv", "graphs_csv", "edges", "nodes", "features", "labels",
+    "relations", "graphs", "random",
+)  # fmt: skip
 
 Layer = dict[str, Any]
 

@@ -40,7 +40,7 @@ class UntrainedOperator(Method):
         probe = context.prepared.probe("all")
         model = working_copy(context.model)
         device = context.data.edge_index.device
-        ends = torch.cat([context.deletion.edges[[0, -1]].flatten(), context.deletion.nodes]).to(device)
+        ends = context.deletion.named_nodes.to(device)
         near = context.prepared.neighborhood("undirected")
         for site in probe.sites:
             reach = self._reach(site.hops, site is probe.sites[-1])

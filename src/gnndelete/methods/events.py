@@ -31,7 +31,7 @@ def retractions(stream: TemporalData, gone: Tensor, replay: int = 0) -> Temporal
     place, kept = gone.nonzero().flatten(), (~gone).nonzero().flatten()
     again = place.numel() * replay if kept.numel() else 0
     spread = torch.linspace(0, max(kept.numel() - 1, 0), again, device=place.device).round().long()
-    order = torch.cat([place[:, None], kept[spread].view(place.numel(), -1)], dim=1)
+    order = torch.cat([place[:, None], kept[spread].view(place.numel(), replay if kept.numel() else 0)], dim=1)
     sign = torch.ones(order.shape, device=place.device)
     sign[:, 0] = -1
     order, sign = order.flatten(), sign.flatten()

@@ -33,7 +33,8 @@ class GIF(Method):
 
     With ``v = ∇L1 − ∇L2`` (L1: deleted and influenced terms of the loss on the graph, L2: influenced terms on what
     remains), ``H x = v`` is solved by ``h ← v + (1 − damp) h − H h / scale`` and ``x = h / scale`` is added to the weights.
-    Influenced are training nodes, or pairs with an end, within ``hops`` hops (one more around deleted nodes). All losses
+    Influenced are training nodes, or pairs with an end, within ``hops`` hops (one more around deleted nodes; a deleted label
+    influences no other term). All losses
     are divided by the number of training terms. ``scale`` must exceed the spectral norm of H, which is estimated by
     power iteration; ``"auto"`` takes 1.5 times the estimate. ``damp * scale`` acts as a ridge on H: a model trained with
     weight decay λ has ``damp = λ / scale``. A link loss has one fixed negative for each edge. Gradients are taken in
@@ -111,7 +112,7 @@ class GIF(Method):
         """Which terms are deleted or influenced, and which of them are deleted."""
         deletion, near = context.deletion, context.prepared.neighborhood("undirected")
         around = torch.zeros(context.prepared.table.num_nodes, dtype=torch.bool, device=terms.labels.device)
-        around[near.within(deletion.edges[[0, -1]].flatten(), self.hops)] = True
+        around[near.within(torch.cat([deletion.edges[[0, -1]].flatten(), deletion.feature_nodes]), self.hops)] = True
         around[near.within(deletion.nodes, self.hops + 1)] = True
         return around[terms.members[[0, -1]]].any(dim=0) | terms.deleted, terms.deleted
 
@@ -201,12 +202,13 @@ class Terms:
 
 
 def loss_terms(context: Context, task: Task) -> Terms:
-    """What the base model was trained on; a deletion takes out deleted edges and whatever names a deleted node."""
+    """What the base model was trained on; a deletion takes out deleted edges and labels, and whatever names a deleted node."""
     data, rest = context.data, context.remaining
     nodes = context.deletion.nodes.to(data.edge_index.device)
     if isinstance(task, NodeClassification):
         members = task.part(data, "train").nonzero().flatten()
-        return Terms(members.unsqueeze(0), data.y.view(-1)[members], torch.isin(members, nodes))
+        gone = torch.cat([nodes, context.deletion.labels.to(nodes.device)])
+        return Terms(members.unsqueeze(0), data.y.view(-1)[members], torch.isin(members, gone))
     supervision = SupervisionCache().of(data)
     positives = supervision.positives
     negatives = supervision.negatives(torch.Generator().manual_seed(context.seed))

@@ -14,7 +14,7 @@ from gnndelete.forward import evaluating
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.calibration import Aim, Calibration, Trial, as_nonexistent, as_retrained, fallback
 from gnndelete.methods.ruler import Ruler, ruler
-from gnndelete.methods.solving import MakeMap, Solved, Solving
+from gnndelete.methods.solving import MakeMap, Solved, Solving, learned_labels
 from gnndelete.neighborhood import Hops
 from gnndelete.operator import LinearMap
 from gnndelete.probe import Layers, Probe, Site, graph_layers, working_copy
@@ -119,9 +119,11 @@ class GNNDelete(Method):
         probe = context.prepared.probe(self.layers)
         model = working_copy(context.model)
         solving = Solving(context, model, probe, self.targets, self.hops, shared=self.operator != "ring")
-        notes, details = self._notes(probe), {}
+        notes, details = (*self._notes(probe), *_unlearned_labels(context)), {}
         with evaluating(model):
-            if self.lam == "auto":
+            if not solving.acts:
+                solved: Solved = []  # nothing that was deleted has rows
+            elif self.lam == "auto":
                 calibration, solved = self._calibrated(context, solving)
                 notes, details = (*notes, calibration.sentence), {"calibration": calibration.to_dict()}
             elif self.lam == 0 and self.targets == "remaining":
@@ -194,6 +196,14 @@ class GNNDelete(Method):
                 "hops='directed' reproduces the paper's tables; rows outside the neighbourhood can change all the same."
             )
         return tuple(notes)
+
+
+def _unlearned_labels(context: Context) -> tuple[str, ...]:
+    if context.deletion.labels.numel() == learned_labels(context).numel():
+        return ()
+    return (
+        "A link model learns from no labels: these labels play no part in its weights and were only taken out of the data.",
+    )
 
 
 def _trial(lam: float, solving: Solving, measured: Ruler, make: MakeMap) -> tuple[Trial, Solved]:

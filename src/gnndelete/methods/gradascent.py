@@ -21,8 +21,9 @@ from gnndelete.tasks.supervision import SupervisionCache
 class GradAscent(Method):
     """Raise the loss of the forgotten elements by a few steps of Adam; nothing holds the rest in place.
 
-    Link prediction: minimise ``-BCE(score, 1)`` over the deleted edges and the edges of deleted nodes. Node classification:
-    maximise the cross-entropy of the deleted training nodes; an edge has no loss there, so edge deletions do not fit.
+    Link prediction: minimise ``-BCE(score, 1)`` over the deleted edges and the edges of deleted nodes; features have no loss
+    there, so their deletion does not fit. Node classification: maximise the cross-entropy of the training nodes that are
+    deleted, or whose features or label are; an edge has no loss there, so edge deletions do not fit.
     Messages run over the training graph, the deleted elements included. Gradients are taken in evaluation mode: dropout
     is off and running statistics stay as they are. All requests so far are climbed together, from the user's weights.
 
@@ -54,6 +55,12 @@ class GradAscent(Method):
         ):
             reasons.append(
                 Reason("an edge or a node has no loss of its own under graph classification", "use method='gnndelete'")
+            )
+        if isinstance(context.task, LinkPrediction) and context.deletion.features.size(1):
+            reasons.append(
+                Reason(
+                    "features have no loss of their own under link prediction", "use method='gif' or method='gnndelete'"
+                )
             )
         return reasons
 
@@ -91,14 +98,16 @@ class GradAscent(Method):
 
 
 def _forgotten(context: Context, task: Task) -> Tensor:
-    """Forgotten pairs ``[2, k]`` (triples ``[3, k]``) of a link task, or forgotten training nodes ``[k]``."""
-    nodes = context.deletion.nodes.to(context.data.edge_index.device)
+    """Forgotten pairs ``[2, k]`` (triples ``[3, k]``) of a link task, or forgotten training nodes or graphs ``[k]``."""
+    deletion, device = context.deletion, context.data.edge_index.device
+    nodes = deletion.nodes.to(device)
     if isinstance(task, GraphClassification):
-        graphs = context.deletion.graphs.to(nodes.device)
+        graphs = deletion.graphs.to(device)
         return graphs[task.part(context.data, "train")[graphs]]
     if isinstance(task, NodeClassification):
+        nodes = torch.cat([deletion.nodes, deletion.features[0], deletion.labels]).unique().to(device)
         return nodes[task.part(context.data, "train")[nodes]]
-    pairs = context.deletion.edges.to(nodes.device)
+    pairs = deletion.edges.to(device)
     if nodes.numel():
         positives = SupervisionCache().of(context.data).positives
         theirs = positives[:, torch.isin(positives[[0, -1]], nodes).any(dim=0)]

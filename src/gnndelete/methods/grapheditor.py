@@ -100,7 +100,8 @@ class GraphEditor(Method):
         if before is None:
             levels = propagate(adjacency, project(data.x, self.dim, context.seed), self.hops)
         else:
-            exchanged = (alive != before.alive).nonzero().flatten()
+            exchanged = (alive != before.alive).index_fill(0, context.deletion.features[0].to(alive.device), True)
+            exchanged = exchanged.nonzero().flatten()
             x = before.levels[0].clone()
             if exchanged.numel():
                 dense = data.x if data.x.layout == torch.strided else data.x.to_dense()

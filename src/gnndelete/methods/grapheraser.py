@@ -278,11 +278,17 @@ def _missing(deletion: Deletion, place: Tensor, shards: int) -> list[str]:
     """For each shard a name of what is deleted inside it; edges between shards are inside none."""
     ends = place[deletion.edges[[0, -1]]]
     edge_shard = torch.where(ends[0] == ends[1], ends[0], -1)
-    node_shard = place[deletion.nodes]
+    node_shard, label_shard, feature_shard = (place[p] for p in (deletion.nodes, deletion.labels, deletion.features[0]))
     found = [_WHOLE] * shards
-    for s in torch.unique(torch.cat([edge_shard, node_shard])).tolist():
+    for s in torch.unique(torch.cat([edge_shard, node_shard, label_shard, feature_shard])).tolist():
         if s >= 0:
-            found[s] = Deletion(deletion.edges[:, edge_shard == s], deletion.nodes[node_shard == s]).fingerprint
+            inside = Deletion(
+                edges=deletion.edges[:, edge_shard == s],
+                nodes=deletion.nodes[node_shard == s],
+                labels=deletion.labels[label_shard == s],
+            )
+            kept = feature_shard == s
+            found[s] = inside._filled(deletion.features[:, kept], deletion.fill[kept]).fingerprint
     return found
 
 

@@ -85,6 +85,13 @@ class JODIE(Method):
             reasons.append(
                 Reason("JODIE predicts links and no classes", "pass task='link', or choose method='retrain'")
             )
+        if context.deletion.features.size(1):
+            reasons.append(
+                Reason(
+                    "JODIE forgets by retracting events, and a feature of a node is none",
+                    "delete the node itself, or choose method='retrain'",
+                )
+            )
         if context.data.get("edge_type") is not None:
             reasons.append(
                 Reason("JODIE's events have no types and the graph has 'edge_type'", "choose another method")

@@ -24,11 +24,11 @@ _HOPS = 2
 class MEGU(Method):
     """Mutual evolution of the model (logits o) and an operator f = Linear(C, C) behind it; node classification only.
 
-    Minimises ``κ [KD(o_U, f(o)_U) − CE(f(o)_U, p0)] + KD(f(o)_N, o_N) + CE(o_N, p0)``: U are the forgotten nodes or the
-    endpoints of forgotten edges, N those within two hops of them, U left out, whose propagated features the deletion
-    changes most (at least as much as the mean), p0 the original model's classes, KD at ``temperature``. Both parts are
-    trained by SGD on the graph without the deleted edges; forgotten nodes stand alone in it, with the features that are
-    to be forgotten.
+    Minimises ``κ [KD(o_U, f(o)_U) − CE(f(o)_U, p0)] + KD(f(o)_N, o_N) + CE(o_N, p0)``: U are the forgotten nodes, those whose
+    features or label are forgotten, and the endpoints of forgotten edges, N those within two hops of them, U left out,
+    whose propagated features the deletion changes most (at least as much as the mean), p0 the original model's classes, KD
+    at ``temperature``. Both parts are trained by SGD on the graph without the deleted edges; forgotten nodes stand alone
+    in it, and features that are to be forgotten are still there.
 
     Predictions come from the updated model alone: f is thrown away after training, the model keeps its class and its
     forward. No labels are smoothed, so none of U can leak through them. Evaluation mode throughout: dropout is off and
@@ -66,7 +66,7 @@ class MEGU(Method):
         weights = trainable(model)
         forward, graph = context.prepared.forward, _forgetting_graph(context)
         device = context.data.edge_index.device
-        forgotten = torch.cat([context.deletion.nodes, context.deletion.edges[[0, -1]].flatten()]).unique().to(device)
+        forgotten = context.deletion.named_nodes.to(device)
         near = influenced(context, forgotten)
         with evaluating(model):
             known = representation(forward(model, context.data)).argmax(dim=-1)

@@ -87,11 +87,11 @@ def reached(old: Adjacency, new: Adjacency, exchanged: Tensor, hops: int) -> Ten
     """Sorted ids of the nodes whose propagated features can differ between two graphs.
 
     A row of P changes where an edge came or went, and that is seen up to ``hops - 1`` steps away in either graph.
-    ``exchanged`` names the nodes whose own features differ; they must have lost (or got) all their edges with it.
+    ``exchanged`` names the nodes whose own features differ, which is seen ``hops`` steps away.
     """
     changed = [a.table.edges(a.table.keys[~b.table.contains(a.table.edges(a.table.keys))]) for a, b in _both(old, new)]
-    seeds = torch.cat([exchanged, *(edges[0] for edges in changed)])
-    return torch.cat(walk([old.table, new.table], seeds, hops - 1)).sort().values
+    seeds, tables = torch.cat([edges[0] for edges in changed]), [old.table, new.table]
+    return torch.cat([*walk(tables, seeds, hops - 1), *walk(tables, exchanged, hops)]).unique()
 
 
 def _both(old: Adjacency, new: Adjacency) -> list[tuple[Adjacency, Adjacency]]:

@@ -57,7 +57,7 @@ def ruler(context: Context) -> Ruler:
 def _of_edges(context: Context, task: LinkPrediction) -> Ruler:
     edges, data = context.deletion.edges, context.remaining
     if not edges.size(1):
-        return Ruler(task, data, missing="a link model scores edges, and no edge is named in the request, only nodes")
+        return Ruler(task, data, missing="a link model scores edges, and no edge is named in the request")
     if task.heldout is None:
         return Ruler(task, data, missing="the task has no held-out edges to compare with (pass heldout=…)")
     held = task.heldout.positives
@@ -77,16 +77,19 @@ def _of_edges(context: Context, task: LinkPrediction) -> Ruler:
 
 def _of_nodes(context: Context, task: NodeClassification) -> Ruler:
     data, original = context.remaining, context.data
-    if not context.deletion.nodes.numel():
+    deletion = context.deletion
+    named = torch.cat([deletion.nodes, deletion.features[0], deletion.labels]).unique()
+    if not named.numel():
         return Ruler(task, data, missing="a node classifier has no score for a deleted edge")
     learned = task.part(original, "train")
-    nodes = context.deletion.nodes.to(learned.device)
+    nodes = named.to(learned.device)
     nodes = nodes[learned[nodes]]
     if not nodes.numel():
-        return Ruler(task, data, missing="the model was trained on the label of none of the deleted nodes")
+        return Ruler(task, data, missing="the model was trained on the label of none of the nodes that were named")
     if not task.validates(data):
         return Ruler(task, data, missing="the graph has no validation nodes to compare with (add 'val_mask')")
     held = task.part(data, "val").nonzero().flatten()
+    held = held[~torch.isin(held, named.to(held.device))]
     labels, degree = original.y.view(-1), degrees(original)
     both = torch.cat([nodes, held])
 

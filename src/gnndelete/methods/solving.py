@@ -16,6 +16,7 @@ from gnndelete.operator import Operator, attach, detach
 from gnndelete.probe import Probe, Site
 from gnndelete.solver import Problem
 from gnndelete.taps import Finished, entry, listening, replaced
+from gnndelete.tasks import LinkPrediction
 
 Solved = list[tuple[Site, Operator]]
 MakeMap = Callable[[Site, Problem], nn.Module]
@@ -23,11 +24,16 @@ MakeMap = Callable[[Site, Problem], nn.Module]
 
 @dataclass(frozen=True)
 class Group:
-    """Rows that share one map. ``forget``: lam pulls them away; ``gone``: they belong to deleted nodes."""
+    """Rows that share one map. ``forget``: lam pulls them away; ``gone``: they belong to deleted nodes.
+
+    ``again``: their nodes have lost features, and what must be forgotten is what they say when these are presented again.
+    """
 
     rows: Tensor
     forget: bool
     gone: bool = False
+    again: bool = False
+    ends: Tensor | None = None  # how often each row is an end of something deleted: the weights of forgetting
 
 
 class Solving:
@@ -41,13 +47,18 @@ class Solving:
         self._base: BasePass | None = None
         self._presented: dict[Site, Tensor] = {}
 
+    @property
+    def acts(self) -> bool:
+        """Whether anything that was deleted has rows at all."""
+        return any(self._shape.rows(site).numel() for site in self.probe.sites)
+
     def base(self, whole: bool = False) -> BasePass:
         """The targets. ``whole`` lets the pass run to its end, so that it also gives the output with the graph only cut."""
         if self._base is None:
             sites = self.probe.sites
             self._base = base_pass(self.context, self.model, sites, self.targets, self._shape.rows, whole)
-            if self._shape.gone.numel():
-                self._presented = presented_rows(self.context, self.model, sites, self._shape.gone)
+            if self._shape.presented.numel():
+                self._presented = presented_rows(self.context, self.model, sites, self._shape.presented)
         return self._base
 
     def run(self, lam: float, make: MakeMap, whole: bool = False, free: bool = False) -> tuple[Solved, Any]:
@@ -112,11 +123,12 @@ class Solving:
             rows = group.rows
             keep = None if untouched else base.keep[site][offset : offset + rows.numel()]
             offset += rows.numel()
-            problem = (
-                self._gone_problem(site, h, lam, base)
-                if group.gone
-                else shape.problem(group, h, lam, base.mean[site], keep)
-            )
+            if group.gone:
+                problem = self._gone_problem(site, h, lam, base)
+            elif group.again:
+                problem = self._again_problem(site, group, h, lam, keep)
+            else:
+                problem = shape.problem(group, h, lam, base.mean[site], keep)
             if not rows.numel() or (problem.at_rest and not free):
                 continue
             groups.append(rows)
@@ -129,13 +141,30 @@ class Solving:
         The second kind is what an attacker would ask. Between its old self (lam 0) and the mean (lam 1) lies the point
         where it scores like a node that was never seen, so there both pulls are needed.
         """
-        presented = self._presented[site]
+        presented = self._presented[site][: self._shape.gone.numel()]
         count = presented.size(0)
         rows = torch.cat([h.index_select(0, self._shape.gone), presented])
         share = torch.full((count,), 0.5 / max(count, 1), device=h.device)
         keep = torch.cat([torch.zeros_like(share), (1 - lam) * share])
         return Problem(
             rows, torch.arange(2 * count, device=h.device), lam * share.repeat(2), keep, base.mean[site], None
+        )
+
+    def _again_problem(self, site: Site, group: Group, h: Tensor, lam: float, keep: Tensor | None) -> Problem:
+        """Nodes that lost features twice: as they are served, which is to stay, and as they speak with the old features."""
+        served, presented = h.index_select(0, group.rows), self._presented[site][self._shape.gone.numel() :]
+        count = presented.size(0)
+        own = self._shape.problem(
+            group, h, lam, self.base().mean[site], keep
+        )  # what deleted edges or labels ask of them
+        share = torch.full((count,), 1 / max(count, 1), device=h.device)
+        return Problem(
+            torch.cat([served, presented]),
+            torch.arange(2 * count, device=h.device),
+            torch.cat([own.dec, lam * share]) / 2,
+            torch.cat([own.ni, (1 - lam) * share]) / 2,
+            own.away,
+            None if keep is None else torch.cat([keep, presented]),
         )
 
 
@@ -145,24 +174,42 @@ class Shape:
     def __init__(self, context: Context, probe: Probe, hops: Hops, shared: bool) -> None:
         deletion, device = context.deletion, context.data.edge_index.device
         edges, nodes = deletion.edges[[0, -1]].flatten().to(device), deletion.nodes.to(device)
+        features, labels = deletion.feature_nodes.to(device), learned_labels(context).to(device)
         count = context.prepared.table.num_nodes
         self.gone = nodes[:0] if shared else nodes
-        self._ends = torch.bincount(edges if not shared else torch.cat([edges, nodes]), minlength=count).float()
+        self.again = features[:0] if shared else features
+        self.presented = torch.cat([self.gone, self.again])  # whose rows on the original graph are needed
+        ends = torch.cat([edges, nodes, features]) if shared else edges
+        self._ends = torch.bincount(ends, minlength=count).float()
+        self._ends_told = torch.bincount(torch.cat([ends, labels]), minlength=count).float()
         # a deleted node has nothing to keep: staying close to what it was would be the opposite of forgetting
         self._alive = torch.ones(count, device=device).index_fill(0, nodes, 0.0)
         near = context.prepared.neighborhood(hops)
-        self._rings = near.rings(torch.cat([edges, nodes]), max(site.hops for site in probe.sites))
+        # a label carries no messages: nothing around its node has to be repaired
+        self._rings = near.rings(torch.cat([edges, nodes, features]), max(site.hops for site in probe.sites))
+        self._labels, self._last = labels, probe.sites[-1]
         self._shared = shared
 
     def groups(self, site: Site) -> list[Group]:
         rings = self._rings[: site.hops + 1]
+        told = self._labels if site is self._last else self._labels[:0]
+        counts = self._ends_told if told.numel() else self._ends
         if self._shared:
-            return [Group(torch.cat(rings).sort().values, forget=True)]
-        result = [Group(rings[0][self._alive[rings[0]] > 0], forget=True)]
+            rows = torch.cat([*rings, told]).unique()
+            return [Group(rows, forget=True, ends=counts[rows])]
+        apart = torch.cat([self.gone, self.again, told])
+        inner = rings[0][~torch.isin(rings[0], apart)]
+        result = [Group(inner, forget=True, ends=counts[inner])]
         if self.gone.numel():
             result.append(Group(self.gone, forget=True, gone=True))
+        if self.again.numel():
+            result.append(Group(self.again, forget=True, again=True, ends=counts[self.again]))
+        if told.numel():
+            told = told[~torch.isin(told, self.again)]
+            result.append(Group(told, forget=True, ends=counts[told]))
         if site.hops:
-            result.append(Group(torch.cat(rings[1:]).sort().values, forget=False))
+            outer = torch.cat(rings[1:]).sort().values
+            result.append(Group(outer[~torch.isin(outer, apart)], forget=False))
         return result
 
     def rows(self, site: Site) -> Tensor:
@@ -170,6 +217,13 @@ class Shape:
 
     def problem(self, group: Group, h: Tensor, lam: float, mean: Tensor, keep: Tensor | None) -> Problem:
         weight = lam if group.forget else 0.0  # outer rings see Neighborhood Influence alone
-        dec = weight * self._ends[group.rows] / self._ends.sum().clamp(min=1)
+        ends = torch.zeros_like(self._alive[group.rows]) if group.ends is None else group.ends
+        dec = weight * ends / ends.sum().clamp(min=1)
         ni = self._alive[group.rows] / self._alive[group.rows].sum().clamp(min=1) * (1 - weight)
         return Problem(h, group.rows, dec, ni, mean, keep)
+
+
+def learned_labels(context: Context) -> Tensor:
+    """The deleted labels that a model may have learned from: none where its task is to predict links."""
+    labels = context.deletion.labels
+    return labels[:0] if isinstance(context.task, LinkPrediction) else labels
