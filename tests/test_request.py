@@ -69,8 +69,8 @@ UNFITTING = {
     "nothing": ({}, DeletionError, "names nothing", "edges="),
     "an empty list": (dict(edges=[], nodes=[]), DeletionError, "names nothing"),
     "every node": (dict(nodes=range(48)), DeletionError, "all 48 nodes"),
-    "features": (dict(features=[1]), NotYetError, "features"),
-    "labels": (dict(labels=[1]), NotYetError, "labels"),
+    "features": (dict(features=[(1, 6)]), DeletionError, "(1, 6)", "0 to 5"),
+    "labels": (dict(labels=[48]), DeletionError, "48", "0 to 47"),
     "relations": (dict(relations=[0]), NotYetError, "relations"),
     "graphs": (dict(graphs=[0]), NotYetError, "graphs"),
 }

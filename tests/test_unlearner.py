@@ -56,7 +56,7 @@ def test_history_grows_with_served_requests_alone():
     assert second.history == unlearner.history
     assert second.deletion == gd.Deletion(edges=[(3, 4), (4, 5)])
     assert second.summary()["requests"] == 2
-    for bad in (A, gd.Deletion(edges=[(0, 9)]), gd.Deletion(), gd.Deletion(features=[0])):
+    for bad in (A, gd.Deletion(edges=[(0, 9)]), gd.Deletion(), gd.Deletion(features=[(0, 99)])):
         with pytest.raises(gd.errors.RequestError):
             unlearner.delete(bad)
     assert len(unlearner.history) == 2
