@@ -16,9 +16,11 @@ from gnndelete.errors import DeletionError
 
 pairs = st.tuples(st.integers(0, 30), st.integers(0, 30))
 deletions = st.builds(
-    lambda edges, nodes: Deletion(edges=edges, nodes=nodes),
+    lambda edges, nodes, features, labels: Deletion(edges=edges, nodes=nodes, features=features, labels=labels),
     st.lists(pairs, max_size=8),
     st.lists(st.integers(0, 30), max_size=6),
+    st.one_of(st.lists(pairs, max_size=5), st.lists(st.integers(0, 30), max_size=3)),
+    st.lists(st.integers(0, 30), max_size=3),
 )
 
 
@@ -51,7 +53,9 @@ def test_union_is_that_of_sets(a, b, c):
     assert a | Deletion() == a
     as_set = lambda d: set(map(tuple, d.edges.t().tolist())) | {(n,) for n in d.nodes.tolist()}  # noqa: E731
     assert as_set(a | b) == as_set(a) | as_set(b)
-    assert (a == b) == (as_set(a) == as_set(b))
+    full = lambda d: (as_set(d), set(d.labels.tolist()), set(map(tuple, d.features.t().tolist())))  # noqa: E731
+    assert (a == b) == (full(a) == full(b))
+    assert Deletion.from_lists((a | b).to_lists()) == a | b
 
 
 def test_fingerprint_is_the_same_on_every_machine():

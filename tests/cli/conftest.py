@@ -87,6 +87,20 @@ def link_run(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
+@pytest.fixture(scope="session")
+def trained_nodes(graph_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a node classifier; copy it before changing it."""
+    out = tmp_path_factory.mktemp("runs") / "node"
+    split = ("--set", "data.val=0.2", "--set", "data.test=0.2", "--epochs", "20", "--lr", "0.05", "--device", "cpu")
+    assert run(["train", "--graph", str(graph_file), "--task", "node", "--out", str(out), *split]) == 0
+    return out
+
+
+@pytest.fixture
+def node_run(trained_nodes: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained_nodes, tmp_path / "run"))
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file below a folder, to see whether anything has changed."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -220,3 +220,12 @@ def test_one_deleted_edge_and_repeated_requests(memory):
     assert first.calibration["status"] in ("already", "reached")
     second = unlearner.delete(gd.Deletion(edges=gd.datasets.forget_edges(first.data, 0.1, seed=4)))
     assert second.calibration["trials"] != first.calibration["trials"]
+
+
+def test_what_training_again_would_keep_is_not_searched_for():
+    measure = lambda lam: Trial(lam, auc=0.8 - lam, se=0.01, utility=0.9)  # noqa: E731
+    assert as_retrained(measure).lam == pytest.approx(0.3, abs=0.01)
+    half = as_retrained(measure, kept=0.5)
+    assert half.lam == pytest.approx(0.15, abs=0.01)
+    assert half.target == pytest.approx(0.65)
+    assert "the aim was 0.650 and not 0.5" in half.sentence

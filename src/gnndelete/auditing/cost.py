@@ -15,7 +15,9 @@ def cost(case: Case) -> dict[str, Any]:
     ratio = None if other is None or not own["seconds"] else other["seconds"] / own["seconds"]
     sentence = f"The deletion took {own['seconds']:.3g} s, calibration included."
     if ratio is not None and other is not None:
-        sentence += f" Training again took {other['seconds']:.3g} s on the same kind of device: {ratio:.0f} times as long."
+        sentence += (
+            f" Training again took {other['seconds']:.3g} s on the same kind of device: {ratio:.0f} times as long."
+        )
     return {"available": True, "deletion": own, "reference": other, "ratio": ratio, "sentence": sentence}
 
 

@@ -128,10 +128,14 @@ def _query(case: Case, name: str, number: int) -> dict[str, Any]:
 def _unfair(case: Case, name: str) -> str:
     """Why deleted and held-out elements are not asked alike, so that only a reference tells what to expect; or nothing."""
     deletion = case.deletion
-    if name == "served" and isinstance(case.task, NodeClassification):
-        if deletion.nodes.numel():
+    if isinstance(case.task, NodeClassification):
+        if name == "served" and deletion.nodes.numel():
             return "deleted nodes have neither edges nor features left in this graph"
-        return "nodes without their features are no match for held-out ones here" if deletion.features.size(1) else ""
+        if name == "served" and deletion.features.size(1):
+            return "nodes without their features are no match for held-out ones here"
+        if deletion.features.size(1):
+            return "the labels of nodes that lost features are still learned, by a model trained again as well"
+        return ""
     if name == "served":
         return "" if deletion.edges.size(1) else "deleted nodes have neither edges nor features left in this graph"
     return "" if fair(case) else "held-out edges have no attributes with which to be presented beside deleted ones"

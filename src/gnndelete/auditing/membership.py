@@ -31,9 +31,7 @@ AGAIN = (
     "Deleted nodes are blank in the graph as served, so that every model is asked on the original graph, where they are "
     "presented again under their old ids."
 )
-KEPT = (
-    "Every model is asked on the original graph, where what was deleted of these nodes is presented again under their old ids."
-)
+KEPT = "Every model is asked on the original graph, where what was deleted of these nodes is presented again under their old ids."
 OWN_MESSAGES = (
     "Their edges carry messages there, which the test edges do not: even a model that never saw them answers above 0.5, so "
     "read the retrained model's value beside it."

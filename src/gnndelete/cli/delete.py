@@ -71,7 +71,22 @@ def delete(
 
     given = {
         **options.request(
-            edges, nodes, edge, node, random, kind, where, hops, draw_seed, graphs, graph, features, labels, feature, label, fill
+            edges,
+            nodes,
+            edge,
+            node,
+            random,
+            kind,
+            where,
+            hops,
+            draw_seed,
+            graphs,
+            graph,
+            features,
+            labels,
+            feature,
+            label,
+            fill,
         ),
         "method.name": method,
         "method.lam": _number(lam),

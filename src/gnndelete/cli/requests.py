@@ -25,7 +25,9 @@ def read_request(settings: DeletionSettings, graph: NamedGraph, task: Task) -> D
     """What is to be deleted from ``graph``, as earlier requests have left it; elements have the ids of its user."""
     named, data = _named(settings, graph), graph.data
     if settings.fill and not named.features.size(1):
-        raise SettingError(f"--fill says what replaces features, and none are named (got {settings.fill}); name --feature")
+        raise SettingError(
+            f"--fill says what replaces features, and none are named (got {settings.fill}); name --feature"
+        )
     if settings.random is None:
         if not len(named):
             raise DeletionError(

@@ -61,8 +61,10 @@ class Calibration:
 Measure = Callable[[float], Trial]
 
 
-def as_retrained(measure: Measure) -> Calibration:
+def as_retrained(measure: Measure, kept: float = 0.0) -> Calibration:
     """The lam at which deleted elements score like held-out ones: an AUC of 0.5, within its standard error.
+
+    ``kept`` is the share of what lies above 0.5 with the graph cut alone that training again would keep too.
 
     >>> search = as_retrained(lambda lam: Trial(lam, auc=0.56 - lam, se=0.01, utility=0.9))
     >>> search.status, round(search.lam, 2)
@@ -71,8 +73,9 @@ def as_retrained(measure: Measure) -> Calibration:
     first = measure(0.0)
     assert first.auc is not None
     assert first.se is not None
-    if first.auc <= 0.5 + first.se:
-        return Calibration("retrained", 0.0, "already", _already(first), (first,), target=0.5)
+    goal = 0.5 + kept * max(first.auc - 0.5, 0.0)
+    if first.auc <= goal + first.se:
+        return Calibration("retrained", 0.0, "already", _already(first), (first,), target=goal)
     trials, close = [first], first.se / 4
     low, high, lam = first, None, START
     while len(trials) < TRIALS:
@@ -80,28 +83,29 @@ def as_retrained(measure: Measure) -> Calibration:
         assert trial.auc is not None
         trials.append(trial)
         payable = _lost(first, trial) <= RUINOUS
-        if payable and abs(trial.auc - 0.5) <= close:
+        if payable and abs(trial.auc - goal) <= close:
             break
-        if payable and trial.auc > 0.5:
+        if payable and trial.auc > goal:
             low = trial
         else:
             high = trial
         if high is None:
             if low.lam >= STRONGEST:
                 break
-            lam = min(max(_beyond(trials), 1.5 * low.lam), STRONGEST)
+            lam = min(max(_beyond(trials, goal), 1.5 * low.lam), STRONGEST)
         else:
-            lam = _between(first, low, high, trials)
+            lam = _between(first, low, high, trials, goal)
     best = min(
-        (trial for trial in trials if _lost(first, trial) <= RUINOUS), key=lambda trial: abs((trial.auc or 0.0) - 0.5)
+        (trial for trial in trials if _lost(first, trial) <= RUINOUS), key=lambda trial: abs((trial.auc or 0.0) - goal)
     )
     assert best.auc is not None
-    reached, lost = abs(best.auc - 0.5) <= first.se, _lost(first, best)
+    reached, lost = abs(best.auc - goal) <= first.se, _lost(first, best)
     sentence = (_reached if reached else _unreached)(first, best)
     if lost > COSTLY:
         sentence += f" It costs {lost:.3f} of the validation score{': training again is advised' * reached}."
+    sentence += _stays(goal) if kept else ""
     status: Status = "reached" if reached else "unreached"
-    return Calibration("retrained", best.lam, status, sentence, tuple(trials), None, not reached or lost > COSTLY, 0.5)
+    return Calibration("retrained", best.lam, status, sentence, tuple(trials), None, not reached or lost > COSTLY, goal)
 
 
 def _lost(first: Trial, trial: Trial) -> float:
@@ -148,25 +152,31 @@ def fallback(aim: Aim, reason: str, lam: float = FALLBACK) -> Calibration:
     return Calibration(aim, lam, "fallback", sentence)
 
 
-def _between(first: Trial, low: Trial, high: Trial, trials: list[Trial]) -> float:
-    """Where a straight line through the bracket meets 0.5; the middle where such lines keep missing on one side."""
+def nothing_learned(aim: Aim) -> Calibration:
+    """No lam where the model was trained on nothing of what was deleted."""
+    sentence = "The model has learned from nothing of what was deleted, so that no operator was added."
+    return Calibration(aim, 0.0, "already", sentence)
+
+
+def _between(first: Trial, low: Trial, high: Trial, trials: list[Trial], goal: float) -> float:
+    """Where a straight line through the bracket meets the goal; the middle where such lines keep missing on one side."""
     assert low.auc is not None
     assert high.auc is not None
     if _lost(first, high) > RUINOUS:  # too dear rather than too strong: the line says nothing about that
         return (low.lam + high.lam) / 2
-    share = (low.auc - 0.5) / (low.auc - high.auc)
+    share = (low.auc - goal) / (low.auc - high.auc)
     if len(trials) > 4:
         share = (share + 0.5) / 2
     return low.lam + min(max(share, 0.05), 0.95) * (high.lam - low.lam)
 
 
-def _beyond(trials: list[Trial]) -> float:
-    """Where the line through the last two trials meets 0.5, and a little past it, to have it between two trials."""
+def _beyond(trials: list[Trial], goal: float) -> float:
+    """Where the line through the last two trials meets the goal, and a little past it, to have it between two trials."""
     before, last = trials[-2], trials[-1]
     assert before.auc is not None
     assert last.auc is not None
     slope = (before.auc - last.auc) / max(last.lam - before.lam, 1e-9)
-    return last.lam + 1.1 * (last.auc - 0.5) / slope if slope > 0 else STRONGEST
+    return last.lam + 1.1 * (last.auc - goal) / slope if slope > 0 else STRONGEST
 
 
 def _within(first: Trial, low: Trial, high: Trial, budget: float) -> float:
@@ -198,3 +208,7 @@ def _unreached(first: Trial, best: Trial) -> str:
         f"{best.lam:.3g}, leaves an AUC of {best.auc:.3f} on validation data ({first.auc:.3f} with the graph cut alone). Train "
         "again to forget as much as retraining does."
     )
+
+
+def _stays(goal: float) -> str:
+    return f" The labels of nodes that lost features are still learned, so that the aim was {goal:.3f} and not 0.5."

@@ -12,7 +12,15 @@ from gnndelete.adapter import Adapter
 from gnndelete.errors import ModelError, SettingError
 from gnndelete.forward import evaluating
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
-from gnndelete.methods.calibration import Aim, Calibration, Trial, as_nonexistent, as_retrained, fallback
+from gnndelete.methods.calibration import (
+    Aim,
+    Calibration,
+    Trial,
+    as_nonexistent,
+    as_retrained,
+    fallback,
+    nothing_learned,
+)
 from gnndelete.methods.ruler import Ruler, ruler
 from gnndelete.methods.solving import MakeMap, Solved, Solving, learned_labels
 from gnndelete.neighborhood import Hops
@@ -123,6 +131,8 @@ class GNNDelete(Method):
         with evaluating(model):
             if not solving.acts:
                 solved: Solved = []  # nothing that was deleted has rows
+                if self.lam == "auto":
+                    details = {"calibration": nothing_learned(self.aim).to_dict()}
             elif self.lam == "auto":
                 calibration, solved = self._calibrated(context, solving)
                 notes, details = (*notes, calibration.sentence), {"calibration": calibration.to_dict()}
@@ -162,7 +172,9 @@ class GNNDelete(Method):
 
     def _search(self, measured: Ruler, measure: Callable[[float], Trial]) -> Calibration:
         if self.aim == "retrained":
-            return as_retrained(measure) if measured.forgetting is not None else fallback(self.aim, measured.missing)
+            if measured.forgetting is None:
+                return fallback(self.aim, measured.missing)
+            return as_retrained(measure, measured.kept)
         if measured.task is None or not measured.task.validates(measured.data):
             return fallback(self.aim, "there is no validation data to measure a loss of utility on", lam=0.5)
         return as_nonexistent(measure, self.budget)

@@ -28,6 +28,7 @@ class Ruler:
     data: Data
     forgetting: Callable[[nn.Module, Any], tuple[float, float]] | None = None
     presented: bool = False
+    kept: float = 0.0  # of what lies above 0.5, the share that training again would keep
     missing: str = ""
 
     def utility(self, model: nn.Module, output: Any) -> float | None:
@@ -99,7 +100,9 @@ def _of_nodes(context: Context, task: NodeClassification) -> Ruler:
         test = heldout(deleted, unseen, degree[nodes], degree[held], labels[nodes], labels[held], bins=NODE_BINS)
         return test.auc, test.standard_error
 
-    return Ruler(task, data, forgetting, presented=True)
+    only = torch.isin(nodes.cpu(), deletion.features[0])
+    only &= ~torch.isin(nodes.cpu(), torch.cat([deletion.nodes, deletion.labels]))
+    return Ruler(task, data, forgetting, presented=True, kept=LABEL_STAYS * float(only.double().mean()))
 
 
 def _of_graphs(context: Context, task: GraphClassification) -> Ruler:
@@ -125,6 +128,11 @@ def _of_graphs(context: Context, task: GraphClassification) -> Ruler:
         return test.auc, test.standard_error
 
     return Ruler(task, data, forgetting, presented=True)
+
+
+#: A node that lost its features is still trained on: of the memory of its label that shows when they are presented again,
+#: retraining kept from 0.39 to 0.84 on DBLP, CiteSeer, Cora and random graphs, 0.7 in the mean.
+LABEL_STAYS = 2 / 3
 
 
 #: Quantiles of the degree within each class: fewer than for edges, since classes divide the nodes already.

@@ -1,0 +1,86 @@
+"""Audits of deleted features and labels: what is compared with held-out nodes, on which graph, and what cannot be."""
+
+from __future__ import annotations
+
+import torch
+
+import gnndelete as gd
+from gnndelete.auditing.forgetting import attacked, forgetting
+from gnndelete.auditing.opening import still_there
+from gnndelete.auditing.queries import presented, renamed
+from gnndelete.auditing.verdict import judge
+
+from .conftest import World
+
+
+def some_nodes(world: World, count: int = 40) -> torch.Tensor:
+    return gd.datasets.forget_nodes(world.data, count, seed=5)
+
+
+def aucs(case, query: str) -> dict[str, float]:
+    test = forgetting(case)["heldout"][query]
+    return {name: test[name]["auc"] for name in ("before", "after", "reference")}
+
+
+def test_a_label_that_was_remembered_is_seen_as_served_until_it_is_forgotten(nodes: World) -> None:
+    deletion = gd.Deletion(labels=some_nodes(nodes))
+    cut = nodes.case("unlink", deletion, reference=True)
+    trained = nodes.data.train_mask[deletion.labels]
+    assert attacked(cut)[0].tolist() == deletion.labels[trained].tolist()
+    for query in ("served", "old_id", "new_id"):
+        found = aucs(cut, query)
+        assert found["after"] == found["before"] > 0.75, "no edge and no feature has changed"
+        assert found["reference"] < 0.55
+    assert judge(forgetting(cut)["heldout"]["served"])[0] == "under-forgotten"
+    assert not forgetting(cut)["heldout"]["served"]["unfair"]
+    solved = aucs(nodes.case("gnndelete", deletion, reference=True), "served")
+    assert solved["after"] < found["after"] - 0.15
+
+
+def test_features_are_asked_where_they_are_presented_again(nodes: World) -> None:
+    deletion = gd.Deletion(features=some_nodes(nodes))
+    case = nodes.case("gnndelete", deletion, reference=True)
+    section = forgetting(case)
+    assert "without their features" in section["heldout"]["served"]["unfair"]
+    assert torch.equal(presented(case).x, nodes.data.x)
+    graph, move = renamed(case)
+    assert torch.equal(graph.x[move(deletion.feature_nodes)], nodes.data.x[deletion.feature_nodes])
+    found = aucs(case, "old_id")
+    assert found["after"] < found["before"]
+    assert found["reference"] > 0.6, "the labels are still learned, so that 0.5 is not to be expected"
+    assert "still learned" in section["heldout"]["old_id"]["unfair"]
+
+
+def test_the_whole_report(nodes: World) -> None:
+    for kind in ("features", "labels"):
+        deletion = gd.Deletion(**{kind: some_nodes(nodes)})
+        unlearned = nodes.unlearner("gnndelete").delete(deletion)
+        audit = gd.audit(unlearned, nodes.unlearner("retrain").delete(deletion))
+        values = audit.to_dict()
+        assert values["request"]["counts"] == {kind: 40}
+        assert set(values["verdict"]["by_query"]) == {"served", "old_id", "new_id"}
+        assert values["membership"]["available"]
+        assert kind in values["membership"]["elements"]
+        assert values["utility"]["near"]["available"]
+        assert ("features of 40 nodes" if kind == "features" else "40 labels") in str(audit)
+        assert audit.to_html()
+
+
+def test_what_a_link_model_cannot_be_asked(links: World) -> None:
+    for deletion, words in (
+        (gd.Deletion(features=[3, 5]), "a link model scores pairs of nodes, and features are none"),
+        (gd.Deletion(labels=[3, 5]), "a link model learns from no labels"),
+    ):
+        values = gd.audit(links.unlearner("gnndelete").delete(deletion)).to_dict()
+        assert words in values["forgetting"]["reason"]
+        assert words in values["membership"]["reason"]
+        assert values["utility"]["available"]
+        assert values["verdict"]["word"] == "undecided"
+
+
+def test_what_is_still_there(nodes: World) -> None:
+    deletion = gd.Deletion(features=[3, 5, 7], labels=[9, 11])
+    case = nodes.case("unlink", deletion)
+    assert still_there(case) == 0
+    original = case.after.__class__("after", case.after.predict, case.original, case.after.model)
+    assert still_there(nodes.case("unlink", deletion, subjects={**case.subjects, "after": original})) == 5

@@ -1,0 +1,69 @@
+"""``gnndelete delete`` with features and labels: named in place and in files, in a sequence, and what a dry run says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import gnndelete as gd
+
+from .conftest import Cli
+
+
+def test_features_and_labels_in_a_sequence(cli: Cli, node_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "features.csv").write_text("node,column\n3,1\n8,0\n")
+    (tmp_path / "labels.csv").write_text("node\n12\n")
+    first = cli("delete", node_run, "--features", "features.csv", "--fill", 0.5, "--labels", "labels.csv", "--json")
+    assert first.values["counts"] == {"features": 2, "labels": 1}
+    second = cli("delete", node_run, "--feature", 20, "--feature", "21,4", "--label", 22, "--node", 40, "--json")
+    assert second.values["request"] == {"nodes": 1, "features": 2, "labels": 1}
+    assert second.values["counts"] == {"nodes": 1, "features": 4, "labels": 2}
+    saved = cli("delete", node_run, "--save-graph", tmp_path / "left", "--json")
+    assert saved.code == 0
+    left = gd.datasets.load_graph(tmp_path / "left" / "graph.pt").data
+    assert left.x[3, 1] == left.x[8, 0] == 0.5
+    assert not left.x[20].any()
+    assert left.x[21].nonzero().numel() == 5
+    assert left.y[[12, 22, 40]].tolist() == [-1, -1, -1]
+    settings = (node_run / "unlearned" / "settings.yaml").read_text()
+    assert "left out here because they say who was deleted" in settings
+    again = cli("delete", node_run, "--label", 12)
+    assert again.code == 2
+    assert "already deleted" in again.sentence
+    assert "label of node 12" in again.sentence
+
+
+def test_a_dry_run_says_what_would_be_forgotten(cli: Cli, node_run: Path) -> None:
+    before = sorted(path.name for path in node_run.iterdir())
+    shown = cli("delete", node_run, "--feature", 3, "--feature", "5,1", "--label", 7, "--dry-run")
+    assert "features of 2 nodes, 1 label would be forgotten" in shown.out
+    assert sorted(path.name for path in node_run.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--feature", "3,age"), "columns of 'x' have numbers from 0 (got age)"),
+        (("--feature", "3,99"), "columns that 'x' does not have: (3, 99)"),
+        (("--feature", "x"), "--feature x"),
+        (("--label", "600"), "labels= names nodes that are not in the graph"),
+        (("--node", "3", "--fill", "1"), "--fill says what replaces features"),
+        (("--set", "deletion.features=[[1,2,3]]"), "deletion.features"),
+    ],
+)
+def test_what_does_not_fit(cli: Cli, node_run: Path, options: tuple[str, ...], words: str) -> None:
+    result = cli("delete", node_run, *options)
+    assert result.code == 2
+    assert words in result.sentence
+
+
+def test_settings_in_a_file(cli: Cli, node_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("deletion:\n  features: [[3], [5, 1]]\n  labels: [7]\n  fill: 2\n")
+    plan = cli("delete", node_run, "-c", "run.yaml", "--json")
+    assert plan.values["counts"] == {"features": 2, "labels": 1}
+    state = json.loads((node_run / "state.json").read_text())["requests"][0]
+    assert torch.tensor(state["features"]).tolist() == [[3, 5], [-1, 1]]
+    assert state["fill"] == [2.0, 2.0]
