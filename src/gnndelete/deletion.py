@@ -14,19 +14,13 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable
-from gnndelete.attributes import (
-    as_features,
-    check_features,
-    check_labels,
-    covered,
-    cut_labels,
-    merged,
-    replaced_features,
-)
-from gnndelete.batch import GraphBatch, check_graphs, cut_graphs, taken_along
-from gnndelete.errors import DeletionError, NotYetError, some
+from gnndelete.attributes import as_features, check_features, check_labels, covered, merged
+from gnndelete.batch import GraphBatch, check_graphs, taken_along
+from gnndelete.cutting import cut, kept_edges
+from gnndelete.errors import DeletionError, some
+from gnndelete.existing import check_edges, in_range, triples_of, tuples
 from gnndelete.graph import check_graph, count_nodes, edge_table
-from gnndelete.request import as_edges, as_ids, common, distinct, read_csv
+from gnndelete.request import as_edges, as_ids, common, read_csv
 
 if TYPE_CHECKING:
     from gnndelete.datasets.ids import IdMap
@@ -120,7 +114,7 @@ class Deletion:
         Deletion(edges=3)
         """
         check_graph(data)
-        chosen = _in_range("nodes", as_ids("nodes", nodes), data)
+        chosen = in_range("nodes", as_ids("nodes", nodes), data)
         inside = torch.zeros(count_nodes(data), dtype=torch.bool, device=data.edge_index.device)
         inside[chosen.to(inside.device)] = True
         among = inside[data.edge_index].all(dim=0)
@@ -251,11 +245,13 @@ class Deletion:
         if table is None:
             check_graph(data)
             table = edge_table(data)
-        _in_range("features", self.features[0], data)
+        in_range("features", self.features[0], data)
         checked = (
             Deletion(
-                edges=_join_edges(self._check_edges(data, table), self._check_relations(data, table)),
-                **{name: _in_range(name, getattr(self, name), data) for name in _ID_KINDS},
+                edges=_join_edges(
+                    check_edges(self.edges, data, table, self._ids), triples_of(self.relations, data, table)
+                ),
+                **{name: in_range(name, getattr(self, name), data) for name in _ID_KINDS},
             )
             ._filled(*check_features(self.features, self.fill, data))
             ._named(self._ids)
@@ -268,7 +264,7 @@ class Deletion:
                 f"the deletion names all {count_nodes(data)} nodes; a model of nothing cannot be kept: retire it"
             )
         suspicious = checked.nodes.numel() or checked.edges.size(1) >= table.distinct // 2
-        if suspicious and data.edge_index.size(1) and not bool(_kept_edges(checked, data, table).any()):
+        if suspicious and data.edge_index.size(1) and not bool(kept_edges(checked, data, table).any()):
             raise DeletionError(
                 f"the deletion leaves none of the {data.edge_index.size(1)} edges; train a new model without the graph instead"
             )
@@ -279,70 +275,6 @@ class Deletion:
         alive = ~torch.isin(self.features[0], self.nodes)
         object.__setattr__(self, "labels", self.labels[~torch.isin(self.labels, self.nodes)])
         return self._filled(self.features[:, alive], self.fill[alive])
-
-    def _check_edges(self, data: Data, table: EdgeTable) -> Tensor:
-        edges = self.edges
-        if not edges.size(1):
-            return edges
-        if table.typed != (edges.size(0) == 3):
-            raise DeletionError(
-                "edges are given as pairs, but the graph has 'edge_type': give triples (head, relation, tail)"
-                if table.typed
-                else "edges are given as triples, but the graph has no 'edge_type': give pairs (source, target)"
-            )
-        nodes = count_nodes(data)
-        ends = edges[[0, -1]]
-        outside = ends.max(dim=0).values >= nodes
-        if bool(outside.any()):
-            raise DeletionError(
-                f"edges name nodes that are not in the graph: {some(_tuples(edges[:, outside], self._ids))}; "
-                f"ids go from 0 to {nodes - 1}"
-            )
-        if table.typed and bool((edges[1] >= table.num_relations).any()):
-            worst = edges[:, edges[1] >= table.num_relations]
-            raise DeletionError(
-                f"edges name relations that are not in the graph: {some(_tuples(worst, self._ids))}; "
-                f"types go from 0 to {table.num_relations - 1}"
-            )
-        if table.undirected:
-            edges = distinct(torch.stack([edges.min(dim=0).values, edges.max(dim=0).values]))
-        elif table.reverse is not None:
-            edges = distinct(table.forward(edges))
-        where = edges.to(table.keys.device)
-        exists = table.contains(where)
-        labels = _label_table(data)
-        if labels is not None:
-            exists |= labels.contains(where)
-            if table.undirected:
-                exists |= labels.contains(where.flip(0))
-        if not bool(exists.all()):
-            missing = edges[:, ~exists.cpu()]
-            hint = "check the ids, or whether they were deleted before"
-            if not table.undirected and bool(table.contains(where.flip(0)).any()):
-                hint = "the graph is directed and holds the reverse of some: give (source, target)"
-            raise DeletionError(
-                f"{missing.size(1)} of the edges to delete do not exist: {some(_tuples(missing, self._ids))}; {hint}"
-            )
-        return edges
-
-    def _check_relations(self, data: Data, table: EdgeTable) -> Tensor:
-        """Every triple of the relations to delete, in its own direction."""
-        named = self.relations
-        if not named.numel():
-            return torch.empty(2, 0, dtype=torch.long)
-        if not table.typed:
-            raise DeletionError("relations= is given, but the graph has no 'edge_type'; name edges= or nodes= instead")
-        if table.reverse is not None:
-            named = torch.where(named < table.reverse, named, named - table.reverse)
-        kind = data.edge_type
-        there = torch.isin(named, kind.cpu())
-        if not bool(there.all()):
-            raise DeletionError(
-                f"relations= names types of which the graph has no edge: {some(self.relations[~there].tolist())}; types go "
-                f"from 0 to {table.num_relations - 1}"
-            )
-        gone = torch.isin(kind, named.to(kind.device))
-        return distinct(torch.stack([data.edge_index[0, gone], kind[gone], data.edge_index[1, gone]]).cpu())
 
     def remaining(self, data: Data, table: EdgeTable | None = None) -> Data:
         """The graph without the deletion, as a new object; ``data`` is not touched and ids never shift.
@@ -365,14 +297,14 @@ class Deletion:
         named = self.edges  # a whole relation, or the rest of it: what of it went before is no mistake
         if self.relations.numel() and named.size(0) == 3:
             named = named[:, ~torch.isin(named[1], self.relations)]
-        again = _tuples(common(named, earlier.edges), self._ids)
+        again = tuples(common(named, earlier.edges), self._ids)
         own = self.nodes if self._inside is None else self.nodes[~torch.isin(self.nodes, self._inside)]
         twice = own[torch.isin(own, earlier.nodes)].tolist()
         again += [f"node {node if self._ids is None else repr(self._ids.names[node])}" for node in twice]
         again += [f"graph {graph}" for graph in self.graphs[torch.isin(self.graphs, earlier.graphs)].tolist()]
         if named.size(1) and earlier.nodes.numel():
             gone = torch.isin(named[[0, -1]], earlier.nodes).any(dim=0)
-            again += _tuples(named[:, gone], self._ids)
+            again += tuples(named[:, gone], self._ids)
         features = torch.unique(self.features[0, covered(self.features, earlier.features)])
         features = torch.cat([features, self.feature_nodes[torch.isin(self.feature_nodes, earlier.nodes)]]).unique()
         labels = self.labels[torch.isin(self.labels, torch.cat([earlier.labels, earlier.nodes]))]
@@ -388,111 +320,9 @@ class Deletion:
         return self
 
 
-def cut(deletion: Deletion, data: Data, table: EdgeTable) -> Data:
-    """`Deletion.remaining` for a deletion that was checked on this very graph."""
-    keep = _kept_edges(deletion, data, table)
-    result = data.__copy__()
-    result.num_nodes = count_nodes(data)
-    for name, value in data.to_dict().items():
-        if name.startswith("edge_label") or not data.is_edge_attr(name):
-            continue
-        if isinstance(value, Tensor):
-            dim = data.__cat_dim__(name, value)
-            result[name] = value.index_select(dim, keep.nonzero().flatten())
-        else:
-            result[name] = [item for item, kept in zip(value, keep.tolist(), strict=True) if kept]
-    _cut_labels(result, deletion, data, table)
-    if deletion.features.size(1):
-        result.x = replaced_features(data.x, deletion.features, deletion.fill)
-    if deletion.labels.numel():
-        cut_labels(result, deletion.labels, data)
-    if deletion.nodes.numel():
-        _cut_nodes(result, deletion.nodes, data)
-    if isinstance(data, GraphBatch) and deletion.graphs.numel():
-        cut_graphs(result, deletion.graphs, data)
-    return result
-
-
-def _kept_edges(deletion: Deletion, data: Data, table: EdgeTable) -> Tensor:
-    keep = torch.ones(data.edge_index.size(1), dtype=torch.bool, device=data.edge_index.device)
-    if deletion.edges.size(1):
-        keep[table.positions(table.both_ways(deletion.edges).to(keep.device))] = False
-    if deletion.nodes.numel():
-        dead = torch.zeros(table.num_nodes, dtype=torch.bool, device=keep.device)
-        dead[deletion.nodes.to(keep.device)] = True
-        keep &= ~(dead[data.edge_index[0]] | dead[data.edge_index[1]])
-    return keep
-
-
-def _cut_labels(result: Data, deletion: Deletion, data: Data, table: EdgeTable) -> None:
-    pairs = data.get("edge_label_index")
-    if pairs is None:
-        return
-    if table.typed:
-        raise NotYetError("typed graphs with 'edge_label_index' are not supported by this version; drop that attribute")
-    keep = torch.ones(pairs.size(1), dtype=torch.bool, device=pairs.device)
-    if deletion.edges.size(1):
-        keep &= ~EdgeTable(table.both_ways(deletion.edges).to(pairs.device), table.num_nodes).contains(pairs)
-    if deletion.nodes.numel():
-        keep &= ~torch.isin(pairs, deletion.nodes.to(pairs.device)).any(dim=0)
-    for name in ("edge_label_index", "edge_label"):
-        if isinstance(data.get(name), Tensor):
-            result[name] = data[name][..., keep]
-
-
-def _cut_nodes(result: Data, nodes: Tensor, data: Data) -> None:
-    count = count_nodes(data)
-    for name, value in result.to_dict().items():
-        if not isinstance(value, Tensor) or not value.dim() or value.size(0) != count or "edge" in name:
-            continue
-        if isinstance(data, GraphBatch) and not data.is_node_attr(name):
-            continue
-        place = nodes.to(value.device)
-        if value.dtype == torch.bool:
-            result[name] = value.index_fill(0, place, False)
-        elif name == "y":  # no mask may exist, and then the label itself must say that it is gone
-            result[name] = value.index_fill(0, place, float("nan") if value.is_floating_point() else -1)
-        elif name == "x" or value.is_floating_point():  # features, positions, encodings: whatever describes the node
-            result[name] = value.index_fill(0, place, 0) if value.layout == torch.strided else _zero_rows(value, place)
-
-
-def _zero_rows(value: Tensor, rows: Tensor) -> Tensor:
-    entries = value.to_sparse_coo().coalesce()
-    keep = ~torch.isin(entries.indices()[0], rows)
-    kept = torch.sparse_coo_tensor(
-        entries.indices()[:, keep], entries.values()[keep], value.shape, is_coalesced=True, check_invariants=False
-    )
-    return kept if value.is_sparse else kept.to_sparse(layout=value.layout)
-
-
-def _label_table(data: Data) -> EdgeTable | None:
-    pairs, label = data.get("edge_label_index"), data.get("edge_label")
-    if pairs is None or "edge_type" in data:
-        return None
-    return EdgeTable(pairs if label is None else pairs[:, label > 0], count_nodes(data))
-
-
-def _in_range(name: str, ids: Tensor, data: Data) -> Tensor:
-    if name in ("nodes", "features", "labels") and ids.numel():
-        nodes = count_nodes(data)
-        outside = ids[ids >= nodes].tolist()
-        if outside:
-            raise DeletionError(
-                f"{name}= names nodes that are not in the graph: {some(outside)}; ids go from 0 to {nodes - 1}"
-            )
-    return ids
-
-
 def _join_edges(a: Tensor, b: Tensor) -> Tensor:
     if not a.size(1) or not b.size(1):
         return a if a.size(1) else b
     if a.size(0) != b.size(0):
         raise DeletionError("a deletion of pairs cannot be joined with one of triples; they belong to different graphs")
     return torch.cat([a, b], dim=1)
-
-
-def _tuples(edges: Tensor, ids: IdMap | None = None) -> list[object]:
-    columns = edges.t().tolist()
-    if ids is None or int(edges[[0, -1]].max() if edges.numel() else 0) >= len(ids):
-        return [tuple(column) for column in columns]
-    return [(ids.names[head], *middle, ids.names[tail]) for head, *middle, tail in columns]

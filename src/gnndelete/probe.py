@@ -22,7 +22,8 @@ from torch_geometric.nn import GPSConv, HeteroConv, MessagePassing
 from torch_geometric.nn.models import DeepGCNLayer
 
 from gnndelete.adjacency import EdgeTable
-from gnndelete.deletion import Deletion, cut
+from gnndelete.cutting import cut
+from gnndelete.deletion import Deletion
 from gnndelete.errors import GNNDeleteError, ModelError, SettingError, some
 from gnndelete.forward import Forward, evaluating
 from gnndelete.graph import count_nodes

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.deletion import Deletion, cut
+from gnndelete.cutting import cut
+from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, DeletionError, GraphError, ModelError, SettingError
 from gnndelete.graph import edge_table, fingerprint
 from gnndelete.unlearned import Unlearned

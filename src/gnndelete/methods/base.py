@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.adapter import Adapter
-from gnndelete.deletion import Deletion, cut
+from gnndelete.cutting import cut
+from gnndelete.deletion import Deletion
 from gnndelete.prepared import Prepared
 from gnndelete.tasks import Task
 

@@ -1,0 +1,111 @@
+"""Whether what a deletion names is in the graph, and the names that errors give it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from gnndelete.adjacency import EdgeTable
+from gnndelete.errors import DeletionError, some
+from gnndelete.graph import count_nodes
+from gnndelete.request import distinct
+
+if TYPE_CHECKING:
+    from gnndelete.datasets.ids import IdMap
+
+
+def check_edges(edges: Tensor, data: Data, table: EdgeTable, ids: IdMap | None = None) -> Tensor:
+    """Edges in the graph's own terms, once each; or one sentence about those that are not there."""
+    if not edges.size(1):
+        return edges
+    if table.typed != (edges.size(0) == 3):
+        raise DeletionError(
+            "edges are given as pairs, but the graph has 'edge_type': give triples (head, relation, tail)"
+            if table.typed
+            else "edges are given as triples, but the graph has no 'edge_type': give pairs (source, target)"
+        )
+    nodes = count_nodes(data)
+    ends = edges[[0, -1]]
+    outside = ends.max(dim=0).values >= nodes
+    if bool(outside.any()):
+        raise DeletionError(
+            f"edges name nodes that are not in the graph: {some(tuples(edges[:, outside], ids))}; "
+            f"ids go from 0 to {nodes - 1}"
+        )
+    if table.typed and bool((edges[1] >= table.num_relations).any()):
+        worst = edges[:, edges[1] >= table.num_relations]
+        raise DeletionError(
+            f"edges name relations that are not in the graph: {some(tuples(worst, ids))}; "
+            f"types go from 0 to {table.num_relations - 1}"
+        )
+    if table.undirected:
+        edges = distinct(torch.stack([edges.min(dim=0).values, edges.max(dim=0).values]))
+    elif table.reverse is not None:
+        edges = distinct(table.forward(edges))
+    where = edges.to(table.keys.device)
+    exists = table.contains(where)
+    labels = label_table(data)
+    if labels is not None:
+        exists |= labels.contains(where)
+        if table.undirected:
+            exists |= labels.contains(where.flip(0))
+    if not bool(exists.all()):
+        missing = edges[:, ~exists.cpu()]
+        hint = "check the ids, or whether they were deleted before"
+        if not table.undirected and bool(table.contains(where.flip(0)).any()):
+            hint = "the graph is directed and holds the reverse of some: give (source, target)"
+        raise DeletionError(
+            f"{missing.size(1)} of the edges to delete do not exist: {some(tuples(missing, ids))}; {hint}"
+        )
+    return edges
+
+
+def triples_of(relations: Tensor, data: Data, table: EdgeTable) -> Tensor:
+    """Every triple of the relations to delete, in its own direction."""
+    named = relations
+    if not named.numel():
+        return torch.empty(2, 0, dtype=torch.long)
+    if not table.typed:
+        raise DeletionError("relations= is given, but the graph has no 'edge_type'; name edges= or nodes= instead")
+    if table.reverse is not None:
+        named = torch.where(named < table.reverse, named, named - table.reverse)
+    kind = data.edge_type
+    there = torch.isin(named, kind.cpu())
+    if not bool(there.all()):
+        raise DeletionError(
+            f"relations= names types of which the graph has no edge: {some(relations[~there].tolist())}; types go "
+            f"from 0 to {table.num_relations - 1}"
+        )
+    gone = torch.isin(kind, named.to(kind.device))
+    return distinct(torch.stack([data.edge_index[0, gone], kind[gone], data.edge_index[1, gone]]).cpu())
+
+
+def label_table(data: Data) -> EdgeTable | None:
+    """The edges a link model is supervised by, where they are not those that carry messages."""
+    pairs, label = data.get("edge_label_index"), data.get("edge_label")
+    if pairs is None or "edge_type" in data:
+        return None
+    return EdgeTable(pairs if label is None else pairs[:, label > 0], count_nodes(data))
+
+
+def in_range(name: str, ids: Tensor, data: Data) -> Tensor:
+    """The ids of nodes, or one sentence about those that the graph does not have."""
+    if name in ("nodes", "features", "labels") and ids.numel():
+        nodes = count_nodes(data)
+        outside = ids[ids >= nodes].tolist()
+        if outside:
+            raise DeletionError(
+                f"{name}= names nodes that are not in the graph: {some(outside)}; ids go from 0 to {nodes - 1}"
+            )
+    return ids
+
+
+def tuples(edges: Tensor, ids: IdMap | None = None) -> list[object]:
+    """Edges as a message names them, in the user's own ids where there are some."""
+    columns = edges.t().tolist()
+    if ids is None or int(edges[[0, -1]].max() if edges.numel() else 0) >= len(ids):
+        return [tuple(column) for column in columns]
+    return [(ids.names[head], *middle, ids.names[tail]) for head, *middle, tail in columns]
