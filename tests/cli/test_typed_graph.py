@@ -68,5 +68,7 @@ def test_errors_name_the_way_out(cli, typed_file: Path, graph_file: Path) -> Non
     assert "--model rgcn" in cli("train", "--graph", typed_file, "--model", "gcn", "--out", "run").sentence
     assert "--model gcn" in cli("train", "--graph", graph_file, "--model", "rgcn", "--out", "run").sentence
     small = ("--set", "model.embedding=8", "--epochs", "1")
-    said = cli("train", "--graph", typed_file, "--model", "rgcn", "--out", "run", *small, "--set", "task.decoder=decode")
+    said = cli(
+        "train", "--graph", typed_file, "--model", "rgcn", "--out", "run", *small, "--set", "task.decoder=decode"
+    )
     assert "'decode'" in said.sentence
