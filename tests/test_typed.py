@@ -235,6 +235,20 @@ def test_a_model_of_ones_own_on_a_graph_with_reverses() -> None:
     assert unlearned.evaluate().keys() >= {"test_auroc", "deleted_auroc"}
 
 
+def test_sampled_batches_give_what_the_whole_graph_gives() -> None:
+    _, data, task = problem()
+    both = with_reverse(data)
+    model = gd.models.RGCN(typed.NODES, 2 * typed.RELATIONS, embedding=8, hidden=8, out=4, reverse=False).eval()
+    deletion = gd.Deletion(edges=gd.datasets.forget_edges(both, 20, seed=1))
+    unlearned = gd.Unlearner(model, both, task=task, method=gd.GNNDelete(lam=0.3)).delete(deletion)
+    whole = output(unlearned)
+    batch = next(iter(gd.datasets.node_loader(unlearned.data, [-1, -1], batch_size=10)))
+    assert batch.num_nodes < typed.NODES
+    with gd.rows(unlearned.model, batch.n_id), torch.no_grad():
+        part = unlearned.model(batch.edge_index, batch.edge_type, n_id=batch.n_id)
+    torch.testing.assert_close(part[:10], whole[batch.n_id[:10]])
+
+
 def test_an_adapter_comes_back_from_disk(tmp_path: Path) -> None:
     model, data, task = problem()
     deletion = gd.Deletion(edges=gd.datasets.forget_edges(data, 20, seed=1))

@@ -253,24 +253,16 @@ def _runs_against(model: nn.Module, data: Data, forward: Forward, poisoned: list
 
     Such a model reaches by one step whom a walk along the edges meets, if at all, by a long way round.
     """
-    apart = (data.edge_index[0] != data.edge_index[1]).nonzero().flatten()[:1]
-    single = data.__copy__()
+    single = data.edge_subgraph((data.edge_index[0] != data.edge_index[1]).nonzero()[:1, 0])
     single.num_nodes = count_nodes(data)
-    for name, value in data.to_dict().items():
-        if isinstance(value, Tensor) and data.is_edge_attr(name) and not name.startswith("edge_label"):
-            single[name] = value.index_select(data.__cat_dim__(name, value), apart)
     try:
-        moved = [
-            {item.call for item in _run(model, single, forward, poisoned, poisoned, seed) if _moves(item, other)}
-            for seed, other in (single.edge_index, single.edge_index.flip(0))
-        ]
+        for seed, other in (single.edge_index, single.edge_index.flip(0)):
+            moved = [item.moved for item in _run(model, single, forward, poisoned, poisoned, seed)]
+            if not any(rows is not None and bool(rows[other].any() and not rows.all()) for rows in moved):
+                return False
     except ModelError:  # a model that wants more than one edge: then the way along the edges is what counts
         return False
-    return all(moved)
-
-
-def _moves(item: _Seen, node: Tensor) -> bool:
-    return item.moved is not None and bool(item.moved[node].any()) and not bool(item.moved.all())
+    return True
 
 
 def _mixed(

@@ -74,11 +74,13 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     from gnndelete.cli import runs
     from gnndelete.cli.construct import FROM_GRAPH, build_model, model_options
     from gnndelete.cli.loading import dump_weights, load_weights
+    from gnndelete.cli.settings import TaskSettings
     from gnndelete.cli.setup import prepare
     from gnndelete.deletion import Deletion
     from gnndelete.evidence import evidence
     from gnndelete.graph import check_graph, count_nodes, edge_table, fingerprint
     from gnndelete.prepared import model_fingerprint
+    from gnndelete.tasks import LinkPrediction
     from gnndelete.training import train as fit
 
     _refuse_overwriting(out, force)
@@ -87,6 +89,8 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     check_graph(data)
     options = model_options(settings.model, data, settings.task.name)
     settings = settings.filled("model", {name: value for name, value in options.items() if name not in FROM_GRAPH})
+    if isinstance(task, LinkPrediction):  # what was left open is written down as what it is
+        settings = settings.model_copy(update={"task": TaskSettings(name="link", decoder=str(task.decoder))})
     model = build_model(settings.model, data, settings.task.name, settings.train.seed)
     if settings.model.checkpoint is not None:
         load_weights(settings.model.checkpoint, model)
