@@ -46,7 +46,7 @@ def test_features_are_asked_where_they_are_presented_again(nodes: World) -> None
     graph, move = renamed(case)
     assert torch.equal(graph.x[move(deletion.feature_nodes)], nodes.data.x[deletion.feature_nodes])
     found = aucs(case, "old_id")
-    assert found["after"] < found["before"]
+    assert found["after"] <= found["before"]
     assert found["reference"] > 0.6, "the labels are still learned, so that 0.5 is not to be expected"
     assert "still learned" in section["heldout"]["old_id"]["unfair"]
 

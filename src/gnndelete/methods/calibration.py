@@ -75,7 +75,8 @@ def as_retrained(measure: Measure, kept: float = 0.0) -> Calibration:
     assert first.se is not None
     goal = 0.5 + kept * max(first.auc - 0.5, 0.0)
     if first.auc <= goal + first.se:
-        return Calibration("retrained", 0.0, "already", _already(first), (first,), target=goal)
+        sentence = _already(first) if not kept else _as_much(first) + _stays(goal)
+        return Calibration("retrained", 0.0, "already", sentence, (first,), target=goal)
     trials, close = [first], first.se / 4
     low, high, lam = first, None, START
     while len(trials) < TRIALS:
@@ -193,6 +194,13 @@ def _already(trial: Trial) -> str:
     if trial.se > VAGUE:
         return f"With the graph cut, so few deleted elements cannot be told from held-out ones: {figures}."
     return f"Cutting the graph alone already forgets as much as training again would: {figures}."
+
+
+def _as_much(trial: Trial) -> str:
+    return (
+        f"The new features alone leave no more than training again would: AUC {trial.auc:.3f} of these nodes, presented again "
+        f"with the old ones, against held-out nodes (standard error {trial.se:.3f}), so lam is 0."
+    )
 
 
 def _reached(first: Trial, best: Trial) -> str:
