@@ -126,4 +126,4 @@ def test_a_method_of_another_package_is_found_by_name(tmp_path):
     )
     environment = {"PYTHONPATH": str(tmp_path), "PATH": "", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "4", done.stderr
+    assert done.stdout.strip() == "8", done.stderr
