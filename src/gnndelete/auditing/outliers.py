@@ -51,7 +51,7 @@ def outliers(case: Case) -> dict[str, Any]:
         )
     near, far = touched(case)
     if not near.numel():
-        return _not("no node that is left lost anything, so there is nothing that could stand out")
+        return _not("no node that is left lost an edge, features or a label, so there is nothing that could stand out")
     if far.numel() < FEWEST:
         return _not(f"the deletion leaves only {far.numel()} nodes untouched, too few to say what is regular")
     near = some(near, LIMIT, case.generator(1))
