@@ -43,7 +43,7 @@ Cell = dict[str, dict[str, float]]
 
 def prepared(args: argparse.Namespace, seed: int) -> tuple[Data, gd.LinkPrediction, Data]:
     whole = gd.datasets.load(args.dataset)
-    split = gd.datasets.split_links(whole, seed=seed, given=args.split == "given")
+    split = gd.datasets.split_links(whole, seed=seed, test=args.test_share, given=args.split == "given")
     task = gd.LinkPrediction(
         heldout=split.heldout,
         test=split.test,
@@ -134,6 +134,7 @@ def main() -> None:
     parser.add_argument(
         "--split", choices=["given", "random"], default="given", help="5% at random leave too little OUT"
     )
+    parser.add_argument("--test-share", type=float, default=0.05, help="of a random split; fewer leave more OUT")
     parser.add_argument("--embedding", type=int, default=128)
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--out", type=int, default=64)
