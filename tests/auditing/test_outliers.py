@@ -132,6 +132,6 @@ def test_unavailable_where_nothing_or_everything_is_touched(case: Case) -> None:
     edges = case.original.edge_index
     bare = case.original.clone()
     bare.edge_index = edges[:, (edges != 599).all(dim=0)]
-    assert "lost anything" in outliers(replace(case, deletion=lonely, original=bare))["reason"]
+    assert "lost an edge" in outliers(replace(case, deletion=lonely, original=bare))["reason"]
     everywhere = torch.stack([torch.arange(599), torch.arange(1, 600)])
     assert "too few" in outliers(replace(case, deletion=gd.Deletion(edges=everywhere)))["reason"]
