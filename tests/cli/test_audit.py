@@ -92,6 +92,7 @@ def test_a_reference_that_knows_deleted_data_goes(cli: Cli, served: Path) -> Non
     assert cli("audit", served, "--no-attacks").code == 0
     first = _references(served / "audit")
     assert cli("delete", served, "--random", 5, "--lam", 0.2).code == 0
+    assert not _references(served / "audit"), "gone with the request, whether an audit follows or not"
     second = cli("audit", served, "--no-attacks", "--json")
     assert "training the reference" in second.err
     assert second.values["request"]["counts"] == {"edges": 25}

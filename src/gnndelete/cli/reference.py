@@ -26,7 +26,8 @@ from gnndelete.unlearned import Unlearned
 from gnndelete.unlearner import Unlearner
 from gnndelete.version import __version__
 
-CACHE, START = "cache", "reference-"
+#: Where an audit goes within its run by default, and where it keeps references.
+AUDIT, CACHE, START = "audit", "cache", "reference-"
 
 
 def reference(unlearned: Unlearned, out: Path, settings: Settings) -> Unlearned:

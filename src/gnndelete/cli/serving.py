@@ -16,6 +16,7 @@ from gnndelete.adapter import CARD, CONFIG, TENSORS
 from gnndelete.assurance import explain
 from gnndelete.cli.construct import build_method, build_model
 from gnndelete.cli.loading import dump_weights
+from gnndelete.cli.reference import AUDIT, CACHE, START
 from gnndelete.cli.remaining import NAMES, check_folder, graph_files
 from gnndelete.cli.report import note
 from gnndelete.cli.requests import check_request, read_request
@@ -112,7 +113,9 @@ class Serving:
                 f"another request was served meanwhile ('{self.state}' has changed); nothing was written, ask again"
             )
         known = {self.out / name for name in (MODEL, CONFIG, TENSORS, CARD)} if (self.out / RESULT).exists() else set()
-        commit(contents | graph, remove=[*(known - contents.keys()), *old], private=[self.state])
+        # references of earlier audits were trained on what is deleted now
+        stale = (self.run / AUDIT / CACHE).glob(f"{START}*")
+        commit(contents | graph, remove=[*(known - contents.keys()), *old, *stale], private=[self.state])
         return {"out": str(self.out), "state": str(self.state), **values}
 
     def _request(self, fresh: bool) -> tuple[Deletion, tuple[Deletion, ...], bytes | None]:
