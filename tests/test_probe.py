@@ -11,7 +11,7 @@ from torch_geometric.utils import k_hop_subgraph
 
 import gnndelete as gd
 from gnndelete.errors import ModelError, SettingError
-from gnndelete.probe import graph_layers, working_copy
+from gnndelete.layers import graph_layers, working_copy
 
 
 class Convs(nn.Module):

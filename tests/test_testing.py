@@ -104,7 +104,7 @@ def test_a_method_of_another_package_is_found_by_name(tmp_path):
         textwrap.dedent(
             """
             from gnndelete.methods import Method, Outcome
-            from gnndelete.probe import working_copy
+            from gnndelete.layers import working_copy
 
             class Shrug(Method):
                 name = "shrug"

@@ -11,10 +11,11 @@ from torch_geometric.data import Data
 from gnndelete.batch import collate
 from gnndelete.errors import ModelError
 from gnndelete.forward import Forward, call
+from gnndelete.layers import Layers
 from gnndelete.methods import resolver
 from gnndelete.methods.base import Context, Reason
 from gnndelete.prepared import Prepared
-from gnndelete.probe import Layers, Site
+from gnndelete.probe import Site
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
 from gnndelete.unlearned import by_name

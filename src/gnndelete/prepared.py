@@ -10,9 +10,10 @@ from gnndelete.batch import GraphBatch
 from gnndelete.errors import GraphError, ModelError
 from gnndelete.forward import Forward
 from gnndelete.graph import check_graph, edge_table, fingerprint, tensor_digest
+from gnndelete.layers import Layers
 from gnndelete.neighborhood import Hops, Neighborhood
 from gnndelete.operator import PREFIX, layer_operators
-from gnndelete.probe import Layers, Probe, probe
+from gnndelete.probe import Probe, probe
 
 #: Of many graphs, how many are enough to measure the reach of a model's layers on.
 PROBED_GRAPHS = 64

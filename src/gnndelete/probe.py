@@ -6,11 +6,7 @@ exactly those that depend on that node, whatever the layer computes. Their large
 
 from __future__ import annotations
 
-import copy
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,29 +14,20 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GPSConv, HeteroConv, MessagePassing
-from torch_geometric.nn.models import DeepGCNLayer
 
 from gnndelete.adjacency import EdgeTable
 from gnndelete.cutting import cut
 from gnndelete.deletion import Deletion
-from gnndelete.errors import GNNDeleteError, ModelError, SettingError, some
-from gnndelete.forward import Forward, evaluating
+from gnndelete.errors import ModelError, some
+from gnndelete.forward import Forward
 from gnndelete.graph import count_nodes
+from gnndelete.layers import Layers, chosen_layers, graph_layers
 from gnndelete.neighborhood import walk
-from gnndelete.taps import Key, listening, representations
-
-#: Blocks whose output, not that of the layers inside, is the node representation.
-BLOCKS = (GPSConv, HeteroConv, DeepGCNLayer)
-
-#: A module of any class says with this attribute that its output is a node representation: attention written by hand, say.
-MARK = "gnndelete_layer"
+from gnndelete.poison import Seen, poisoned_run
+from gnndelete.taps import Key
 
 #: Hops between the hub and the node that is poisoned first, and the most that a search for a deeper one goes.
 _NEAR, DEPTH_LIMIT = 4, 64
-
-#: ``"all"``, ``"last"`` or the names of modules.
-Layers = str | list[str]
 
 
 @dataclass(frozen=True)
@@ -73,47 +60,10 @@ class Probe:
     bounded: bool
 
 
-def graph_layers(model: nn.Module) -> list[str]:
-    """Names of the outermost graph layers: PyG blocks, marked modules, else every MessagePassing not inside another one."""
-    found: list[str] = []
-    seen: set[nn.Module] = set()  # a module under several names goes by its first, as in named_modules
-
-    def visit(module: nn.Module, name: str) -> None:
-        if module in seen:
-            return
-        seen.add(module)
-        if isinstance(module, (*BLOCKS, MessagePassing)) or getattr(module, MARK, False) is True:
-            found.append(name)
-            return
-        for child_name, child in module.named_children():
-            visit(child, f"{name}.{child_name}" if name else child_name)
-
-    visit(model, "")
-    return found
-
-
-def working_copy(model: nn.Module) -> nn.Module:
-    """A deep copy to work on. Layers that keep a normalised graph from an earlier call forget it: it holds deleted edges."""
-    # what PyG knows about a layer's signature never changes, and copying it costs more than copying the weights
-    shared = {id(m.inspector): m.inspector for m in model.modules() if isinstance(m, MessagePassing)}
-    try:
-        result = copy.deepcopy(model, shared)
-    except (RuntimeError, TypeError) as error:
-        raise ModelError(
-            f"the model '{type(model).__name__}' cannot be copied ({error}); remove tensors with gradients from its attributes"
-        ) from error
-    for module in result.modules():
-        if getattr(module, "cached", None) is True:
-            module.cached = False  # type: ignore[assignment]
-            for name in [name for name in vars(module) if name.startswith("_cached")]:
-                setattr(module, name, None)
-    return result
-
-
 def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, layers: Layers = "all") -> Probe:
     """Run a copy of the model and report every place where an operator can sit, with its true reach."""
     found = graph_layers(model)
-    names = _chosen(model, found, layers)
+    names = chosen_layers(model, found, layers)
     poisoned = sorted({*found, *names})
     flows = [[table]] if table.undirected else [[table], [_reverse(table)]]
     against = len(flows) == 2 and _runs_against(model, data, forward, poisoned)
@@ -122,7 +72,7 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
         upstream = flows[-1 - index]
         for deep in (False, True):  # four hops off the hub show most models; deeper ones need a deeper node
             seed = _deep_node(flow, upstream) if deep else _near_node(upstream)
-            seen = _run(model, data, forward, poisoned, names, seed)
+            seen = poisoned_run(model, data, forward, poisoned, names, seed)
             walks = [flow] if len(flows) == 1 else [[*flows[0], *flows[1]]]
             walks = walks if against or len(flows) == 1 else [flow, *walks]
             reaches = _reaches(seen, walks, seed)
@@ -144,28 +94,6 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
 
 def _further(result: Probe) -> tuple[bool, int]:
     return any(site.probed for site in result.sites), max((site.hops for site in result.sites), default=0)
-
-
-def _chosen(model: nn.Module, found: list[str], layers: Layers) -> list[str]:
-    available = [name for name, _ in model.named_modules() if name]
-    if isinstance(layers, str):
-        if layers not in ("all", "last"):
-            raise SettingError(
-                f"'layers' must be 'all', 'last' or a list of module names (got {layers!r}); modules: {some(available, 10)}"
-            )
-        if not found:
-            raise ModelError(
-                f"'{type(model).__name__}' has no graph layers (no MessagePassing, GPSConv, HeteroConv or {MARK} = True); name "
-                "the modules whose outputs are node representations with layers=[…]: "
-                f"{some(available, 10) or 'it has no submodules'}"
-            )
-        return found
-    unknown = [name for name in layers if name not in available and name != ""]
-    if unknown or not layers:
-        raise SettingError(
-            f"'layers' names no module of the model: {some(unknown) or 'the list is empty'}; modules: {some(available, 10)}"
-        )
-    return list(layers)
 
 
 def _reverse(table: EdgeTable) -> EdgeTable:
@@ -195,59 +123,6 @@ def _deep_node(flow: list[EdgeTable], upstream: list[EdgeTable]) -> Tensor:
     return torch.tensor([int(depth.argmax())], device=device)
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """One output during a poisoned run: which rows depend on the seed (None where the poison was lost)."""
-
-    layer: str | None  # None for the model's own output
-    call: int
-    key: Key
-    width: int
-    moved: Tensor | None
-
-
-def _run(
-    model: nn.Module, data: Data, forward: Forward, poisoned: list[str], names: list[str], seed: Tensor
-) -> list[_Seen]:
-    nodes = count_nodes(data)
-    copied = working_copy(model)
-    modules = dict(copied.named_modules())
-    seen: list[_Seen] = []
-
-    def visit(name: str | None, call: int, output: Any) -> None:
-        if name is None or name in names:
-            for key, h in representations(output, nodes):
-                moved = torch.isnan(h.reshape(nodes, -1)).any(dim=1)
-                seen.append(_Seen(name, call, key, h[0].numel(), moved if bool(moved.any()) else None))
-
-    handles = [
-        modules[n].register_forward_pre_hook(_poison(modules[n], nodes, seed), with_kwargs=True) for n in poisoned
-    ]
-    spoiled = copy.copy(data)
-    if isinstance(data.get("x"), Tensor) and data.x.is_floating_point() and data.x.layout == torch.strided:
-        spoiled.x = data.x.index_fill(0, seed, float("nan"))
-    try:
-        with evaluating(copied), listening(copied, poisoned, visit):
-            output = _forward(forward, copied, spoiled)
-    finally:
-        for handle in handles:
-            handle.remove()
-    visit(None, 0, output)
-    return seen
-
-
-def _forward(forward: Forward, model: nn.Module, data: Data) -> Any:
-    try:
-        return forward(model, data)
-    except GNNDeleteError:
-        raise
-    except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
-        raise ModelError(
-            f"the model '{type(model).__name__}' does not run on the graph ({type(error).__name__}: {error}); give the graph "
-            "it was trained on, or forward=lambda model, data: … that calls it"
-        ) from error
-
-
 def _runs_against(model: nn.Module, data: Data, forward: Forward, poisoned: list[str]) -> bool:
     """Whether messages run both ways along a directed edge, as with reverse relations: seen on a graph of one edge.
 
@@ -257,7 +132,7 @@ def _runs_against(model: nn.Module, data: Data, forward: Forward, poisoned: list
     single.num_nodes = count_nodes(data)
     try:
         for seed, other in (single.edge_index, single.edge_index.flip(0)):
-            moved = [item.moved for item in _run(model, single, forward, poisoned, poisoned, seed)]
+            moved = [item.moved for item in poisoned_run(model, single, forward, poisoned, poisoned, seed)]
             if not any(rows is not None and bool(rows[other].any() and not rows.all()) for rows in moved):
                 return False
     except ModelError:  # a model that wants more than one edge: then the way along the edges is what counts
@@ -273,7 +148,7 @@ def _mixed(
     poisoned: list[str],
     names: list[str],
     seed: Tensor,
-    seen: list[_Seen],
+    seen: list[Seen],
     reaches: list[_Reach | None],
 ) -> list[bool]:
     """Which outputs mix rows without any edge: all of the graph's, or all of one graph's in a batch.
@@ -284,7 +159,7 @@ def _mixed(
         reach is not None and reach.whole for reach in reaches
     ):
         return [False] * len(seen)
-    alone = _run(model, cut(Deletion(nodes=seed.cpu()), data, table), forward, poisoned, names, seed)
+    alone = poisoned_run(model, cut(Deletion(nodes=seed.cpu()), data, table), forward, poisoned, names, seed)
     return [item.moved is not None and int(item.moved.sum()) > 1 for item in alone]
 
 
@@ -294,7 +169,7 @@ class _Reach:
     whole: bool  # everything that can be reached was: the true reach may be longer
 
 
-def _reaches(seen: list[_Seen], walks: list[list[EdgeTable]], seed: Tensor) -> list[_Reach | None]:
+def _reaches(seen: list[Seen], walks: list[list[EdgeTable]], seed: Tensor) -> list[_Reach | None]:
     """For every output the largest distance of a row that depends on the seed, walking only as far as such rows lie."""
     result: list[_Reach | None] = [None if item.moved is None else _Reach(None, whole=False) for item in seen]
     for tables in walks:
@@ -313,7 +188,7 @@ def _reaches(seen: list[_Seen], walks: list[list[EdgeTable]], seed: Tensor) -> l
     return result
 
 
-def _measure(seen: list[_Seen], reaches: list[_Reach | None], mixed: list[bool]) -> Probe:
+def _measure(seen: list[Seen], reaches: list[_Reach | None], mixed: list[bool]) -> Probe:
     sites: list[Site] = []
     calls: dict[str, int] = {}
     output_hops, output_bounded = None, True
@@ -340,29 +215,3 @@ def _measure(seen: list[_Seen], reaches: list[_Reach | None], mixed: list[bool])
         )
     bounded = output_bounded and all(site.bounded for site in sites)
     return Probe(tuple(sites), calls, output_hops if bounded else None, bounded)
-
-
-def _poison(module: nn.Module, nodes: int, seed: Tensor) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
-    names = list(inspect.signature(module.forward).parameters)
-
-    def spoil(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            fits = (
-                value.is_floating_point()
-                and value.dim() >= 2
-                and value.size(0) == nodes
-                and value.layout == torch.strided
-            )
-            spoiled = not fits or bool(torch.isnan(value[seed]).all())  # x often is already: spare its copy
-            return value if spoiled else value.index_fill(0, seed, float("nan"))
-        if isinstance(value, dict):
-            return {key: spoil(item) for key, item in value.items()}
-        if type(value) in (tuple, list):
-            return type(value)(spoil(item) for item in value)
-        return value
-
-    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        spoiled = [v if i < len(names) and names[i].startswith("edge") else spoil(v) for i, v in enumerate(args)]
-        return tuple(spoiled), {k: v if k.startswith("edge") else spoil(v) for k, v in kwargs.items()}
-
-    return hook

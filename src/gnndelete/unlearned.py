@@ -19,8 +19,8 @@ from gnndelete.errors import AdapterError, ModelError, RunError, SettingError
 from gnndelete.evidence import evidence_by
 from gnndelete.forward import Forward, call, evaluating
 from gnndelete.graph import check_graph, fingerprint
+from gnndelete.layers import working_copy
 from gnndelete.methods.base import Context, Fit, Method, Outcome
-from gnndelete.probe import working_copy
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
 from gnndelete.tasks.base import Predict

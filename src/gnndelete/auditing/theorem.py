@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from gnndelete.auditing.case import Case
 from gnndelete.auditing.rings import some
 from gnndelete.forward import evaluating
+from gnndelete.layers import graph_layers
 from gnndelete.operator import LinearMap, Operator
-from gnndelete.probe import graph_layers
 from gnndelete.taps import listening
 
 #: Deleted edges that are looked at; a sample where there are more, to bound the memory.

@@ -18,9 +18,9 @@ from gnndelete.cli.runs import commit
 from gnndelete.cli.settings import Settings
 from gnndelete.errors import ModelError
 from gnndelete.graph import fingerprint, tensor_digest
+from gnndelete.layers import working_copy
 from gnndelete.methods import Retrain
 from gnndelete.prepared import model_fingerprint
-from gnndelete.probe import working_copy
 from gnndelete.tasks import LinkPrediction
 from gnndelete.unlearned import Unlearned
 from gnndelete.unlearner import Unlearner

@@ -21,8 +21,8 @@ from gnndelete.cli.settings import Settings
 from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, DeletionError, GNNDeleteError
 from gnndelete.graph import fingerprint
+from gnndelete.layers import working_copy
 from gnndelete.prepared import model_fingerprint
-from gnndelete.probe import working_copy
 from gnndelete.training import train
 from gnndelete.unlearned import Unlearned, load
 from gnndelete.unlearner import Unlearner

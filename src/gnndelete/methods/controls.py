@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from gnndelete.adapter import Adapter
+from gnndelete.layers import graph_layers, working_copy
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.operator import LinearMap, Operator, attach
-from gnndelete.probe import graph_layers, working_copy
 
 
 class UntrainedOperator(Method):

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from gnndelete.deletion import Deletion
 from gnndelete.errors import SettingError
 from gnndelete.forward import evaluating
+from gnndelete.layers import working_copy
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gradients import assign, flat, known_task, loss_reasons, trainable
-from gnndelete.probe import working_copy
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.ranking import ranking
 

@@ -15,9 +15,9 @@ from gnndelete.adjacency import EdgeTable
 from gnndelete.errors import ModelError, RunError, SettingError
 from gnndelete.forward import evaluating
 from gnndelete.graph import edge_table
+from gnndelete.layers import working_copy
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gradients import assign, flat, known_task, loss_reasons, trainable
-from gnndelete.probe import working_copy
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.base import representation
 from gnndelete.tasks.supervision import SupervisionCache

@@ -11,6 +11,7 @@ from torch import nn
 from gnndelete.adapter import Adapter
 from gnndelete.errors import ModelError, SettingError
 from gnndelete.forward import evaluating
+from gnndelete.layers import Layers, graph_layers, working_copy
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.calibration import (
     Aim,
@@ -25,7 +26,7 @@ from gnndelete.methods.ruler import Ruler, ruler
 from gnndelete.methods.solving import MakeMap, Solved, Solving, learned_labels
 from gnndelete.neighborhood import Hops
 from gnndelete.operator import LinearMap
-from gnndelete.probe import Layers, Probe, Site, graph_layers, working_copy
+from gnndelete.probe import Probe, Site
 from gnndelete.solver import Problem, exact, gradient
 
 Watch = Callable[[Site, Problem, nn.Module], None]

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from gnndelete.errors import RunError, SettingError
 from gnndelete.forward import evaluating
+from gnndelete.layers import working_copy
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gradients import descend, known_task, loss_reasons, trainable
-from gnndelete.probe import working_copy
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.base import representation
 from gnndelete.tasks.supervision import SupervisionCache

@@ -14,12 +14,12 @@ from gnndelete.deletion import Deletion
 from gnndelete.errors import GraphError, ModelError, SettingError
 from gnndelete.forward import evaluating
 from gnndelete.graph import count_nodes
+from gnndelete.layers import working_copy
 from gnndelete.methods.aggregate import sampled, weights
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, synchronize
 from gnndelete.methods.jobs import Job, run_all
 from gnndelete.methods.partition import METIS_REMEDY, at_random, bekm, blpa, capacity, metis, metis_available
 from gnndelete.methods.shards import can_learn, indivisible, induced, places, shard_task
-from gnndelete.probe import working_copy
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 from gnndelete.tasks.base import Predict, representation
 from gnndelete.training import fresh

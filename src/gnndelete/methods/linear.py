@@ -20,8 +20,8 @@ from gnndelete.adjacency import EdgeTable
 from gnndelete.errors import GraphError, NotYetError, SettingError
 from gnndelete.forward import evaluating
 from gnndelete.graph import count_nodes
+from gnndelete.layers import working_copy
 from gnndelete.methods.base import Context, Method, Reason
-from gnndelete.probe import working_copy
 from gnndelete.tasks import LinkPrediction, NodeClassification
 from gnndelete.tasks.base import representation
 from gnndelete.tasks.edges import check_range, edge_list

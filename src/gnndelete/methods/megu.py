@@ -12,9 +12,9 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from gnndelete.errors import RunError, SettingError
 from gnndelete.forward import evaluating
+from gnndelete.layers import working_copy
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gradients import descend, loss_reasons, trainable
-from gnndelete.probe import working_copy
 from gnndelete.tasks import NodeClassification
 from gnndelete.tasks.base import representation
 

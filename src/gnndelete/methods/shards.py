@@ -13,8 +13,8 @@ from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import GraphError
 from gnndelete.forward import evaluating
 from gnndelete.graph import count_nodes
+from gnndelete.layers import working_copy
 from gnndelete.methods.base import Context
-from gnndelete.probe import working_copy
 from gnndelete.tasks import LinkPrediction, Task
 from gnndelete.tasks.edges import LabeledEdges
 from gnndelete.tasks.supervision import SupervisionCache

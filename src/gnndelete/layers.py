@@ -1,0 +1,80 @@
+"""A model's graph layers by name, and copies of a model to work on."""
+
+from __future__ import annotations
+
+import copy
+
+from torch import nn
+from torch_geometric.nn import GPSConv, HeteroConv, MessagePassing
+from torch_geometric.nn.models import DeepGCNLayer
+
+from gnndelete.errors import ModelError, SettingError, some
+
+#: Blocks whose output, not that of the layers inside, is the node representation.
+BLOCKS = (GPSConv, HeteroConv, DeepGCNLayer)
+
+#: A module of any class says with this attribute that its output is a node representation: attention written by hand, say.
+MARK = "gnndelete_layer"
+
+#: ``"all"``, ``"last"`` or the names of modules.
+Layers = str | list[str]
+
+
+def graph_layers(model: nn.Module) -> list[str]:
+    """Names of the outermost graph layers: PyG blocks, marked modules, else every MessagePassing not inside another one."""
+    found: list[str] = []
+    seen: set[nn.Module] = set()  # a module under several names goes by its first, as in named_modules
+
+    def visit(module: nn.Module, name: str) -> None:
+        if module in seen:
+            return
+        seen.add(module)
+        if isinstance(module, (*BLOCKS, MessagePassing)) or getattr(module, MARK, False) is True:
+            found.append(name)
+            return
+        for child_name, child in module.named_children():
+            visit(child, f"{name}.{child_name}" if name else child_name)
+
+    visit(model, "")
+    return found
+
+
+def working_copy(model: nn.Module) -> nn.Module:
+    """A deep copy to work on. Layers that keep a normalised graph from an earlier call forget it: it holds deleted edges."""
+    # what PyG knows about a layer's signature never changes, and copying it costs more than copying the weights
+    shared = {id(m.inspector): m.inspector for m in model.modules() if isinstance(m, MessagePassing)}
+    try:
+        result = copy.deepcopy(model, shared)
+    except (RuntimeError, TypeError) as error:
+        raise ModelError(
+            f"the model '{type(model).__name__}' cannot be copied ({error}); remove tensors with gradients from its attributes"
+        ) from error
+    for module in result.modules():
+        if getattr(module, "cached", None) is True:
+            module.cached = False  # type: ignore[assignment]
+            for name in [name for name in vars(module) if name.startswith("_cached")]:
+                setattr(module, name, None)
+    return result
+
+
+def chosen_layers(model: nn.Module, found: list[str], layers: Layers) -> list[str]:
+    """The layers that a setting names, among those that were ``found``; or one sentence that says why there are none."""
+    available = [name for name, _ in model.named_modules() if name]
+    if isinstance(layers, str):
+        if layers not in ("all", "last"):
+            raise SettingError(
+                f"'layers' must be 'all', 'last' or a list of module names (got {layers!r}); modules: {some(available, 10)}"
+            )
+        if not found:
+            raise ModelError(
+                f"'{type(model).__name__}' has no graph layers (no MessagePassing, GPSConv, HeteroConv or {MARK} = True); name "
+                "the modules whose outputs are node representations with layers=[…]: "
+                f"{some(available, 10) or 'it has no submodules'}"
+            )
+        return found
+    unknown = [name for name in layers if name not in available and name != ""]
+    if unknown or not layers:
+        raise SettingError(
+            f"'layers' names no module of the model: {some(unknown) or 'the list is empty'}; modules: {some(available, 10)}"
+        )
+    return list(layers)

@@ -1,0 +1,99 @@
+"""The poisoned run: a NaN in one node's row before every graph layer shows which rows depend on that node."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from gnndelete.errors import GNNDeleteError, ModelError
+from gnndelete.forward import Forward, evaluating
+from gnndelete.graph import count_nodes
+from gnndelete.layers import working_copy
+from gnndelete.taps import Key, listening, representations
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One output during a poisoned run: which rows depend on the seed (None where the poison was lost)."""
+
+    layer: str | None  # None for the model's own output
+    call: int
+    key: Key
+    width: int
+    moved: Tensor | None
+
+
+def poisoned_run(
+    model: nn.Module, data: Data, forward: Forward, poisoned: list[str], names: list[str], seed: Tensor
+) -> list[Seen]:
+    """Run a copy of the model with the seed's row poisoned before every layer of ``poisoned``, and look behind ``names``."""
+    nodes = count_nodes(data)
+    copied = working_copy(model)
+    modules = dict(copied.named_modules())
+    seen: list[Seen] = []
+
+    def visit(name: str | None, call: int, output: Any) -> None:
+        if name is None or name in names:
+            for key, h in representations(output, nodes):
+                moved = torch.isnan(h.reshape(nodes, -1)).any(dim=1)
+                seen.append(Seen(name, call, key, h[0].numel(), moved if bool(moved.any()) else None))
+
+    handles = [
+        modules[n].register_forward_pre_hook(_poison(modules[n], nodes, seed), with_kwargs=True) for n in poisoned
+    ]
+    spoiled = copy.copy(data)
+    if isinstance(data.get("x"), Tensor) and data.x.is_floating_point() and data.x.layout == torch.strided:
+        spoiled.x = data.x.index_fill(0, seed, float("nan"))
+    try:
+        with evaluating(copied), listening(copied, poisoned, visit):
+            output = _called(forward, copied, spoiled)
+    finally:
+        for handle in handles:
+            handle.remove()
+    visit(None, 0, output)
+    return seen
+
+
+def _called(forward: Forward, model: nn.Module, data: Data) -> Any:
+    try:
+        return forward(model, data)
+    except GNNDeleteError:
+        raise
+    except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+        raise ModelError(
+            f"the model '{type(model).__name__}' does not run on the graph ({type(error).__name__}: {error}); give the graph "
+            "it was trained on, or forward=lambda model, data: … that calls it"
+        ) from error
+
+
+def _poison(module: nn.Module, nodes: int, seed: Tensor) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
+    names = list(inspect.signature(module.forward).parameters)
+
+    def spoil(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            fits = (
+                value.is_floating_point()
+                and value.dim() >= 2
+                and value.size(0) == nodes
+                and value.layout == torch.strided
+            )
+            spoiled = not fits or bool(torch.isnan(value[seed]).all())  # x often is already: spare its copy
+            return value if spoiled else value.index_fill(0, seed, float("nan"))
+        if isinstance(value, dict):
+            return {key: spoil(item) for key, item in value.items()}
+        if type(value) in (tuple, list):
+            return type(value)(spoil(item) for item in value)
+        return value
+
+    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        spoiled = [v if i < len(names) and names[i].startswith("edge") else spoil(v) for i, v in enumerate(args)]
+        return tuple(spoiled), {k: v if k.startswith("edge") else spoil(v) for k, v in kwargs.items()}
+
+    return hook
