@@ -20,6 +20,7 @@ from statistics import mean
 from typing import Any
 
 import torch
+from tables import link_task
 from torch import nn
 
 import gnndelete as gd
@@ -63,13 +64,7 @@ def group(dataset: str, name: str, width: int, seed: int, epochs: int, device: s
     """All deletions from one base model."""
     split = gd.datasets.split_links(gd.datasets.load(dataset), seed=seed)
     data = split.data.to(device)
-    task = gd.LinkPrediction(
-        heldout=split.heldout,
-        test=split.test,
-        heldout_negatives=split.heldout_negatives,
-        test_negatives=split.test_negatives,
-        seed=seed,
-    )
+    task = link_task(split, seed)
     model = build(name, data, width, seed).to(device)
 
     def fit(model: nn.Module, data: Any, seed: int) -> nn.Module:

@@ -13,9 +13,9 @@ import json
 import sys
 import time
 from collections import defaultdict
-from statistics import mean, stdev
 
 import torch
+from tables import link_task, show
 
 import gnndelete as gd
 
@@ -31,13 +31,7 @@ SEEDS = (42, 21, 13, 87, 100)
 def link_cell(name: str, seed: int, epochs: int, device: str) -> dict[str, dict[str, float]]:
     split = gd.datasets.split_links(gd.datasets.load("dblp"), seed=seed)
     data = split.data.to(device)
-    task = gd.LinkPrediction(
-        heldout=split.heldout,
-        test=split.test,
-        heldout_negatives=split.heldout_negatives,
-        test_negatives=split.test_negatives,
-        seed=seed,
-    )
+    task = link_task(split, seed)
     forget = gd.datasets.forget_edges(split.data, 0.025, "in", test=split.test, hops="directed", seed=seed)
     torch.manual_seed(seed)
     model = gd.models.build(name, data.num_features).to(device)
@@ -77,14 +71,6 @@ def node_cell(name: str, seed: int, epochs: int, device: str) -> dict[str, dict[
         change = (unlearned.output()[nodes.to(device)] - before[nodes.to(device)]).norm(dim=1).mean()
         results[label] = unlearned.evaluate() | {"row_change": float(change), "seconds": unlearned.seconds}
     return results
-
-
-def show(title: str, cells: list[dict[str, dict[str, float]]], columns: list[str]) -> None:
-    print(f"\n{title}\n  {'':<24}" + "".join(f"{c:>22}" for c in columns))
-    for label in cells[0]:
-        values = [[cell[label][c] for cell in cells if c in cell[label]] for c in columns]
-        text = [f"{mean(v):.4f} ± {stdev(v) if len(v) > 1 else 0:.4f}" if v else "-" for v in values]
-        print(f"  {label:<24}" + "".join(f"{t:>22}" for t in text))
 
 
 def main() -> None:

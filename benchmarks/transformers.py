@@ -14,10 +14,10 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from statistics import mean, stdev
 from typing import Any
 
 import torch
+from tables import Cell, link_task, show
 from torch import nn
 from torch_geometric.data import Data
 
@@ -28,7 +28,6 @@ from gnndelete.neighborhood import walk
 
 BATCH = 64
 SEEDS = (42, 21, 13, 87, 100)
-Cell = dict[str, dict[str, float]]
 
 
 def part(data: Data, nodes: int, seed: int) -> Data:
@@ -85,13 +84,7 @@ def original(model: nn.Module, data: Any, task: Any) -> dict[str, float]:
 
 def link_cell(name: str, data: Data, args: argparse.Namespace, seed: int) -> Cell:
     split = gd.datasets.split_links(data, seed=seed, val=0.1, test=0.1)
-    task = gd.LinkPrediction(
-        heldout=split.heldout,
-        test=split.test,
-        heldout_negatives=split.heldout_negatives,
-        test_negatives=split.test_negatives,
-        seed=seed,
-    )
+    task = link_task(split, seed)
     graph = split.data.to(args.device)
     torch.manual_seed(seed)
     model = build(name, graph.num_features, args.hidden // 2, args).to(args.device)
@@ -119,14 +112,6 @@ def graph_cell(name: str, _: Data, args: argparse.Namespace, seed: int) -> Cell:
     forget = gd.datasets.forget_edges(graphs.cpu(), args.delete, seed=seed)
     task = gd.GraphClassification()
     return measure(name, model, graphs.to(args.device), task, gd.Deletion(edges=forget), args, seed)
-
-
-def show(title: str, cells: list[Cell], columns: list[str]) -> None:
-    print(f"\n{title}\n  {'':<26}" + "".join(f"{c:>18}" for c in columns))
-    for label in cells[0]:
-        values = [[cell[label][c] for cell in cells if c in cell[label]] for c in columns]
-        text = [f"{mean(v):.3f} ± {stdev(v) if len(v) > 1 else 0:.3f}" if v else "-" for v in values]
-        print(f"  {label:<26}" + "".join(f"{t:>18}" for t in text))
 
 
 def main() -> None:
@@ -161,7 +146,9 @@ def main() -> None:
                 store[f"{task} {name}"].append(cells[task](name, data, args, seed))
                 size = "PROTEINS" if task == "graph" else f"{data.num_nodes:,} nodes, {data.num_edges // 2:,} edges"
                 print(f"{task} {name} seed {seed} ({size}): {time.perf_counter() - start:.0f} s", file=sys.stderr)
-            show(f"{name}, {task}: {args.delete:.1%} of edges deleted", store[f"{task} {name}"], columns[task])
+            show(
+                f"{name}, {task}: {args.delete:.1%} of edges deleted", store[f"{task} {name}"], columns[task], digits=3
+            )
             sys.stdout.flush()
     if args.json:
         with open(args.json, "w") as file:

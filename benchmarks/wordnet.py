@@ -17,10 +17,10 @@ import json
 import sys
 import time
 from collections import defaultdict
-from statistics import mean, stdev
 from typing import Any
 
 import torch
+from tables import Cell, link_task, show
 from torch_geometric.data import Data
 
 import gnndelete as gd
@@ -38,20 +38,11 @@ PAPER = {
 SEEDS = (42, 21, 13, 87, 100)
 COLUMNS = ("test_auroc", "deleted_auroc", "heldout_auc", "lam", "seconds")
 
-Cell = dict[str, dict[str, float]]
-
 
 def prepared(args: argparse.Namespace, seed: int) -> tuple[Data, gd.LinkPrediction, Data]:
     whole = gd.datasets.load(args.dataset)
     split = gd.datasets.split_links(whole, seed=seed, test=args.test_share, given=args.split == "given")
-    task = gd.LinkPrediction(
-        heldout=split.heldout,
-        test=split.test,
-        decoder="distmult",
-        heldout_negatives=split.heldout_negatives,
-        test_negatives=split.test_negatives,
-        seed=seed,
-    )
+    task = link_task(split, seed, decoder="distmult")
     return split.data.to(args.device), task, whole
 
 
@@ -112,14 +103,6 @@ def cells(name: str, seed: int, args: argparse.Namespace) -> dict[str, Cell]:
     return found
 
 
-def show(title: str, found: list[Cell]) -> None:
-    print(f"\n{title}\n  {'':<18}" + "".join(f"{column:>18}" for column in COLUMNS))
-    for label in found[0]:
-        values = [[cell[label][c] for cell in found if c in cell[label]] for c in COLUMNS]
-        text = [f"{mean(v):.4f} ± {stdev(v) if len(v) > 1 else 0:.4f}" if v else "-" for v in values]
-        print(f"  {label:<18}" + "".join(f"{t:>18}" for t in text))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="wordnet18")
@@ -150,7 +133,11 @@ def main() -> None:
                 store[f"{name} {where}"].append(cell)
             print(f"{name} seed {seed}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
         for where in args.where:
-            show(f"{name}: {args.share:.1%} of the triples, {where.upper()} ({args.hops})", store[f"{name} {where}"])
+            show(
+                f"{name}: {args.share:.1%} of the triples, {where.upper()} ({args.hops})",
+                store[f"{name} {where}"],
+                COLUMNS,
+            )
             for row, (test, deleted) in PAPER[name, where].items():
                 print(f"  the paper's {row:<12}{test:>12.3f}{deleted:>18.3f}")
         sys.stdout.flush()

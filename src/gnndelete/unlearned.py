@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
@@ -92,6 +92,17 @@ class Unlearned:
             return result
         facts = {**result.summary(), "details": result.details, "num_nodes": context.prepared.table.num_nodes}
         return replace(result, adapter=Adapter(outcome.model, facts))
+
+    @classmethod
+    def from_summary(cls, summary: Mapping[str, Any], **rest: Any) -> Unlearned:
+        """A result as it was written down by `summary`, with the objects that no file holds (``rest``)."""
+        plain = ("method", "settings", "assurance", "seconds", "parameters", "seed")
+        return cls(
+            **{name: summary[name] for name in plain},
+            notes=tuple(summary["notes"]),
+            peak_mb=summary.get("peak_mb"),
+            **rest,
+        )
 
     @property
     def deletion(self) -> Deletion:
@@ -242,22 +253,15 @@ def load(
                 "pass the remaining graph it was made on, or delete again on this one"
             )
     adapter = restore(path, config, working_copy(model), operator)
-    return Unlearned(
+    return Unlearned.from_summary(
+        config,
         model=adapter.model,
         data=data,
         adapter=adapter,
-        method=config["method"],
-        settings=config["settings"],
-        assurance=config["assurance"],
-        seconds=config["seconds"],
-        parameters=config["parameters"],
-        notes=tuple(config["notes"]),
         details=config.get("details", {}),
         task=by_name("task", task, tasks) if task is not None else None,
         forward=forward or call,
-        seed=config["seed"],
         base=model,
-        peak_mb=config.get("peak_mb"),
     )
 
 

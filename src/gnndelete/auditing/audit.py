@@ -82,7 +82,7 @@ class Audit:
         return page.html(self.values)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the page, the values as JSON and the figures as PNG and SVG; earlier files are replaced all at once."""
+        """Write the page and the values as JSON, and in a folder of their own the figures as PNG and SVG."""
         folder = Path(path)
         values = (json.dumps(self.values, indent=1, allow_nan=False) + "\n").encode()
         figures = page.figures(self.values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -128,7 +128,7 @@ def renamed_graphs(data: GraphBatch, graphs: Tensor) -> tuple[Data, Callable[[Te
 
 def with_base(case: Case, graph: Data) -> Subject:
     """The user's own model on another graph."""
-    return replace(Subject.of_model("before", case.base, graph, case.task, case.forward), name="before")
+    return Subject.of_model("before", case.base, graph, case.task, case.forward)
 
 
 def _stay(elements: Tensor) -> Tensor:

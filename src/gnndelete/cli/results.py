@@ -145,21 +145,8 @@ def _with_model(folder: Path, values: dict[str, Any], base: nn.Module, left: Dat
     made = values.get("model_fingerprint")
     if made is not None and made != model_fingerprint(model):
         raise AdapterError(f"'{folder / MODEL}' is not the model that {RESULT} describes; restore it, or delete again")
-    return Unlearned(
-        model=model,
-        data=left,
-        adapter=None,
-        method=values["method"],
-        settings=values["settings"],
-        assurance=values["assurance"],
-        seconds=values["seconds"],
-        parameters=values["parameters"],
-        notes=tuple(values["notes"]),
-        details={} if values.get("calibration") is None else {"calibration": values["calibration"]},
-        seed=values["seed"],
-        base=base,
-        peak_mb=values.get("peak_mb"),
-    )
+    details = {} if values.get("calibration") is None else {"calibration": values["calibration"]}
+    return Unlearned.from_summary(values, model=model, data=left, adapter=None, details=details, base=base)
 
 
 def _build(settings: Settings, data: Data) -> Callable[[], nn.Module]:

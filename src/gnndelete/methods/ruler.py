@@ -16,6 +16,9 @@ from gnndelete.methods.base import Context
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.graph import graph_labels
 
+#: The AUC of deleted against held-out elements in a model's output, and its standard error.
+Forgetting = Callable[[nn.Module, Any], tuple[float, float]]
+
 
 @dataclass(frozen=True)
 class Ruler:
@@ -26,7 +29,7 @@ class Ruler:
 
     task: Task | None
     data: Data
-    forgetting: Callable[[nn.Module, Any], tuple[float, float]] | None = None
+    forgetting: Forgetting | None = None
     presented: bool = False
     kept: float = 0.0  # of what lies above 0.5, the share that training again would keep
     missing: str = ""
@@ -91,15 +94,9 @@ def _of_nodes(context: Context, task: NodeClassification) -> Ruler:
         return Ruler(task, data, missing="the graph has no validation nodes to compare with (add 'val_mask')")
     held = task.part(data, "val").nonzero().flatten()
     held = held[~torch.isin(held, named.to(held.device))]
-    labels, degree = original.y.view(-1), degrees(original)
-    both = torch.cat([nodes, held])
-
-    def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:
-        true = task.predict(model, output, both).gather(1, labels[both].view(-1, 1)).view(-1)
-        deleted, unseen = true.split([nodes.numel(), held.numel()])
-        test = heldout(deleted, unseen, degree[nodes], degree[held], labels[nodes], labels[held], bins=NODE_BINS)
-        return test.auc, test.standard_error
-
+    if not held.numel():
+        return Ruler(task, data, missing="no validation node is left that the request does not name")
+    forgetting = _of_true_class(task, original.y.view(-1), degrees(original), nodes, held)
     only = torch.isin(nodes.cpu(), deletion.features[0])
     only &= ~torch.isin(nodes.cpu(), torch.cat([deletion.nodes, deletion.labels]))
     return Ruler(task, data, forgetting, presented=True, kept=LABEL_STAYS * float(only.double().mean()))
@@ -118,16 +115,21 @@ def _of_graphs(context: Context, task: GraphClassification) -> Ruler:
     if not task.validates(data):
         return Ruler(task, data, missing="there are no validation graphs to compare with (add 'val_mask')")
     held = task.part(data, "val").nonzero().flatten()
-    known, sizes = graph_labels(original), original.sizes
-    both = torch.cat([graphs, held])
+    forgetting = _of_true_class(task, graph_labels(original), original.sizes, graphs, held)
+    return Ruler(task, data, forgetting, presented=True)
+
+
+def _of_true_class(task: Task, labels: Tensor, size: Tensor, named: Tensor, held: Tensor) -> Forgetting:
+    """The probability of their true class that named nodes or graphs are given, against held-out ones of class and size."""
+    both = torch.cat([named, held])
 
     def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:
-        true = task.predict(model, output, both).gather(1, known[both].view(-1, 1)).view(-1)
-        deleted, unseen = true.split([graphs.numel(), held.numel()])
-        test = heldout(deleted, unseen, sizes[graphs], sizes[held], known[graphs], known[held], bins=NODE_BINS)
+        true = task.predict(model, output, both).gather(1, labels[both].view(-1, 1)).view(-1)
+        deleted, unseen = true.split([named.numel(), held.numel()])
+        test = heldout(deleted, unseen, size[named], size[held], labels[named], labels[held], bins=NODE_BINS)
         return test.auc, test.standard_error
 
-    return Ruler(task, data, forgetting, presented=True)
+    return forgetting
 
 
 #: A node that lost its features is still trained on. Of what shows above 0.5 when they are presented again, retraining kept

@@ -1,0 +1,33 @@
+"""What several benchmarks share: the task of a split, and a table of means and standard deviations over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import mean, stdev
+from typing import Any
+
+import gnndelete as gd
+
+#: Per method its figures by name.
+Cell = dict[str, dict[str, Any]]
+
+
+def link_task(split: Any, seed: int, **options: Any) -> gd.LinkPrediction:
+    """Link prediction with the held-out edges and the negatives of a split."""
+    return gd.LinkPrediction(
+        heldout=split.heldout,
+        test=split.test,
+        heldout_negatives=split.heldout_negatives,
+        test_negatives=split.test_negatives,
+        seed=seed,
+        **options,
+    )
+
+
+def show(title: str, cells: list[Cell], columns: Sequence[str], width: int = 18, digits: int = 4) -> None:
+    """One line per method, one cell per seed."""
+    print(f"\n{title}\n  {'':<26}" + "".join(f"{column:>{width}}" for column in columns))
+    for label in cells[0]:
+        values = [[cell[label][c] for cell in cells if c in cell[label]] for c in columns]
+        text = [f"{mean(v):.{digits}f} ± {stdev(v) if len(v) > 1 else 0:.{digits}f}" if v else "-" for v in values]
+        print(f"  {label:<26}" + "".join(f"{t:>{width}}" for t in text))
