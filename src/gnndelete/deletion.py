@@ -20,7 +20,7 @@ from gnndelete.cutting import cut, kept_edges
 from gnndelete.errors import DeletionError, some
 from gnndelete.existing import check_edges, in_range, triples_of, tuples
 from gnndelete.graph import check_graph, count_nodes, edge_table
-from gnndelete.request import as_edges, as_ids, common, read_csv
+from gnndelete.request import as_edges, as_ids, common, distinct, read_csv
 
 if TYPE_CHECKING:
     from gnndelete.datasets.ids import IdMap
@@ -129,6 +129,14 @@ class Deletion:
             edges = edges.sort(dim=0).values
         return cls(edges=edges)
 
+    @classmethod
+    def _sorted(cls, **kinds: Tensor) -> Deletion:
+        """A deletion of tensors that are sorted and distinct already: sorting again costs more than anything else here."""
+        result = cls.__new__(cls)
+        for name, value in kinds.items():
+            object.__setattr__(result, name, value)
+        return result
+
     def _named(self, ids: IdMap | None) -> Deletion:
         object.__setattr__(self, "_ids", ids)
         return self
@@ -211,9 +219,9 @@ class Deletion:
             return NotImplemented
         features = merged(torch.cat([self.features, other.features], dim=1), torch.cat([self.fill, other.fill]))
         return (
-            Deletion(
+            Deletion._sorted(
                 edges=_join_edges(self.edges, other.edges),
-                **{name: torch.cat([getattr(self, name), getattr(other, name)]) for name in _ID_KINDS},
+                **{name: _join_ids(getattr(self, name), getattr(other, name)) for name in _ID_KINDS},
             )
             ._filled(*features)
             ._named(self._ids if self._ids is not None else other._ids)
@@ -247,7 +255,7 @@ class Deletion:
             table = edge_table(data)
         in_range("features", self.features[0], data)
         checked = (
-            Deletion(
+            Deletion._sorted(
                 edges=_join_edges(
                     check_edges(self.edges, data, table, self._ids), triples_of(self.relations, data, table)
                 ),
@@ -325,4 +333,8 @@ def _join_edges(a: Tensor, b: Tensor) -> Tensor:
         return a if a.size(1) else b
     if a.size(0) != b.size(0):
         raise DeletionError("a deletion of pairs cannot be joined with one of triples; they belong to different graphs")
-    return torch.cat([a, b], dim=1)
+    return distinct(torch.cat([a, b], dim=1))
+
+
+def _join_ids(a: Tensor, b: Tensor) -> Tensor:
+    return torch.unique(torch.cat([a, b])) if a.numel() and b.numel() else a if a.numel() else b

@@ -41,11 +41,13 @@ def check_edges(edges: Tensor, data: Data, table: EdgeTable, ids: IdMap | None =
             f"edges name relations that are not in the graph: {some(tuples(worst, ids))}; "
             f"types go from 0 to {table.num_relations - 1}"
         )
-    if table.undirected:
-        edges = distinct(torch.stack([edges.min(dim=0).values, edges.max(dim=0).values]))
-    elif table.reverse is not None:
-        edges = distinct(table.forward(edges))
     where = edges.to(table.keys.device)
+    if table.undirected and bool((where[0] > where[1]).any()):
+        where = distinct(torch.stack([where.min(dim=0).values, where.max(dim=0).values]))
+        edges = where.cpu()
+    elif table.reverse is not None:
+        where = distinct(table.forward(where))
+        edges = where.cpu()
     exists = table.contains(where)
     labels = label_table(data)
     if labels is not None:

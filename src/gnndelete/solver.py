@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from gnndelete.errors import RunError
 from gnndelete.operator import LinearMap
 
-#: Rows that are held in double precision at once.
-CHUNK_ROWS = 32_768
+#: Numbers that are held in double precision at once: as many as stay in a processor's cache, or as keep a GPU busy.
+CHUNK, CHUNK_ON_DEVICE = 1 << 22, 1 << 26
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,9 @@ class Problem:
         """Whether the identity already is the minimum: nothing pulls away, and every row is its own target."""
         return self.keep is None and not bool(self.dec.any())
 
-    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    def chunks(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
         """Rows with both weights and their targets, a few at a time, in double precision."""
+        size = max((CHUNK if self.h.device.type == "cpu" else CHUNK_ON_DEVICE) // self.width, 1)
         for start in range(0, self.rows.numel(), size):
             part = slice(start, start + size)
             h = self.h[self.rows[part]].flatten(1).double()
@@ -68,8 +69,9 @@ def exact(problem: Problem, ridge: float = 1e-6) -> LinearMap:
     left, right = torch.zeros_like(identity), torch.zeros_like(identity)
     away = problem.away.flatten().double()
     for h, dec, ni, keep in problem.chunks():
-        left += h.t() @ ((dec + ni) * h)
-        right += h.t() @ (dec * (away - h) + ni * (keep - h))
+        left.addmm_(((dec + ni) * h).t(), h)
+        pull = dec * (away - h)
+        right.addmm_(h.t(), pull if keep is h else pull.add_(ni * (keep - h)))
     scale = float(left.diagonal().mean())
     if not scale > 0:
         return _zero_or_fail(scale, LinearMap(width, identity.to(dtype)))

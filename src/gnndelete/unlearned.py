@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from os import PathLike
 from typing import Any
 
@@ -104,7 +105,7 @@ class Unlearned:
             **rest,
         )
 
-    @property
+    @cached_property
     def deletion(self) -> Deletion:
         """Everything that was deleted, all requests together."""
         result = Deletion()

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from gnndelete.methods.base import Context
 from gnndelete.probe import Site
-from gnndelete.solver import CHUNK_ROWS
 from gnndelete.taps import Finished, entry, listening
+
+#: Rows that are summed in their own precision.
+BLOCK_ROWS = 1024
 
 
 @dataclass
@@ -89,11 +90,16 @@ def presented_rows(context: Context, model: nn.Module, sites: tuple[Site, ...], 
 
 
 def _mean(h: Tensor, dead: Tensor) -> Tensor:
-    """The expectation of a random node's representation: the mean over all nodes that are left, in double precision."""
-    total = torch.zeros(h[0].numel(), dtype=torch.float64, device=h.device)
-    for part in h.flatten(1).split(CHUNK_ROWS):
-        total += part.double().sum(dim=0)
-    total -= h[dead].flatten(1).double().sum(dim=0)
+    """The expectation of a random node's representation: the mean over all nodes that are left.
+
+    Blocks of rows are summed as they are and added up in double precision: one look at every row, and no second copy.
+    """
+    rows = h.flatten(1)
+    whole = rows.size(0) // BLOCK_ROWS * BLOCK_ROWS
+    total = rows[:whole].unflatten(0, (-1, BLOCK_ROWS)).sum(dim=1).double().sum(dim=0) if whole else 0
+    total = total + rows[whole:].double().sum(dim=0)
+    if dead.numel():
+        total -= rows[dead].double().sum(dim=0)
     return total / max(h.size(0) - dead.numel(), 1)
 
 

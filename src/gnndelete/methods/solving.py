@@ -189,8 +189,15 @@ class Shape:
         self._rings = near.rings(torch.cat([edges, nodes, features]), max(site.hops for site in probe.sites))
         self._labels, self._last = labels, probe.sites[-1]
         self._shared = shared
+        self._groups: dict[Site, list[Group]] = {}
 
     def groups(self, site: Site) -> list[Group]:
+        """The rows of one site, by the map they share; computed once, since every pass asks for them."""
+        if site not in self._groups:
+            self._groups[site] = self._grouped(site)
+        return self._groups[site]
+
+    def _grouped(self, site: Site) -> list[Group]:
         rings = self._rings[: site.hops + 1]
         told = self._labels if site is self._last else self._labels[:0]
         counts = self._ends_told if told.numel() else self._ends
@@ -198,18 +205,18 @@ class Shape:
             rows = torch.cat([*rings, told]).unique()
             return [Group(rows, forget=True, ends=counts[rows])]
         apart = torch.cat([self.gone, self.again, told])
-        inner = rings[0][~torch.isin(rings[0], apart)]
+        inner = _without(rings[0], apart)
         result = [Group(inner, forget=True, ends=counts[inner])]
         if self.gone.numel():
             result.append(Group(self.gone, forget=True, gone=True))
         if self.again.numel():
             result.append(Group(self.again, forget=True, again=True, ends=counts[self.again]))
         if told.numel():
-            told = told[~torch.isin(told, self.again)]
+            told = _without(told, self.again)
             result.append(Group(told, forget=True, ends=counts[told]))
         if site.hops:
-            outer = torch.cat(rings[1:]).sort().values
-            result.append(Group(outer[~torch.isin(outer, apart)], forget=False))
+            outer = rings[1] if len(rings) == 2 else torch.cat(rings[1:]).sort().values
+            result.append(Group(_without(outer, apart), forget=False))
         return result
 
     def rows(self, site: Site) -> Tensor:
@@ -221,6 +228,10 @@ class Shape:
         dec = weight * ends / ends.sum().clamp(min=1)
         ni = self._alive[group.rows] / self._alive[group.rows].sum().clamp(min=1) * (1 - weight)
         return Problem(h, group.rows, dec, ni, mean, keep)
+
+
+def _without(rows: Tensor, others: Tensor) -> Tensor:
+    return rows[~torch.isin(rows, others)] if others.numel() else rows
 
 
 def learned_labels(context: Context) -> Tensor:
