@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 
 from torch import nn
 from torch_geometric.nn import GPSConv, HeteroConv, MessagePassing
@@ -41,10 +42,8 @@ def graph_layers(model: nn.Module) -> list[str]:
 
 def working_copy(model: nn.Module) -> nn.Module:
     """A deep copy to work on. Layers that keep a normalised graph from an earlier call forget it: it holds deleted edges."""
-    # what PyG knows about a layer's signature never changes, and copying it costs more than copying the weights
-    shared = {id(m.inspector): m.inspector for m in model.modules() if isinstance(m, MessagePassing)}
     try:
-        result = copy.deepcopy(model, shared)
+        result = copy.deepcopy(model, _given(model))
     except (RuntimeError, TypeError) as error:
         raise ModelError(
             f"the model '{type(model).__name__}' cannot be copied ({error}); remove tensors with gradients from its attributes"
@@ -55,6 +54,19 @@ def working_copy(model: nn.Module) -> nn.Module:
             for name in [name for name in vars(module) if name.startswith("_cached")]:
                 setattr(module, name, None)
     return result
+
+
+def _given(model: nn.Module) -> dict[int, object]:
+    """What need not be copied piece by piece: that would cost more than copying the weights of a small model.
+
+    What PyG knows about a layer's signature never changes, and every module has a dozen dictionaries of hooks, mostly empty.
+    """
+    given: dict[int, object] = {}
+    for module in model.modules():
+        if isinstance(module, MessagePassing):
+            given[id(module.inspector)] = module.inspector
+        given |= {id(v): OrderedDict() for v in vars(module).values() if type(v) is OrderedDict and not v}
+    return given
 
 
 def chosen_layers(model: nn.Module, found: list[str], layers: Layers) -> list[str]:

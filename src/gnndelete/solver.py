@@ -72,16 +72,14 @@ def exact(problem: Problem, ridge: float = 1e-6) -> LinearMap:
         left.addmm_(((dec + ni) * h).t(), h)
         pull = dec * (away - h)
         right.addmm_(h.t(), pull if keep is h else pull.add_(ni * (keep - h)))
-    scale = float(left.diagonal().mean())
-    if not scale > 0:
-        return _zero_or_fail(scale, LinearMap(width, identity.to(dtype)))
-    factor, failed = torch.linalg.cholesky_ex(left + ridge * scale * identity)
-    change = (
-        torch.cholesky_solve(right, factor)
-        if not int(failed)
-        else torch.linalg.lstsq(left + ridge * scale * identity, right).solution
-    )
-    return LinearMap(width, (identity + change).to(dtype))
+    scale = left.diagonal().mean()
+    damped = left + ridge * scale * identity
+    factor, failed = torch.linalg.cholesky_ex(damped)
+    if bool((failed == 0) & (scale > 0) & scale.isfinite()):  # one question to the device instead of three
+        return LinearMap(width, (identity + torch.cholesky_solve(right, factor)).to(dtype))
+    if not 0 < float(scale) < float("inf"):
+        return _zero_or_fail(float(scale), LinearMap(width, identity.to(dtype)))
+    return LinearMap(width, (identity + torch.linalg.lstsq(damped, right).solution).to(dtype))
 
 
 def _zero_or_fail(scale: float, identity: LinearMap) -> LinearMap:

@@ -80,7 +80,7 @@ class NegativeSampler:
 
     def _pairs(self, rank: Tensor, canonical: bool = True) -> Tensor:
         pairs = self._split(rank + torch.searchsorted(self._free_below, rank, right=True))
-        return pairs.sort(dim=0).values if canonical and self.undirected else pairs
+        return torch.stack(pairs.aminmax(dim=0)) if canonical and self.undirected else pairs
 
     def _split(self, key: Tensor) -> Tensor:
         return torch.stack([key // self.num_nodes, key % self.num_nodes])

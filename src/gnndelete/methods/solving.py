@@ -76,14 +76,16 @@ class Solving:
         solved: Solved = []
 
         def visit(name: str, call: int, output: Any) -> Any:
+            goes_on = whole or (name, call) != last
             for site in sites.get((name, call), []):
                 h = entry(output, site.key)
                 untouched = not solved and self.targets == "remaining"
                 operator = self._operator(site, h, lam, make, untouched, free)
                 if operator is not None:
                     solved.append((site, operator))
-                    output = replaced(output, site.key, operator(h))
-            if (name, call) == last and not whole:
+                    if goes_on:
+                        output = replaced(output, site.key, operator(h))
+            if not goes_on:
                 raise Finished
             return output
 
