@@ -88,7 +88,9 @@ def stages(device: torch.device) -> Iterator[dict[str, float]]:
     for owner, name, title in parts:
         found = vars(owner)[name]
         inner = found.__func__ if isinstance(found, classmethod) else found
-        setattr(owner, name, classmethod(wrapped(inner, title)) if isinstance(found, classmethod) else wrapped(inner, title))
+        setattr(
+            owner, name, classmethod(wrapped(inner, title)) if isinstance(found, classmethod) else wrapped(inner, title)
+        )
     try:
         yield spent
     finally:
@@ -171,7 +173,9 @@ def main() -> None:
     for edges in args.edges:
         row = measured(int(edges), args)
         print(f"{row['edges']:,} edges: " + ", ".join(f"{k} {v * 1000:.2f} ms" for k, v in row["seconds"].items()))
-        print(f"  a further request takes {row['over_forward']:.2f} forward passes; peak {row.get('peak_gb', 0):.1f} GB")
+        print(
+            f"  a further request takes {row['over_forward']:.2f} forward passes; peak {row.get('peak_gb', 0):.1f} GB"
+        )
         for name, value in sorted(row.get("stages", {}).items(), key=lambda item: -item[1]):
             print(f"    {name:<26}{value * 1000:>10.3f} ms")
         sys.stdout.flush()

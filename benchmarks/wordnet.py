@@ -24,7 +24,7 @@ from tables import Cell, link_task, show
 from torch_geometric.data import Data
 
 import gnndelete as gd
-from gnndelete.heldout import edge_degree, heldout
+from gnndelete.heldout import edge_strata, heldout
 from gnndelete.methods.ruler import degrees
 from gnndelete.tasks.filtered import filtered_scores
 
@@ -58,12 +58,11 @@ def methods(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def matched(unlearned: gd.Unlearned, task: gd.LinkPrediction, forget: torch.Tensor) -> float:
-    """Deleted against test triples, in strata of relation and degree."""
+    """Deleted against test triples, in strata of relation, degree and ends without any triple."""
     assert task.test is not None
-    held, degree = task.test.positives, degrees(unlearned.data).cpu()
+    held = task.test.positives
     scores = [unlearned.predict(part).cpu() for part in (forget, held)]
-    places = edge_degree(degree, forget), edge_degree(degree, held)
-    return heldout(*scores, *places, forget[1], held[1]).auc
+    return heldout(*scores, **edge_strata(degrees(unlearned.data).cpu(), forget, held)).auc
 
 
 def cells(name: str, seed: int, args: argparse.Namespace) -> dict[str, Cell]:

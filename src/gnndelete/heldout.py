@@ -7,6 +7,7 @@ class, relation), so that a difference in kind is not mistaken for memory. At 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,7 +76,7 @@ def heldout(
     kind_held: Tensor | None = None,
     bins: int = BINS,
 ) -> Heldout:
-    """Put scores into strata: quantiles of the degree of all of them, within each kind (class or relation) if given.
+    """Put scores into strata: quantiles of the degree of all of them, within each kind (class, or `edge_kind`) if given.
 
     A request too small to fill any stratum is compared with all held-out elements of its kinds, or else with all at once.
     """
@@ -135,6 +136,26 @@ def edge_degree(degree: Tensor, edges: Tensor) -> Tensor:
     """How connected the ends of each edge are: the geometric mean of their degrees, on a logarithmic scale."""
     ends = degree.to(torch.float64)[edges[[0, -1]].to(degree.device)]
     return (ends + 1).log().mean(dim=0)
+
+
+def edge_strata(degree: Tensor, deleted: Tensor, held: Tensor) -> dict[str, Any]:
+    """What deleted and held-out edges are matched by, from the degrees in a graph that has neither: `heldout` takes it."""
+    parts = {"deleted": deleted, "held": held}
+    return {f"degree_{name}": edge_degree(degree, edges) for name, edges in parts.items()} | {
+        f"kind_{name}": edge_kind(degree, edges) for name, edges in parts.items()
+    }
+
+
+def edge_kind(degree: Tensor, edges: Tensor) -> Tensor:
+    """What edges must share to be compared: their relation, and how many of their ends have no edge at all.
+
+    Of an end that is left alone a model knows only what it remembers; such edges score unlike all others.
+
+    >>> edge_kind(torch.tensor([2, 0, 1]), torch.tensor([[0, 0], [2, 1]])).tolist()
+    [0, 1]
+    """
+    alone = (degree[edges[[0, -1]].to(degree.device)] == 0).sum(dim=0)
+    return alone if edges.size(0) == 2 else 3 * edges[1].to(degree.device) + alone
 
 
 def _numbers(values: Tensor) -> Floats:

@@ -8,7 +8,7 @@ from torch import nn
 
 import gnndelete as gd
 from gnndelete.datasets.generated import community_graph
-from gnndelete.methods.calibration import STRONGEST, TRIALS, Trial, as_nonexistent, as_retrained
+from gnndelete.methods.calibration import LIFT, STRONGEST, TRIALS, Trial, as_nonexistent, as_retrained
 from gnndelete.testing import problem
 
 
@@ -40,6 +40,39 @@ def test_the_smallest_change_where_cutting_is_enough():
     assert (found.status, found.lam, len(found.trials)) == ("already", 0.0, 1)
     assert "alone already forgets" in found.sentence
     assert as_retrained(curve(lambda lam: 0.43 - lam)).lam == 0
+
+
+@pytest.mark.parametrize(
+    "auc", [lambda lam: 0.45 - 3 * lam, lambda lam: 0.4 - lam, lambda lam: 0.46 + 0.4 * (-lam) ** 0.5]
+)
+def test_what_cutting_made_too_faint_is_lifted_by_a_negative_lam(auc):
+    found = as_retrained(curve(auc), lifts=True)
+    assert found.status == "reached"
+    assert -LIFT <= found.lam < 0
+    assert abs(auc(found.lam) - 0.5) <= 0.01
+    assert all(trial.lam <= 0 for trial in found.trials)
+    assert "fainter than held-out" in found.sentence
+
+
+def test_what_lies_no_further_below_than_training_again_may_is_left():
+    assert as_retrained(curve(lambda lam: 0.475 - lam), lifts=True).lam == 0  # too near
+    assert as_retrained(curve(lambda lam: 0.44 - lam, se=0.04), lifts=True).lam == 0  # too unsure
+
+
+def test_a_negative_lam_moves_ends_away_from_the_mean_and_nothing_else(memory):
+    model, data, task, deletion = memory
+    found = {}
+
+    def watch(site, problem, solved):
+        if problem.keep is None or problem.dec.any():
+            assert (problem.dec + problem.ni > 0).all()  # else there would be no minimum
+            rows = problem.h[problem.rows]
+            before, after = (rows - problem.away).square().sum(), (solved(rows) - problem.away).square().sum()
+            found[site] = float(after / before)
+
+    gd.Unlearner(model, data, task=task, method=gd.GNNDelete(lam=-0.1, watch=watch)).delete(deletion)
+    assert found
+    assert all(1 < ratio < 1.5 for ratio in found.values())
 
 
 def test_where_no_lam_reaches_it_retraining_is_recommended_with_the_figure():

@@ -13,7 +13,7 @@ from gnndelete.auditing.samples import deleted_pairs, labels
 from gnndelete.batch import GraphBatch
 from gnndelete.errors import GNNDeleteError
 from gnndelete.evidence import positives
-from gnndelete.heldout import edge_degree, heldout
+from gnndelete.heldout import edge_degree, edge_strata, heldout
 from gnndelete.methods.ruler import NODE_BINS, degrees
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
@@ -169,12 +169,10 @@ def _test(case: Case, subject: Subject, move: Any, seed: int) -> dict[str, Any] 
 def _edge_strata(case: Case, deleted: Tensor, unseen: Tensor) -> dict[str, Any]:
     """Degrees in the remaining graph, where neither kind is; edges of deleted nodes have lost their own end there."""
     if case.deletion.edges.size(1):
-        degree = degrees(case.remaining).cpu()
-        found = {"degree_deleted": edge_degree(degree, deleted), "degree_held": edge_degree(degree, unseen)}
-    else:
-        degree = degrees(case.original).cpu()
-        ends = (degree.double()[deleted[[0, -1]]] - 1).clamp(min=0)  # without the edge itself, as for those held out
-        found = {"degree_deleted": (ends + 1).log().mean(dim=0), "degree_held": edge_degree(degree, unseen)}
+        return edge_strata(degrees(case.remaining).cpu(), deleted, unseen)
+    degree = degrees(case.original).cpu()
+    ends = (degree.double()[deleted[[0, -1]]] - 1).clamp(min=0)  # without the edge itself, as for those held out
+    found: dict[str, Any] = {"degree_deleted": (ends + 1).log().mean(dim=0), "degree_held": edge_degree(degree, unseen)}
     if deleted.size(0) == 3:
         found |= {"kind_deleted": deleted[1], "kind_held": unseen[1]}
     return found

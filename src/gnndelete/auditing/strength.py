@@ -90,16 +90,17 @@ def _drawing(trials: Sequence[Trial], key: str, chosen: float | None, band: tupl
 
 
 def _lam_axis(axes: Axes, lams: Sequence[float]) -> None:
-    """Logarithmic, with room for zero."""
-    positive = [lam for lam in lams if lam > 0]
-    if not positive:
+    """Logarithmic, with room for zero; a search below zero is shown to its left."""
+    sizes = [abs(lam) for lam in lams if lam]
+    if not sizes:
         axes.set_xlim(-0.05, 1)
         return
-    least = 10 ** math.floor(math.log10(min(positive)) + 1e-9)
+    side = -1 if min(lams) < 0 else 1
+    least = 10 ** math.floor(math.log10(min(sizes)) + 1e-9)
     axes.set_xscale("symlog", linthresh=least, linscale=0.6)
     axes.minorticks_off()
-    ticks = [0.0] + [10.0**power for power in range(round(math.log10(least)), 1) if 10.0**power <= 1.01 * max(positive)]
+    ticks = [0.0] + [10.0**power for power in range(round(math.log10(least)), 1) if 10.0**power <= 1.01 * max(sizes)]
     if len(ticks) < 3:
-        ticks = sorted({0.0, min(positive), max(positive)})
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_xlim(-0.12 * least, 1.5 * max(positive))
+        ticks = sorted({0.0, min(sizes), max(sizes)})
+    axes.set_xticks([side * tick for tick in ticks], [f"{side * tick:g}" for tick in ticks])
+    axes.set_xlim(*sorted((-0.12 * least * side, 1.5 * max(sizes) * side)))

@@ -145,12 +145,11 @@ def _scores(network: Any, graph: Any, task: Any, deletion: Any, remaining: Any) 
 
 def _heldout(scores: dict[str, Any], task: Any, deletion: Any, remaining: Any) -> float:
     """The AUC of deleted edges against test edges of like degree."""
-    from gnndelete.heldout import edge_degree, heldout
+    from gnndelete.heldout import edge_strata, heldout
     from gnndelete.methods.ruler import degrees
 
-    degree = degrees(remaining).cpu()
-    deleted, unseen = (edge_degree(degree, edges.cpu()) for edges in (deletion.edges, task.test.positives))
-    return heldout(scores["deleted edges"], scores["held-out edges"], deleted, unseen).auc
+    strata = edge_strata(degrees(remaining).cpu(), deletion.edges.cpu(), task.test.positives.cpu())
+    return heldout(scores["deleted edges"], scores["held-out edges"], **strata).auc
 
 
 def _figure(scores: dict[str, dict[str, Any]], rows: list[dict[str, Any]]) -> bytes:

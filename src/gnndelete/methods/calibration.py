@@ -21,6 +21,10 @@ START = 0.03
 #: Beyond this nothing of the endpoints is left, and their other edges go with the deleted ones.
 STRONGEST = 0.8
 
+#: How far below held-out elements, and how many standard errors, deleted ones must lie before a search lifts them again:
+#: training again gives AUCs down to 0.475 on its own. Where that search begins, and how far it goes.
+FAINT, FAINT_SE, LIFT_START, LIFT = 0.03, 2.0, 0.01, 0.3
+
 #: Weight of forgetting where nothing can be measured: inside the range that calibration finds on link models.
 FALLBACK = 0.03
 
@@ -61,24 +65,52 @@ class Calibration:
 Measure = Callable[[float], Trial]
 
 
-def as_retrained(measure: Measure, kept: float = 0.0) -> Calibration:
+def as_retrained(measure: Measure, kept: float = 0.0, lifts: bool = False) -> Calibration:
     """The lam at which deleted elements score like held-out ones: an AUC of 0.5, within its standard error.
 
-    ``kept`` is the share of what lies above 0.5 with the graph cut alone that training again would keep too.
+    ``kept`` is the share of what lies above 0.5 with the graph cut alone that training again would keep too. ``lifts``:
+    where cutting alone makes deleted elements fainter than held-out ones, a negative lam may undo that.
 
     >>> search = as_retrained(lambda lam: Trial(lam, auc=0.56 - lam, se=0.01, utility=0.9))
     >>> search.status, round(search.lam, 2)
     ('reached', 0.06)
+    >>> search = as_retrained(lambda lam: Trial(lam, auc=0.44 - lam, se=0.01, utility=0.9), lifts=True)
+    >>> search.status, round(search.lam, 2)
+    ('reached', -0.06)
     """
     first = measure(0.0)
     assert first.auc is not None
     assert first.se is not None
     goal = 0.5 + kept * max(first.auc - 0.5, 0.0)
-    if first.auc <= goal + first.se:
+    faint = lifts and first.auc < goal - max(FAINT, FAINT_SE * first.se)
+    if first.auc <= goal + first.se and not faint:
         sentence = _already(first) if not kept else _as_much(first) + _stays(goal)
         return Calibration("retrained", 0.0, "already", sentence, (first,), target=goal)
+    if faint:  # the same search, seen in a mirror
+        trials = [
+            _mirrored(t)
+            for t in _searched(lambda lam: _mirrored(measure(-lam)), _mirrored(first), 1 - goal, LIFT_START, LIFT)
+        ]
+    else:
+        trials = _searched(measure, first, goal, START, STRONGEST)
+    best = min(
+        (trial for trial in trials if _lost(first, trial) <= RUINOUS), key=lambda trial: abs((trial.auc or 0.0) - goal)
+    )
+    assert best.auc is not None
+    reached, lost = abs(best.auc - goal) <= first.se, _lost(first, best)
+    sentence = (_reached if reached else _unreached)(first, best)
+    if lost > COSTLY:
+        sentence += f" It costs {lost:.3f} of the validation score{': training again is advised' * reached}."
+    sentence += _stays(goal) if kept else ""
+    status: Status = "reached" if reached else "unreached"
+    return Calibration("retrained", best.lam, status, sentence, tuple(trials), None, not reached or lost > COSTLY, goal)
+
+
+def _searched(measure: Measure, first: Trial, goal: float, start: float, strongest: float) -> list[Trial]:
+    """Trials at ever better lam from ``first``, whose AUC lies above the goal, until one is close or their number is spent."""
+    assert first.se is not None
     trials, close = [first], first.se / 4
-    low, high, lam = first, None, START
+    low, high, lam = first, None, start
     while len(trials) < TRIALS:
         trial = measure(lam)
         assert trial.auc is not None
@@ -91,22 +123,18 @@ def as_retrained(measure: Measure, kept: float = 0.0) -> Calibration:
         else:
             high = trial
         if high is None:
-            if low.lam >= STRONGEST:
+            if low.lam >= strongest:
                 break
-            lam = min(max(_beyond(trials, goal), 1.5 * low.lam), STRONGEST)
+            lam = min(max(_beyond(trials, goal), 1.5 * low.lam), strongest)
         else:
             lam = _between(first, low, high, trials, goal)
-    best = min(
-        (trial for trial in trials if _lost(first, trial) <= RUINOUS), key=lambda trial: abs((trial.auc or 0.0) - goal)
-    )
-    assert best.auc is not None
-    reached, lost = abs(best.auc - goal) <= first.se, _lost(first, best)
-    sentence = (_reached if reached else _unreached)(first, best)
-    if lost > COSTLY:
-        sentence += f" It costs {lost:.3f} of the validation score{': training again is advised' * reached}."
-    sentence += _stays(goal) if kept else ""
-    status: Status = "reached" if reached else "unreached"
-    return Calibration("retrained", best.lam, status, sentence, tuple(trials), None, not reached or lost > COSTLY, goal)
+    return trials
+
+
+def _mirrored(trial: Trial) -> Trial:
+    """The trial of the opposite lam, seen from the other side of 0.5."""
+    assert trial.auc is not None
+    return Trial(-trial.lam if trial.lam else 0.0, 1 - trial.auc, trial.se, trial.utility)
 
 
 def _lost(first: Trial, trial: Trial) -> float:
@@ -177,7 +205,7 @@ def _beyond(trials: list[Trial], goal: float) -> float:
     assert before.auc is not None
     assert last.auc is not None
     slope = (before.auc - last.auc) / max(last.lam - before.lam, 1e-9)
-    return last.lam + 1.1 * (last.auc - goal) / slope if slope > 0 else STRONGEST
+    return last.lam + 1.1 * (last.auc - goal) / slope if slope > 0 else 1.0
 
 
 def _within(first: Trial, low: Trial, high: Trial, budget: float) -> float:
@@ -204,6 +232,12 @@ def _as_much(trial: Trial) -> str:
 
 
 def _reached(first: Trial, best: Trial) -> str:
+    if best.lam < 0:
+        return (
+            f"Cutting the graph alone makes deleted elements fainter than held-out ones (AUC {first.auc:.3f}), which would give "
+            f"them away; lam {best.lam:.3g} lifts their ends until they score alike: AUC {best.auc:.3f} on validation data "
+            f"(standard error {first.se:.3f})."
+        )
     return (
         f"lam {best.lam:.3g} makes deleted elements score like held-out ones: AUC {best.auc:.3f} on validation data "
         f"(standard error {first.se:.3f}), {first.auc:.3f} with the graph cut alone."

@@ -14,6 +14,7 @@ from gnndelete.forward import evaluating
 from gnndelete.layers import Layers, graph_layers, working_copy
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.calibration import (
+    LIFT,
     Aim,
     Calibration,
     Trial,
@@ -96,9 +97,11 @@ class GNNDelete(Method):
             if getattr(self, name) not in allowed:
                 raise SettingError(f"'{name}' must be {' or '.join(map(repr, allowed))} (got {getattr(self, name)!r})")
         if self.lam != "auto" and (
-            isinstance(self.lam, (bool, str)) or not isinstance(self.lam, Real) or not 0 <= self.lam <= 1
+            isinstance(self.lam, (bool, str)) or not isinstance(self.lam, Real) or not -LIFT <= self.lam <= 1
         ):
-            raise SettingError(f"'lam' must be 'auto' or a number from 0 to 1 (got {self.lam!r})")
+            raise SettingError(
+                f"'lam' must be 'auto' or a number from 0 to 1, or down to -{LIFT} as calibration may find (got {self.lam!r})"
+            )
         if isinstance(self.budget, (bool, str)) or not isinstance(self.budget, Real) or not 0 <= self.budget < 1:
             raise SettingError(
                 f"'budget' must be a share of the validation score from 0 to below 1 (got {self.budget!r})"
@@ -175,7 +178,7 @@ class GNNDelete(Method):
         if self.aim == "retrained":
             if measured.forgetting is None:
                 return fallback(self.aim, measured.missing)
-            return as_retrained(measure, measured.kept)
+            return as_retrained(measure, measured.kept, measured.lifts and self.operator == "ring")
         if measured.task is None or not measured.task.validates(measured.data):
             return fallback(self.aim, "there is no validation data to measure a loss of utility on", lam=0.5)
         return as_nonexistent(measure, self.budget)

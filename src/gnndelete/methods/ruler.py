@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.errors import GraphError
-from gnndelete.heldout import edge_degree, heldout
+from gnndelete.heldout import edge_strata, heldout
 from gnndelete.methods.base import Context
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.graph import graph_labels
@@ -32,6 +32,7 @@ class Ruler:
     forgetting: Forgetting | None = None
     presented: bool = False
     kept: float = 0.0  # of what lies above 0.5, the share that training again would keep
+    lifts: bool = False  # whether a negative lam means something: where nothing but edges goes
     missing: str = ""
 
     def utility(self, model: nn.Module, output: Any) -> float | None:
@@ -65,18 +66,16 @@ def _of_edges(context: Context, task: LinkPrediction) -> Ruler:
     if task.heldout is None:
         return Ruler(task, data, missing="the task has no held-out edges to compare with (pass heldout=…)")
     held = task.heldout.positives
-    degree = degrees(data)
-    places = edge_degree(degree, edges), edge_degree(degree, held)
-    # relations differ in how they are scored, so that like is compared with like
-    kinds = (edges[1], held[1]) if edges.size(0) == 3 else (None, None)
+    strata = edge_strata(degrees(data), edges, held)
     both = torch.cat([edges.to(held.device), held], dim=1)
 
     def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:
         deleted, true = task.predict(model, output, both).split([edges.size(1), held.size(1)])
-        test = heldout(deleted, true, *places, *kinds)
+        test = heldout(deleted, true, **strata)
         return test.auc, test.standard_error
 
-    return Ruler(task, data, forgetting)
+    alone = not context.deletion.nodes.numel() and not context.deletion.features.numel()
+    return Ruler(task, data, forgetting, lifts=alone)
 
 
 def _of_nodes(context: Context, task: NodeClassification) -> Ruler:

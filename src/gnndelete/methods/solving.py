@@ -227,6 +227,8 @@ class Shape:
     def problem(self, group: Group, h: Tensor, lam: float, mean: Tensor, keep: Tensor | None) -> Problem:
         weight = lam if group.forget else 0.0  # outer rings see Neighborhood Influence alone
         ends = torch.zeros_like(self._alive[group.rows]) if group.ends is None else group.ends
+        if weight < 0:  # away from the mean, every end alike: then no row has a negative weight in all
+            ends = torch.ones_like(ends)
         dec = weight * ends / ends.sum().clamp(min=1)
         ni = self._alive[group.rows] / self._alive[group.rows].sum().clamp(min=1) * (1 - weight)
         return Problem(h, group.rows, dec, ni, mean, keep)
