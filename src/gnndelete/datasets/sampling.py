@@ -17,12 +17,16 @@ from gnndelete.adjacency import EdgeTable, ranges
 from gnndelete.errors import SettingError
 from gnndelete.graph import check_graph, count_nodes
 
+#: Up to so many neighbours a hub's are drawn one after the other, which looks back at those before.
+_FEW = 64
+
 
 class NeighborSampler(BaseSampler):
     """Samples the edges that come in to a batch, hop by hop, at most ``num_neighbors[k]`` per node at hop k (-1: all).
 
     With ``halo`` (the default where every entry is -1) the outermost nodes get all their edges too, so that layers that
-    divide by degrees, such as GCN, give the seeds exactly what the whole graph gives them.
+    divide by degrees, such as GCN, give the seeds exactly what the whole graph gives them. ``both_ways`` also takes the
+    edges that go out, for models that pass messages against the direction of a relation; an edge comes once.
 
     >>> path = Data(edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]), num_nodes=4)
     >>> out = NeighborSampler(path, [-1], halo=False).sample(torch.tensor([0]))
@@ -36,6 +40,7 @@ class NeighborSampler(BaseSampler):
         num_neighbors: list[int],
         *,
         halo: bool | None = None,
+        both_ways: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
         check_graph(data)
@@ -46,9 +51,11 @@ class NeighborSampler(BaseSampler):
         self._generator = generator
         self.num_nodes = count_nodes(data)
         # sorted by target: the edges that come in to a node stand together
-        incoming = EdgeTable(data.edge_index.flip(0).cpu(), self.num_nodes)
+        ends = data.edge_index.flip(0).cpu()
+        incoming = EdgeTable(torch.cat([ends, ends.flip(0)], dim=1) if both_ways else ends, self.num_nodes)
         self._source = incoming.keys % self.num_nodes
-        self._edge = incoming.order
+        self._edge = incoming.order % max(ends.size(1), 1)
+        self._ends = ends if both_ways else None
         self._pointers = torch.cat([torch.zeros(1, dtype=torch.long), incoming.degree.cumsum(0)])
         self._local = torch.full((self.num_nodes,), -1)
 
@@ -67,28 +74,46 @@ class NeighborSampler(BaseSampler):
             edges.append(self._edge[places])
             nodes.append(fresh)
             total, frontier = total + fresh.numel(), fresh
-        node = torch.cat(nodes)
+        node, edge, row, col = torch.cat(nodes), torch.cat(edges), torch.cat(rows), torch.cat(cols)
+        counts: list[int] | None = [part.numel() for part in edges]
+        if self._ends is not None:  # an edge may have been met from both its ends
+            edge, counts = torch.unique(edge), None
+            col, row = self._local[self._ends[:, edge]]
         self._local[node] = -1
         return SamplerOutput(
             node=node,
-            row=torch.cat(rows),
-            col=torch.cat(cols),
-            edge=torch.cat(edges),
+            row=row,
+            col=col,
+            edge=edge,
             batch=None,
             num_sampled_nodes=[part.numel() for part in nodes],
-            num_sampled_edges=[part.numel() for part in edges],
+            num_sampled_edges=counts,
         )
 
     def _choose(self, frontier: Tensor, count: int) -> Tensor:
         """Places of the sampled edges that come in to the frontier; without replacement."""
         start, stop = self._pointers[frontier], self._pointers[frontier + 1]
+        if count < 0:
+            return ranges(start, stop)
+        hub = stop - start > max(4 * count, 64) if count <= _FEW else torch.zeros_like(start, dtype=torch.bool)
+        hubs = self._of_many(start[hub], (stop - start)[hub], count)
+        start, stop = start[~hub], stop[~hub]
         places = ranges(start, stop)
-        if count < 0 or not places.numel():
-            return places
-        group = torch.repeat_interleave(torch.arange(frontier.numel()), stop - start)
+        group = torch.repeat_interleave(torch.arange(start.numel()), stop - start)
         lot = torch.rand(places.numel(), dtype=torch.float64, generator=self._generator)
         order = torch.argsort(group + lot)
-        return places[order[_rank(stop - start) < count]]
+        return torch.cat([places[order[_rank(stop - start) < count]], hubs])
+
+    def _of_many(self, start: Tensor, degree: Tensor, count: int) -> Tensor:
+        """``count`` of the edges of each hub, at a cost that does not follow its degree (Floyd's sampling, for all at once)."""
+        picked = start.new_empty(start.numel(), count)
+        for step in range(count):
+            last = degree - count + step
+            lot = torch.rand(start.numel(), dtype=torch.float64, generator=self._generator)
+            drawn = (lot * (last + 1)).long()
+            taken = (picked[:, :step] == drawn.view(-1, 1)).any(dim=1)
+            picked[:, step] = torch.where(taken, last, drawn)
+        return (start.view(-1, 1) + picked).flatten()
 
     def sample_from_nodes(self, index: NodeSamplerInput, **_: Any) -> SamplerOutput:
         if torch.unique(index.node).numel() != index.node.numel():
