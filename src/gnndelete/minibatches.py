@@ -44,7 +44,7 @@ class Neighborhoods:
         seed: int = 0,
     ) -> None:
         self.data, self.forward, self.seed = data, forward, seed
-        nodes, kept = count_nodes(data), [key for key in data.keys() if key not in _DROPPED]
+        nodes, kept = count_nodes(data), [key for key in data.to_dict() if key not in _DROPPED]
         self._per_node = [key for key in kept if data.is_node_attr(key) and _is_rows(data[key], nodes)]
         self._per_edge = [key for key in kept if key not in self._per_node and data.is_edge_attr(key)]
         self._other = [key for key in kept if key not in (*self._per_node, *self._per_edge)]
@@ -159,7 +159,7 @@ def _reach(model: nn.Module, part: Data, forward: Forward, needed: bool) -> int:
         if not needed:
             return 0
         raise ModelError(
-            f"how far '{type(model).__name__}' reaches could not be measured ({error}); give num_neighbors=[…], one number per hop"
+            f"how far '{type(model).__name__}' reaches could not be measured ({error}); give num_neighbors=[…], one per hop"
         ) from error
     if not found.bounded:
         raise ModelError(

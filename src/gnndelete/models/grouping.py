@@ -13,10 +13,11 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Bags:
-    """Rows to be summed: bag b holds ``index[starts[b] : starts[b + 1]]``."""
+    """Rows to be summed: bag b holds ``index[starts[b] : starts[b + 1]]``, each with its share in the mean."""
 
     index: Tensor
     starts: Tensor
+    share: Tensor
 
 
 class Grouping:
@@ -37,35 +38,37 @@ class Grouping:
         relation = torch.div(pairs, num_nodes, rounding_mode="floor")
         self.per_relation: list[int] = torch.bincount(relation).tolist() if pairs.numel() else []
         self._nodes = num_nodes
-        self._bags = Bags(edge_index[0].index_select(0, self.order), self.sizes.cumsum(0) - self.sizes)
+        share = torch.repeat_interleave(1 / self.sizes, self.sizes, output_size=self.order.numel())
+        starts = self.sizes.cumsum(0) - self.sizes
+        self._bags = Bags(edge_index[0].index_select(0, self.order), starts, share)
 
     @cached_property
     def _back(self) -> Bags:
         """The way back from pairs to the senders, for gradients."""
-        place = torch.repeat_interleave(
-            torch.arange(self.sizes.numel(), device=self.sizes.device), self.sizes, output_size=self.order.numel()
-        )
         senders, order = torch.sort(self._bags.index, stable=True)
         starts = torch.searchsorted(senders, torch.arange(self._nodes, device=senders.device))
-        return Bags(place.index_select(0, order), starts)
+        return Bags(self._place.index_select(0, order), starts, self._bags.share.index_select(0, order))
+
+    @cached_property
+    def _place(self) -> Tensor:
+        """The pair of each message, messages sorted."""
+        pairs = torch.arange(self.sizes.numel(), device=self.sizes.device)
+        return torch.repeat_interleave(pairs, self.sizes, output_size=self.order.numel())
 
     def mean(self, x: Tensor) -> Tensor:
         """One row per pair: the mean of what its senders say."""
-        return _BagSum.apply(x, self, False) / self.sizes.view(-1, 1)
+        return _BagMean.apply(x, self, False)
 
     def sum(self, messages: Tensor) -> Tensor:
         """One row per pair: the sum of its messages, which are given one per edge in the order of the edges."""
-        place = torch.repeat_interleave(
-            torch.arange(self.sizes.numel(), device=self.sizes.device), self.sizes, output_size=self.order.numel()
-        )
-        into = torch.empty_like(place).index_copy_(0, self.order, place)
+        into = torch.empty_like(self.order).index_copy_(0, self.order, self._place)
         return messages.new_zeros(self.sizes.numel(), messages.size(1)).index_add(0, into, messages)
 
 
-class _BagSum(torch.autograd.Function):
-    """Sums of rows over bags. Its gradient is the same thing along the bags that lead back, so that it can be derived again.
+class _BagMean(torch.autograd.Function):
+    """Means of rows over bags. The gradient is a weighted sum along the bags that lead back, so that it can be derived again.
 
-    PyTorch's own gradient of ``embedding_bag`` adds row after row; this one is as fast as the sum itself, and neither
+    PyTorch's own gradient of ``embedding_bag`` adds row after row; this one is as fast as the mean itself, and neither
     adds up in an order that changes from run to run.
     """
 
@@ -73,8 +76,10 @@ class _BagSum(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, grouping: Grouping, back: bool) -> Tensor:
         ctx.grouping, ctx.back = grouping, back
         bags = grouping._back if back else grouping._bags
-        return F.embedding_bag(bags.index, x, bags.starts, mode="sum")
+        if not bags.index.numel():
+            return x.new_zeros(bags.starts.numel(), x.size(1))
+        return F.embedding_bag(bags.index, x, bags.starts, mode="sum", per_sample_weights=bags.share.to(x.dtype))
 
     @staticmethod
     def backward(ctx: Any, *slopes: Any) -> Any:
-        return _BagSum.apply(slopes[0].contiguous(), ctx.grouping, not ctx.back), None, None
+        return _BagMean.apply(slopes[0].contiguous(), ctx.grouping, not ctx.back), None, None

@@ -62,10 +62,13 @@ class RelationalAttention(RGATConv):
 
 def sum_by_relation(x: Tensor, met: Tensor, grouping: Grouping, weight: Callable[[int], Tensor], width: int) -> Tensor:
     """``sum_r met_ir W_r`` for every node i, where ``met`` holds one row for every node and relation that meet."""
-    counts = grouping.per_relation
-    parts = [part @ weight(kind) for kind, part in enumerate(met.split(counts)) if part.size(0)] if counts else []
     out: Any = x.new_zeros(x.size(0), width)
-    return out.index_add(0, grouping.target, torch.cat(parts)) if parts else out
+    if grouping.per_relation:
+        parts = zip(met.split(grouping.per_relation), grouping.target.split(grouping.per_relation), strict=True)
+        for kind, (part, target) in enumerate(parts):
+            if part.size(0):
+                out = out.index_add_(0, target, part @ weight(kind))  # a node has one row of each kind
+    return out
 
 
 def _entries(table: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
