@@ -1,4 +1,4 @@
-"""What several benchmarks share: the task of a split, and a table of means and standard deviations over seeds."""
+"""What several benchmarks share: the task of a split, the held-out test of deleted triples, a table over seeds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from statistics import mean, stdev
 from typing import Any
 
+import torch
+
 import gnndelete as gd
+from gnndelete.heldout import edge_degree, heldout
+from gnndelete.methods.ruler import degrees
 
 #: Per method its figures by name.
 Cell = dict[str, dict[str, Any]]
@@ -22,6 +26,15 @@ def link_task(split: Any, seed: int, **options: Any) -> gd.LinkPrediction:
         seed=seed,
         **options,
     )
+
+
+def matched(unlearned: gd.Unlearned, task: gd.LinkPrediction, forget: torch.Tensor) -> float:
+    """Deleted against test triples, in strata of relation and degree."""
+    assert task.test is not None
+    held, degree = task.test.positives, degrees(unlearned.data).cpu()
+    scores = [unlearned.predict(part).cpu() for part in (forget, held)]
+    places = edge_degree(degree, forget), edge_degree(degree, held)
+    return heldout(*scores, *places, forget[1], held[1]).auc
 
 
 def show(title: str, cells: list[Cell], columns: Sequence[str], width: int = 18, digits: int = 4) -> None:
