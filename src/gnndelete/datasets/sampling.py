@@ -140,26 +140,33 @@ def check_fanout(num_neighbors: list[int]) -> list[int]:
     return list(num_neighbors)
 
 
-def sampler(data: Data, num_neighbors: list[int], halo: bool | None = None) -> BaseSampler:
+def sampler(data: Data, num_neighbors: list[int], halo: bool | None = None, both_ways: bool = False) -> BaseSampler:
     """PyG's compiled sampler where pyg-lib is installed, else the one in plain torch; the same edges either way at -1."""
-    if WITH_PYG_LIB:
+    if WITH_PYG_LIB and not both_ways:
         everything = all(count == -1 for count in check_fanout(num_neighbors))
         extra = [-1] if (everything if halo is None else halo) else []
         return CompiledSampler(data, num_neighbors=[*num_neighbors, *extra])
-    return NeighborSampler(data, num_neighbors, halo=halo)
+    return NeighborSampler(data, num_neighbors, halo=halo, both_ways=both_ways)
 
 
-def node_loader(data: Data, num_neighbors: list[int], input_nodes: Any = None, **options: Any) -> NodeLoader:
+def node_loader(
+    data: Data, num_neighbors: list[int], input_nodes: Any = None, *, both_ways: bool = False, **options: Any
+) -> NodeLoader:
     """PyG's `NodeLoader` over the graph; batches carry ``n_id``, which `gnndelete.rows` wants.
+
+    ``both_ways`` is for models that pass messages against the direction of an edge, such as R-GCN.
 
     >>> from gnndelete.datasets import load
     >>> batch = next(iter(node_loader(load("digits"), [-1, -1], batch_size=4)))
     >>> batch.batch_size, bool((batch.n_id[:4] == torch.arange(4)).all())
     (4, True)
     """
-    return NodeLoader(data, sampler(data, num_neighbors), input_nodes=input_nodes, **options)
+    return NodeLoader(data, sampler(data, num_neighbors, both_ways=both_ways), input_nodes=input_nodes, **options)
 
 
-def link_loader(data: Data, num_neighbors: list[int], edge_label_index: Any = None, **options: Any) -> LinkLoader:
+def link_loader(
+    data: Data, num_neighbors: list[int], edge_label_index: Any = None, *, both_ways: bool = False, **options: Any
+) -> LinkLoader:
     """PyG's `LinkLoader` over the graph; ``neg_sampling="binary"`` adds random pairs as PyG does."""
-    return LinkLoader(data, sampler(data, num_neighbors), edge_label_index=edge_label_index, **options)
+    chosen = sampler(data, num_neighbors, both_ways=both_ways)
+    return LinkLoader(data, chosen, edge_label_index=edge_label_index, **options)

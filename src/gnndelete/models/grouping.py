@@ -38,7 +38,7 @@ class Grouping:
         relation = torch.div(pairs, num_nodes, rounding_mode="floor")
         self.per_relation: list[int] = torch.bincount(relation).tolist() if pairs.numel() else []
         self._nodes = num_nodes
-        share = torch.repeat_interleave(1 / self.sizes, self.sizes, output_size=self.order.numel())
+        share = torch.repeat_interleave(1 / self.sizes.double(), self.sizes, output_size=self.order.numel())
         starts = self.sizes.cumsum(0) - self.sizes
         self._bags = Bags(edge_index[0].index_select(0, self.order), starts, share)
 

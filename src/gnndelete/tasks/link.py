@@ -15,7 +15,7 @@ from gnndelete.errors import GraphError, ModelError, NotYetError
 from gnndelete.tasks.base import Near, Predict, Task, shuffled
 from gnndelete.tasks.decoders import Decoder, bind, check_decoder
 from gnndelete.tasks.edges import LabeledEdges, check_range, check_width, edge_list, labeled_edges
-from gnndelete.tasks.ranking import ranking
+from gnndelete.tasks.ranking import auroc, ranking
 from gnndelete.tasks.supervision import DrawnSupervision, Supervision, SupervisionCache, false_triples
 
 
@@ -134,7 +134,8 @@ class LinkPrediction(Task):
 
     def validate_by(self, predict: Predict, data: Any) -> float:
         """AUROC on the held-out edges of anything that predicts."""
-        return self._rank(predict, data, "heldout")["auroc"]
+        positives, negatives = self._part(data, "heldout")
+        return auroc(predict(positives), predict(negatives))
 
     def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
         """AUROC and AUPRC on the test edges."""
@@ -172,11 +173,16 @@ class LinkPrediction(Task):
         return ranking(predict(high), predict(low))
 
     def _rank(self, predict: Predict, data: Any, name: str) -> dict[str, float]:
+        positives, negatives = self._part(data, name)
+        return ranking(predict(positives), predict(negatives))
+
+    def _part(self, data: Any, name: str) -> tuple[Tensor, Tensor]:
+        """The true edges of a part, and its negatives."""
         self._draw_negatives(data)
         part: LabeledEdges | None = getattr(self, name)
         if part is None or part.negatives is None:
             raise GraphError(f"there are no {name} edges to score on; pass LinkPrediction({name}=…) with true edges")
-        return ranking(predict(part.positives), predict(part.negatives))
+        return part.positives, part.negatives
 
     def _draw_negatives(self, data: Any) -> None:
         missing = [n for n in ("heldout", "test") if (p := getattr(self, n)) is not None and p.negatives is None]
