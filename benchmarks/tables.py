@@ -1,4 +1,4 @@
-"""What several benchmarks share: the task of a split, and a table of means and standard deviations over seeds."""
+"""What several benchmarks share: the task of a split, the held-out test of deleted triples, a table over seeds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from statistics import mean, stdev
 from typing import Any
 
+import torch
+
 import gnndelete as gd
+from gnndelete.heldout import edge_strata, heldout
+from gnndelete.methods.ruler import degrees
 
 #: Per method its figures by name.
 Cell = dict[str, dict[str, Any]]
@@ -22,6 +26,14 @@ def link_task(split: Any, seed: int, **options: Any) -> gd.LinkPrediction:
         seed=seed,
         **options,
     )
+
+
+def matched(unlearned: gd.Unlearned, task: gd.LinkPrediction, forget: torch.Tensor) -> float:
+    """The AUC of deleted against test edges or triples that are alike in relation, degree and ends without any edge."""
+    assert task.test is not None
+    held = task.test.positives
+    scores = [unlearned.predict(part).cpu() for part in (forget, held)]
+    return heldout(*scores, **edge_strata(degrees(unlearned.data).cpu(), forget, held)).auc
 
 
 def show(title: str, cells: list[Cell], columns: Sequence[str], width: int = 18, digits: int = 4) -> None:

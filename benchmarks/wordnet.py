@@ -20,12 +20,10 @@ from collections import defaultdict
 from typing import Any
 
 import torch
-from tables import Cell, link_task, show
+from tables import Cell, link_task, matched, show
 from torch_geometric.data import Data
 
 import gnndelete as gd
-from gnndelete.heldout import edge_strata, heldout
-from gnndelete.methods.ruler import degrees
 from gnndelete.tasks.filtered import filtered_scores
 
 #: The paper's Table for WordNet18, 2.5%: test AUROC / deleted AUROC of GNNDelete and Retrain.
@@ -55,14 +53,6 @@ def methods(args: argparse.Namespace) -> dict[str, Any]:
         "calibrated": gd.GNNDelete(),
         "paper()": gd.GNNDelete.paper(hops=args.hops),
     }
-
-
-def matched(unlearned: gd.Unlearned, task: gd.LinkPrediction, forget: torch.Tensor) -> float:
-    """Deleted against test triples, in strata of relation, degree and ends without any triple."""
-    assert task.test is not None
-    held = task.test.positives
-    scores = [unlearned.predict(part).cpu() for part in (forget, held)]
-    return heldout(*scores, **edge_strata(degrees(unlearned.data).cpu(), forget, held)).auc
 
 
 def cells(name: str, seed: int, args: argparse.Namespace) -> dict[str, Cell]:

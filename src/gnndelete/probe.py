@@ -66,7 +66,7 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
     names = chosen_layers(model, found, layers)
     poisoned = sorted({*found, *names})
     flows = [[table]] if table.undirected else [[table], [_reverse(table)]]
-    against = len(flows) == 2 and _runs_against(model, data, forward, poisoned)
+    against = len(flows) == 2 and runs_against(model, data, forward, poisoned)
     best: Probe | None = None
     for index, flow in enumerate(flows):  # on a directed graph messages may run either way: keep what reaches further
         upstream = flows[-1 - index]
@@ -123,7 +123,7 @@ def _deep_node(flow: list[EdgeTable], upstream: list[EdgeTable]) -> Tensor:
     return torch.tensor([int(depth.argmax())], device=device)
 
 
-def _runs_against(model: nn.Module, data: Data, forward: Forward, poisoned: list[str]) -> bool:
+def runs_against(model: nn.Module, data: Data, forward: Forward, poisoned: list[str]) -> bool:
     """Whether messages run both ways along a directed edge, as with reverse relations: seen on a graph of one edge.
 
     Such a model reaches by one step whom a walk along the edges meets, if at all, by a long way round.

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnndelete.batch import collate
+from gnndelete.batch import GraphBatch, collate
 from gnndelete.errors import ModelError, RunError, SettingError
 from gnndelete.forward import Forward, call, evaluating
+from gnndelete.minibatches import Neighborhoods
 from gnndelete.progress import bar
 from gnndelete.tasks import Task, resolver
 
@@ -45,12 +46,16 @@ def train(
     progress: bool = False,
     forward: Forward | None = None,
     batch_size: int | None = None,
+    num_neighbors: int | list[int] | None = None,
 ) -> TrainingResult:
     """Train ``model`` in place with Adam and leave it with the weights of its best validation score.
 
     ``patience`` stops after that many epochs without a better score. ``device`` is where to train: ``None`` stays where
     the model is, ``"auto"`` takes an accelerator if there is one. The global random state is left as it was, and so is
-    ``data``. ``batch_size`` is the number of graphs per step where ``data`` is a set of graphs.
+    ``data``. ``batch_size`` is the number of graphs per step where ``data`` is a set of graphs. On one graph it is the
+    number of true links (or training nodes) per step: each step sees them in a neighbourhood sampled around them, with up
+    to ``num_neighbors`` (10; -1: all) of each node at every hop, or a list with one number per hop. Validation then still
+    runs the whole graph, without gradients, and by such batches where an accelerator has no room for that.
 
     >>> from gnndelete.datasets import load, split_nodes
     >>> from gnndelete.models import build
@@ -70,6 +75,7 @@ def train(
     selects = task.validates(data)
     seen = task.validation(data) if selects else data
     started = time.perf_counter()
+    parts = _parts(model, data, forward, batch_size, num_neighbors, seed)
     best_score: float | None = None
     best_epoch: int | None = None
     best_state: dict[str, Any] | None = None
@@ -81,7 +87,7 @@ def train(
             optimizer = torch.optim.Adam(_parameters(model, data, forward), lr=lr, weight_decay=weight_decay)
             for epoch in range(1, epochs + 1):
                 model.train()
-                for batch in task.batches(data, batch_size, generator):
+                for batch in task.batches(data, batch_size, generator, *([] if parts is None else [parts.around])):
                     optimizer.zero_grad()
                     loss = task.loss(model, forward(model, batch), batch, generator)
                     loss.backward()
@@ -93,7 +99,10 @@ def train(
                     raise RunError(f"the loss became {loss.item()} by epoch {epoch}; lower 'lr' (now {lr})")
                 if selects:
                     with evaluating(model):
-                        score = task.validate(model, forward(model, seen), seen)
+                        if parts is not None and batch_size is not None:
+                            score = parts.validate(model, task, seen, batch_size)
+                        else:
+                            score = task.validate(model, forward(model, seen), seen)
                     if best_score is None or score > best_score:
                         best_score, best_epoch, best_state = score, epoch, copy.deepcopy(model.state_dict())
                 advance(epoch, _said(best_score))
@@ -110,6 +119,24 @@ def train(
     if where.type != "cpu":
         torch.accelerator.synchronize(where)
     return TrainingResult(best_score, best_epoch, epoch, time.perf_counter() - started, seed)
+
+
+def _parts(
+    model: nn.Module,
+    data: Any,
+    forward: Forward,
+    batch_size: int | None,
+    num_neighbors: int | list[int] | None,
+    seed: int,
+) -> Neighborhoods | None:
+    """What batches of one graph are drawn from; None where it is trained on as a whole, or is a set of graphs."""
+    if batch_size is None or isinstance(data, GraphBatch):
+        if num_neighbors is not None:
+            raise SettingError(
+                f"'num_neighbors' belongs to batches of one graph (got {num_neighbors!r}); give 'batch_size' too, or leave it out"
+            )
+        return None
+    return Neighborhoods(model, data, forward, num_neighbors, seed)
 
 
 def fresh(model: nn.Module, seed: int) -> nn.Module:

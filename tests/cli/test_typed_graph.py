@@ -40,6 +40,17 @@ def test_train_and_delete(cli, typed_file: Path, model: str) -> None:
     assert deleted.code == 0, deleted.err
 
 
+def test_train_and_retrain_by_batches(cli, typed_file: Path) -> None:
+    batches = ("--batch-size", "100", "--set", "train.num_neighbors=[4,2]")
+    done = cli("train", "--graph", typed_file, "--model", "rgcn", "--out", "run", *SMALL, *PARTS, *batches, "--json")
+    assert done.code == 0, done.err
+    assert "num_neighbors:\n  - 4\n  - 2" in Path("run/settings.yaml").read_text()
+    retrained = cli("delete", "run", "--random", "0.05", "--method", "retrain", "--json")
+    assert retrained.code == 0, retrained.err
+    refused = cli("train", "--graph", typed_file, "--model", "rgcn", "--out", "b", "--set", "train.num_neighbors=0")
+    assert "num_neighbors" in refused.sentence
+
+
 def test_a_triple_or_a_relation_is_named(cli, typed_run: Path, typed_file: Path) -> None:
     from gnndelete.cli.settings import resolve
     from gnndelete.cli.setup import prepare

@@ -94,3 +94,33 @@ def test_a_seeded_generator_repeats_the_sample():
     ]
     assert torch.equal(draws[0], draws[1])
     assert not torch.equal(draws[0], draws[2])
+
+
+@given(graphs(), st.lists(st.sampled_from([-1, 1, 2, 3]), min_size=1, max_size=3))
+def test_both_ways_every_edge_comes_once_and_all_edges_of_a_seed_come(data, fanout):
+    seeds = torch.arange(min(3, data.num_nodes))
+    out = NeighborSampler(data, fanout, halo=False, both_ways=True).sample(seeds)
+    assert torch.equal(torch.stack([out.node[out.row], out.node[out.col]]), data.edge_index[:, out.edge])
+    assert out.edge.unique().numel() == out.edge.numel()
+    if fanout[0] == -1:
+        touched = torch.isin(data.edge_index, seeds).any(dim=0).nonzero().flatten()
+        assert bool(torch.isin(touched, out.edge).all())
+
+
+def test_the_neighbours_of_a_hub_are_drawn_alike_and_once():
+    star = Data(edge_index=torch.stack([torch.arange(1, 201), torch.zeros(200, dtype=torch.long)]), num_nodes=201)
+    sampler = NeighborSampler(star, [20], halo=False, generator=torch.Generator().manual_seed(0))
+    drawn = [sampler.sample(torch.tensor([0])) for _ in range(400)]
+    assert all(out.row.unique().numel() == 20 for out in drawn)
+    often = torch.bincount(torch.cat([out.node[out.row] for out in drawn]), minlength=201)[1:]
+    assert 15 < int(often.min()) <= int(often.max()) < 70  # 40 expected, standard deviation 6
+
+
+def test_a_loader_that_goes_both_ways_serves_a_typed_model():
+    data = load("generated:biokg?entities=200&triples=400&relations=3&community=40")
+    model = gd.models.build("rgcn", num_nodes=200, num_relations=3, embedding=8, hidden=8, out=4).eval()
+    with torch.no_grad():
+        whole = model(data.edge_index, data.edge_type)
+        batch = next(iter(node_loader(data, [-1, -1], torch.arange(9), both_ways=True, batch_size=9)))
+        part = model(batch.edge_index, batch.edge_type, n_id=batch.n_id)
+    torch.testing.assert_close(part[:9], whole[:9], atol=1e-5, rtol=1e-5)

@@ -125,7 +125,8 @@ def _trained(case: Case, graph: Data) -> tuple[nn.Module, str]:
         return case.fit(model, graph, seed) or model, "The shadow was trained by the given fit function."
     schedule = {}
     if case.reference is not None and case.reference.method == "retrain":
-        schedule = {k: v for k, v in case.reference.settings.items() if k in ("epochs", "lr", "patience", "batch_size")}
+        taken = ("epochs", "lr", "patience", "batch_size", "num_neighbors")
+        schedule = {name: value for name, value in case.reference.settings.items() if name in taken}
     run = train(model, graph, case.task, seed=seed, progress=case.progress, forward=case.forward, **schedule)
     source = "with the schedule of the retrained reference" if schedule else "with its default schedule"
     return model, f"The shadow was trained by the built-in loop {source}: {run.epochs_run} epochs."

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from torch import nn
 from torch_geometric.data import Data
 
-from gnndelete.cli.settings import ModelSettings, Settings, unknown
+from gnndelete.cli.settings import SCHEDULE, ModelSettings, Settings, unknown
 from gnndelete.errors import GraphError, ModelError, SettingError
 from gnndelete.graph import count_relations
 from gnndelete.methods import Method
@@ -143,7 +143,7 @@ def build_method(settings: Settings) -> Method:
         raise SettingError(unknown("there is no method", settings.method.name, sorted(methods.lookup_dict))) from None
     parameters = settings.method.parameters
     if kind.needs == "a training function":
-        schedule = settings.train.model_dump(include={"epochs", "lr", "weight_decay", "patience", "batch_size"})
+        schedule = settings.train.model_dump(include=set(SCHEDULE))
         takes = inspect.signature(kind).parameters
         parameters = {name: value for name, value in schedule.items() if name in takes} | parameters
     return kind(**check_parameters(kind, parameters, f"method '{kind.name}'", "method."))

@@ -74,7 +74,10 @@ OneGraph = Annotated[
     typer.Option("--graph", metavar="ID", help="One whole graph; can be repeated.", rich_help_panel=_WHAT),
 ]
 BatchSize = Annotated[
-    int | None, typer.Option(help="Graphs per training step, for --task graph.", rich_help_panel=_TRAIN)
+    int | None,
+    typer.Option(
+        help="Graphs, or links or nodes of one graph with their neighbours, per step.", rich_help_panel=_TRAIN
+    ),
 ]
 Features = Annotated[
     Path | None, typer.Option(help="CSV with a column node, and column for some features alone.", rich_help_panel=_WHAT)

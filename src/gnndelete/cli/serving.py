@@ -21,7 +21,7 @@ from gnndelete.cli.remaining import NAMES, check_folder, graph_files
 from gnndelete.cli.report import note
 from gnndelete.cli.requests import check_request, read_request
 from gnndelete.cli.runs import MODEL, RESULT, SETTINGS, STATE, commit, open_run, to_bytes, versions
-from gnndelete.cli.settings import Settings
+from gnndelete.cli.settings import SCHEDULE, Settings
 from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, RunError, SettingError
 from gnndelete.evidence import evidence
@@ -188,7 +188,7 @@ class Serving:
 
     def _fit(self, model: nn.Module, data: Data, seed: int) -> nn.Module:
         """The run's own schedule, with what the method's parameters say instead."""
-        schedule = self.settings.train.model_dump(include={"epochs", "lr", "weight_decay", "patience", "batch_size"})
+        schedule = self.settings.train.model_dump(include=set(SCHEDULE))
         schedule |= {name: getattr(self.method, name) for name in schedule if hasattr(self.method, name)}
         nodes = torch.cat([request.nodes for request in (*self.unlearner.history, self._serving)])
         train(model, data, self.task.without(nodes), seed=seed, progress=True, **schedule)

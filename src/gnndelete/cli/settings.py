@@ -34,6 +34,15 @@ def _factory(name: str) -> str:
     return f"{Path(path).expanduser().absolute()}:{factory}" if colon and path.endswith(".py") else name
 
 
+def _neighbors(count: int) -> int:
+    if count >= 1 or count == -1:
+        return count
+    raise PydanticCustomError("neighbors", "input should be a number of neighbours from 1, or -1 for all")
+
+
+_Neighbors = Annotated[int, Field(strict=True), AfterValidator(_neighbors)]
+
+
 class Section(BaseModel):
     """A group of settings; a name that is not known is an error."""
 
@@ -101,8 +110,13 @@ class TrainSettings(Section):
     weight_decay: Annotated[float, Field(strict=True, ge=0)] = 0.0
     patience: Annotated[int, Field(strict=True, ge=1)] | None = None
     batch_size: Annotated[int, Field(strict=True, ge=1)] | None = None
+    num_neighbors: _Neighbors | list[_Neighbors] | None = None
     seed: Whole = 0
     device: str = "auto"
+
+
+#: What of it a method that trains again takes over.
+SCHEDULE = ("epochs", "lr", "weight_decay", "patience", "batch_size", "num_neighbors")
 
 
 class DeletionSettings(Section):

@@ -105,6 +105,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
         weight_decay=schedule.weight_decay,
         patience=schedule.patience,
         batch_size=schedule.batch_size,
+        num_neighbors=schedule.num_neighbors,
         seed=schedule.seed,
         progress=True,
     )

@@ -17,12 +17,16 @@ from gnndelete.adjacency import EdgeTable, ranges
 from gnndelete.errors import SettingError
 from gnndelete.graph import check_graph, count_nodes
 
+#: Up to so many neighbours a hub's are drawn one after the other, which looks back at those before.
+_FEW = 64
+
 
 class NeighborSampler(BaseSampler):
     """Samples the edges that come in to a batch, hop by hop, at most ``num_neighbors[k]`` per node at hop k (-1: all).
 
     With ``halo`` (the default where every entry is -1) the outermost nodes get all their edges too, so that layers that
-    divide by degrees, such as GCN, give the seeds exactly what the whole graph gives them.
+    divide by degrees, such as GCN, give the seeds exactly what the whole graph gives them. ``both_ways`` also takes the
+    edges that go out, for models that pass messages against the direction of a relation; an edge comes once.
 
     >>> path = Data(edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]), num_nodes=4)
     >>> out = NeighborSampler(path, [-1], halo=False).sample(torch.tensor([0]))
@@ -36,6 +40,7 @@ class NeighborSampler(BaseSampler):
         num_neighbors: list[int],
         *,
         halo: bool | None = None,
+        both_ways: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
         check_graph(data)
@@ -46,9 +51,11 @@ class NeighborSampler(BaseSampler):
         self._generator = generator
         self.num_nodes = count_nodes(data)
         # sorted by target: the edges that come in to a node stand together
-        incoming = EdgeTable(data.edge_index.flip(0).cpu(), self.num_nodes)
+        ends = data.edge_index.flip(0).cpu()
+        incoming = EdgeTable(torch.cat([ends, ends.flip(0)], dim=1) if both_ways else ends, self.num_nodes)
         self._source = incoming.keys % self.num_nodes
-        self._edge = incoming.order
+        self._edge = incoming.order % max(ends.size(1), 1)
+        self._ends = ends if both_ways else None
         self._pointers = torch.cat([torch.zeros(1, dtype=torch.long), incoming.degree.cumsum(0)])
         self._local = torch.full((self.num_nodes,), -1)
 
@@ -67,28 +74,46 @@ class NeighborSampler(BaseSampler):
             edges.append(self._edge[places])
             nodes.append(fresh)
             total, frontier = total + fresh.numel(), fresh
-        node = torch.cat(nodes)
+        node, edge, row, col = torch.cat(nodes), torch.cat(edges), torch.cat(rows), torch.cat(cols)
+        counts: list[int] | None = [part.numel() for part in edges]
+        if self._ends is not None:  # an edge may have been met from both its ends
+            edge, counts = torch.unique(edge), None
+            col, row = self._local[self._ends[:, edge]]
         self._local[node] = -1
         return SamplerOutput(
             node=node,
-            row=torch.cat(rows),
-            col=torch.cat(cols),
-            edge=torch.cat(edges),
+            row=row,
+            col=col,
+            edge=edge,
             batch=None,
             num_sampled_nodes=[part.numel() for part in nodes],
-            num_sampled_edges=[part.numel() for part in edges],
+            num_sampled_edges=counts,
         )
 
     def _choose(self, frontier: Tensor, count: int) -> Tensor:
         """Places of the sampled edges that come in to the frontier; without replacement."""
         start, stop = self._pointers[frontier], self._pointers[frontier + 1]
+        if count < 0:
+            return ranges(start, stop)
+        hub = stop - start > max(4 * count, 64) if count <= _FEW else torch.zeros_like(start, dtype=torch.bool)
+        hubs = self._of_many(start[hub], (stop - start)[hub], count)
+        start, stop = start[~hub], stop[~hub]
         places = ranges(start, stop)
-        if count < 0 or not places.numel():
-            return places
-        group = torch.repeat_interleave(torch.arange(frontier.numel()), stop - start)
+        group = torch.repeat_interleave(torch.arange(start.numel()), stop - start)
         lot = torch.rand(places.numel(), dtype=torch.float64, generator=self._generator)
         order = torch.argsort(group + lot)
-        return places[order[_rank(stop - start) < count]]
+        return torch.cat([places[order[_rank(stop - start) < count]], hubs])
+
+    def _of_many(self, start: Tensor, degree: Tensor, count: int) -> Tensor:
+        """``count`` of the edges of each hub, at a cost that does not follow its degree (Floyd's sampling, for all at once)."""
+        picked = start.new_empty(start.numel(), count)
+        for step in range(count):
+            last = degree - count + step
+            lot = torch.rand(start.numel(), dtype=torch.float64, generator=self._generator)
+            drawn = (lot * (last + 1)).long()
+            taken = (picked[:, :step] == drawn.view(-1, 1)).any(dim=1)
+            picked[:, step] = torch.where(taken, last, drawn)
+        return (start.view(-1, 1) + picked).flatten()
 
     def sample_from_nodes(self, index: NodeSamplerInput, **_: Any) -> SamplerOutput:
         if torch.unique(index.node).numel() != index.node.numel():
@@ -115,26 +140,33 @@ def check_fanout(num_neighbors: list[int]) -> list[int]:
     return list(num_neighbors)
 
 
-def sampler(data: Data, num_neighbors: list[int], halo: bool | None = None) -> BaseSampler:
+def sampler(data: Data, num_neighbors: list[int], halo: bool | None = None, both_ways: bool = False) -> BaseSampler:
     """PyG's compiled sampler where pyg-lib is installed, else the one in plain torch; the same edges either way at -1."""
-    if WITH_PYG_LIB:
+    if WITH_PYG_LIB and not both_ways:
         everything = all(count == -1 for count in check_fanout(num_neighbors))
         extra = [-1] if (everything if halo is None else halo) else []
         return CompiledSampler(data, num_neighbors=[*num_neighbors, *extra])
-    return NeighborSampler(data, num_neighbors, halo=halo)
+    return NeighborSampler(data, num_neighbors, halo=halo, both_ways=both_ways)
 
 
-def node_loader(data: Data, num_neighbors: list[int], input_nodes: Any = None, **options: Any) -> NodeLoader:
+def node_loader(
+    data: Data, num_neighbors: list[int], input_nodes: Any = None, *, both_ways: bool = False, **options: Any
+) -> NodeLoader:
     """PyG's `NodeLoader` over the graph; batches carry ``n_id``, which `gnndelete.rows` wants.
+
+    ``both_ways`` is for models that pass messages against the direction of an edge, such as R-GCN.
 
     >>> from gnndelete.datasets import load
     >>> batch = next(iter(node_loader(load("digits"), [-1, -1], batch_size=4)))
     >>> batch.batch_size, bool((batch.n_id[:4] == torch.arange(4)).all())
     (4, True)
     """
-    return NodeLoader(data, sampler(data, num_neighbors), input_nodes=input_nodes, **options)
+    return NodeLoader(data, sampler(data, num_neighbors, both_ways=both_ways), input_nodes=input_nodes, **options)
 
 
-def link_loader(data: Data, num_neighbors: list[int], edge_label_index: Any = None, **options: Any) -> LinkLoader:
+def link_loader(
+    data: Data, num_neighbors: list[int], edge_label_index: Any = None, *, both_ways: bool = False, **options: Any
+) -> LinkLoader:
     """PyG's `LinkLoader` over the graph; ``neg_sampling="binary"`` adds random pairs as PyG does."""
-    return LinkLoader(data, sampler(data, num_neighbors), edge_label_index=edge_label_index, **options)
+    chosen = sampler(data, num_neighbors, both_ways=both_ways)
+    return LinkLoader(data, chosen, edge_label_index=edge_label_index, **options)

@@ -31,12 +31,14 @@ class Retrain(Method):
         patience: int | None = None,
         seed: int | None = None,
         batch_size: int | None = None,
+        num_neighbors: int | list[int] | None = None,
     ) -> None:
         self.epochs = epochs
         self.lr = lr
         self.patience = patience
         self.seed = seed
         self.batch_size = batch_size
+        self.num_neighbors = num_neighbors
 
     def unfit(self, context: Context) -> list[Reason]:
         reasons = []
@@ -71,6 +73,7 @@ class Retrain(Method):
                 progress=context.progress,
                 forward=context.prepared.forward,
                 batch_size=self.batch_size,
+                num_neighbors=self.num_neighbors,
             )
             notes = (f"Trained by the built-in loop: {result.epochs_run} epochs, best at {result.best_epoch}.",)
         return Outcome(model=model, parameters=sum(p.numel() for p in model.parameters()), notes=notes)

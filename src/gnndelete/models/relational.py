@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.nn.inits import glorot, reset
 
 from gnndelete.errors import ModelError, SettingError
+from gnndelete.models.grouping import Grouping
 
 
 class RelationalEncoder(nn.Module, ABC):
@@ -63,7 +64,7 @@ class RelationalEncoder(nn.Module, ABC):
     def layer(
         in_channels: int, out_channels: int, num_relations: int, num_bases: int | None, num_blocks: int | None
     ) -> nn.Module:
-        """One graph layer, called with ``(x, edge_index, edge_type)``."""
+        """One graph layer, called with ``(x, edge_index, edge_type, edge_grouping)``."""
 
     def forward(
         self, edge_index: Tensor, edge_type: Tensor, x: Tensor | None = None, n_id: Tensor | None = None
@@ -82,10 +83,11 @@ class RelationalEncoder(nn.Module, ABC):
                 "for this graph, or give the batch's n_id"
             )
         edge_index, edge_type = self.messages(edge_index, edge_type, h.size(0))
+        grouping = Grouping(edge_index, edge_type, h.size(0))  # once for all layers
         for index, conv in enumerate(self.convs):
             if index:
                 h = F.dropout(F.relu(h), p=self.dropout, training=self.training)
-            h = conv(h, edge_index, edge_type)
+            h = conv(h, edge_index, edge_type, grouping)
         return h
 
     def messages(self, edge_index: Tensor, edge_type: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,8 @@
 """PyG's `RGCNConv` and `RGATConv` with messages summed per node and relation before they are multiplied.
 
 Parameters, their names and the results are PyG's own. PyG's loops hold a row for every node in every relation (R-GCN), or
-a weight matrix for every edge (R-GAT: 20 GB on WordNet18); these hold a row for every node and relation that meet.
+a weight matrix for every edge (R-GAT: 20 GB on WordNet18); these hold a row for every node and relation that meet. What is
+known of the edges alone (`Grouping`) can be made once and given to every layer.
 """
 
 from __future__ import annotations
@@ -13,18 +14,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import RGATConv, RGCNConv
-from torch_geometric.utils import scatter, softmax
+from torch_geometric.utils import softmax
+
+from gnndelete.models.grouping import Grouping
 
 
 class RelationalConvolution(RGCNConv):
     """``h_i = x_i W_0 + b + sum_r mean_j x_j W_r`` over the neighbours j of i by each relation r."""
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_type: Tensor, edge_grouping: Grouping | None = None
+    ) -> Tensor:
+        grouping = edge_grouping or Grouping(edge_index, edge_type, x.size(0))
         if self.num_bases is not None:
             weights = (self.comp @ self.weight.flatten(1)).view(-1, self.in_channels, self.out_channels)
         else:
             weights = self.weight
-        out = sum_by_relation(x, edge_index, edge_type, lambda relation: _dense(weights[relation]), self.out_channels)
+        met = grouping.mean(x)
+        out = sum_by_relation(x, met, grouping, lambda relation: _dense(weights[relation]), self.out_channels)
         return out + x @ self.root + self.bias
 
 
@@ -36,7 +43,10 @@ class RelationalAttention(RGATConv):
         nn.init.ones_(self.w)  # PyG leaves these two, which only other kinds of attention use, as they are
         nn.init.constant_(self.l2, 1 / self.out_channels)
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_type: Tensor, edge_grouping: Grouping | None = None
+    ) -> Tensor:
+        grouping = edge_grouping or Grouping(edge_index, edge_type, x.size(0))
         if self.num_bases is not None:
             weights = (self.att @ self.basis.flatten(1)).view(-1, self.in_channels, self.out_channels)
         else:
@@ -46,34 +56,19 @@ class RelationalAttention(RGATConv):
         asked, answered = (x @ (weights @ part).squeeze(-1).t() for part in (self.q, self.k))
         logits = _entries(asked, target, edge_type) + _entries(answered, source, edge_type)
         share = softmax(F.leaky_relu(logits, self.negative_slope), target, num_nodes=x.size(0))
-        return sum_by_relation(x, edge_index, edge_type, weights.__getitem__, self.out_channels, share) + self.bias
+        met = grouping.sum(share.view(-1, 1) * x.index_select(0, source))
+        return sum_by_relation(x, met, grouping, weights.__getitem__, self.out_channels) + self.bias
 
 
-def sum_by_relation(
-    x: Tensor,
-    edge_index: Tensor,
-    edge_type: Tensor,
-    weight: Callable[[int], Tensor],
-    width: int,
-    share: Tensor | None = None,
-) -> Tensor:
-    """``sum_r (sum_j share_ij x_j) W_r`` for every node i; without ``share`` the inner sum is a mean.
-
-    >>> edges, types = torch.tensor([[0, 1, 1], [2, 2, 2]]), torch.tensor([0, 0, 1])
-    >>> sum_by_relation(torch.tensor([[1.0], [3.0], [0.0]]), edges, types, lambda r: torch.full((1, 1), 10.0**r), 1).tolist()
-    [[0.0], [0.0], [32.0]]
-    """
-    nodes = x.size(0)
-    pairs, place = torch.unique(edge_type * nodes + edge_index[1], return_inverse=True)
-    sent = x.index_select(0, edge_index[0])
-    if share is not None:
-        sent = share.view(-1, 1) * sent
-    met = scatter(sent, place, dim_size=pairs.numel(), reduce="mean" if share is None else "sum")
-    relation = torch.div(pairs, nodes, rounding_mode="floor")
-    counts: list[int] = torch.bincount(relation).tolist() if pairs.numel() else []
-    parts = [part @ weight(kind) for kind, part in enumerate(met.split(counts)) if part.size(0)] if counts else []
-    out: Any = x.new_zeros(nodes, width)
-    return out.index_add(0, pairs % nodes, torch.cat(parts)) if parts else out
+def sum_by_relation(x: Tensor, met: Tensor, grouping: Grouping, weight: Callable[[int], Tensor], width: int) -> Tensor:
+    """``sum_r met_ir W_r`` for every node i, where ``met`` holds one row for every node and relation that meet."""
+    out: Any = x.new_zeros(x.size(0), width)
+    if grouping.per_relation:
+        parts = zip(met.split(grouping.per_relation), grouping.target.split(grouping.per_relation), strict=True)
+        for kind, (part, target) in enumerate(parts):
+            if part.size(0):
+                out = out.index_add_(0, target, part @ weight(kind))  # a node has one row of each kind
+    return out
 
 
 def _entries(table: Tensor, rows: Tensor, columns: Tensor) -> Tensor:

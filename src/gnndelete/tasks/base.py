@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from math import ceil
 from typing import Any, ClassVar
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from gnndelete.errors import ModelError, SettingError
 
 Predict = Callable[[Any], Tensor]
+Near = Callable[[Tensor], Any]
 
 
 class Task(ABC):
@@ -32,14 +34,22 @@ class Task(ABC):
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
         """The training loss on ``data``."""
 
-    def batches(self, data: Any, batch_size: int | None, generator: torch.Generator) -> Iterable[Any]:
-        """What one epoch trains on, step by step: the graph as a whole, unless the task can divide it."""
+    def batches(
+        self, data: Any, batch_size: int | None, generator: torch.Generator, near: Near | None = None
+    ) -> Iterable[Any]:
+        """What one epoch trains on, step by step: the graph as a whole, unless the task can divide it.
+
+        ``near`` gives the sampled neighbourhood of some nodes, whose rows come first, as a graph of its own.
+        """
         if batch_size is not None:
             raise SettingError(
-                f"'batch_size' divides a set of graphs, and a '{self.name}' task has one (got {batch_size}); leave it out, "
-                "or train with a loader of your own"
+                f"a '{self.name}' task cannot be divided into batches of {batch_size}; leave 'batch_size' out"
             )
         return (data,)
+
+    def local(self, elements: Tensor) -> tuple[Tensor, Tensor]:
+        """The nodes that elements name, each once, and the same elements by the places of these nodes."""
+        raise SettingError(f"a '{self.name}' task cannot be asked in batches; leave 'batch_size' out")
 
     def validation(self, data: Any) -> Any:
         """The part of ``data`` that `validate` must see the model's output on."""
@@ -52,6 +62,10 @@ class Task(ABC):
     @abstractmethod
     def validate(self, model: nn.Module, output: Any, data: Any) -> float:
         """One score on the validation data, higher is better."""
+
+    def validate_by(self, predict: Predict, data: Any) -> float:
+        """`validate` of anything that predicts."""
+        raise SettingError(f"a '{self.name}' task cannot be validated in batches; leave 'batch_size' out")
 
     def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
         """Scores on the test data by name."""
@@ -80,3 +94,12 @@ def representation(output: Any) -> Tensor:
             "pass forward=lambda model, data: … that returns one"
         )
     return output
+
+
+def shuffled(count: int, batch_size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """The places 0 to ``count`` in random order, in batches of even size: none of a single one.
+
+    >>> [part.numel() for part in shuffled(9, 4, torch.Generator().manual_seed(0))]
+    [3, 3, 3]
+    """
+    return torch.randperm(count, generator=generator, device=generator.device).tensor_split(ceil(count / batch_size))

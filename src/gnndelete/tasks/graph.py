@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from gnndelete.batch import GraphBatch, Selection
 from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
-from gnndelete.tasks.base import Predict, Task, representation
+from gnndelete.tasks.base import Near, Predict, Task, representation, shuffled
 from gnndelete.tasks.ranking import ranking
 
 Metric = Literal["auto", "auroc", "accuracy"]
@@ -61,16 +60,17 @@ class GraphClassification(Task):
         if not bool(self.part(data, "train").any()):
             raise GraphError("no labelled graph is left to train on; 'train_mask' and 'y' (-1: unlabelled) exclude all")
 
-    def batches(self, data: Any, batch_size: int | None, generator: torch.Generator) -> Iterator[Any]:
+    def batches(
+        self, data: Any, batch_size: int | None, generator: torch.Generator, near: Near | None = None
+    ) -> Iterator[Any]:
         """The training graphs in random order; blank rows of deleted graphs never reach a batch norm."""
         graphs = self.part(data, "train").nonzero().flatten()
         take = Selection(data)
         if batch_size is None:
             yield take(graphs)
             return
-        order = torch.randperm(graphs.numel(), generator=generator, device=generator.device).to(graphs.device)
-        for chosen in graphs[order].tensor_split(ceil(graphs.numel() / batch_size)):  # of even size: no batch of one
-            yield take(chosen)
+        for chosen in shuffled(graphs.numel(), batch_size, generator):
+            yield take(graphs[chosen.to(graphs.device)])
 
     def validation(self, data: Any) -> Any:
         return data.select(self.part(data, "val").nonzero().flatten())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -11,11 +12,11 @@ from torch import Tensor, nn
 
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import GraphError, ModelError, NotYetError
-from gnndelete.tasks.base import Predict, Task
+from gnndelete.tasks.base import Near, Predict, Task, shuffled
 from gnndelete.tasks.decoders import Decoder, bind, check_decoder
 from gnndelete.tasks.edges import LabeledEdges, check_range, check_width, edge_list, labeled_edges
-from gnndelete.tasks.ranking import ranking
-from gnndelete.tasks.supervision import Supervision, SupervisionCache, false_triples
+from gnndelete.tasks.ranking import auroc, ranking
+from gnndelete.tasks.supervision import DrawnSupervision, Supervision, SupervisionCache, false_triples
 
 
 class LinkPrediction(Task):
@@ -103,12 +104,38 @@ class LinkPrediction(Task):
         target[: positives.size(1)] = 1
         return F.binary_cross_entropy_with_logits(logits, target)
 
+    def batches(
+        self, data: Any, batch_size: int | None, generator: torch.Generator, near: Near | None = None
+    ) -> Iterable[Any]:
+        """All positives in random order, each batch with as many negatives and the neighbourhood of its ends."""
+        return (data,) if batch_size is None or near is None else self._batches(data, batch_size, generator, near)
+
+    def _batches(self, data: Any, batch_size: int, generator: torch.Generator, near: Near) -> Iterator[Any]:
+        whole = self._supervision.of(data)
+        positives, negatives = whole.positives, whole.negatives(generator)
+        for chosen in shuffled(positives.size(1), batch_size, generator):
+            chosen = chosen.to(positives.device)
+            nodes, edges = self.local(torch.cat([positives[:, chosen], negatives[:, chosen]], dim=1))
+            true, false = edges.split(chosen.numel(), dim=1)
+            batch = near(nodes)
+            self._supervision.give(batch, DrawnSupervision(true, whole.sampler, false))
+            yield batch
+
+    def local(self, elements: Tensor) -> tuple[Tensor, Tensor]:
+        nodes, places = torch.unique(elements[[0, -1]], return_inverse=True)
+        return nodes, torch.stack([places[0], *elements[1:-1], places[1]])
+
     def validates(self, data: Any) -> bool:
         return self.heldout is not None
 
     def validate(self, model: nn.Module, output: Any, data: Any) -> float:
         """AUROC on the held-out edges."""
-        return self._rank(lambda edges: self.predict(model, output, edges), data, "heldout")["auroc"]
+        return self.validate_by(lambda edges: self.predict(model, output, edges), data)
+
+    def validate_by(self, predict: Predict, data: Any) -> float:
+        """AUROC on the held-out edges of anything that predicts."""
+        positives, negatives = self._part(data, "heldout")
+        return auroc(predict(positives), predict(negatives))
 
     def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
         """AUROC and AUPRC on the test edges."""
@@ -146,11 +173,16 @@ class LinkPrediction(Task):
         return ranking(predict(high), predict(low))
 
     def _rank(self, predict: Predict, data: Any, name: str) -> dict[str, float]:
+        positives, negatives = self._part(data, name)
+        return ranking(predict(positives), predict(negatives))
+
+    def _part(self, data: Any, name: str) -> tuple[Tensor, Tensor]:
+        """The true edges of a part, and its negatives."""
         self._draw_negatives(data)
         part: LabeledEdges | None = getattr(self, name)
         if part is None or part.negatives is None:
             raise GraphError(f"there are no {name} edges to score on; pass LinkPrediction({name}=…) with true edges")
-        return ranking(predict(part.positives), predict(part.negatives))
+        return part.positives, part.negatives
 
     def _draw_negatives(self, data: Any) -> None:
         missing = [n for n in ("heldout", "test") if (p := getattr(self, n)) is not None and p.negatives is None]

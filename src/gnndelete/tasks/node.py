@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -10,7 +11,7 @@ from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
 from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
-from gnndelete.tasks.base import Predict, Task, representation
+from gnndelete.tasks.base import Near, Predict, Task, representation, shuffled
 
 
 class NodeClassification(Task):
@@ -40,6 +41,22 @@ class NodeClassification(Task):
         part = self.part(data, "train")
         return F.cross_entropy(_logits(output, data)[part], _labels(data)[part])
 
+    def batches(
+        self, data: Any, batch_size: int | None, generator: torch.Generator, near: Near | None = None
+    ) -> Iterable[Any]:
+        """The training nodes in random order, each batch with its neighbourhood, on whose other nodes there is no loss."""
+        return (data,) if batch_size is None or near is None else self._batches(data, batch_size, generator, near)
+
+    def _batches(self, data: Any, batch_size: int, generator: torch.Generator, near: Near) -> Iterator[Any]:
+        nodes = self.part(data, "train").nonzero().flatten()
+        for chosen in shuffled(nodes.numel(), batch_size, generator):
+            batch = near(nodes[chosen.to(nodes.device)])
+            batch.train_mask = torch.arange(batch.num_nodes, device=nodes.device) < chosen.numel()
+            yield batch
+
+    def local(self, elements: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.unique(elements, return_inverse=True)
+
     def validates(self, data: Any) -> bool:
         mask = _mask(data, "val_mask")
         return mask is not None and bool((mask & (_labels(data) >= 0)).any())
@@ -48,6 +65,12 @@ class NodeClassification(Task):
         """Accuracy on the validation nodes."""
         predicted, true = self._compare(output, data, "val")
         return float((predicted == true).double().mean())
+
+    def validate_by(self, predict: Predict, data: Any) -> float:
+        """Accuracy on the validation nodes of anything that predicts."""
+        chosen = self._some(data, "val")
+        predicted = predict(chosen.nonzero().flatten()).argmax(dim=-1)
+        return float((predicted.cpu() == _labels(data)[chosen].cpu()).double().mean())
 
     def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
         _logits(output, data)  # a wrong shape is said here, not by an index

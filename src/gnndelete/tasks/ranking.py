@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 from gnndelete.errors import GraphError, RunError
@@ -15,19 +15,29 @@ def ranking(positives: Tensor, negatives: Tensor) -> dict[str, float]:
     >>> ranking(torch.tensor([3.0, 1.0]), torch.tensor([2.0, 0.0]))["auroc"]
     0.75
     """
+    area = auroc(positives, negatives)
+    scores = torch.cat([positives, negatives]).detach().double().cpu()
+    labels = torch.zeros(scores.numel(), dtype=torch.long)
+    labels[: positives.numel()] = 1
+    return {"auroc": area, "auprc": float(average_precision_score(labels.numpy(), scores.numpy()))}
+
+
+def auroc(positives: Tensor, negatives: Tensor) -> float:
+    """How often a positive stands above a negative, ties half; computed where the scores are.
+
+    >>> auroc(torch.tensor([1.0, 1.0]), torch.tensor([1.0, 0.0]))
+    0.75
+    """
     if not positives.numel() or not negatives.numel():
         raise GraphError(
             f"a ranking needs links of both kinds (got {positives.numel()} positives, {negatives.numel()} negatives)"
         )
-    scores = torch.cat([positives, negatives]).detach().double().cpu()
-    if not torch.isfinite(scores).all():
-        bad = int((~torch.isfinite(scores)).sum())
+    high, low = (part.detach().flatten().double() for part in (positives, negatives))
+    bad = int((~torch.isfinite(high)).sum() + (~torch.isfinite(low)).sum())
+    if bad:
         raise RunError(
-            f"{bad} of {scores.numel()} link scores are not finite; the model's weights or outputs overflowed"
+            f"{bad} of {high.numel() + low.numel()} link scores are not finite; the model's weights or outputs overflowed"
         )
-    labels = torch.zeros(scores.numel(), dtype=torch.long)
-    labels[: positives.numel()] = 1
-    return {
-        "auroc": float(roc_auc_score(labels.numpy(), scores.numpy())),
-        "auprc": float(average_precision_score(labels.numpy(), scores.numpy())),
-    }
+    low = low.to(high.device).sort().values
+    below = torch.searchsorted(low, high) + torch.searchsorted(low, high, right=True)
+    return int(below.sum()) / (2 * high.numel() * low.numel())

@@ -38,6 +38,16 @@ class TripleSupervision(Supervision):
         return corrupted(self.corrupter, self.positives, generator)
 
 
+@dataclass(frozen=True, eq=False)
+class DrawnSupervision(Supervision):
+    """Positive edges whose negatives were drawn before: those of one batch."""
+
+    false: Tensor
+
+    def negatives(self, generator: torch.Generator | None = None) -> Tensor:
+        return self.false
+
+
 class SupervisionCache:
     """One `Supervision` per edge list, forgotten together with it; copies of the cache start empty."""
 
@@ -46,14 +56,15 @@ class SupervisionCache:
 
     def of(self, data: Any) -> Supervision:
         """The supervision of this graph, made anew where its edges were exchanged or changed in place."""
-        names = ("edge_type", "edge_label_index", "edge_label")
-        sources = [data.edge_index, *(data[key] for key in names if isinstance(data.get(key), Tensor))]
-        state = [(id(source), _version(source)) for source in sources]
         known, seen, alive = self._known.get(data.edge_index, (None, [], []))
-        if known is None or seen != state or any(ref() is None for ref in alive):
+        if known is None or seen != _state(data) or any(ref() is None for ref in alive):
             known = _supervise(data)
-            self._known[data.edge_index] = known, state, [weakref.ref(source) for source in sources]
+            self.give(data, known)
         return known
+
+    def give(self, data: Any, supervision: Supervision) -> None:
+        """From now on this is the supervision of this graph, or batch."""
+        self._known[data.edge_index] = supervision, _state(data), [weakref.ref(source) for source in _sources(data)]
 
     def __reduce__(self) -> tuple[type[SupervisionCache], tuple[()]]:
         return SupervisionCache, ()
@@ -94,6 +105,15 @@ def _supervise(data: Any) -> Supervision:
     if not positives.size(1):
         raise GraphError("the graph has no edges to learn links from; it needs 'edge_index' or 'edge_label_index'")
     return Supervision(positives, sampler)
+
+
+def _sources(data: Any) -> list[Tensor]:
+    names = ("edge_type", "edge_label_index", "edge_label")
+    return [data.edge_index, *(data[key] for key in names if isinstance(data.get(key), Tensor))]
+
+
+def _state(data: Any) -> list[tuple[int, int]]:
+    return [(id(source), _version(source)) for source in _sources(data)]
 
 
 def _version(tensor: Tensor) -> int:
