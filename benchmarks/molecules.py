@@ -13,13 +13,12 @@ without OGB's package, batches are cut on the device.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from typing import Any
 
 import torch
-from tables import Cell, show
+from tables import Cell, record, show
 
 import gnndelete as gd
 from gnndelete.methods.base import Method
@@ -106,6 +105,7 @@ def cells(name: str, data: gd.datasets.GraphBatch, options: argparse.Namespace, 
     fit(model, data, seed)
     original = {f"test_{key}": value for key, value in gd.evaluate(model, data, task).items()}
     original |= {"seconds": time.perf_counter() - started, "parameters": sum(p.numel() for p in model.parameters())}
+    say(f"  {name} seed {seed}: {original}")
     results: dict[str, Cell] = {}
     for kind in options.requests:
         deletion = request(kind, data, options.molecules, seed)
@@ -128,12 +128,6 @@ def cells(name: str, data: gd.datasets.GraphBatch, options: argparse.Namespace, 
     return results
 
 
-def record(path: str | None, line: dict[str, Any]) -> None:
-    if path is not None:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-
-
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -142,7 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=["gcn", "gin"], help="also gat, gps, graphormer")
     known = ["edges", "features", "anywhere", "graphs"]
-    parser.add_argument("--requests", nargs="+", default=["edges", "features"], choices=known)
+    parser.add_argument("--requests", nargs="*", default=["edges", "features"], choices=known, help="none: only train")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     for key, value in RECIPES["gcn"].items():

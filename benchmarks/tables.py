@@ -1,7 +1,8 @@
-"""What several benchmarks share: the task of a split, and a table of means and standard deviations over seeds."""
+"""What several benchmarks share: the task of a split, a table of means and standard deviations over seeds, lines of JSON."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from statistics import mean, stdev
 from typing import Any
@@ -22,6 +23,13 @@ def link_task(split: Any, seed: int, **options: Any) -> gd.LinkPrediction:
         seed=seed,
         **options,
     )
+
+
+def record(path: str | None, line: dict[str, Any]) -> None:
+    """Add one JSON line to a file, where there is one."""
+    if path is not None:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 def show(title: str, cells: list[Cell], columns: Sequence[str], width: int = 18, digits: int = 4) -> None:
