@@ -1,7 +1,8 @@
-"""What several benchmarks share: the task of a split, the held-out test of deleted triples, a table over seeds."""
+"""What several benchmarks share: the task of a split, the held-out test, a table over seeds, lines of JSON."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from statistics import mean, stdev
 from typing import Any
@@ -34,6 +35,13 @@ def matched(unlearned: gd.Unlearned, task: gd.LinkPrediction, forget: torch.Tens
     held = task.test.positives
     scores = [unlearned.predict(part).cpu() for part in (forget, held)]
     return heldout(*scores, **edge_strata(degrees(unlearned.data).cpu(), forget, held)).auc
+
+
+def record(path: str | None, line: dict[str, Any]) -> None:
+    """Add one JSON line to a file, where there is one."""
+    if path is not None:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 def show(title: str, cells: list[Cell], columns: Sequence[str], width: int = 18, digits: int = 4) -> None:

@@ -55,6 +55,16 @@ def test_a_model_without_graph_layers_is_explained_not_refused(graph):
     assert [(site.layer, site.hops) for site in named.sites] == [("0", 0)]
 
 
+@pytest.mark.parametrize("name", ["gcn", "appnp", "three-calls", "gps-encoder", "plain"])
+def test_both_sizes_are_those_of_an_adapter(make_subject, name):
+    subject = make_subject(name)
+    found = gd.inspect(subject.model, subject.data, layers=subject.case.layers)
+    for operator, said in (("ring", found.ring_parameters), ("shared", found.parameters)):
+        unlearned = subject.unlearner(subject.method(lam=0.5, operator=operator)).delete(subject.deletion)
+        assert unlearned.parameters == said
+        assert f"{said:,}" in str(found)
+
+
 def test_layers_and_direction(graph, gcn):
     assert [site.layer for site in gd.inspect(gcn, graph, layers="last").sites] == ["convs.1"]
     assert [site.layer for site in gd.inspect(gcn, graph, layers=["convs.0"]).sites] == ["convs.0"]

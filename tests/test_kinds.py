@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 
@@ -340,42 +339,18 @@ def test_a_link_model_has_learned_no_labels(graph, gcn):
     assert not unlearned.adapter.operators
 
 
-# Every cell of models x kinds x tasks
+# Models of every make; the table of kinds and tasks is in test_table.py
 
-KINDS = {
-    "edges": lambda data: PARTS[0],
-    "nodes": lambda data: PARTS[1],
-    "features": lambda data: Deletion(features=[9, 30]),
-    "columns": lambda data: PARTS[2],
-    "labels": lambda data: PARTS[3],
-    "subgraph": lambda data: Deletion.of_subgraph(data, [0, 1, 2, 3]),
-    "mixed": lambda data: MIXED,
-}
-#: Kinds that need another graph than the one here, and are tried where there is one.
-ELSEWHERE = {"relations": "a graph with 'edge_type'", "graphs": "a set of graphs"}
-#: Cells that are not served, by model, kind and task ("*": all), and what the user is told.
-REASONS = {
-    ("dicts", "*", "*"): "the model returned a 'dict', and a tensor of node representations is needed",
-}
-
-
-def reason(*cell):
-    found = [text for key, text in REASONS.items() if all(k in ("*", c) for k, c in zip(key, cell, strict=True))]
-    assert len(found) <= 1
-    return found[0] if found else None
-
-
-def test_every_kind_has_its_cells():
-    fields = {field.name for field in dataclasses.fields(Deletion)}
-    assert fields <= set(KINDS) | set(ELSEWHERE)
+KINDS = {"columns": PARTS[2], "mixed": MIXED}
+#: Models that are not served, and what the user is told.
+REASONS = {"dicts": "the model returned a 'dict', and a tensor of node representations is needed"}
 
 
 @pytest.mark.parametrize("task", ["link", "node"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", MODELS, ids=lambda case: case.name)
 def test_models_by_kinds_by_tasks(case, kind, task):
-    subject, told = build_subject(case), reason(case.name, kind, task)
-    deletion = KINDS[kind](subject.data)
+    subject, told, deletion = build_subject(case), REASONS.get(case.name), KINDS[kind]
     asked = torch.tensor([[0, 7], [12, 40]]) if task == "link" else torch.arange(48)
 
     def serve():

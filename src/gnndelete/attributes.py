@@ -237,6 +237,11 @@ def check_labels(nodes: Tensor, data: Data) -> None:
     if not nodes.numel():
         return
     y, count = data.get("y"), int(data.num_nodes or 0)
+    if isinstance(y, Tensor) and "ptr" in data and y.dim() and y.size(0) == data.ptr.numel() - 1 != count:
+        raise DeletionError(
+            "labels= names nodes, and 'y' holds one label per graph; to forget what a graph has taught, its label too, name "
+            "it in graphs="
+        )
     if not isinstance(y, Tensor) or not y.dim() or y.size(0) != count:
         held = "no 'y'" if y is None else f"a 'y' that is no tensor with {count} rows"
         raise DeletionError(f"labels= is given and the graph has {held}; there is no label of a node to forget")

@@ -32,7 +32,8 @@ class Inspection:
     sites: tuple[Site, ...]
     hops: int | None  # of the model's output; None where it sees the whole graph
     bounded: bool
-    parameters: int  # sum of d^2: one shared operator per site; one per ring needs up to twice that
+    parameters: int  # sum of d^2: of one shared operator per site
+    ring_parameters: int  # of one per ring, the default: a second one wherever a site before has changed the outer rings
     methods: dict[str, tuple[Reason, ...]]
     notes: tuple[str, ...] = ()
 
@@ -43,6 +44,15 @@ class Inspection:
             for name, reasons in self.methods.items()
         }
         return result
+
+    def sizes(self) -> str:
+        """How large an adapter is, in words.
+
+        >>> Inspection("GCN", 3, 2, True, (), 2, True, 80, 96, {}).sizes()
+        '96 for deleted edges (one operator per ring, the default), 80 with operator="shared" (sum of d^2)'
+        """
+        ring = f"{self.ring_parameters:,} for deleted edges (one operator per ring, the default)"
+        return f'{ring}, {self.parameters:,} with operator="shared" (sum of d^2)'
 
     def __str__(self) -> str:
         kind = "undirected" if self.undirected else "directed"
@@ -61,7 +71,7 @@ class Inspection:
         reach = "the whole graph" if not self.bounded else f"{self.hops} hops" if self.hops is not None else "unknown"
         lines += [
             f"receptive field of the output: {reach}",
-            f"operator parameters (sum of d^2): {self.parameters:,}",
+            f"operator parameters: {self.sizes()}",
             "",
             "methods:",
         ]
@@ -111,6 +121,7 @@ def inspect(
         hops=hops,
         bounded=bounded,
         parameters=sum(site.width**2 for site in sites),
+        ring_parameters=sum(site.width**2 * (1 + bool(place and site.hops)) for place, site in enumerate(sites)),
         methods=methods,
         notes=tuple(notes),
     )

@@ -12,40 +12,38 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.assurance import MEANING
-from gnndelete.datasets.generated import community_graph
+from gnndelete.batch import GraphBatch, collate
+from gnndelete.datasets.generated import community_graph, knowledge_graph
 from gnndelete.datasets.splits import split_links, split_nodes
+from gnndelete.datasets.triples import triples
 from gnndelete.deletion import Deletion
 from gnndelete.forward import call
 from gnndelete.methods.base import Context, Method, Reason
-from gnndelete.models import GCN
+from gnndelete.models import GCN, RGCN, build
 from gnndelete.prepared import Prepared
-from gnndelete.tasks import LinkPrediction, NodeClassification, Task
+from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.training import train
 from gnndelete.unlearned import Unlearned
 from gnndelete.unlearner import Unlearner
 
 
 def check_method(make: Callable[[], Method], seed: int = 0) -> list[str]:
-    """Try a method on small link and node tasks, with every kind of deletion, and raise where it breaks the contract.
+    """Try a method on small tasks of every kind, with every kind of deletion, and raise where it breaks the contract.
 
-    Returns the combinations that were served, such as ``"link/edges"``; what the method declares unfit must come with
-    a reason and a remedy, and something must be served.
+    The tasks are links and nodes of one graph, links of a typed graph, and many graphs. Returns the combinations that were
+    served, such as ``"link/edges"``; what the method declares unfit must come with a reason and a remedy, and something
+    must be served.
 
     >>> from gnndelete.methods import Unlink
-    >>> check_method(Unlink)
-    ['link/edges', 'link/nodes', 'link/features', 'link/labels', 'node/edges', 'node/nodes', 'node/features', 'node/labels']
+    >>> served = check_method(Unlink)
+    >>> [name for name in served if name.startswith(("link", "typed", "graph"))]
+    ['link/edges', 'link/nodes', 'link/features', 'link/labels', 'typed/edges', 'typed/relations', 'graph/edges', 'graph/graphs']
     """
     _check_class(make)
     served = []
-    for name in ("link", "node"):
+    for name in ("link", "node", "typed", "graph"):
         model, data, task = problem(name, seed)
-        first, second = data.edge_index[:, [0]], data.edge_index[:, [7]]
-        requests = {
-            "edges": (Deletion(edges=first), Deletion(edges=second)),
-            "nodes": (Deletion(nodes=[3]), Deletion(nodes=[11])),
-            "features": (Deletion(features=[3]), Deletion(features={11: [0, 2]}, fill=0.5)),
-            "labels": (Deletion(labels=[3]), Deletion(labels=[11])),
-        }
+        requests = _requests(data)
         for kind, pair in requests.items():
             reasons = _reasons(make(), model, data, task, pair[0])
             if reasons:
@@ -56,22 +54,62 @@ def check_method(make: Callable[[], Method], seed: int = 0) -> list[str]:
     return served
 
 
+def _requests(data: Data) -> dict[str, tuple[Deletion, Deletion]]:
+    """Two requests of each kind that the graph has, to be made one after the other."""
+    chosen = [data.edge_index[:, [place]] for place in (0, 7)]
+    if "edge_type" in data:
+        chosen = [triples(data)[:, [place]] for place in (0, 7)]
+    found = {"edges": (Deletion(edges=chosen[0]), Deletion(edges=chosen[1]))}
+    if "edge_type" in data:
+        return found | {"relations": (Deletion(relations=[1]), Deletion(relations=[2]))}
+    if isinstance(data, GraphBatch):
+        return found | {"graphs": (Deletion(graphs=[3]), Deletion(graphs=[4]))}
+    return found | {
+        "nodes": (Deletion(nodes=[3]), Deletion(nodes=[11])),
+        "features": (Deletion(features=[3]), Deletion(features={11: [0, 2]}, fill=0.5)),
+        "labels": (Deletion(labels=[3]), Deletion(labels=[11])),
+    }
+
+
 def problem(name: str, seed: int = 0) -> tuple[nn.Module, Data, Task]:
-    """A small trained model with its graph and task: ``"link"`` or ``"node"``."""
-    graph = community_graph(120, 800, 8, classes=3, community=40, seed=seed)
-    data: Data
-    task: Task
-    if name == "link":
-        split = split_links(graph, seed=seed, val=0.1, test=0.1)
-        data, task = split.data, LinkPrediction(heldout=split.heldout, test=split.test, seed=seed)
-        task.check(data)
-    else:
-        data, task = split_nodes(graph, seed=seed, train=0.6, val=0.2), NodeClassification()
+    """A small trained model with its graph and task: ``"link"``, ``"node"``, ``"typed"`` (links) or ``"graph"``."""
+    data, task, make = _parts(name, seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = GCN(8, hidden=8, out=4 if name == "link" else 3)
+        model = make()
     train(model, data, task, epochs=20, lr=0.01, seed=seed)
     return model, data, task
+
+
+def _parts(name: str, seed: int) -> tuple[Data, Task, Callable[[], nn.Module]]:
+    if name == "graph":
+        return _graphs(seed), GraphClassification(), lambda: build("gcn", 8, hidden=8, out=2, num_layers=2, pool="mean")
+    if name == "typed":
+        graph = knowledge_graph(120, 480, 3, community=40, seed=seed)
+    else:
+        graph = community_graph(120, 800, 8, classes=3, community=40, seed=seed)
+    if name == "node":
+        return split_nodes(graph, seed=seed, train=0.6, val=0.2), NodeClassification(), lambda: GCN(8, hidden=8, out=3)
+    split = split_links(graph, seed=seed, val=0.1, test=0.1)
+    decoder = "distmult" if name == "typed" else "dot"
+    task = LinkPrediction(heldout=split.heldout, test=split.test, seed=seed, decoder=decoder)
+    task.check(split.data)
+    if name == "typed":
+        return split.data, task, lambda: RGCN(120, 3, embedding=8, hidden=8, out=4)
+    return split.data, task, lambda: GCN(8, hidden=8, out=4)
+
+
+def _graphs(seed: int) -> GraphBatch:
+    """Rings of two classes, told apart by their features."""
+    generator = torch.Generator().manual_seed(seed)
+    listed = []
+    for index in range(24):
+        around = torch.arange(5 + index % 3)
+        ends = torch.stack([around, around.roll(-1)])
+        x = torch.randn(around.numel(), 8, generator=generator) + index % 2
+        listed.append(Data(x=x, edge_index=torch.cat([ends, ends.flip(0)], dim=1), y=torch.tensor([index % 2])))
+    parts = torch.arange(24).split([12, 6, 6])
+    return collate(listed, dict(zip(("train", "valid", "test"), parts, strict=True)))
 
 
 def _check_class(make: Callable[[], Method]) -> None:
@@ -116,7 +154,7 @@ def _check_deletions(
     count = _elements(task, data).size(-1)
     assert scores.size(0) == count, f"{where}: predict gave {list(scores.shape)} for {count} elements"
     assert bool(torch.isfinite(scores).all()), f"{where}: predict gave NaN or infinite values"
-    if isinstance(task, NodeClassification):
+    if not isinstance(task, LinkPrediction):
         assert torch.allclose(scores.sum(dim=-1).double(), torch.ones(count).double()), (
             f"{where}: class probabilities do not sum to 1"
         )
@@ -126,15 +164,16 @@ def _check_deletions(
     assert (result.model is None) or (type(result.model) is type(model)), f"{where}: another class of model came back"
     _check_untouched(before, model, data, where)
     assert result.data is not None
-    left = {tuple(edge) for edge in result.data.edge_index.t().tolist()}
-    gone = {tuple(edge) for request in pair for edge in request.edges.t().tolist()}
-    assert not left & gone, f"{where}: deleted edges are still in the remaining graph"
     together = (pair[0] | pair[1]).check(data)
-    same = torch.equal(result.data.x, together.remaining(data).x)
-    assert same, f"{where}: the remaining graph has other features than the deletion leaves"
-    assert bool((result.data.y[together.labels] == -1).all()), (
-        f"{where}: deleted labels are still in the remaining graph"
-    )
+    remaining = together.remaining(data)
+    left = {tuple(edge) for edge in _edges(result.data).t().tolist()}
+    gone = {tuple(edge) for edge in together.edges.t().tolist()}
+    assert not left & gone, f"{where}: deleted edges are still in the remaining graph"
+    if "x" in remaining:
+        same = torch.equal(result.data.x, remaining.x)
+        assert same, f"{where}: the remaining graph has other features than the deletion leaves"
+    if "y" in remaining:
+        assert torch.equal(result.data.y, remaining.y), f"{where}: deleted labels are still in the remaining graph"
     _, again = serve()
     torch.testing.assert_close(again, scores, msg=lambda text: f"{where}: the same seed gave other scores. {text}")
 
@@ -151,8 +190,14 @@ def _check_untouched(before: tuple[Any, ...], model: nn.Module, data: Data, wher
     assert torch.equal(torch.random.get_rng_state(), rng), f"{where}: the global random state was used"
 
 
+def _edges(data: Data) -> Tensor:
+    return triples(data) if "edge_type" in data else data.edge_index
+
+
 def _elements(task: Task, data: Data) -> Tensor:
-    return data.edge_index[:, 20:40] if isinstance(task, LinkPrediction) else torch.arange(20, 40)
+    if isinstance(task, LinkPrediction):
+        return _edges(data)[:, 20:40]
+    return torch.arange(6, 20) if isinstance(data, GraphBatch) else torch.arange(20, 40)
 
 
 def _fit(task: Task) -> Callable[[nn.Module, Data, int], nn.Module]:

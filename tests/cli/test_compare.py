@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from gnndelete.cli.asking import OPTIONS
+
 
 @pytest.fixture
 def run(cli, tmp_path):
@@ -56,3 +58,18 @@ def test_a_method_with_a_model_of_its_own_is_not_kept_in_a_run(cli, run):
     assert "gnndelete compare" in outcome.err
     assert not (run / "unlearned").exists()
     assert not (run / "state.json").exists()
+
+
+def test_every_kind_of_request_can_be_compared(cli, node_run):
+    arguments = ("--feature", "3,1", "--label", 12, "--node", 40, "--fill", 0.5)
+    shown = cli("compare", node_run, *arguments, "--methods", "unlink", "--seeds", 1, "--no-controls", "--json")
+    assert shown.code == 0, shown.err
+    assert shown.values["request"] == {"nodes": 1, "features": 1, "labels": 1}
+    assert [line["method"] for line in shown.values["summary"]] == ["original", "retrain", "unlink"]
+    assert "deletion.labels: given in place" in (node_run / "comparison" / "settings.yaml").read_text()
+
+
+def test_a_verb_has_the_options_of_the_other(cli):
+    for verb in ("delete", "compare"):
+        shown = cli(verb, "--help").out
+        assert all(f"--{name.replace('_', '-')}" in shown for name in OPTIONS)

@@ -19,7 +19,7 @@ def test_inspect_a_run(cli: Cli, trained: Path) -> None:
     assert found["methods"]["gnndelete"]["fits"]
     shown = cli("inspect", trained)
     assert shown.code == 0
-    for words in ("convs.1", "2 hops", "gnndelete", "receptive field"):
+    for words in ("convs.1", "2 hops", "gnndelete", "receptive field", 'operator="shared"'):
         assert words in shown.out
 
 
@@ -35,6 +35,8 @@ def test_ls(cli: Cli) -> None:
     everything = cli("ls", "--json").values
     assert list(everything) == ["datasets", "models", "methods", "tasks"]
     assert [entry["name"] for entry in everything["datasets"]] == gd.datasets.names()
+    counted = {entry["name"]: (entry["classes"], entry["relations"]) for entry in everything["datasets"]}
+    assert (counted["wordnet18"], counted["dblp"]) == ((0, 18), (4, 0))
     assert {entry["name"] for entry in everything["methods"]} == set(gd.methods.resolver.lookup_dict)
     assert {entry["name"] for entry in everything["tasks"]} == {"link", "node", "graph"}
     assert all(entry["description"] for kind in ("models", "methods", "tasks") for entry in everything[kind])

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import gnndelete as gd
+from gnndelete.cli.runs import run_settings
+from gnndelete.cli.settings import resolve
+from gnndelete.cli.setup import prepare
 
 from .conftest import Cli
 
@@ -52,6 +58,8 @@ def test_a_dry_run_says_what_would_be_forgotten(cli: Cli, node_run: Path) -> Non
         (("--label", "600"), "labels= names nodes that are not in the graph"),
         (("--node", "3", "--fill", "1"), "--fill says what replaces features"),
         (("--set", "deletion.features=[[1,2,3]]"), "deletion.features"),
+        (("--random", "2", "--kind", "nodes", "--where", "hubs"), "--where hubs says which edges are drawn"),
+        (("--relation", "likes"), "no relation of the graph is called 'likes'"),
     ],
 )
 def test_what_does_not_fit(cli: Cli, node_run: Path, options: tuple[str, ...], words: str) -> None:
@@ -67,3 +75,30 @@ def test_settings_in_a_file(cli: Cli, node_run: Path, tmp_path: Path) -> None:
     state = json.loads((node_run / "state.json").read_text())["requests"][0]
     assert torch.tensor(state["features"]).tolist() == [[3, 5], [-1, 1]]
     assert state["fill"] == [2.0, 2.0]
+
+
+def test_a_mixed_request_equals_its_parts_one_after_another(cli: Cli, node_run: Path, tmp_path: Path) -> None:
+    """Three edges, two nodes, one column of five nodes, one label: in one command, or in four."""
+    graph, _ = prepare(resolve(run_settings(node_run)))
+    ends = graph.data.edge_index
+    chosen = ends[:, (ends[0] < ends[1]).nonzero().flatten()[[0, 30, 60]]]
+    free = [node for node in graph.data.train_mask.nonzero().flatten().tolist() if node not in chosen]
+    column = [str(node) for node in free[2:7]]
+    parts: list[list[str]] = [
+        [word for edge in chosen.t().tolist() for word in ("--edge", f"{edge[0]},{edge[1]}")],
+        ["--node", str(free[0]), "--node", str(free[1])],
+        [word for node in column for word in ("--feature", f"{node},2")],
+        ["--label", str(free[7])],
+    ]
+    other = shutil.copytree(node_run, tmp_path / "other")
+    method = ("--lam", "0.2", "--json")
+    whole = cli("delete", node_run, *itertools.chain(*parts), *method)
+    assert whole.values["counts"] == {"edges": 3, "nodes": 2, "features": 5, "labels": 1}
+    for part in reversed(parts):
+        last = cli("delete", other, *part, *method)
+        assert last.code == 0, last.err
+    assert last.values["counts"] == whole.values["counts"]
+    assert last.values["after"] == whole.values["after"]
+    weights = [load_file(run / "unlearned" / "adapter_model.safetensors") for run in (node_run, other)]
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])

@@ -96,7 +96,7 @@ def test_published_sizes(name: str) -> None:
     entry = ENTRIES[name]
     data = load(name)
     assert (data.num_nodes, data.num_edges, data.num_features) == (entry.nodes, entry.edges, entry.features)
-    assert int((data.edge_type if entry.typed else data.y).max()) + 1 == entry.classes
+    assert int((data.edge_type if entry.typed else data.y).max()) + 1 == (entry.relations or entry.classes)
     if entry.typed:
         assert int(data.edge_type.min()) == 0
     if "train_mask" in data and entry.typed:

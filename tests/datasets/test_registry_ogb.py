@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import pickle
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 
 from gnndelete.datasets import load
 from gnndelete.datasets.catalog import ENTRIES
+from gnndelete.datasets.ogb import _ogb_class, _pyg_classes
 from gnndelete.errors import GraphError
 
 pytest.importorskip("ogb", reason="the extra 'ogb' is not installed")
@@ -174,5 +176,34 @@ def test_without_ogb(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [name for name in sys.modules if name.split(".")[0] == "ogb"]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "ogb", None)
+    assert [graph.num_nodes for graph in load("ogbg-molhiv", root=root)] == [2, 3, 2], "tables are read without it"
     with pytest.raises(GraphError, match=r"pip install gnndelete\[ogb\]"):
+        load("ogbl-collab", root=root)
+
+
+def test_tables_read_as_ogb_reads_them(root: Path, tmp_path: Path) -> None:
+    table(root / "ogb/ogbg_molhiv/raw/node-feat.csv.gz", "".join(f"{row},{row % 3}\n" for row in range(7)))
+    table(root / "ogb/ogbg_molhiv/raw/edge-feat.csv.gz", "".join(f"{row},0,1\n" for row in range(4)))
+    own = load("ogbg-molhiv", root=root)
+    copied = shutil.copytree(root / "ogb", tmp_path / "ogb")
+    with _pyg_classes():
+        theirs = _ogb_class(ENTRIES["ogbg-molhiv"])("ogbg-molhiv", str(copied))
+    for mine, other in zip(own, theirs, strict=True):
+        assert all(torch.equal(mine[key], other[key]) for key in ("x", "edge_index", "edge_attr", "y"))
+        assert mine.num_nodes == other.num_nodes
+    assert all(torch.equal(own.split[part], found) for part, found in theirs.get_idx_split().items())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("edge", "0,1\n0,1\n1,3\n0,1\n", "beyond the last one"),
+        ("edge", "0,1\n0,1\n", "where .* are counted"),
+        ("edge-feat", "1,0,0\n", "features of 1 edges"),
+        ("node-feat", "a,b\n" * 7, "ValueError"),
+    ],
+)
+def test_tables_that_do_not_belong_together(name: str, text: str, words: str, root: Path) -> None:
+    table(root / f"ogb/ogbg_molhiv/raw/{name}.csv.gz", text)
+    with pytest.raises(GraphError, match=f"'ogbg-molhiv'.*{words}"):
         load("ogbg-molhiv", root=root)

@@ -45,9 +45,15 @@ def test_an_encoder_that_takes_batch_gets_it() -> None:
     assert model.encoder.seen is BATCH
 
 
-@pytest.mark.parametrize("name", ["gcn", "gat", "gin"])
+@pytest.mark.parametrize("name", ["rgcn", "rgat"])
+def test_a_model_of_given_nodes_is_not_pooled(name: str) -> None:
+    with pytest.raises(SettingError, match=r"every node it was made for.*take gcn, gat, gin, gps or graphormer"):
+        build(name, 2, pool="mean")
+
+
+@pytest.mark.parametrize("name", ["gcn", "gat", "gin", "gps", "graphormer"])
 def test_every_weight_can_be_drawn_anew(name: str) -> None:
-    model = build(name, 2, out=3, pool="add", categories=[4, 5], hidden=6)
+    model = build(name, 2, out=3, pool="add", categories=[4, 5], hidden=8)
     x = torch.stack([torch.tensor([3, 0, 1, 2, 0]), torch.tensor([4, 0, 1, 2, 3])], dim=1)
     assert model(x, EDGES, BATCH).shape == (2, 3)
     a, b = fresh(model, 1), fresh(model, 2)

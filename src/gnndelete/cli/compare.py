@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnndelete.cli import options
+from gnndelete.cli.asking import asking
 from gnndelete.cli.report import Report
 
 if TYPE_CHECKING:
@@ -18,17 +19,10 @@ if TYPE_CHECKING:
 _HOW = "How"
 
 
+@asking
 def compare(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote.")],
-    edges: options.Edges = None,
-    nodes: options.Nodes = None,
-    edge: options.Edge = None,
-    node: options.Node = None,
-    random: options.Random = None,
-    kind: options.Kind = None,
-    where: options.Where = None,
-    hops: options.Hops = None,
-    draw_seed: options.DrawSeed = None,
+    request: dict[str, Any],
     methods: Annotated[
         str | None,
         typer.Option(help="Names with commas between; every method that fits by default.", rich_help_panel=_HOW),
@@ -50,16 +44,12 @@ def compare(
     from gnndelete.cli.runs import SETTINGS, commit, run_settings, to_bytes, unchanged
     from gnndelete.cli.settings import resolve
 
-    given = {
-        **options.request(edges, nodes, edge, node, random, kind, where, hops, draw_seed),
-        "train.device": device,
-    }
-    settings = resolve(run_settings(run), config, set_, given)
+    settings = resolve(run_settings(run), config, set_, {**request, "train.device": device})
     unchanged(run, settings)
     out = run / "comparison" if out is None else out
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-    table = _table(run, out, settings, names, seeds, controls)
-    values = {"out": str(out), "run": str(run), **table.to_dict()}
+    table, counts = _table(run, out, settings, names, seeds, controls)
+    values = {"out": str(out), "run": str(run), "request": counts, **table.to_dict()}
     contents = {out / "comparison.json": to_bytes(values), out / SETTINGS: settings.to_yaml().encode()}
     commit(contents)
     title = f"{run.name}: one deletion, {len(table.methods)} ways, {seeds} seed{'s' * (seeds > 1)}"
@@ -75,7 +65,9 @@ def _show(console: Console, table: Comparison, title: str, out: Path) -> None:
     console.print("\n".join(lines), markup=False, soft_wrap=True)
 
 
-def _table(run: Path, out: Path, settings: Any, names: list[str] | None, seeds: int, controls: bool) -> Comparison:
+def _table(
+    run: Path, out: Path, settings: Any, names: list[str] | None, seeds: int, controls: bool
+) -> tuple[Comparison, dict[str, int]]:
     from gnndelete.cli.construct import build_method
     from gnndelete.cli.requests import check_request, read_request
     from gnndelete.cli.runs import open_run
@@ -92,14 +84,14 @@ def _table(run: Path, out: Path, settings: Any, names: list[str] | None, seeds: 
     request = check_request(
         read_request(settings.deletion, graph, task), graph.data, edge_table(graph.data), task, graph.ids
     )
-    schedule = settings.train.model_dump(include={"epochs", "lr", "weight_decay", "patience"})
+    schedule = settings.train.model_dump(include={"epochs", "lr", "weight_decay", "patience", "batch_size"})
     left = task.without(request.nodes)
 
     def fit(model: Any, data: Any, seed: int) -> Any:
         train(model, data, left, seed=seed, **schedule)
         return model
 
-    return run_comparison(
+    table = run_comparison(
         model,
         graph.data,
         request,
@@ -112,3 +104,4 @@ def _table(run: Path, out: Path, settings: Any, names: list[str] | None, seeds: 
         schedule=schedule,
         progress=True,
     )
+    return table, request.counts

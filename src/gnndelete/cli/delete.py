@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnndelete.cli import options
+from gnndelete.cli.asking import asking
 from gnndelete.cli.report import Report, prose
 
 if TYPE_CHECKING:
@@ -16,24 +17,10 @@ if TYPE_CHECKING:
 _HOW = "How"
 
 
+@asking
 def delete(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote.")],
-    edges: options.Edges = None,
-    nodes: options.Nodes = None,
-    edge: options.Edge = None,
-    node: options.Node = None,
-    graphs: options.Graphs = None,
-    graph: options.OneGraph = None,
-    features: options.Features = None,
-    labels: options.Labels = None,
-    feature: options.Feature = None,
-    label: options.Label = None,
-    fill: options.Fill = None,
-    random: options.Random = None,
-    kind: options.Kind = None,
-    where: options.Where = None,
-    hops: options.Hops = None,
-    draw_seed: options.DrawSeed = None,
+    request: dict[str, Any],
     method: Annotated[str | None, typer.Option(help="See 'gnndelete ls methods'.", rich_help_panel=_HOW)] = None,
     lam: Annotated[
         str | None, typer.Option(help="Weight of forgetting: auto, or from 0 to 1 (gnndelete).", rich_help_panel=_HOW)
@@ -70,24 +57,7 @@ def delete(
     from gnndelete.cli.settings import resolve
 
     given = {
-        **options.request(
-            edges,
-            nodes,
-            edge,
-            node,
-            random,
-            kind,
-            where,
-            hops,
-            draw_seed,
-            graphs,
-            graph,
-            features,
-            labels,
-            feature,
-            label,
-            fill,
-        ),
+        **request,
         "method.name": method,
         "method.lam": _number(lam),
         "method.aim": aim,

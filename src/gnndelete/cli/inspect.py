@@ -92,7 +92,7 @@ def _show(console: Console, found: Any) -> None:
     console.print(layers if found.sites else "no layers were found")
     reach = "the whole graph" if not found.bounded else "unknown" if found.hops is None else f"{found.hops} hops"
     console.print(f"receptive field of the output: {reach}")
-    console.print(f"parameters of one operator per layer (sum of d²): {found.parameters:,}\n")
+    console.print(f"operator parameters: {found.sizes()}\n", markup=False)
     console.print("methods:")
     methods = Table()
     for column in ("method", "fits", "why not, and the way out"):

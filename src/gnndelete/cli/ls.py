@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _COLUMNS = {
-    "datasets": ("name", "nodes", "edges", "features", "classes", "source"),
+    "datasets": ("name", "nodes", "edges", "features", "classes", "relations", "source"),
     "models": ("name", "description"),
     "methods": ("name", "assurance", "needs", "description"),
     "tasks": ("name", "description"),

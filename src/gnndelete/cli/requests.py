@@ -32,13 +32,18 @@ def read_request(settings: DeletionSettings, graph: NamedGraph, task: Task) -> D
         if not len(named):
             raise DeletionError(
                 "nothing is named to be deleted; give --edges or --nodes FILE, --edge 0,5, --node 3, --feature 3, --label 3, "
-                "--graph 7, or --random 0.025"
+                "--relation NAME, --graph 7, or --random 0.025"
             )
         return named
     if len(named):
         raise SettingError("elements are named and --random is given too; name what to delete, or have it drawn")
     if settings.random >= 1 and settings.random != int(settings.random):
         raise SettingError(f"--random must be a share below 1 or a whole number (got {settings.random})")
+    if settings.kind != "edges" and settings.where != "random":
+        raise SettingError(
+            f"--where {settings.where} says which edges are drawn, and --kind {settings.kind} draws {settings.kind} from all; "
+            "leave one of them out"
+        )
     if settings.kind == "graphs":
         if not isinstance(data, GraphBatch):
             raise SettingError("--kind graphs draws whole graphs, and this run has one; leave it out")

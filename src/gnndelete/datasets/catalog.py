@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Entry:
     """One dataset: its size (nodes and edges of all its graphs, edges in both directions where undirected) and origin.
 
-    ``kind`` is the class of PyG or OGB that reads ``files`` under ``folder`` of the data folder; ``classes`` counts
-    relations where edges are typed.
+    ``kind`` is the class of PyG or OGB that reads ``files`` under ``folder`` of the data folder. Typed graphs have
+    ``relations`` and no classes.
     """
 
     name: str
@@ -23,8 +23,13 @@ class Entry:
     folder: str = ""
     files: tuple[str, ...] = ()
     graphs: int = 1
-    typed: bool = False
+    relations: int = 0
     origin: str = ""
+
+    @property
+    def typed(self) -> bool:
+        """Whether its edges have types."""
+        return self.relations > 0
 
     @property
     def source(self) -> str:
@@ -66,7 +71,7 @@ def _planetoid(title: str, nodes: int, edges: int, features: int, classes: int) 
 
 def _wordnet(kind: str, edges: int, relations: int) -> Entry:
     files = ("train.txt", "valid.txt", "test.txt")
-    return Entry(kind.lower(), 40_943, edges, 0, relations, kind, "", f"{kind}/raw", files, typed=True)
+    return Entry(kind.lower(), 40_943, edges, 0, 0, kind, "", f"{kind}/raw", files, relations=relations)
 
 
 def _tu(title: str, graphs: int, nodes: int, edges: int, features: int) -> Entry:
@@ -104,7 +109,7 @@ ENTRIES = {
         Entry("cs", 18_333, 163_788, 6_805, 15, "Coauthor", "CS", "Coauthor/CS/raw", ("ms_academic_cs.npz",)),
         Entry("cornell5", 18_660, 1_581_554, 4_735, 2, "LINKXDataset", "cornell5", "LINKX/cornell5/raw", ("data.mat",)),
         Entry("ogbl-collab", 235_868, 2_358_104, 128, 0, *_ogb("ogbl-collab", _LINKS, _COLLAB, "time", "pt")),
-        Entry("ogbl-biokg", 93_773, 5_088_434, 0, 51, *_ogb("ogbl-biokg", _LINKS, _BIOKG, "random", "pt"), typed=True),
+        Entry("ogbl-biokg", 93_773, 5_088_434, 0, 0, *_ogb("ogbl-biokg", _LINKS, _BIOKG, "random", "pt"), relations=51),
         _wordnet("WordNet18", 151_442, 18),
         _wordnet("WordNet18RR", 93_003, 11),
         Entry(
@@ -112,11 +117,11 @@ ENTRIES = {
             107_264,
             409_459,
             0,
-            9,
+            0,
             "debian",
             folder="debian_bookworm_kg",
             files=("triples.npz", "nodes.tsv.gz"),
-            typed=True,
+            relations=9,
             origin="dependencies of Debian's packages (bookworm)",
         ),
         Entry(
@@ -131,6 +136,6 @@ ENTRIES = {
         _tu("MUTAG", 188, 3_371, 7_442, 7),
         _tu("PROTEINS", 1_113, 43_471, 162_088, 3),
         Entry("generated:collab", 235_868, 2_358_104, 128, 10, origin=f"{_HERE}.community_graph"),
-        Entry("generated:biokg", 93_773, 5_088_434, 0, 51, typed=True, origin=f"{_HERE}.knowledge_graph"),
+        Entry("generated:biokg", 93_773, 5_088_434, 0, 0, relations=51, origin=f"{_HERE}.knowledge_graph"),
     )
 }

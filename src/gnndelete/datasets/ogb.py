@@ -1,4 +1,4 @@
-"""Reading raw files with OGB's own dataset classes (``pip install gnndelete[ogb]``).
+"""Reading raw files with OGB's own dataset classes (``pip install gnndelete[ogb]``), or without them: see `read_tables`.
 
 OGB calls ``torch.load`` as if it were safe to load anything. That happens here only, on the file that OGB's class itself
 wrote a moment before into a folder of ours that no other user can enter, and even so with ``weights_only`` and no more
@@ -21,11 +21,14 @@ from torch_geometric.data import Data
 from gnndelete.datasets.catalog import Entry
 from gnndelete.datasets.pyg import guarded
 from gnndelete.datasets.stored import Content
+from gnndelete.datasets.tables_of_graphs import read_tables
 from gnndelete.errors import GraphError
 
 
 def read_ogb(entry: Entry, building: Path) -> Content:
-    """The content of OGB's dataset class ``entry.kind``, with the original split."""
+    """The content of OGB's dataset class ``entry.kind``, with the original split; sets of graphs that are here need no OGB."""
+    if entry.graphs > 1 and (building / entry.folder).is_dir():
+        return read_tables(building / entry.folder)
     with contextlib.redirect_stdout(sys.stderr):  # OGB prints as it goes
         kind = guarded(_ogb_class(entry), lambda _: None)
         here = building / entry.folder

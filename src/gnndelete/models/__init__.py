@@ -64,9 +64,19 @@ def pooled(
     categories: list[int] | None = None,
     **options: Any,
 ) -> Pooled:
-    """An encoder of one kind with a pool and a head for ``out`` classes; ``categories`` are the sizes of integer columns."""
+    """An encoder of one kind with a pool and a head for ``out`` classes; ``categories`` are the sizes of integer columns.
+
+    ``norm`` is a batch norm before the pool, and between the layers of an encoder that has none of its own.
+    """
+    takes = signature(kind).parameters
+    if "num_nodes" in takes:
+        raise SettingError(
+            f"'{kind.__name__}' has a trained vector for every node it was made for, and new graphs bring new nodes: it "
+            "cannot be pooled; take gcn, gat, gin, gps or graphormer"
+        )
     width = in_channels if categories is None else hidden
-    encoder = kind(width, hidden=hidden, out=hidden, num_layers=num_layers, dropout=dropout, norm=norm, **options)
+    shape = {"hidden": hidden, "out": hidden, "num_layers": num_layers, "dropout": dropout, **options}
+    encoder = kind(width, **shape, **({"norm": norm} if "norm" in takes else {}))
     return Pooled(encoder, hidden, out, pool=pool, norm=norm, dropout=dropout, categories=categories, in_channels=width)
 
 
