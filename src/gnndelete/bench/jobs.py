@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gnndelete.bench.cells import Cell, digest, title
+from gnndelete.errors import ModelError
 
 Kind = Literal["model", "shadow", "cell"]
+
+#: The kind of error of a method that does not apply to a model, a task or what is deleted: no failure, and no number.
+UNFIT = "Unfit"
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,9 @@ def perform(job: Job) -> Done:
 def _failure(error: Exception) -> dict[str, Any]:
     """The error as one sentence, and its kind."""
     lines = str(error).strip().splitlines()
-    return {"error": lines[0] if lines else type(error).__name__, "kind": type(error).__name__}
+    said = lines[0] if lines else type(error).__name__
+    unfit = isinstance(error, ModelError) and " does not fit: " in said
+    return {"error": said, "kind": UNFIT if unfit else type(error).__name__}
 
 
 def finite(value: Any) -> Any:

@@ -18,7 +18,7 @@ from gnndelete.bench.cells import Cell, cells, digest
 from gnndelete.bench.cost import Cost
 from gnndelete.bench.executors import Executor, Here, executor
 from gnndelete.bench.experiment import Experiment
-from gnndelete.bench.jobs import Done, Job, Kind
+from gnndelete.bench.jobs import UNFIT, Done, Job, Kind
 from gnndelete.bench.kept import place
 from gnndelete.bench.live import Live
 from gnndelete.bench.lock import Lock
@@ -32,12 +32,13 @@ MODELS = "models"
 
 @dataclass
 class Summary:
-    """What a run did. ``left`` cells were not started, because time was up."""
+    """What a run did. ``left`` cells were not started, because time was up; to ``unfit`` ones the method does not apply."""
 
     cells: int = 0
     already: int = 0
     done: int = 0
     failed: int = 0
+    unfit: int = 0
     left: int = 0
     models: int = 0
     seconds: float = 0.0
@@ -49,20 +50,49 @@ class Summary:
         return dict(vars(self))
 
 
+@dataclass(frozen=True)
+class Choice:
+    """Which cells of some experiments: by the label of their method, their dataset, model and amount. Empty: all."""
+
+    labels: Sequence[str] = ()
+    datasets: Sequence[str] = ()
+    models: Sequence[str] = ()
+    amounts: Sequence[float] = ()
+
+    def check(self, every: Iterable[Cell]) -> None:
+        """Refuse a name that no cell has: nothing would be done without a word."""
+        seen = [_traits(cell) for cell in every]
+        for chosen, known, what in zip(self._all(), zip(*seen, strict=True), _TRAITS, strict=False):
+            for value in chosen:
+                if value not in known:
+                    names = sorted({str(name) for name in known})
+                    raise SettingError(unknown(f"no cell of these experiments has the {what}", str(value), names))
+
+    def takes(self, cell: Cell) -> bool:
+        return all(not chosen or value in chosen for chosen, value in zip(self._all(), _traits(cell), strict=True))
+
+    def _all(self) -> tuple[Sequence[Any], ...]:
+        return self.labels, self.datasets, self.models, self.amounts
+
+
+_TRAITS = ("method", "dataset", "model", "amount")
+
+
+def _traits(cell: Cell) -> tuple[Any, ...]:
+    return cell.label, cell.key["dataset"], cell.key["model"]["name"], cell.key["forget"]["amount"]
+
+
 def wanted(
-    experiments: Iterable[Experiment], device: str, seeds: int | None = None, only: Sequence[str] = ()
+    experiments: Iterable[Experiment], device: str, seeds: int | None = None, choice: Choice | None = None
 ) -> list[Cell]:
-    """The cells of several experiments, each once; ``only`` keeps methods by their labels."""
+    """The cells of several experiments, each once."""
+    every = [cell for experiment in experiments for cell in cells(experiment, device, seeds)]
+    choice = choice or Choice()
+    choice.check(every)
     found: dict[str, Cell] = {}
-    labels: set[str] = set()
-    for experiment in experiments:
-        for cell in cells(experiment, device, seeds):
-            labels.add(cell.label)
-            if not only or cell.label in only:
-                found.setdefault(cell.digest, cell)
-    for label in only:
-        if label not in labels:
-            raise SettingError(unknown("no method of these experiments is called", label, sorted(labels)))
+    for cell in every:
+        if choice.takes(cell):
+            found.setdefault(cell.digest, cell)
     return list(found.values())
 
 
@@ -80,7 +110,7 @@ def run(
     seeds: int | None = None,
     jobs: int = 1,
     ray: str | None = None,
-    only: Sequence[str] = (),
+    choice: Choice | None = None,
     limit_seconds: float | None = None,
     retry_failed: bool = False,
     threads: int | None = None,
@@ -90,7 +120,7 @@ def run(
     ``jobs`` processes (or Ray workers) share the machine; cells that measure times run alone, at the end.
     """
     start = time.perf_counter()
-    todo = wanted(experiments, torch.device(device).type, seeds, only)
+    todo = wanted(experiments, torch.device(device).type, seeds, choice)
     with Lock(store), _terminable():
         rows = Store(store)
         missing = pending(todo, rows, retry_failed)
@@ -131,7 +161,7 @@ class _Sweep:
         finally:
             workers.close()
         self._cells(alone, Here())
-        self._summary.left = count - self._summary.done - self._summary.failed
+        self._summary.left = count - self._summary.done - self._summary.failed - self._summary.unfit
 
     def _models(self, kind: Kind, missing: list[Cell], workers: Executor) -> list[Cell]:
         """Train and keep the models that are not there yet; the cells whose model could be trained."""
@@ -162,7 +192,9 @@ class _Sweep:
 
     def _keep(self, cell: Cell, row: dict[str, Any]) -> None:
         self._rows.add(cell.key, row)
-        if "error" in row:
+        if row.get("kind") == UNFIT:
+            self._summary.unfit += 1
+        elif "error" in row:
             self._summary.failed += 1
             self._summary.failures.append({"cell": str(cell), "error": row["error"]})
         else:

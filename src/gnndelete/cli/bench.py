@@ -60,6 +60,9 @@ def run(
     only: Annotated[
         str | None, typer.Option(help="Labels of methods with commas between.", rich_help_panel=_WHAT)
     ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Only these, with commas between.", rich_help_panel=_WHAT)] = None,
+    model: Annotated[str | None, typer.Option(help="Only these, with commas between.", rich_help_panel=_WHAT)] = None,
+    amount: Annotated[str | None, typer.Option(help="Only these, with commas between.", rich_help_panel=_WHAT)] = None,
     store: StoreFile = _STORE,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Also do again what failed.", rich_help_panel=_WHAT)
@@ -83,9 +86,10 @@ def run(
     cell failed.
     """
     from gnndelete.bench.experiment import find
+    from gnndelete.bench.runner import Choice
     from gnndelete.bench.runner import run as work
 
-    labels = [label.strip() for label in (only or "").split(",") if label.strip()]
+    choice = Choice(_list(only), _list(dataset), _list(model), [_number(text) for text in _list(amount)])
     summary = work(
         find(name),
         store=store,
@@ -93,11 +97,24 @@ def run(
         seeds=seeds,
         jobs=jobs,
         ray=ray,
-        only=labels,
+        choice=choice,
         limit_seconds=limit_seconds,
         retry_failed=retry_failed,
     )
     return Report(summary.to_dict(), lambda console: _show_run(console, summary), exit_code=int(summary.failed > 0))
+
+
+def _list(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def _number(text: str) -> float:
+    from gnndelete.errors import SettingError
+
+    try:
+        return float(text)
+    except ValueError:
+        raise SettingError(f"'--amount' takes shares such as 0.025, or numbers (got '{text}')") from None
 
 
 def _device(name: str) -> str:
@@ -112,8 +129,9 @@ def _show_run(console: Console, summary: Summary) -> None:
         lines = [f"All {summary.cells} cells are in {summary.store} already; there is nothing to do."]
     else:
         lines = [
-            f"{summary.done} cells done, {summary.failed} failed, {summary.already} were there already, in "
-            f"{summary.seconds:.0f} s ({summary.models} models trained). Written to {summary.store}."
+            f"{summary.done} cells done, {summary.failed} failed, {summary.unfit} to which a method does not apply, "
+            f"{summary.already} were there already, in {summary.seconds:.0f} s ({summary.models} models trained). "
+            f"Written to {summary.store}."
         ]
     if summary.left:
         lines.append(f"Time was up: {summary.left} cells are left. The same command goes on with them.")
@@ -128,14 +146,14 @@ def _show_list(console: Console, entries: list[dict[str, Any]], store: Path) -> 
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD)
-    for title in ("name", "title"):
+    table, wide = Table(box=box.SIMPLE_HEAD), console.width >= 120
+    for title in ("name", *(("title",) if wide else ())):
         table.add_column(title, no_wrap=title == "name")
     for title in ("cells", "done", "failed", "missing", "would take"):
         table.add_column(title, justify="right", no_wrap=True)
     for entry in entries:
         numbers = [f"{entry[title]:,}" for title in ("cells", "done", "failed", "missing")]
-        table.add_row(entry["name"], entry["title"], *numbers, entry["cost"])
+        table.add_row(entry["name"], *((entry["title"],) if wide else ()), *numbers, entry["cost"])
     console.print(table)
     prose(console, [f"Done as {store} has it. Times are those of one process, by finished cells of the same kind."])
 
