@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from functools import cache
 from typing import Any, Protocol
 
 from gnndelete.bench.jobs import Done, Job, perform
@@ -43,7 +46,7 @@ class Processes:
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-        work = (delayed(perform)(job) for job in jobs)
+        work = (delayed(_perform_beside)(job) for job in jobs)
         parallel = Parallel(
             n_jobs=self.jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs", max_nbytes=None
         )
@@ -60,7 +63,25 @@ class Processes:
     def close(self) -> None:
         from joblib.externals.loky import get_reusable_executor
 
-        get_reusable_executor().shutdown(wait=True)
+        get_reusable_executor(reuse=True).shutdown(wait=True)
+
+
+def _perform_beside(job: Job) -> Done:
+    _end_with_parent()
+    return perform(job)
+
+
+@cache
+def _end_with_parent() -> None:
+    """A process whose parent was killed ends too, at once: it would keep memory of the device, and nobody takes its results."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class Ray:

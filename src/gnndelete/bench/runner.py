@@ -114,10 +114,12 @@ def run(
     limit_seconds: float | None = None,
     retry_failed: bool = False,
     threads: int | None = None,
+    models: Path | None = None,
 ) -> Summary:
     """Do what is missing of some experiments. Stopped at any moment and started again, it goes on where it was.
 
-    ``jobs`` processes (or Ray workers) share the machine; cells that measure times run alone, at the end.
+    ``jobs`` processes (or Ray workers) share the machine; cells that measure times run alone, at the end. Trained models
+    are kept in ``models``, beside the store unless said otherwise.
     """
     start = time.perf_counter()
     todo = wanted(experiments, torch.device(device).type, seeds, choice)
@@ -127,7 +129,7 @@ def run(
         summary = Summary(cells=len(todo), already=len(todo) - len(missing), store=str(store))
         missing = _without_absent(missing, experiments, summary)
         if missing:
-            sweep = _Sweep(rows, store.parent / MODELS, device, threads, start, limit_seconds, summary)
+            sweep = _Sweep(rows, models or store.parent / MODELS, device, threads, start, limit_seconds, summary)
             sweep.run(_in_turn(missing), executor(jobs, ray))
         summary.seconds = time.perf_counter() - start
     return summary

@@ -73,6 +73,10 @@ def run(
         str | None,
         typer.Option(metavar="ADDRESS", help="A Ray cluster; 'local' starts one here.", rich_help_panel=_HOW),
     ] = None,
+    models: Annotated[
+        Path | None,
+        typer.Option("--models", metavar="FOLDER", help="Trained models; beside the store.", rich_help_panel=_HOW),
+    ] = None,
     limit_seconds: Annotated[
         float | None, typer.Option(min=0, help="Start nothing new after so long.", rich_help_panel=_HOW)
     ] = None,
@@ -100,6 +104,7 @@ def run(
         choice=choice,
         limit_seconds=limit_seconds,
         retry_failed=retry_failed,
+        models=models,
     )
     return Report(summary.to_dict(), lambda console: _show_run(console, summary), exit_code=int(summary.failed > 0))
 
