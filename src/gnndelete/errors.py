@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
 
 
@@ -58,3 +59,16 @@ def some(values: Iterable[object], limit: int = 5) -> str:
     items: Sequence[object] = list(values)
     shown = ", ".join(str(item) for item in items[:limit])
     return shown if len(items) <= limit else f"{shown} and {len(items) - limit} more"
+
+
+def unknown(lead: str, name: str, known: Iterable[str], prefix: str = "") -> str:
+    """The sentence for a name that does not exist, with the closest one that does.
+
+    >>> unknown("there is no setting", "epoch", ["epochs", "lr"], prefix="train.")
+    "there is no setting 'train.epoch'; did you mean 'train.epochs'?"
+    """
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if close:
+        return f"{lead} '{prefix}{name}'; did you mean '{prefix}{close[0]}'?"
+    return f"{lead} '{prefix}{name}'; choose from {', '.join(f'{prefix}{k}' for k in known) or 'nothing: it has none'}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ class Store:
         self._path = None if path is None else Path(path)
         self._rows: dict[str, dict[str, Any]] = {}
         self._whole: int | None = None  # bytes up to a last line that an interruption tore
+        self._ended = True  # False where the last line is whole and only its end is missing
         if self._path is None or not self._path.exists():
             return
         try:
@@ -29,14 +31,16 @@ class Store:
         except (OSError, UnicodeDecodeError) as error:
             raise SettingError(f"the store '{self._path}' cannot be read ({error}); give another file") from error
         lines = text.splitlines()
-        if text and not text.endswith("\n"):
-            self._whole = len(text[: text.rfind("\n") + 1].encode())
+        torn = bool(text) and not text.endswith("\n")
         for number, line in enumerate(lines, 1):
             try:
                 record = json.loads(line)
                 self._rows[_text(record["key"])] = record["row"]
+                self._ended = not torn
             except (ValueError, KeyError, TypeError):
-                if number < len(lines) or self._whole is None:
+                if number == len(lines) and torn:
+                    self._whole, self._ended = len(text[: text.rfind("\n") + 1].encode()), True
+                else:
                     raise SettingError(
                         f"line {number} of the store '{self._path}' is no result; give another file"
                     ) from None
@@ -44,6 +48,14 @@ class Store:
     def get(self, key: dict[str, Any]) -> dict[str, Any] | None:
         """The row under a key, or None."""
         return self._rows.get(_text(key))
+
+    def items(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Every key with its latest row, in the order in which keys first came."""
+        for text, row in self._rows.items():
+            yield json.loads(text), row
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def add(self, key: dict[str, Any], row: dict[str, Any]) -> None:
         """Keep a row, on disk before this returns."""
@@ -57,7 +69,10 @@ class Store:
                 os.truncate(self._path, self._whole)
                 self._whole = None
             with self._path.open("a") as file:
-                file.write(line + "\n")
+                file.write(("" if self._ended else "\n") + line + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            self._ended = True
         except OSError as error:
             raise RunError(
                 f"could not write to '{self._path}' ({error.strerror}); the rows it held are unchanged"

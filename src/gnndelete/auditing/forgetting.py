@@ -13,7 +13,7 @@ from gnndelete.auditing.samples import deleted_pairs, labels
 from gnndelete.batch import GraphBatch
 from gnndelete.errors import GNNDeleteError
 from gnndelete.evidence import positives
-from gnndelete.heldout import edge_degree, edge_strata, heldout
+from gnndelete.heldout import Heldout, edge_degree, edge_strata, heldout
 from gnndelete.methods.ruler import NODE_BINS, degrees
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
@@ -36,7 +36,7 @@ NO_PART_SCORE = (
 
 def forgetting(case: Case) -> dict[str, Any]:
     """The section as a whole; unavailable where the task has no score for what was deleted, or nothing was held out."""
-    reason = _missing(case)
+    reason = missing(case)
     if reason:
         return {"available": False, "reason": reason}
     return {
@@ -60,7 +60,8 @@ def attacked(case: Case) -> tuple[Tensor, Tensor]:
     return nodes[learned[nodes]], unseen[~torch.isin(unseen, nodes)]
 
 
-def _missing(case: Case) -> str:
+def missing(case: Case) -> str:
+    """Why deleted elements cannot be compared with held-out ones; empty where they can."""
     task = case.task
     if isinstance(task, LinkPrediction):
         if not case.deletion.edges.size(1) and not case.deletion.nodes.numel():
@@ -141,7 +142,8 @@ def _unfair(case: Case, name: str) -> str:
     return "" if fair(case) else "held-out edges have no attributes with which to be presented beside deleted ones"
 
 
-def _test(case: Case, subject: Subject, move: Any, seed: int) -> dict[str, Any] | None:
+def held_out_test(case: Case, subject: Subject, move: Any = lambda elements: elements) -> Heldout | None:
+    """Deleted against test elements in one subject's answers; None where some are no finite numbers."""
     deleted, unseen = attacked(case)
     if isinstance(case.task, LinkPrediction):
         scores = [subject.predict(move(part)) for part in (deleted, unseen)]
@@ -152,7 +154,13 @@ def _test(case: Case, subject: Subject, move: Any, seed: int) -> dict[str, Any] 
         strata = _strata(_extent(case), true, deleted, unseen)
     if not all(bool(torch.isfinite(part).all()) for part in scores):
         return None
-    test = heldout(scores[0], scores[1], **strata)
+    return heldout(scores[0], scores[1], **strata)
+
+
+def _test(case: Case, subject: Subject, move: Any, seed: int) -> dict[str, Any] | None:
+    test = held_out_test(case, subject, move)
+    if test is None:
+        return None
     low, high = test.interval(seed)
     return {
         "auc": test.auc,

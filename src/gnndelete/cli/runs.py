@@ -18,7 +18,7 @@ from torch import nn
 
 from gnndelete.cli.construct import build_model
 from gnndelete.cli.loading import load_weights
-from gnndelete.cli.settings import Layer, Settings, read_yaml, resolve
+from gnndelete.cli.settings import Layer, Settings, resolve
 from gnndelete.cli.setup import prepare
 from gnndelete.datasets import NamedGraph
 from gnndelete.errors import GraphError, ModelError, RunError, SettingError
@@ -26,6 +26,7 @@ from gnndelete.graph import fingerprint
 from gnndelete.prepared import model_fingerprint
 from gnndelete.tasks import Task
 from gnndelete.version import __version__
+from gnndelete.yamlfile import read_yaml
 
 MODEL, SETTINGS, METRICS, STATE, RESULT = (
     "model.safetensors",

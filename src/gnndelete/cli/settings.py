@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,7 +10,8 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from gnndelete.errors import SettingError
+from gnndelete.errors import SettingError, unknown
+from gnndelete.yamlfile import Loader, read_yaml
 
 Whole = Annotated[int, Field(strict=True, ge=0)]
 Share = Annotated[float, Field(strict=True, ge=0, lt=1)]
@@ -258,31 +257,12 @@ def _kept(section: str, below: Layer, above: Layer) -> Layer:
     return below
 
 
-def read_yaml(path: Path) -> Layer:
-    """The settings in a YAML file, or one sentence that says why there are none."""
-    try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # a SafeLoader
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(
-            f"the settings file '{path}' cannot be read ({getattr(error, 'strerror', None) or error})"
-        ) from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" at line {mark.line + 1}" if mark else ""
-        raise SettingError(f"'{path}' is not YAML{place}: {getattr(error, 'problem', None) or error}") from None
-    if not isinstance(values or {}, dict):
-        raise SettingError(
-            f"'{path}' holds a '{type(values).__name__}'; it must hold sections such as data:, model:, train:"
-        )
-    return values or {}
-
-
 def _assignment(text: str) -> Layer:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise SettingError(f"'--set {text}' has no value; write --set section.name=value, such as --set method.lam=0.3")
     try:
-        return _nested(name.strip().split("."), yaml.load(value, Loader=_Loader))
+        return _nested(name.strip().split("."), yaml.load(value, Loader=Loader))
     except yaml.YAMLError as error:
         raise SettingError(
             f"the value in '--set {text}' is not YAML ({getattr(error, 'problem', None) or error})"
@@ -295,15 +275,6 @@ def _nested(path: list[str], value: Any) -> Layer:
     return value
 
 
-class _Loader(yaml.SafeLoader):
-    """Safe YAML that also takes 1e-3 for a number, which YAML 1.1 does not."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
-
-
 def _sentence(problem: Any) -> str:
     place = ".".join(str(part) for part in problem["loc"] if not isinstance(part, int) and "[" not in str(part))
     if problem["type"] == "extra_forbidden":
@@ -312,16 +283,3 @@ def _sentence(problem: Any) -> str:
         return unknown("there is no setting", name, known, prefix=f"{section}{dot}")
     said = problem["msg"]
     return f"'{place}': {said[:1].lower()}{said[1:]} (got {problem['input']!r})"
-
-
-def unknown(lead: str, name: str, known: Iterable[str], prefix: str = "") -> str:
-    """The sentence for a name that does not exist, with the closest one that does.
-
-    >>> unknown("there is no setting", "epoch", ["epochs", "lr"], prefix="train.")
-    "there is no setting 'train.epoch'; did you mean 'train.epochs'?"
-    """
-    known = list(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    if close:
-        return f"{lead} '{prefix}{name}'; did you mean '{prefix}{close[0]}'?"
-    return f"{lead} '{prefix}{name}'; choose from {', '.join(f'{prefix}{k}' for k in known) or 'nothing: it has none'}"

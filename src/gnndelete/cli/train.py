@@ -72,13 +72,14 @@ def train(
 def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     """Train by the settings and write the run; everything that can be refused is refused before the first epoch."""
     from gnndelete.cli import runs
-    from gnndelete.cli.construct import FROM_GRAPH, build_model, model_options
+    from gnndelete.cli.construct import build_model, model_options
     from gnndelete.cli.loading import dump_weights, load_weights
     from gnndelete.cli.settings import TaskSettings
     from gnndelete.cli.setup import prepare
     from gnndelete.deletion import Deletion
     from gnndelete.evidence import evidence
     from gnndelete.graph import check_graph, count_nodes, edge_table, fingerprint
+    from gnndelete.models.from_graph import FROM_GRAPH
     from gnndelete.prepared import model_fingerprint
     from gnndelete.tasks import LinkPrediction
     from gnndelete.training import train as fit

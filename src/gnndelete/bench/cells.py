@@ -1,0 +1,164 @@
+"""Cells: the smallest pieces of an experiment, each described by a key that holds everything its numbers depend on."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from gnndelete.bench.experiment import MEASURES, Experiment, MethodSpec, ModelSpec
+from gnndelete.errors import SettingError, unknown
+from gnndelete.methods import CONTROLS, Method
+from gnndelete.methods import resolver as methods
+from gnndelete.models import resolver as models
+from gnndelete.models.from_graph import FROM_GRAPH, defaults, model_factory
+from gnndelete.parameters import check_parameters
+
+#: Changes when what a row means does; rows of another format are other cells.
+FORMAT = 1
+
+#: What the base model of a cell depends on.
+_BASE = ("format", "device", "dataset", "task", "split", "model", "train", "seed")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One (dataset, model, schedule, split, forget set, method, measures, seed); ``label`` is what a table calls the method."""
+
+    label: str
+    key: dict[str, Any]
+
+    @cached_property
+    def digest(self) -> str:
+        return digest(self.key)
+
+    @property
+    def base(self) -> dict[str, Any]:
+        """The key of the trained model that the cell starts from."""
+        return {name: self.key[name] for name in _BASE}
+
+    @property
+    def shadow(self) -> dict[str, Any] | None:
+        """The key of the attacker's shadow model, where the cell needs one: all methods are attacked by the same."""
+        return {**self.base, "forget": self.key["forget"], "shadow": 1} if "mi" in self.key["measures"] else None
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing else may run beside it."""
+        return "time" in self.key["measures"]
+
+    def __str__(self) -> str:
+        return f"{title(self.key)}: {self.label}"
+
+
+def title(key: Mapping[str, Any]) -> str:
+    """What a key is about, in a few words."""
+    words = [key["dataset"], key["model"]["name"]]
+    if "forget" in key:
+        forget = key["forget"]
+        amount = f"{forget['amount']:.3g}" if isinstance(forget["amount"], int) else f"{forget['amount']:.1%}"
+        where = forget["where"].upper() if forget["where"] != "random" else ""
+        steps = f"in {forget['steps']} steps" if forget["steps"] > 1 else ""
+        words += [word for word in (amount, forget["kind"], where, steps) if word]
+    return " ".join([*words, f"seed {key['seed']}"])
+
+
+def digest(key: Mapping[str, Any]) -> str:
+    """A short name of a key, the same in every process.
+
+    >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+    True
+    """
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def cells(experiment: Experiment, device: str = "cpu", seeds: int | None = None) -> list[Cell]:
+    """Every cell of an experiment, each once; ``seeds`` takes the first so many.
+
+    >>> from gnndelete.bench.experiment import read
+    >>> len(cells(read("paper/lambda"), seeds=1))
+    7
+    """
+    schedule = experiment.train.model_dump()
+    split = experiment.split.effective(experiment.task)
+    chosen = [(spec, _method_key(spec, schedule)) for spec in experiment.methods]
+    measured = [name for name in MEASURES if name in experiment.measures]
+    forget_sets = [item for part in experiment.forget for item in part.grid()]
+    found: dict[str, Cell] = {}
+    for dataset in experiment.datasets:
+        for seed in experiment.seeds[:seeds]:
+            for model in experiment.models:
+                base = {
+                    "format": FORMAT,
+                    "device": device,
+                    "dataset": dataset,
+                    "task": experiment.task,
+                    "split": split,
+                    "model": _model_key(model, experiment.task),
+                    "train": schedule,
+                    "seed": seed,
+                }
+                for forget in forget_sets:
+                    for spec, method in chosen:
+                        if _wanted(spec, dataset, model, forget):
+                            key = {**base, "forget": forget, "method": method, "measures": measured}
+                            found.setdefault(digest(key), Cell(spec.title, key))
+    return list(found.values())
+
+
+def make_method(key: Mapping[str, Any]) -> Method:
+    """The method of a cell, from the settings in its key.
+
+    >>> make_method({"name": "gnndelete", "lam": 0.2}).lam
+    0.2
+    """
+    kind = _method_class(key["name"])
+    takes = inspect.signature(kind).parameters
+    return kind(**{name: value for name, value in key.items() if name in takes})
+
+
+def _wanted(spec: MethodSpec, dataset: str, model: ModelSpec, forget: Mapping[str, Any]) -> bool:
+    only = spec.only
+    pairs = ((only.datasets, dataset), (only.models, model.name), (only.where, forget["where"]))
+    return all(allowed is None or value in allowed for allowed, value in (*pairs, (only.amount, forget["amount"])))
+
+
+def _method_class(name: str) -> type[Method]:
+    controls = {control.name: control for control in CONTROLS}
+    known = {**methods.lookup_dict, **controls}
+    if name not in known:
+        raise SettingError(unknown("there is no method", name, sorted(known)))
+    return known[name]
+
+
+def _method_key(spec: MethodSpec, schedule: Mapping[str, Any]) -> dict[str, Any]:
+    """The name and all effective settings; a method that trains takes the schedule where nothing else is said."""
+    kind, given = _method_class(spec.name), spec.parameters
+    takes = inspect.signature(kind).parameters
+    preset = None if "preset" in takes else given.pop("preset", None)
+    if kind.needs == "a training function":
+        given = {name: value for name, value in schedule.items() if name in takes} | given
+    given = check_parameters(kind, given, f"method '{spec.name}'", "methods.")
+    make: Any = kind if preset is None else getattr(kind, str(preset), None)
+    if make is None:
+        raise SettingError(f"method '{spec.name}' has no preset '{preset}'")
+    return {"name": kind.name, **make(**given).settings()}
+
+
+def _model_key(spec: ModelSpec, task: str) -> dict[str, Any]:
+    """The name and all options but those that the graph decides."""
+    if spec.name not in models.lookup_dict:
+        raise SettingError(unknown("there is no model", spec.name, sorted(models.lookup_dict)))
+    factory = model_factory(models.lookup_dict[spec.name], task)
+    takes = inspect.signature(factory).parameters
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
+    for name in spec.options:
+        if name not in takes and not open_ended:
+            raise SettingError(unknown(f"model '{spec.name}' has no option", name, takes, prefix="models."))
+    decided = (*FROM_GRAPH, *(("out",) if task in ("node", "graph") else ()))
+    plain = {name: value for name, value in defaults(factory).items() if name not in decided}
+    return {"name": spec.name, **plain, **spec.options}

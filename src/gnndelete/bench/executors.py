@@ -1,0 +1,156 @@
+"""Ways to do jobs: one after the other here, in processes through joblib, or on a Ray cluster. All give the same numbers."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from functools import cache
+from typing import Any, Protocol
+
+from gnndelete.bench.jobs import Done, Job, perform
+from gnndelete.errors import RunError, SettingError
+
+
+class Executor(Protocol):
+    """Does jobs, several at a time, and hands each back as soon as it is done; takes the next when there is room."""
+
+    jobs: int
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[Done]: ...
+
+    def close(self) -> None: ...
+
+
+class Here:
+    """In this process, one job after the other."""
+
+    jobs = 1
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[Done]:
+        return map(perform, jobs)
+
+    def close(self) -> None:
+        return
+
+
+class Processes:
+    """In processes of this machine."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[Done]:
+        from joblib import Parallel, delayed
+        from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+        work = (delayed(_perform_beside)(job) for job in jobs)
+        parallel = Parallel(
+            n_jobs=self.jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs", max_nbytes=None
+        )
+        try:
+            # closing: an interruption ends the processes as well
+            with closing(parallel(work)) as results:
+                yield from results
+        except TerminatedWorkerError:
+            raise RunError(
+                f"one of {self.jobs} processes was killed, perhaps for want of memory; what had finished is kept, so start "
+                "again with fewer --jobs"
+            ) from None
+
+    def close(self) -> None:
+        from joblib.externals.loky import get_reusable_executor
+
+        get_reusable_executor(reuse=True).shutdown(wait=True)
+
+
+def _perform_beside(job: Job) -> Done:
+    _end_with_parent()
+    return perform(job)
+
+
+@cache
+def _end_with_parent() -> None:
+    """A process whose parent was killed ends too, at once: it would keep memory of the device, and nobody takes its results."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class Ray:
+    """On a Ray cluster: ``local`` starts one on this machine, anything else is the address of a running one."""
+
+    def __init__(self, address: str, jobs: int) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise SettingError(
+                "--ray needs the package 'ray'; pip install gnndelete[ray], or use --jobs alone"
+            ) from None
+        self._ray: Any = ray
+        self.jobs = jobs
+        # what the workers need to find code and data; on another machine these paths must exist as well
+        passed = ("GNNDELETE_DATA", "GNNDELETE_CACHE", "PYTHONPATH", "OMP_NUM_THREADS")
+        env = {"env_vars": {name: os.environ[name] for name in passed if name in os.environ}}
+        options: dict[str, Any] = {"runtime_env": env, "log_to_driver": False, "logging_level": "ERROR"}
+        try:
+            if address == "local":
+                ray.init(num_cpus=jobs, include_dashboard=False, **options)
+            else:
+                ray.init(address=address, **options)
+        except Exception as error:
+            said = str(error).strip().splitlines()
+            raise RunError(
+                f"no Ray cluster at '{address}' ({said[0] if said else type(error).__name__}); start one, or give --ray local"
+            ) from error
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[Done]:
+        ray, source = self._ray, iter(jobs)
+        waiting: dict[Any, Job] = {}
+        start: Callable[[Job], Any] | None = None
+        try:
+            while True:
+                while len(waiting) < self.jobs and (job := next(source, None)) is not None:
+                    start = start or self._remote(job)
+                    waiting[start(job)] = job
+                if not waiting:
+                    return
+                ready, _ = ray.wait(list(waiting), num_returns=1)
+                job = waiting.pop(ready[0])
+                try:
+                    yield ray.get(ready[0])
+                except ray.exceptions.RayError as error:
+                    raise RunError(
+                        f"a Ray worker failed at {job} ({type(error).__name__}); what had finished is kept, so start again"
+                    ) from error
+        finally:
+            for reference in waiting:
+                ray.cancel(reference, force=True)
+
+    def _remote(self, job: Job) -> Callable[[Job], Any]:
+        gpus = self._ray.cluster_resources().get("GPU", 0) if job.device.startswith("cuda") else 0
+        share = min(1.0, gpus / self.jobs) if gpus else 0
+        return self._ray.remote(num_cpus=1, num_gpus=share, max_retries=0)(perform).remote
+
+    def close(self) -> None:
+        self._ray.shutdown()
+
+
+def executor(jobs: int, ray: str | None) -> Executor:
+    """The way to do jobs that the options ask for.
+
+    >>> executor(1, None).jobs
+    1
+    """
+    if jobs < 1:
+        raise SettingError(f"'jobs' must be at least 1 (got {jobs})")
+    if ray is not None:
+        return Ray(ray, jobs)
+    return Here() if jobs == 1 else Processes(jobs)

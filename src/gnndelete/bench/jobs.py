@@ -1,0 +1,102 @@
+"""Jobs: pieces of work that any process can do from plain values, and that never raise but say what went wrong."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from gnndelete.bench.cells import Cell, digest, title
+from gnndelete.errors import ModelError
+
+Kind = Literal["model", "shadow", "cell"]
+
+#: The kind of error of a method that does not apply to a model, a task or what is deleted: no failure, and no number.
+UNFIT = "Unfit"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A base model or a shadow model to train and keep, or a cell to measure."""
+
+    kind: Kind
+    cell: Cell  # of a model, one of the cells that need it
+    models: Path
+    device: str
+    threads: int
+    jobs: int
+
+    @property
+    def key(self) -> dict[str, Any]:
+        if self.kind == "cell":
+            return self.cell.key
+        return self.cell.base if self.kind == "model" else self.cell.shadow or {}
+
+    @property
+    def digest(self) -> str:
+        return digest(self.key)
+
+    def __str__(self) -> str:
+        return str(self.cell) if self.kind == "cell" else f"{title(self.key)}: {self.kind}"
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a job: a row for a cell, an error for whatever failed."""
+
+    job: Job
+    row: dict[str, Any]
+
+    @property
+    def failed(self) -> bool:
+        return "error" in self.row
+
+
+def perform(job: Job) -> Done:
+    """Do a job. Whatever it raises is recorded: one cell that fails says nothing about the others."""
+    import torch
+
+    from gnndelete.bench.kept import base_model
+    from gnndelete.bench.measure import measure, train_shadow_of
+    from gnndelete.bench.provenance import provenance
+
+    start = time.perf_counter()
+    before = torch.get_num_threads()
+    torch.set_num_threads(job.threads)
+    device = torch.device(job.device)
+    try:
+        if job.kind == "model":
+            found: dict[str, Any] = {"seconds": base_model(job.cell.base, job.models, device).seconds}
+        elif job.kind == "shadow":
+            found = {"seconds": train_shadow_of(job.cell, job.models, device)}
+        else:
+            found = measure(job.cell, job.models, device)
+    except Exception as error:
+        found = _failure(error)
+    finally:
+        torch.set_num_threads(before)
+    row = {"label": job.cell.label, **found, "wall_seconds": time.perf_counter() - start}
+    return Done(job, finite({**row, **provenance(device, job.jobs)}))
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    """The error as one sentence, and its kind."""
+    lines = str(error).strip().splitlines()
+    said = lines[0] if lines else type(error).__name__
+    unfit = isinstance(error, ModelError) and " does not fit: " in said
+    return {"error": said, "kind": UNFIT if unfit else type(error).__name__}
+
+
+def finite(value: Any) -> Any:
+    """Plain JSON: what is no finite number becomes null.
+
+    >>> finite({"a": [float("nan"), 1.0]})
+    {'a': [None, 1.0]}
+    """
+    if isinstance(value, dict):
+        return {name: finite(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

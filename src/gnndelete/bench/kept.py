@@ -1,0 +1,78 @@
+"""Trained models that cells share, kept on disk beside the store under a digest of everything they depend on."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from gnndelete.bench.cells import digest
+from gnndelete.bench.material import Material, build_model, material
+from gnndelete.files import write
+from gnndelete.training import train
+
+
+@dataclass(frozen=True)
+class Base:
+    """A trained model and how long its training took."""
+
+    model: nn.Module
+    seconds: float
+
+
+def place(folder: Path, key: Mapping[str, Any]) -> Path:
+    return folder / f"{digest(key)}.pt"
+
+
+def base_model(key: Mapping[str, Any], folder: Path, device: torch.device) -> Base:
+    """The trained model of a base key: from disk, else trained and kept. The last few stay in memory."""
+    return _base(json.dumps(key, sort_keys=True), folder, str(device))
+
+
+@lru_cache(maxsize=3)
+def _base(text: str, folder: Path, device: str) -> Base:
+    key = json.loads(text)
+    made = material(key, torch.device(device))
+    model = build_model(key, made.data)
+    seconds = once(place(folder, key), model, lambda: fit(model, made, key["train"], key["seed"]))
+    return Base(model.eval(), seconds)
+
+
+def fit(model: nn.Module, made: Material, schedule: Mapping[str, Any], seed: int) -> None:
+    train(model, made.data, made.task, seed=seed, **schedule)
+
+
+def once(path: Path, model: nn.Module, work: Callable[[], object]) -> float:
+    """Put kept weights into ``model``, or do the ``work`` that trains it and keep them; the seconds that work took."""
+    kept = _read(path)
+    if kept is not None:
+        try:
+            model.load_state_dict(kept["state"])
+            return float(kept["seconds"])
+        except (RuntimeError, KeyError, TypeError):  # a file of something else: train again
+            pass
+    start = time.perf_counter()
+    work()
+    seconds = time.perf_counter() - start
+    buffer = io.BytesIO()
+    state = {name: value.detach().cpu() for name, value in model.state_dict().items()}
+    torch.save({"state": state, "seconds": seconds}, buffer)
+    write(path, buffer.getvalue())
+    return seconds
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What a file holds; None where there is none, or a damaged one."""
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # torch stumbles over a damaged file in many ways
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,53 @@
+"""Where a number comes from: versions, the state of the source, the machine, the hour."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gnndelete.version import __version__
+
+
+def provenance(device: torch.device, jobs: int) -> dict[str, Any]:
+    """Beside every row; no part of its key, since the same cell on another machine is the same cell."""
+    return {
+        "version": __version__,
+        "git": _git(),
+        "hardware": {**_hardware(device), "jobs": jobs},
+        "torch": torch.__version__.split("+")[0],
+        "finished": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+    }
+
+
+def _hardware(device: torch.device) -> dict[str, Any]:
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    return {"device": device.type, "name": name, "cpus": os.cpu_count(), "threads": torch.get_num_threads()}
+
+
+@cache
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+@cache
+def _git() -> str | None:
+    """The commit of the checkout this code runs from, with a sign where files differ from it; None elsewhere."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return None
+    try:
+        asked = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=20).stdout.strip() or None
+    except (OSError, subprocess.SubprocessError):
+        return None

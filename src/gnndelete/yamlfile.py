@@ -1,0 +1,39 @@
+"""Reading settings from YAML: safely, with numbers as people write them, and one sentence where that fails."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gnndelete.errors import SettingError
+
+
+class Loader(yaml.SafeLoader):
+    """Safe YAML that also takes 1e-3 for a number, which YAML 1.1 does not."""
+
+
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The settings in a YAML file, or one sentence that says why there are none."""
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)  # a SafeLoader
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(
+            f"the settings file '{path}' cannot be read ({getattr(error, 'strerror', None) or error})"
+        ) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" at line {mark.line + 1}" if mark else ""
+        raise SettingError(f"'{path}' is not YAML{place}: {getattr(error, 'problem', None) or error}") from None
+    if not isinstance(values or {}, dict):
+        raise SettingError(
+            f"'{path}' holds a '{type(values).__name__}'; it must hold sections such as data:, model:, train:"
+        )
+    return values or {}

@@ -1,0 +1,144 @@
+"""Experiments as data: files that come with the package are sound, and a mistake in one is a sentence."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gnndelete.bench.cells import Cell, cells, make_method
+from gnndelete.bench.experiment import Experiment, find, names, read
+from gnndelete.datasets.catalog import ENTRIES
+from gnndelete.errors import SettingError
+
+from .conftest import Write
+
+SHIPPED = find([])
+
+
+@pytest.mark.parametrize("experiment", SHIPPED, ids=lambda experiment: experiment.name)
+def test_a_shipped_experiment_is_sound(experiment: Experiment) -> None:
+    found = cells(experiment, seeds=1)
+    assert found
+    assert len({cell.digest for cell in found}) == len(found)
+    assert all(dataset.partition("?")[0] in ENTRIES for dataset in experiment.datasets)
+    for cell in found:
+        assert json.loads(json.dumps(cell.key)) == cell.key
+        method = make_method(cell.key["method"])
+        assert {"name": method.name, **method.settings()} == cell.key["method"]
+
+
+def test_the_paper_and_more_are_there() -> None:
+    tables = {experiment.published for experiment in SHIPPED} - {None}
+    assert tables == {
+        "link_prediction", "mi", "lambda", "placement", "downstream", "node_deletion", "feature_deletion", "sequential",
+        "jodie", "outliers", "parameters", "time",
+    }  # fmt: skip
+    assert {f"beyond/{name}" for name in ("calibrated", "rings", "gap", "attacks", "scale")} <= set(names())
+
+
+def test_experiments_share_cells() -> None:
+    """lam 0.5 of the ablation is the paper's setting in the table."""
+    whole = {cell.digest: cell.label for cell in cells(read("paper/link-dblp"), seeds=1)}
+    shared = {cell.label: whole.get(cell.digest) for cell in cells(read("paper/lambda"), seeds=1)}
+    assert shared["lam 0.5"] == "paper()"
+    assert shared["lam 0.2"] is None
+
+
+def test_groups_and_single_names() -> None:
+    assert [found.name for found in find(["beyond"])] == [name for name in names() if name.startswith("beyond/")]
+    assert len(find(["paper/time", "paper"])) == len(find(["paper"]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"metods": []}, "'metods'; did you mean 'methods'"),
+        ({"train": {"epoch": 3}}, "'train.epoch'; did you mean 'train.epochs'"),
+        ({"train": {"epochs": 0}}, "'train.epochs'"),
+        ({"train": {"lr": "fast"}}, "got 'fast'"),
+        ({"forget": {"amont": 3}}, "'forget.amont'; did you mean 'forget.amount'"),
+        ({"forget": {"amount": 1.5}}, "'forget.amount'"),
+        ({"forget": {"kind": "nodes", "where": "in", "amount": 3}}, "nodes are drawn at random"),
+        ({"split": {"train": 0.5}}, "'split.train' is what the other parts leave"),
+        ({"methods": ["unlink", "unlink"]}, "two methods are called 'unlink'"),
+        ({"methods": ["unlnk"]}, "'unlnk'; did you mean 'unlink'"),
+        ({"methods": [{"name": "gnndelete", "lamb": 0.1}]}, "'methods.lamb'; did you mean 'methods.lam'"),
+        ({"methods": [{"name": "gnndelete", "lam": "much"}]}, "'methods.lam'"),
+        ({"methods": [{"name": "gnndelete", "preset": "papr"}]}, "no preset 'papr'"),
+        ({"models": ["rgcnn"]}, "'rgcnn'; did you mean 'rgcn'"),
+        ({"models": [{"name": "gcn", "hiden": 4}]}, "did you mean 'models.hidden'"),
+        ({"missing": {"dblp": "far away"}}, "'dblp', which is none of the datasets"),
+        ({"measures": ["scores", "beauty"]}, "got 'beauty'"),
+        ({"datasets": []}, "'datasets'"),
+    ],
+)
+def test_a_mistake_is_one_sentence(write: Write, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingError) as error:
+        cells(read(str(write(**changes))))
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_experiment_that_is_not_there() -> None:
+    with pytest.raises(SettingError, match="'paper/link-dlbp'; did you mean 'paper/link-dblp'"):
+        read("paper/link-dlbp")
+
+
+def _keys(write: Write, **changes: Any) -> set[str]:
+    return {cell.digest for cell in cells(read(str(write(**changes))))}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train": {"epochs": 11, "lr": 0.05}},
+        {"train": {"epochs": 10, "lr": 0.05, "weight_decay": 0.1}},
+        {"models": [{"name": "gcn", "hidden": 8, "out": 5}]},
+        {"forget": {"amount": 0.06}},
+        {"forget": {"amount": 0.05, "where": "hubs"}},
+        {"forget": {"amount": 0.05, "steps": 2}},
+        {"split": {"val": 0.1}},
+        {"measures": ["scores"]},
+        {"seeds": [3, 4]},
+    ],
+)
+def test_a_changed_setting_is_another_cell(write: Write, changes: dict[str, Any]) -> None:
+    assert not _keys(write) & _keys(write, **changes)
+
+
+def test_what_changes_nothing_is_the_same_cell(write: Write) -> None:
+    assert _keys(write) == _keys(write, title="Another", forget=[{"amount": [0.05], "hops": "directed"}])
+    assert _keys(write) == _keys(write, measures=["heldout", "scores"])
+
+
+def test_another_device_is_another_cell(small: Experiment) -> None:
+    on = {device: {cell.digest for cell in cells(small, device)} for device in ("cpu", "cuda")}
+    assert not on["cpu"] & on["cuda"]
+
+
+def test_seeds_and_restricted_methods(write: Write) -> None:
+    experiment = read(
+        str(
+            write(
+                forget={"amount": [0.05, 0.1], "where": ["in", "out"]},
+                methods=["unlink", {"name": "gradascent", "only": {"amount": [0.1], "where": ["in"]}}],
+            )
+        )
+    )
+    assert len(cells(experiment, seeds=1)) == 4 + 1
+    assert {cell.key["seed"] for cell in cells(experiment, seeds=1)} == {1}
+    assert len(cells(experiment)) == 2 * 5
+
+
+def test_a_retrained_model_has_the_schedule_of_the_base(small: Experiment) -> None:
+    keys = [cell.key for cell in cells(small) if cell.label == "retrain"]
+    assert all(key["method"]["epochs"] == key["train"]["epochs"] == 10 for key in keys)
+
+
+def test_cells_know_what_they_share(write: Write) -> None:
+    experiment = read(str(write(measures=["scores", "mi"], forget={"amount": [0.05, 0.1]})))
+    found: list[Cell] = cells(experiment, seeds=1)
+    assert len({json.dumps(cell.base) for cell in found}) == 1
+    assert len({json.dumps(cell.shadow) for cell in found}) == 2

@@ -1,0 +1,146 @@
+"""Sweeps that are killed and started again, and the same sweep by processes and on a Ray cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnndelete.bench.cells import cells
+from gnndelete.bench.experiment import read
+from gnndelete.bench.runner import run
+from gnndelete.store import Store
+
+from .conftest import Write, environment, lines, numbers
+
+pytestmark = pytest.mark.slow
+
+SWEEP = ("-m", "gnndelete", "bench", "run")
+
+
+def _start(file: Path, store: Path, jobs: int) -> subprocess.Popen[bytes]:
+    options = ["--store", str(store), "--device", "cpu", "--jobs", str(jobs)]
+    return subprocess.Popen(
+        [sys.executable, *SWEEP, str(file), *options],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _rows(store: Path) -> int:
+    return store.read_bytes().count(b"\n") if store.exists() else 0
+
+
+def _wait_for_rows(process: subprocess.Popen[bytes], store: Path, count: int) -> None:
+    end = time.monotonic() + 300
+    while process.poll() is None and _rows(store) < count:
+        assert time.monotonic() < end, "no cell was finished in five minutes"
+        time.sleep(0.01)
+
+
+def test_killed_five_times_at_random(write: Write, tmp_path: Path) -> None:
+    file, store = write(seeds=[1, 2, 3, 4], train={"epochs": 40, "lr": 0.05}), tmp_path / "out/results.jsonl"
+    chance = random.Random()
+    killed = 0
+    for attempt in range(5):
+        before = store.read_bytes() if store.exists() else b""
+        process = _start(file, store, jobs=1 + attempt % 2)
+        _wait_for_rows(process, store, _rows(store) + chance.randint(0, 2))
+        time.sleep(chance.random() * 0.3)
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)  # the parent alone: its processes must not write any more
+            killed += 1
+        process.wait()
+        assert (store.read_bytes() if store.exists() else b"").startswith(before)
+    assert killed >= 3
+    experiment = read(str(file))
+    kept = len(Store(store))
+    summary = run([experiment], store=store)
+    assert (summary.already, summary.done, summary.failed) == (kept, 12 - kept, 0)
+    found = [json.dumps(line["key"], sort_keys=True) for line in lines(store)]
+    assert len(found) == len(set(found)) == 12  # none twice
+    assert set(found) == {json.dumps(cell.key, sort_keys=True) for cell in cells(experiment)}  # none lost
+    assert run([experiment], store=store).done == 0
+    fresh = tmp_path / "fresh/results.jsonl"
+    run([experiment], store=fresh)
+    assert numbers(fresh) == numbers(store)
+
+
+def test_asked_to_end_it_keeps_what_is_done(write: Write, tmp_path: Path) -> None:
+    file, store = write(seeds=[1, 2, 3, 4], train={"epochs": 200, "lr": 0.05}), tmp_path / "out/results.jsonl"
+    process = _start(file, store, jobs=2)
+    _wait_for_rows(process, store, 1)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 130
+    kept = len(lines(store))
+    assert 0 < kept < 12
+    end = time.monotonic() + 60
+    while _alive(process.pid):  # its processes end as well
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert run([read(str(file))], store=store).already == kept
+
+
+def test_processes_and_a_ray_cluster_give_the_same_numbers(write: Write, tmp_path: Path, ray_folder: Path) -> None:
+    file = write(measures=["scores", "heldout"])
+    stores = {name: tmp_path / name / "results.jsonl" for name in ("processes", "ray")}
+    for name, store in stores.items():
+        options = ["--store", str(store), "--device", "cpu", "--jobs", "2", "--json"]
+        options += ["--ray", "local"] if name == "ray" else []
+        done = subprocess.run(
+            [sys.executable, *SWEEP, str(file), *options],
+            env=environment(ray_folder) | {"RAY_TMPDIR": "/tmp", "RAY_USAGE_STATS_ENABLED": "0"},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stderr
+        values: dict[str, Any] = json.loads(done.stdout)
+        assert (values["done"], values["failed"], values["models"]) == (6, 0, 2)
+    assert numbers(stores["processes"]) == numbers(stores["ray"])
+
+
+@pytest.fixture(scope="module")
+def ray_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the ``[ray]`` extra: nothing to add where it is installed, else it is installed there."""
+    folder = tmp_path_factory.mktemp("ray")
+    if subprocess.run([sys.executable, "-c", "import ray"], capture_output=True).returncode == 0:
+        yield folder
+        return
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--target",
+        str(folder),
+    ]
+    done = subprocess.run([*install, "ray>=2.40"], capture_output=True, text=True)
+    works = subprocess.run([sys.executable, "-c", "import ray"], capture_output=True, env=environment(folder))
+    if done.returncode or works.returncode:
+        said = (done.stderr or works.stderr.decode()).strip().splitlines()
+        pytest.skip(f"the [ray] extra cannot be installed here: {said[-1] if said else 'no reason given'}")
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)

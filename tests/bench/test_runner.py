@@ -1,0 +1,289 @@
+"""The runner: nothing is done twice, nothing is lost, what fails is recorded and never counted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from gnndelete.batch import collate
+from gnndelete.bench import material as materials
+from gnndelete.bench.cells import cells
+from gnndelete.bench.cost import Cost
+from gnndelete.bench.experiment import Experiment, read
+from gnndelete.bench.lock import Lock
+from gnndelete.bench.runner import Choice, run
+from gnndelete.cli import run as command
+from gnndelete.errors import SettingError
+from gnndelete.store import Store
+
+from .conftest import Write, lines, numbers
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "out" / "results.jsonl"
+
+
+def test_a_sweep_and_the_same_again(small: Experiment, store: Path) -> None:
+    first = run([small], store=store)
+    assert (first.cells, first.done, first.failed, first.already, first.models) == (6, 6, 0, 0, 2)
+    before = store.read_bytes()
+    second = run([small], store=store)
+    assert (second.done, second.already, second.models) == (0, 6, 0)
+    assert store.read_bytes() == before
+    for line in lines(store):
+        row = line["row"]
+        assert {"test_auroc", "deleted_auroc", "heldout_auc"} <= row["scores"].keys()
+        assert {"test_auroc", "deleted_auroc", "heldout_auc"} <= row["before"].keys()
+        assert row["seconds"] > 0
+        assert row["train_seconds"] > 0
+        assert row["hardware"]["device"] == line["key"]["device"] == "cpu"
+        assert row["version"]
+        assert row["finished"].endswith("Z")
+        assert row["assurance"]
+
+
+def test_the_same_cells_give_the_same_numbers(small: Experiment, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        run([small], store=tmp_path / name / "r.jsonl")
+    assert numbers(tmp_path / "a/r.jsonl") == numbers(tmp_path / "b/r.jsonl")
+
+
+def test_trained_models_are_kept_and_shared(small: Experiment, write: Write, store: Path) -> None:
+    run([small], store=store, choice=Choice(labels=["unlink"]))
+    kept = {path.name: path.stat().st_mtime_ns for path in (store.parent / "models").iterdir()}
+    assert len(kept) == 2
+    other = run([read(str(write("other", forget={"amount": 0.1})))], store=store)
+    assert (other.done, other.models) == (6, 0)
+    assert {path.name: path.stat().st_mtime_ns for path in (store.parent / "models").iterdir()} == kept
+
+
+def test_a_damaged_model_is_trained_again(small: Experiment, tmp_path: Path) -> None:
+    whole, damaged = tmp_path / "a/r.jsonl", tmp_path / "b/r.jsonl"
+    run([small], store=whole)
+    names = [path.name for path in (whole.parent / "models").iterdir()]
+    (damaged.parent / "models").mkdir(parents=True)
+    for name in names:
+        (damaged.parent / "models" / name).write_bytes(b"torn")
+    from gnndelete.bench.kept import _base
+
+    _base.cache_clear()
+    run([small], store=damaged)
+    assert numbers(whole) == numbers(damaged)
+
+
+def test_a_failed_cell_is_recorded_and_not_counted(write: Write, store: Path, capsys: Any) -> None:
+    """OUT of an undirected neighbourhood there is nothing here: such cells fail, the others do not."""
+    experiment = read(str(write(forget={"amount": 0.05, "where": ["random", "out"]}, methods=["unlink"])))
+    first = run([experiment], store=store)
+    assert (first.done, first.failed) == (2, 2)
+    failed = [line["row"] for line in lines(store) if "error" in line["row"]]
+    assert len(failed) == 2
+    for row in failed:
+        assert "scores" not in row
+        assert row["kind"] == "DeletionError"
+        assert "are OUT" in row["error"]
+    assert "FAILED" in capsys.readouterr().err
+    again = run([experiment], store=store)
+    assert (again.done, again.failed, again.already) == (0, 0, 4)
+    retried = run([experiment], store=store, retry_failed=True)
+    assert (retried.done, retried.failed, retried.already) == (0, 2, 2)
+    assert Cost(Store(store)).of({**lines(store)[0]["key"]}) is not None
+
+
+def test_a_method_that_does_not_apply_is_no_failure(write: Write, store: Path) -> None:
+    summary = run([read(str(write(methods=["megu", "unlink"])))], store=store)
+    assert (summary.done, summary.failed, summary.unfit) == (2, 0, 2)
+    assert {line["row"].get("kind") for line in lines(store)} == {None, "Unfit"}
+
+
+def test_a_base_model_that_cannot_be_trained(write: Write, store: Path) -> None:
+    experiment = read(str(write(models=["rgcn"])))  # for typed edges only
+    summary = run([experiment], store=store)
+    assert (summary.done, summary.failed, summary.left) == (0, 6, 0)
+    for line in lines(store):
+        assert line["row"]["error"].startswith("its base model could not be trained: ")
+    assert run([experiment], store=store).already == 6
+
+
+def test_a_torn_last_line_is_repaired(small: Experiment, store: Path) -> None:
+    run([small], store=store)
+    whole = store.read_text()
+    store.write_text(whole[: whole.rindex("\n", 0, -1) + 40])  # the last line, torn
+    assert run([small], store=store).done == 1
+    assert len(lines(store)) == 6
+    assert numbers(store).keys() == {json.dumps(cell.key, sort_keys=True) for cell in cells(small)}
+
+
+def test_a_last_line_that_lacks_only_its_end_is_kept(small: Experiment, store: Path) -> None:
+    run([small], store=store, choice=Choice(labels=["unlink"]))
+    store.write_text(store.read_text().rstrip("\n"))
+    assert run([small], store=store).already == 2
+    assert len(lines(store)) == 6
+
+
+def test_a_second_writer_is_refused(small: Experiment, store: Path) -> None:
+    with Lock(store), pytest.raises(SettingError, match=r"process \d+ on .* is writing to this store"):
+        run([small], store=store)
+    assert not store.exists()
+
+
+def test_the_lock_of_a_dead_process_is_taken_over(small: Experiment, store: Path) -> None:
+    store.parent.mkdir()
+    Lock(store).path.write_text("process 4194305 on here\n")
+    assert run([small], store=store, seeds=1, choice=Choice(labels=["unlink"])).done == 1
+
+
+def test_time_that_is_up(small: Experiment, store: Path) -> None:
+    summary = run([small], store=store, limit_seconds=0)
+    assert (summary.done, summary.left) == (0, 6)
+    assert not store.exists()
+
+
+def test_only_some_cells(write: Write, store: Path) -> None:
+    experiment = read(str(write(forget={"amount": [0.05, 0.1]})))
+    summary = run([experiment], store=store, choice=Choice(labels=["fixed"], amounts=[0.1]))
+    assert summary.done == 2
+    with pytest.raises(SettingError, match="has the method 'fixd'; did you mean 'fixed'"):
+        run([experiment], store=store, choice=Choice(labels=["fixd"]))
+
+
+def test_requests_one_after_the_other_end_like_one(write: Write, store: Path) -> None:
+    methods = ["unlink", {"label": "fixed", "name": "gnndelete", "lam": 0.5}]
+    one = read(str(write("one", methods=methods, seeds=[1])))
+    five = read(str(write("five", methods=methods, seeds=[1], forget={"amount": 0.05, "steps": 5})))
+    run([one, five], store=store)
+    rows = {(line["row"]["label"], line["key"]["forget"]["steps"]): line["row"] for line in lines(store)}
+    for label in ("unlink", "fixed"):
+        steps = rows[label, 5]["steps"]
+        assert [round(step["amount"], 6) for step in steps] == [0.01, 0.02, 0.03, 0.04, 0.05]
+        assert rows[label, 5]["scores"] == pytest.approx(rows[label, 1]["scores"])
+        assert steps[-1]["test_auroc"] == pytest.approx(rows[label, 1]["scores"]["test_auroc"])
+        assert rows[label, 5]["counts"] == rows[label, 1]["counts"]
+
+
+def test_times_beside_each_other(write: Write, store: Path) -> None:
+    methods = ["retrain", {"label": "fixed", "name": "gnndelete", "lam": 0.5}]
+    run([read(str(write(methods=methods, measures=["scores", "time"], seeds=[1])))], store=store, jobs=1)
+    of = {line["row"]["label"]: line["row"]["seconds_of"] for line in lines(store)}
+    assert of["retrain"].keys() == {"forward", "epoch", "retrain"}
+    assert of["fixed"].keys() == {"forward", "epoch", "delete", "further", "calibrated"}
+    assert all(value > 0 for times in of.values() for value in times.values())
+
+
+def test_attacks_share_one_shadow(write: Write, store: Path) -> None:
+    dataset = "generated:collab?nodes=400&edges=4000&features=8"
+    experiment = read(str(write(datasets=[dataset], measures=["scores", "heldout", "mi", "outliers"], seeds=[1])))
+    summary = run([experiment], store=store)
+    assert summary.models == 2  # the base and the shadow
+    for line in lines(store):
+        assert {"mi_ratio", "mi_auc", "regular_share", "outlier_share"} <= line["row"]["scores"].keys()
+    assert len({line["row"]["mi"]["shadow_auc"] for line in lines(store)}) == 1
+
+
+CASES = {
+    "nodes of a classifier": {"task": "node", "forget": {"kind": "nodes", "amount": 10}},
+    "features of a classifier": {"task": "node", "forget": {"kind": "features", "amount": 10}},
+    "labels of a classifier": {"task": "node", "forget": {"kind": "labels", "amount": 10}},
+    "edges of a classifier": {"task": "node", "forget": {"amount": 0.05}},
+    "nodes of a link model": {"forget": {"kind": "nodes", "amount": 10}},
+    "triples": {
+        "datasets": ["generated:biokg?entities=200&triples=1500&relations=4&community=50"],
+        "models": [{"name": "rgcn", "embedding": 8, "hidden": 8, "out": 4}],
+        "forget": {"amount": 0.05},
+    },
+    "a relation": {
+        "datasets": ["generated:biokg?entities=200&triples=1500&relations=4&community=50"],
+        "models": [{"name": "rgcn", "embedding": 8, "hidden": 8, "out": 4}],
+        "forget": {"kind": "relations", "amount": 1},
+    },
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_kind_of_deletion(write: Write, store: Path, case: str) -> None:
+    changes = dict(CASES[case])
+    if changes.get("task") == "node":
+        changes["models"] = [{"name": "gcn", "hidden": 8}]
+    summary = run([read(str(write(**changes, seeds=[1])))], store=store)
+    assert (summary.done, summary.failures) == (3, [])
+    for line in lines(store):
+        assert {"test_auroc", "test_accuracy"} & line["row"]["scores"].keys()
+
+
+@pytest.mark.parametrize(
+    ("forget", "count"),
+    [
+        ({"amount": 0.1}, "edges"),
+        ({"amount": 0.1, "where": "anywhere"}, "edges"),
+        ({"kind": "graphs", "amount": 4}, "graphs"),
+        ({"kind": "features", "amount": 4}, "features"),
+    ],
+)
+def test_many_graphs(
+    write: Write, store: Path, monkeypatch: pytest.MonkeyPatch, forget: dict[str, Any], count: str
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    ring = torch.arange(6)
+    edges = torch.cat([torch.stack([ring, ring.roll(1)]), torch.stack([ring.roll(1), ring])], dim=1)
+    graphs = collate(
+        [
+            Data(x=torch.randn(6, 4, generator=generator) + k % 2, edge_index=edges, y=torch.tensor([k % 2]))
+            for k in range(60)
+        ]
+    )
+    monkeypatch.setattr(materials, "_loaded", lambda name: graphs)
+    materials._material.cache_clear()
+    model = {"name": "gcn", "hidden": 8, "num_layers": 2}
+    changes = {"task": "graph", "datasets": ["mutag"], "models": [model], "forget": forget, "seeds": [1]}
+    summary = run([read(str(write(**changes)))], store=store)
+    materials._material.cache_clear()
+    assert (summary.done, summary.failures) == (3, [])
+    assert all(count in line["row"]["counts"] for line in lines(store))
+
+
+def test_a_dataset_that_is_not_here_is_left_out(
+    write: Write, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gnndelete import datasets
+    from gnndelete.errors import GraphError
+
+    def absent(name: str) -> None:
+        raise GraphError(f"dataset '{name}' is not here and cannot be downloaded")
+
+    monkeypatch.setattr(datasets, "load", absent)
+    summary = run([read(str(write(datasets=["cora"], missing={"cora": "it has to be downloaded"})))], store=store)
+    assert summary.skipped == {"cora": "it has to be downloaded"}
+    assert (summary.done, summary.failed) == (0, 0)
+
+
+def test_the_command_line(write: Write, store: Path, capsys: Any) -> None:
+    file = str(write(seeds=[1]))
+    assert command(["bench", "run", file, "--store", str(store), "--device", "cpu", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["done"] == 3
+    assert command(["bench", "run", file, "--store", str(store), "--device", "cpu"]) == 0
+    assert "there is nothing to do" in capsys.readouterr().out
+    assert command(["bench", "ls", file, "--store", str(store), "--device", "cpu", "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["experiments"]
+    assert (entry["cells"], entry["done"], entry["failed"], entry["missing"]) == (3, 3, 0, 0)
+    wider = str(write("wider", seeds=[1, 2]))
+    assert command(["bench", "ls", wider, "--store", str(store), "--device", "cpu", "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["experiments"]
+    assert (entry["done"], entry["missing"], entry["unknown"]) == (3, 3, 0)
+    assert entry["expected_seconds"] > 0
+    assert command(["bench", "run", "nonsense"]) == 2
+    assert "there is no experiment 'nonsense'" in capsys.readouterr().err
+    failing = str(write("failing", forget={"amount": 0.05, "where": "out"}))
+    assert command(["bench", "run", failing, "--store", str(store), "--device", "cpu"]) == 1
+
+
+def test_all_experiments_are_listed(store: Path, capsys: Any) -> None:
+    assert command(["bench", "ls", "--store", str(store), "--device", "cpu"]) == 0
+    shown = capsys.readouterr().out
+    assert "paper/link-dblp" in shown
+    assert "unknown" in shown
