@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,14 @@ class Store:
     def get(self, key: dict[str, Any]) -> dict[str, Any] | None:
         """The row under a key, or None."""
         return self._rows.get(_text(key))
+
+    def items(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Every key with its latest row, in the order in which keys first came."""
+        for text, row in self._rows.items():
+            yield json.loads(text), row
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def add(self, key: dict[str, Any], row: dict[str, Any]) -> None:
         """Keep a row, on disk before this returns."""

@@ -1,0 +1,1 @@
+"""Experiments as data, the runner that works through them, and the tables and figures of what it found."""

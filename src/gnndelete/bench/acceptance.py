@@ -1,0 +1,170 @@
+"""Four questions that the results as a whole must answer, computed from the rows of the store alone.
+
+Does ``GNNDelete.paper()`` repeat the paper? Is one setting above the paper everywhere? How far is calibration from
+Retrain? How much faster than Retrain is a deletion?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from gnndelete.bench import published as paper
+from gnndelete.bench.gathered import Plan, Result, references
+from gnndelete.bench.published import MAIN
+
+SCORES = ("test_auroc", "deleted_auroc")
+
+#: Labels that the questions are about.
+PAPER, CALIBRATED, BEST = "paper()", "calibrated", "nonexistent"
+
+#: What was aimed at, fixed before the runs.
+WITHIN = 0.03
+AIMS = {"repeated": 0.80, "above": 0.90, "use_gap": 0.003, "heldout_gap": 0.015, "fixed": 200.0, "calibrated": 50.0}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """One cell of the paper's main tables: our means minus the paper's, in E_t and in E_d."""
+
+    cell: Result
+    ours: tuple[float, float]
+    theirs: tuple[float, float]
+
+    @property
+    def differences(self) -> tuple[float, float]:
+        return self.ours[0] - self.theirs[0], self.ours[1] - self.theirs[1]
+
+    @property
+    def within(self) -> bool:
+        return all(abs(difference) <= WITHIN for difference in self.differences)
+
+    @property
+    def above(self) -> bool:
+        return all(difference > 0 for difference in self.differences)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The distance of one method to Retrain in one score, over all places where both were run."""
+
+    label: str
+    task: str
+    metric: str
+    cells: int
+    seed_gap: float  # mean over cells of the mean of |gap| over seeds
+    cell_gap: float  # mean over cells of |mean gap|
+    signed: float  # mean over cells of the mean gap
+    worst: Result
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How many times faster than Retrain the slowest cell of a dataset was."""
+
+    dataset: str
+    kind: str  # fixed or calibrated
+    ratio: float
+    cell: Result
+    cells: int
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """The answers, and every cell of the paper's main tables that has none."""
+
+    repeated: tuple[Beside, ...]
+    settings: Mapping[str, tuple[Beside, ...]]
+    best: str
+    gaps: tuple[Gap, ...]
+    speeds: tuple[Speed, ...]
+    absent: tuple[Result, ...]
+
+
+def acceptance(gathered: Iterable[tuple[Plan, Sequence[Result]]], best: str = BEST) -> Acceptance:
+    """Answer the four questions; a cell that several experiments share counts once."""
+    plans = list(gathered)
+    main = once(cell for plan, cells in plans if plan.published == MAIN for cell in cells)
+    beside = [found for cell in main if (found := _beside(cell)) is not None]
+    labels = dict.fromkeys(each.cell.label for each in beside if each.cell.method.get("name") == "gnndelete")
+    settings = {label: tuple(each for each in beside if each.cell.label == label) for label in labels}
+    absent = [cell for cell in main if cell.label == PAPER and not cell.rows and _theirs(cell)]
+    everything = once(cell for _, cells in plans for cell in cells)
+    speeds = _speeds(everything)
+    return Acceptance(settings.get(PAPER, ()), settings, best, tuple(_gaps(everything)), speeds, tuple(absent))
+
+
+def once(cells: Iterable[Result]) -> list[Result]:
+    """Shared cells once: where most was measured, and under the name that a question asks for."""
+    kept: dict[str, Result] = {}
+    for cell in cells:
+        earlier = kept.get(cell.identity)
+        if earlier is None or _weight(cell) > _weight(earlier):
+            kept[cell.identity] = cell
+    return list(kept.values())
+
+
+def _weight(cell: Result) -> tuple[int, int, bool]:
+    scores = {name for row in cell.rows.values() for name in row.get("scores") or {}}
+    return len(cell.rows), len(scores), cell.label in _ASKED
+
+
+_ASKED = (PAPER, CALIBRATED, BEST)
+
+
+def _theirs(cell: Result) -> tuple[float, float] | None:
+    place = cell.place
+    found = [
+        paper.published(MAIN, place.dataset, place.model, place.where, place.amount, PAPER, score) for score in SCORES
+    ]
+    return (found[0].value, found[1].value) if found[0] and found[1] and place.steps == 1 else None
+
+
+def _beside(cell: Result) -> Beside | None:
+    theirs, ours = _theirs(cell), [cell.stat(score) for score in SCORES]
+    if theirs is None or ours[0] is None or ours[1] is None:
+        return None
+    return Beside(cell, (ours[0].mean, ours[1].mean), theirs)
+
+
+def _gaps(cells: Sequence[Result]) -> list[Gap]:
+    """Of every setting that was tried in at least a quarter of the cells; the steps of a sweep over lam are not."""
+    retrained = references(cells)
+    found = []
+    for task in ("link", "node", "graph"):
+        own = [cell for cell in cells if cell.place.task == task and cell.method.get("name") != "retrain"]
+        for label in dict.fromkeys(cell.label for cell in own):
+            for metric in ("test_auroc", "test_accuracy", "heldout_auc"):
+                gaps = [
+                    (cell, list(values.values()))
+                    for cell in own
+                    if cell.label == label and cell.place.steps == 1
+                    if (values := cell.gaps(metric, retrained.get(cell.place.rest)))
+                ]
+                if gaps:
+                    found.append(_gap(label, task, metric, gaps))
+    most = {
+        key: max(g.cells for g in found if (g.task, g.metric) == key) for key in {(g.task, g.metric) for g in found}
+    }
+    return [gap for gap in found if 4 * gap.cells >= most[gap.task, gap.metric]]
+
+
+def _gap(label: str, task: str, metric: str, gaps: Sequence[tuple[Result, list[float]]]) -> Gap:
+    means = [mean(values) for _, values in gaps]
+    strict = [mean(abs(value) for value in values) for _, values in gaps]
+    worst = gaps[strict.index(max(strict))][0]
+    return Gap(label, task, metric, len(gaps), mean(strict), mean(abs(m) for m in means), mean(means), worst)
+
+
+def _speeds(cells: Sequence[Result]) -> tuple[Speed, ...]:
+    retrained = references(cells)
+    found: dict[tuple[str, str], list[tuple[float, Result]]] = {}
+    for cell in cells:
+        ratio = cell.faster(retrained.get(cell.place.rest))
+        if cell.method.get("name") != "gnndelete" or cell.method.get("solver") == "gradient" or ratio is None:
+            continue
+        kind = "calibrated" if cell.method.get("lam") == "auto" else "fixed"
+        found.setdefault((cell.place.dataset, kind), []).append((ratio, cell))
+    slowest = {key: min(ratios, key=lambda pair: pair[0]) for key, ratios in found.items()}
+    return tuple(Speed(*key, *slowest[key], len(found[key])) for key in sorted(found))

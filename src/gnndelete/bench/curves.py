@@ -1,0 +1,242 @@
+"""What the figures of a report show, as plain numbers: curves over lam and size, points of methods, gaps of cells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+from typing import Any
+
+from gnndelete.bench import published as paper
+from gnndelete.bench.gathered import Plan, Result, Stat, references, text
+from gnndelete.bench.wording import dataset_name, method_name, model_name, request_name
+
+#: What takes time, in the order of a legend.
+TIMES = {
+    "forward": "one forward pass",
+    "epoch": "one training epoch",
+    "delete": "deletion, fixed lam",
+    "calibrated": "deletion, calibrated",
+    "retrain": "Retrain",
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A score against lam for one shape of GNNDelete."""
+
+    label: str
+    points: tuple[tuple[float, Stat], ...]
+
+
+@dataclass(frozen=True)
+class LamPicture:
+    """Curves over lam at one place: ours by score, the paper's points, and Retrain's level."""
+
+    title: str
+    curves: Mapping[str, tuple[Curve, ...]]
+    paper: Mapping[str, tuple[tuple[float, float], ...]]
+    retrain: Mapping[str, float]
+
+
+def lam_pictures(plan: Plan, cells: Sequence[Result]) -> list[LamPicture]:
+    """One picture per place at which a shape was tried with at least three values of lam."""
+    found, retrained = [], references(cells)
+    for rest in dict.fromkeys(cell.place.rest for cell in cells):
+        own = [cell for cell in cells if cell.place.rest == rest]
+        shapes = _shapes([cell for cell in own if _lam(cell) is not None and cell.rows])
+        if not any(len(shape) > 2 for shape in shapes.values()):
+            continue
+        place = own[0].place
+        curves, theirs, level = {}, {}, {}
+        for metric in ("test_auroc", "deleted_auroc", "heldout_auc"):
+            lines = [
+                Curve(name, tuple((lam, stat) for lam, cell in shape if (stat := cell.stat(metric)) is not None))
+                for name, shape in shapes.items()
+            ]
+            if not any(line.points for line in lines):
+                continue
+            curves[metric] = tuple(line for line in lines if line.points)
+            labels = {cell.label: _lam(cell) for cell in own}
+            numbers = {
+                lam: paper.published(
+                    plan.published, place.dataset, place.model, place.where, place.amount, label, metric
+                )
+                for label, lam in labels.items()
+                if lam is not None and re.fullmatch(r"lam [\d.]+", label)
+            }
+            theirs[metric] = tuple((lam, known.value) for lam, known in sorted(numbers.items()) if known)
+            reference = retrained[rest].stat(metric) if rest in retrained else None
+            if reference is not None:
+                level[metric] = reference.mean
+        title = f"{dataset_name(place.dataset)}, {model_name(place.model)}: {request_name(place)}"
+        found.append(LamPicture(title, curves, theirs, level))
+    return found
+
+
+def _lam(cell: Result) -> float | None:
+    lam = cell.method.get("lam")
+    is_number = isinstance(lam, int | float) and not isinstance(lam, bool)
+    return float(lam) if cell.method.get("name") == "gnndelete" and is_number and lam is not None else None
+
+
+def _shapes(cells: Sequence[Result]) -> dict[str, list[tuple[float, Result]]]:
+    """Cells that differ in lam alone, by the settings in which the groups differ."""
+    groups: dict[str, dict[float, Result]] = {}
+    rests: dict[str, dict[str, Any]] = {}
+    for cell in cells:
+        rest = {name: value for name, value in cell.method.items() if name not in ("lam", "name", "aim")}
+        rests[text(rest)] = rest
+        groups.setdefault(text(rest), {})[_lam(cell) or 0.0] = cell
+    groups = {key: group for key, group in groups.items() if len(group) > 2}
+    differing = [
+        name
+        for name in dict.fromkeys(name for key in groups for name in rests[key])
+        if len({text(rests[key].get(name)) for key in groups}) > 1
+    ]
+    shown = {key: ", ".join(f"{name} {rests[key].get(name)}" for name in differing) or "ours" for key in groups}
+    return {shown[key]: sorted(group.items(), key=lambda item: item[0]) for key, group in groups.items()}
+
+
+def times_by_size(cells: Iterable[Result]) -> dict[str, list[tuple[float, float]]]:
+    """Seconds against directed edges for whatever was timed, medians over cells and seeds of equal size."""
+    found: dict[str, dict[float, list[float]]] = {}
+    for cell in cells:
+        for row in cell.rows.values():
+            spent, edges = dict(row.get("seconds_of") or {}), size_of(cell, row)
+            if not spent or edges is None:
+                continue
+            for name, value in spent.items():
+                if isinstance(value, int | float):
+                    found.setdefault(name, {}).setdefault(edges, []).append(float(value))
+    known = {name: found[name] for name in [*TIMES, *sorted(found.keys() - TIMES.keys())] if name in found}
+    return {name: [(size, median(v)) for size, v in sorted(by.items())] for name, by in known.items()}
+
+
+def size_of(cell: Result, row: Mapping[str, Any]) -> float | None:
+    """How many edges the graph has: as the row says, as a generated graph's name says, as the catalog says."""
+    for name in ("edges", "num_edges"):
+        if isinstance(row.get(name), int | float):
+            return float(row[name])
+    named = re.search(r"(?:edges|triples)=(\d+)", cell.place.dataset)
+    if named:
+        return float(named[1])
+    from gnndelete.datasets import describe
+
+    return next((float(entry.edges) for entry in describe() if entry.name == cell.place.dataset), None)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A method as its mean over the same places as all other points of the figure."""
+
+    label: str
+    x: float
+    y: float
+    group: str  # gnndelete, control or other
+
+
+def distances(cells: Sequence[Result]) -> tuple[list[Point], int]:
+    """Per method the mean |gap| to Retrain in E_t and in the held-out AUC; and over how many places."""
+    retrained = references(cells)
+
+    def gap(cell: Result, metric: str) -> float | None:
+        gaps = cell.gaps(metric, retrained.get(cell.place.rest)).values()
+        return mean(abs(value) for value in gaps) if gaps else None
+
+    rest = [cell for cell in cells if cell.method.get("name") != "retrain"]
+    return _points(rest, lambda cell: (gap(cell, "test_auroc"), gap(cell, "heldout_auc")))
+
+
+def both_scores(cells: Sequence[Result]) -> tuple[list[Point], int]:
+    """Per method the means of E_d and E_t, the paper's two scores; and over how many places."""
+
+    def value(cell: Result, metric: str) -> float | None:
+        stat = cell.stat(metric)
+        return stat.mean if stat else None
+
+    return _points(cells, lambda cell: (value(cell, "deleted_auroc"), value(cell, "test_auroc")))
+
+
+def _points(cells: Sequence[Result], of: Any) -> tuple[list[Point], int]:
+    """Means over the places at which nearly all methods were run, of the methods that were run at all of these."""
+    found: dict[str, dict[str, tuple[float, float]]] = {}
+    groups = {}
+    for cell in cells:
+        x, y = of(cell) if cell.place.task == "link" and cell.place.steps == 1 else (None, None)
+        if x is not None and y is not None:
+            found.setdefault(cell.label, {})[cell.place.rest] = (x, y)
+            groups[cell.label] = _group(cell)
+    most = max(map(len, found.values()), default=0)
+    found = {
+        label: values for label, values in found.items() if 4 * len(values) >= most
+    }  # no points of a sweep over lam
+    counts: dict[str, int] = {}
+    for values in found.values():
+        for rest in values:
+            counts[rest] = counts.get(rest, 0) + 1
+    most = max(counts.values(), default=0)
+    places = [rest for rest, count in counts.items() if count >= 0.9 * most]
+    shared = {
+        label: [values[rest] for rest in places] for label, values in found.items() if values.keys() >= set(places)
+    }
+    made = [
+        Point(method_name(label), mean(x for x, _ in values), mean(y for _, y in values), groups[label])
+        for label, values in shared.items()
+        if values
+    ]
+    return made, len(places)
+
+
+def _group(cell: Result) -> str:
+    name = cell.method.get("name")
+    if name == "gnndelete":
+        return "gnndelete"
+    return {"retrain": "retrain", "unlink": "control", "zeroed": "control", "untrained": "control"}.get(
+        str(name), "other"
+    )
+
+
+def front(points: Sequence[Point]) -> list[Point]:
+    """The points that no other point beats in both, smaller being better.
+
+    >>> [p.label for p in front([Point("a", 1, 3, ""), Point("b", 2, 2, ""), Point("c", 3, 3, "")])]
+    ['a', 'b']
+    """
+    better = [p for p in points if not any(q.x <= p.x and q.y <= p.y and (q.x, q.y) != (p.x, p.y) for q in points)]
+    return sorted(better, key=lambda point: (point.x, point.y))
+
+
+@dataclass(frozen=True)
+class GapRow:
+    """One place of an experiment and the gaps to Retrain there, by method and score."""
+
+    place: str
+    gaps: Mapping[str, Mapping[str, Stat]]
+
+
+def gap_rows(cells: Sequence[Result]) -> list[GapRow]:
+    """GNNDelete's settings, without those of a sweep over lam, and Unlink; places without a gap are left out."""
+    retrained, found = references(cells), []
+    for rest in dict.fromkeys(cell.place.rest for cell in cells):
+        own = [cell for cell in cells if cell.place.rest == rest and _shown(cell)]
+        gaps = {
+            cell.label: {metric: stat for metric in GAPS if (stat := cell.gap(metric, retrained.get(rest))) is not None}
+            for cell in own
+        }
+        gaps = {label: values for label, values in gaps.items() if values}
+        if gaps:
+            place = own[0].place
+            where = f"{dataset_name(place.dataset)} {model_name(place.model)}"
+            found.append(GapRow(f"{where}, {request_name(place).replace(' of the edges', '')}", gaps))
+    return found
+
+
+#: Scores whose gap is drawn.
+GAPS = ("test_auroc", "test_accuracy", "heldout_auc")
+
+
+def _shown(cell: Result) -> bool:
+    name = cell.method.get("name")
+    return name == "unlink" or (name == "gnndelete" and not cell.label.startswith("lam "))
