@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean
+from statistics import mean, median
 
 from gnndelete.bench import published as paper
-from gnndelete.bench.gathered import Plan, Result, references
+from gnndelete.bench.gathered import Plan, Result, hardware, references
 from gnndelete.bench.published import MAIN
 
 SCORES = ("test_auroc", "deleted_auroc")
@@ -68,6 +68,7 @@ class Speed:
     ratio: float
     cell: Result
     cells: int
+    alone: bool  # whether the times were measured with nothing else running
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,14 @@ def acceptance(gathered: Iterable[tuple[Plan, Sequence[Result]]], best: str = BE
     settings = {label: tuple(each for each in beside if each.cell.label == label) for label in labels}
     absent = [cell for cell in main if cell.label == PAPER and not cell.rows and _theirs(cell)]
     everything = once(cell for _, cells in plans for cell in cells)
-    speeds = _speeds(everything)
-    return Acceptance(settings.get(PAPER, ()), settings, best, tuple(_gaps(everything)), speeds, tuple(absent))
+    return Acceptance(
+        settings.get(PAPER, ()),
+        settings,
+        best,
+        tuple(_gaps(everything)),
+        _speeds([cells for _, cells in plans]),
+        tuple(absent),
+    )
 
 
 def once(cells: Iterable[Result]) -> list[Result]:
@@ -157,14 +164,37 @@ def _gap(label: str, task: str, metric: str, gaps: Sequence[tuple[Result, list[f
     return Gap(label, task, metric, len(gaps), mean(strict), mean(abs(m) for m in means), mean(means), worst)
 
 
-def _speeds(cells: Sequence[Result]) -> tuple[Speed, ...]:
-    retrained = references(cells)
-    found: dict[tuple[str, str], list[tuple[float, Result]]] = {}
-    for cell in cells:
-        ratio = cell.faster(retrained.get(cell.place.rest))
-        if cell.method.get("name") != "gnndelete" or cell.method.get("solver") == "gradient" or ratio is None:
-            continue
-        kind = "calibrated" if cell.method.get("lam") == "auto" else "fixed"
-        found.setdefault((cell.place.dataset, kind), []).append((ratio, cell))
-    slowest = {key: min(ratios, key=lambda pair: pair[0]) for key, ratios in found.items()}
-    return tuple(Speed(*key, *slowest[key], len(found[key])) for key in sorted(found))
+def _speeds(parts: Sequence[Sequence[Result]]) -> tuple[Speed, ...]:
+    """The slowest cell of each dataset; where times were measured alone in a process, these are taken and no others."""
+    alone: dict[tuple[str, str], dict[str, tuple[float, Result]]] = {}
+    shared: dict[tuple[str, str], dict[str, tuple[float, Result]]] = {}
+    for cells in parts:
+        retrained = references(cells)
+        for cell in cells:
+            reference = retrained.get(cell.place.rest)
+            if cell.method.get("name") != "gnndelete" or cell.method.get("solver") == "gradient" or reference is None:
+                continue
+            timed = _timed(cell, reference)
+            for kind, ratio in timed.items():
+                alone.setdefault((cell.place.dataset, kind), {})[cell.identity] = (ratio, cell)
+            faster = cell.faster(reference)
+            if not timed and faster is not None:
+                kind = "calibrated" if cell.method.get("lam") == "auto" else "fixed"
+                shared.setdefault((cell.place.dataset, kind), {})[cell.identity] = (faster, cell)
+    found = []
+    for key in sorted(alone.keys() | shared.keys()):
+        known = list(alone.get(key, shared.get(key, {})).values())
+        found.append(Speed(*key, *min(known, key=lambda pair: pair[0]), len(known), key in alone))
+    return tuple(found)
+
+
+def _timed(cell: Result, reference: Result) -> dict[str, float]:
+    """Retrain's time by the deletion's, of rows that measured times one after the other and nothing beside them."""
+    ratios: dict[str, list[float]] = {}
+    for seed, row in sorted(cell.rows.items()):
+        other = reference.rows.get(seed) or {}
+        spent, whole = row.get("seconds_of") or {}, (other.get("seconds_of") or {}).get("retrain")
+        for name, kind in (("delete", "fixed"), ("calibrated", "calibrated")):
+            if whole and spent.get(name) and hardware(row) == hardware(other):
+                ratios.setdefault(kind, []).append(whole / spent[name])
+    return {kind: median(values) for kind, values in ratios.items()}

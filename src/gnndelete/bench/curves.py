@@ -17,6 +17,7 @@ TIMES = {
     "forward": "one forward pass",
     "epoch": "one training epoch",
     "delete": "deletion, fixed lam",
+    "further": "deletion, graph known",
     "calibrated": "deletion, calibrated",
     "retrain": "Retrain",
 }
@@ -99,19 +100,27 @@ def _shapes(cells: Sequence[Result]) -> dict[str, list[tuple[float, Result]]]:
     return {shown[key]: sorted(group.items(), key=lambda item: item[0]) for key, group in groups.items()}
 
 
-def times_by_size(cells: Iterable[Result]) -> dict[str, list[tuple[float, float]]]:
-    """Seconds against directed edges for whatever was timed, medians over cells and seeds of equal size."""
-    found: dict[str, dict[float, list[float]]] = {}
+def times_by_size(cells: Iterable[Result]) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    """By model: seconds against edges for whatever was timed, medians over cells and seeds of equal size."""
+    found: dict[str, dict[str, dict[float, list[float]]]] = {}
     for cell in cells:
         for row in cell.rows.values():
-            spent, edges = dict(row.get("seconds_of") or {}), size_of(cell, row)
-            if not spent or edges is None:
-                continue
-            for name, value in spent.items():
-                if isinstance(value, int | float):
-                    found.setdefault(name, {}).setdefault(edges, []).append(float(value))
-    known = {name: found[name] for name in [*TIMES, *sorted(found.keys() - TIMES.keys())] if name in found}
-    return {name: [(size, median(v)) for size, v in sorted(by.items())] for name, by in known.items()}
+            edges = size_of(cell, row)
+            for name, value in (row.get("seconds_of") or {}).items():
+                if edges is not None and isinstance(value, int | float):
+                    by_size = found.setdefault(cell.place.model, {}).setdefault(_timed_name(cell, name), {})
+                    by_size.setdefault(edges, []).append(float(value))
+    made: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for model, timed in found.items():
+        names = [*(name for name in TIMES if name in timed), *sorted(timed.keys() - TIMES.keys())]
+        made[model] = {name: [(size, median(v)) for size, v in sorted(timed[name].items())] for name in names}
+    return made
+
+
+def _timed_name(cell: Result, name: str) -> str:
+    """The deletions of another method go by its own name."""
+    own = cell.method.get("name") in ("gnndelete", "retrain") or name in ("forward", "epoch", "retrain")
+    return name if own else method_name(cell.label)
 
 
 def size_of(cell: Result, row: Mapping[str, Any]) -> float | None:
@@ -217,7 +226,7 @@ class GapRow:
 
 
 def gap_rows(cells: Sequence[Result]) -> list[GapRow]:
-    """GNNDelete's settings, without those of a sweep over lam, and Unlink; places without a gap are left out."""
+    """Calibrated settings, the paper's and Unlink; places without a gap are left out."""
     retrained, found = references(cells), []
     for rest in dict.fromkeys(cell.place.rest for cell in cells):
         own = [cell for cell in cells if cell.place.rest == rest and _shown(cell)]
@@ -238,5 +247,5 @@ GAPS = ("test_auroc", "test_accuracy", "heldout_auc")
 
 
 def _shown(cell: Result) -> bool:
-    name = cell.method.get("name")
-    return name == "unlink" or (name == "gnndelete" and not cell.label.startswith("lam "))
+    """Whether a gap is drawn: a sweep over lam has curves of its own."""
+    return cell.method.get("name") == "unlink" or cell.label == "paper()" or cell.method.get("lam") == "auto"

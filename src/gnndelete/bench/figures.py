@@ -10,14 +10,19 @@ from gnndelete.auditing.figures import STYLE, svg_bytes
 from gnndelete.auditing.palette import INK, LINE, MUTED, PAPER
 from gnndelete.auditing.panels import plain
 from gnndelete.bench.curves import GAPS, TIMES, GapRow, LamPicture, Point, front
-from gnndelete.bench.wording import count, method_name, metric_name, seconds
+from gnndelete.bench.wording import count, method_name, metric_name, model_name, seconds
 
 Format = Literal["svg", "png"]
 
 # Okabe and Ito's colours, which keep apart for every kind of colour vision.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8a8a")
 _MARKERS = "osD^vP*"
-_GROUPS = {"gnndelete": "#0072b2", "control": "#8a8a8a", "other": "#d55e00", "retrain": INK}
+_GROUPS = {
+    "retrain": (INK, "Retrain"),
+    "gnndelete": ("#0072b2", "GNNDelete"),
+    "other": ("#d55e00", "other methods"),
+    "control": ("#8a8a8a", "controls"),
+}
 _FLOOR = 5e-4  # smaller distances than this are drawn here, so that a logarithmic axis can hold them
 
 
@@ -49,7 +54,7 @@ def lam_figure(picture: LamPicture, form: Format) -> bytes:
     return _drawn(draw, (3.3 * len(picture.curves) + 0.3, 3.1), picture.title, form)
 
 
-def time_figure(times: Mapping[str, Sequence[tuple[float, float]]], form: Format) -> bytes:
+def time_figure(model: str, times: Mapping[str, Sequence[tuple[float, float]]], form: Format) -> bytes:
     """Seconds against edges, both logarithmic."""
 
     def draw(figure: Any) -> None:
@@ -67,7 +72,7 @@ def time_figure(times: Mapping[str, Sequence[tuple[float, float]]], form: Format
         axes.minorticks_off()
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=8, labelcolor=MUTED)
 
-    return _drawn(draw, (6.6, 3.4), "Time against the size of the graph", form)
+    return _drawn(draw, (6.6, 3.4), f"Time against the size of the graph, {model_name(model)}", form)
 
 
 def distance_figure(points: Sequence[Point], form: Format) -> bytes:
@@ -139,36 +144,55 @@ def gap_figure(rows: Sequence[GapRow], form: Format) -> bytes:
 
 
 def _scatter(figure: Any, axes: Any, points: Sequence[Point]) -> None:
-    """Points with their names beside them, moved up or down where names would lie on one another."""
-    for group, color in _GROUPS.items():
+    """Points coloured by kind, with their names beside them where nothing else lies."""
+    for group, (color, title) in _GROUPS.items():
         own = [p for p in points if p.group == group]
-        axes.plot([p.x for p in own], [p.y for p in own], "o", markersize=6, color=color, zorder=3)
+        if own:
+            axes.plot([p.x for p in own], [p.y for p in own], "o", markersize=6, color=color, zorder=3, label=title)
     axes.margins(0.12)
+    _legend(figure)
     figure.canvas.draw()  # so that positions on the page are known
-    taken: list[tuple[float, float, float]] = []
     scale = 72 / figure.dpi
-    spots = {p.label: [float(v) * scale for v in axes.transData.transform((p.x, p.y))] for p in points}
-    right = axes.get_window_extent().x1 * scale
-    for point in sorted(points, key=lambda p: -spots[p.label][1]):
-        x, y = spots[point.label]
-        wide = 4.4 * len(point.label)
-        left = x + 7 + wide > right
-        start = x - 7 - wide if left else x + 7
-        height = y
-        while any(abs(height - other) < 9 and start < end and begin < start + wide for begin, end, other in taken):
-            height -= 3
-        taken.append((start, start + wide, height))
+    spots = [tuple(float(v) * scale for v in axes.transData.transform((p.x, p.y))) for p in points]
+    frame = axes.get_window_extent()
+    taken: list[_Box] = [(x - 4, y - 4, x + 4, y + 4) for x, y in spots]
+    for point, (x, y) in zip(points, spots, strict=True):
+        box = _free(x, y, 4.7 * len(point.label), taken, (frame.x0 * scale, frame.x1 * scale))
+        taken.append(box)
         axes.annotate(
             point.label,
             (point.x, point.y),
-            xytext=(-7 if left else 7, height - y),
+            xytext=((box[0] + box[2]) / 2 - x, (box[1] + box[3]) / 2 - y),
             textcoords="offset points",
-            ha="right" if left else "left",
+            ha="center",
             va="center",
             fontsize=8,
             color=INK,
             zorder=4,
+            bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.7, "pad": 0.6},
         )
+
+
+_Box = tuple[float, float, float, float]  # left, bottom, right, top
+
+
+def _free(x: float, y: float, wide: float, taken: Sequence[_Box], limits: tuple[float, float]) -> _Box:
+    """Where a name of that width lies on the least: beside the point if it can, else above or below it."""
+    best: tuple[float, _Box] | None = None
+    for up in (0, 11, -11, 20, -20, 29, -29):
+        for side in (0, 1, 2) if up else (0, 1):
+            left = (x + 7, x - 7 - wide, x - wide / 2)[side]
+            box = (left, y + up - 5, left + wide, y + up + 5)
+            out = max(0.0, limits[0] - box[0]) + max(0.0, box[2] - limits[1])
+            cost = 100 * out + sum(_overlap(box, other) for other in taken)
+            if best is None or cost < best[0]:
+                best = (cost, box)
+    assert best is not None
+    return best[1]
+
+
+def _overlap(a: _Box, b: _Box) -> float:
+    return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
 
 
 def _legend(figure: Any) -> None:

@@ -166,7 +166,7 @@ class Result:
         ratios = [
             theirs[seed] / mine[seed]
             for seed in sorted(mine.keys() & theirs.keys())
-            if mine[seed] > 0 and _hardware(self.rows[seed]) == _hardware(reference.rows[seed])
+            if mine[seed] > 0 and hardware(self.rows[seed]) == hardware(reference.rows[seed])
         ]
         return median(ratios) if ratios else None
 
@@ -187,8 +187,8 @@ def _result(plan: Plan, label: str, group: Sequence[Wanted], store: Store) -> Re
         row = store.get(wanted.key)
         if row is None:
             continue
-        if row.get("unfit"):
-            unfit = str(row["unfit"])
+        if row.get("kind") == "ModelError" and "does not fit" in str(row.get("error")):
+            unfit = str(row["error"])
         elif "error" in row:
             errors[int(wanted.key["seed"])] = str(row["error"])
         else:
@@ -200,6 +200,16 @@ def _result(plan: Plan, label: str, group: Sequence[Wanted], store: Store) -> Re
 def references(cells: Iterable[Result]) -> dict[str, Result]:
     """Retrain by place, the reference of every gap there."""
     return {cell.place.rest: cell for cell in cells if cell.method.get("name") == "retrain"}
+
+
+def originals(cells: Iterable[Result]) -> list[Result]:
+    """The models before the deletion, one per place, as the rows of any method there measured them."""
+    found: dict[str, Result] = {}
+    for cell in cells:
+        rows = {seed: {"scores": row["before"]} for seed, row in cell.rows.items() if row.get("before")}
+        if len(rows) > len(found[cell.place.rest].rows if cell.place.rest in found else ()):
+            found[cell.place.rest] = Result(cell.experiment, cell.place, "original", {}, len(rows), rows, {})
+    return list(found.values())
 
 
 def text(key: Any) -> str:
@@ -221,8 +231,10 @@ def _value(row: Row, metric: str, step: int | None) -> float | None:
     return float(value)
 
 
-def _hardware(row: Row) -> Any:
-    return (row.get("hardware") or {}).get("name")
+def hardware(row: Row) -> tuple[Any, Any]:
+    """What a time depends on: the machine, and how many processes shared it."""
+    said = row.get("hardware") or {}
+    return said.get("name"), said.get("jobs")
 
 
 def _first(errors: Mapping[int, str]) -> str:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gnndelete.bench.acceptance import Acceptance
+from gnndelete.bench.curves import TIMES, times_by_size
 from gnndelete.bench.formats import markdown, plain
 from gnndelete.bench.gathered import Plan, Result
 from gnndelete.bench.summary import headline_table
 from gnndelete.bench.tables import Section, sections
-from gnndelete.bench.wording import dataset_name
+from gnndelete.bench.wording import dataset_name, model_name, seconds
+from gnndelete.bench.wording import times as times_text
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ def experiment_page(plan: Plan, results: Sequence[Result], pictures: Pictured, c
     )
     parts.append(f"```bash\n{commands.run(plan)}\n```")
     parts.append(pictures.links("../"))
+    parts.append(_times(results))
     shown = ""
     for section in sections(plan, results):
         own = [result for result in results if result.place.dataset == section.dataset]
@@ -88,7 +91,33 @@ def _section(section: Section) -> list[str]:
         parts.append(markdown(section.scores).strip())
     if not section.costs.empty:
         parts += ["Gap to Retrain, seed by seed, and cost:", markdown(section.costs).strip()]
+    if len(parts) == 1:
+        parts.append("*Nothing measured here yet.*")
     return parts
+
+
+def _times(results: Sequence[Result]) -> str:
+    """What was timed, by size: seconds, and how a deletion compares with a forward pass and with Retrain."""
+    by_model = times_by_size(results)
+    parts = []
+    for model, times in by_model.items():
+        sizes = sorted({size for points in times.values() for size, _ in points})
+        titles = [TIMES.get(name, name) for name in times]
+        lines = [["edges", *titles, "deletion by forward pass", "Retrain by deletion"]]
+        lines.append(["---:"] * len(lines[0]))
+        for size in sizes:
+            spent = {name: dict(points).get(size) for name, points in times.items()}
+            fixed = spent.get("delete")
+            shown = ["–" if value is None else seconds(value) for value in spent.values()]
+            ratios = [_ratio(fixed, spent.get("forward")), _ratio(spent.get("retrain"), fixed)]
+            lines.append([f"{size:,.0f}", *shown, *ratios])
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        parts.append(f"## Times with {model_name(model)}\n\n{table}")
+    return "\n\n".join(parts)
+
+
+def _ratio(above: float | None, below: float | None) -> str:
+    return times_text(above / below) if above is not None and below else "–"
 
 
 def _counted(results: Sequence[Result]) -> str:
@@ -118,7 +147,11 @@ def index_page(
         f"| [{plan.title}]({page_path(plan.name)}) | `{plan.name}` | {_states(results)} |" for plan, results in gathered
     ]
     table = "\n".join(
-        ["| experiment | name | done | failed | not here | not run |", "|---|---|---:|---:|---:|---:|", *rows]
+        [
+            "| experiment | name | done | failed | does not fit | not here | not run |",
+            "|---|---|---:|---:|---:|---:|---:|",
+            *rows,
+        ]
     )
     parts = [
         "# Results",
@@ -142,13 +175,15 @@ def _states(results: Sequence[Result]) -> str:
     gone = sum(r.wanted for r in results if r.state == "not here")
     unfit = sum(r.wanted for r in results if r.state == "does not fit")
     rest = sum(r.wanted for r in results) - done - failed - gone - unfit
-    return " | ".join(map(str, (done, failed, gone, max(rest, 0))))
+    return " | ".join(map(str, (done, failed, unfit, gone, max(rest, 0))))
 
 
 def _provenance(provenance: Mapping[str, Any]) -> str:
     if not provenance.get("rows"):
         return "The store holds no rows yet."
     parts = [f"{provenance['rows']:,} rows"]
+    if provenance.get("jobs", 1) > 1:
+        parts.append(f"up to {provenance['jobs']} processes at a time")
     parts += [f"{title} {', '.join(provenance[name])}" for name, title in _PROVENANCE.items() if provenance.get(name)]
     if provenance.get("first"):
         parts.append(f"finished from {provenance['first']} to {provenance['last']}")

@@ -67,6 +67,7 @@ def provenance(gathered: Gathered) -> dict[str, Any]:
     said: dict[str, Any] = {"rows": len(rows)}
     for name in ("version", "torch", "git"):
         said[name] = sorted({str(row[name])[:10] for row in rows if row.get(name)})
+    said["jobs"] = max(((row.get("hardware") or {}).get("jobs") or 1 for row in rows), default=1)
     said["hardware"] = sorted({str(row["hardware"]["name"]) for row in rows if (row.get("hardware") or {}).get("name")})
     times = sorted(str(row["finished"]) for row in rows if row.get("finished"))
     return said | ({"first": times[0][:10], "last": times[-1][:10]} if times else {})
@@ -92,9 +93,10 @@ def _pictures(plan: Plan, results: Sequence[Result], form: Format) -> list[_Pict
         found.append(
             (f"{name}-lam-{number}", f"Scores against lam. {picture.title}", figures.lam_figure(picture, form))
         )
-    times = curves.times_by_size(results)
-    if any(len(points) > 1 for points in times.values()):
-        found.append((f"{name}-time", "Time against the number of edges", figures.time_figure(times, form)))
+    for model, times in curves.times_by_size(results).items():
+        if any(len(points) > 1 for points in times.values()):
+            content = figures.time_figure(model, times, form)
+            found.append((f"{name}-time-{model}", f"Time against the number of edges, {model}", content))
     rows = curves.gap_rows(results)
     if rows:
         found.append((f"{name}-gap", "Gap to Retrain of every cell", figures.gap_figure(rows, form)))

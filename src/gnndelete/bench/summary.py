@@ -8,7 +8,7 @@ from typing import Any
 from gnndelete.bench.acceptance import AIMS, CALIBRATED, PAPER, WITHIN, Acceptance, Beside, Gap, Speed
 from gnndelete.bench.formats import plain
 from gnndelete.bench.gathered import Result
-from gnndelete.bench.wording import dataset_name, method_name, metric_name, model_name, request_name, seconds, times
+from gnndelete.bench.wording import dataset_name, method_name, metric_name, model_name, request_name, times
 
 _REACHED = {True: "reached", False: "**not reached**", None: "not run"}
 
@@ -197,16 +197,16 @@ def _speeds(found: Acceptance) -> str:
     if not found.speeds:
         return "Not run yet."
     note = (
-        "Per dataset the slowest cell: the median over seeds of Retrain's time by the deletion's, on the same hardware."
+        "Per dataset the slowest cell: the median over seeds of Retrain's time by the deletion's, on the same hardware. "
+        "*Alone* means that nothing else ran while times were taken; where there are such cells, the others do not count."
     )
     rows = []
     for speed in found.speeds:
-        spent = speed.cell.stat("seconds")
         kind = "fixed lam" if speed.kind == "fixed" else speed.kind
         worst = ", ".join([*_where(speed.cell)[1:], plain(speed.cell.label)])
-        row = [dataset_name(speed.dataset), kind, times(speed.ratio), seconds(spent.mean) if spent else "–", worst]
-        rows.append([*row, str(speed.cells)])
-    return f"{note}\n\n" + _table(["dataset", "", "times faster", "deletion", "slowest cell", "of cells"], rows)
+        how = "alone" if speed.alone else "in the sweep"
+        rows.append([dataset_name(speed.dataset), kind, times(speed.ratio), how, worst, str(speed.cells)])
+    return f"{note}\n\n" + _table(["dataset", "", "times faster", "timed", "slowest cell", "of cells"], rows)
 
 
 def _where(cell: Result) -> list[str]:

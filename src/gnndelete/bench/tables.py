@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gnndelete.bench import published as paper
-from gnndelete.bench.gathered import Place, Plan, Result, Stat, references
+from gnndelete.bench.gathered import Place, Plan, Result, Stat, originals, references
 from gnndelete.bench.published import Published
 from gnndelete.bench.wording import (
     METRICS,
@@ -111,12 +111,13 @@ def entry(plan: Plan, cell: Result, metric: str, reference: Result | None = None
 
 
 def _scores(plan: Plan, cells: Sequence[Result], name: str, title: str) -> Table:
+    cells = [*originals(cells), *cells]
     lookup = {(cell.label, cell.place.variant): cell for cell in cells}
     retrained = references(cells)
     columns = [(variant, metric) for variant in _variants(cells) for metric in score_metrics(plan, cells)]
     lines, steps = [], max(cell.place.steps for cell in cells)
     for label in dict.fromkeys(cell.label for cell in cells):
-        for step in range(1, steps + 1) if steps > 1 else (None,):
+        for step in range(1, steps + 1) if steps > 1 and label != "original" else (None,):
             entries = []
             for variant, metric in columns:
                 cell = lookup.get((label, variant))
@@ -177,15 +178,17 @@ def _variants(cells: Sequence[Result]) -> list[str]:
 def _models(variants: Sequence[str]) -> list[str]:
     """Names of models; options only where two of the same name differ in them."""
     made = [json.loads(variant) for variant in variants]
-    names = [model["name"] if isinstance(model, dict) else str(model) for model in made]
+    models = [model if isinstance(model, dict) else {"name": str(model)} for model in made]
     return [
-        model_name(name) + (_options(model) if names.count(name) > 1 else "")
-        for name, model in zip(names, made, strict=True)
+        model_name(model["name"]) + _options(model, [other for other in models if other["name"] == model["name"]])
+        for model in models
     ]
 
 
-def _options(model: dict[str, object]) -> str:
-    given = ", ".join(f"{key} {value}" for key, value in model.items() if key != "name")
+def _options(model: dict[str, object], same: Sequence[dict[str, object]]) -> str:
+    names = dict.fromkeys(name for other in same for name in other)
+    differing = [name for name in names if any(other.get(name) != model.get(name) for other in same)]
+    given = ", ".join(f"{name.replace('_', ' ')} {model.get(name)}" for name in differing)
     return f" ({given})" if given else ""
 
 

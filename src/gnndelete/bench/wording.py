@@ -14,6 +14,7 @@ METRICS = {
     "deleted_auroc": "E_d AUROC",
     "heldout_auc": "held-out AUC",
     "mi_ratio": "MI ratio",
+    "mi_auc": "MI AUC",
     "regular_share": "regular share",
     "parameters": "parameters",
     "speedup": "times faster",
@@ -30,6 +31,7 @@ _DATASETS = {
 }
 _MODELS = {"gcn": "GCN", "gat": "GAT", "gin": "GIN", "rgcn": "R-GCN", "rgat": "R-GAT", "gps": "GPS"}
 _METHODS = {
+    "original": "before the deletion",
     "retrain": "Retrain",
     "unlink": "Unlink",
     "gradascent": "GradAscent",
@@ -120,10 +122,10 @@ def seconds(value: float) -> str:
 
 def times(value: float) -> str:
     """
-    >>> times(1234.5), times(12.3)
-    ('1,230×', '12.3×')
+    >>> times(1234.5), times(12.3), times(1.474)
+    ('1,230×', '12.3×', '1.47×')
     """
-    return f"{float(f'{value:.3g}'):,.{0 if value >= 100 else 1}f}×"
+    return f"{float(f'{value:.3g}'):,.{0 if value >= 100 else 1 if value >= 10 else 2}f}×"
 
 
 def number(metric: str, value: float, signed: bool = False) -> str:

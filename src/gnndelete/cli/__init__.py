@@ -15,6 +15,7 @@ from typing import Any
 import typer
 
 from gnndelete.cli.audit import audit as _audit
+from gnndelete.cli.bench import group as _bench
 from gnndelete.cli.compare import compare as _compare
 from gnndelete.cli.delete import delete as _delete
 from gnndelete.cli.demo import demo as _demo
@@ -42,6 +43,7 @@ app = typer.Typer(
 )
 for _name, _verb in _VERBS.items():
     app.command(_name)(_verb)
+app.add_typer(_bench(**_LOOKS), name="bench")
 
 # The parser's own error; its home differs between versions of typer.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
