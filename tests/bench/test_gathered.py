@@ -77,7 +77,7 @@ def test_failed_cells_are_said_and_never_counted() -> None:
         (None, {"dblp": "no network"}, "not here", "no network"),
         ({"error": "memory ran out", "kind": "RunError"}, {}, "failed", "memory ran out"),
         (
-            {"error": "method 'd2d' does not fit: why", "kind": "ModelError"},
+            {"error": "method 'd2d' does not fit: why", "kind": "Unfit"},
             {},
             "does not fit",
             "method 'd2d' does not fit: why",

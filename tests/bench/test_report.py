@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gnndelete.bench.curves import Point, both_scores, distances, front, gap_rows, lam_pictures, times_by_size
+from gnndelete.bench.curves import Point, both_scores, distances, front, gap_rows, lam_pictures, time_pictures, timings
 from gnndelete.bench.gathered import Plan, gather
 from gnndelete.bench.pages import Commands
 from gnndelete.bench.report import build, usual_device, write
@@ -130,17 +130,41 @@ def test_lam_curves_have_the_papers_points_and_retrain(plans: list[Plan], store:
     assert picture.retrain["test_auroc"] == pytest.approx(0.964, abs=0.01)
 
 
-def test_times_are_sorted_by_size_and_other_methods_keep_their_names() -> None:
+def test_times_stand_beside_retrain_and_other_methods_keep_their_names() -> None:
     plan = time_plan()
     store = store_of(plan)
-    other = [Job("unlink", job.key | {"method": METHODS["unlink"]}) for job in plan.cells]
-    for job in other:
-        store.add(job.key, row("unlink", 0.1) | {"seconds_of": {"delete": 0.1, "forward": 0.01}})
-    found = times_by_size(gather(Plan("t", "t", [*plan.cells, *other]), store))["gcn"]
-    assert list(found) == ["forward", "epoch", "delete", "calibrated", "retrain", "Unlink"]
-    assert [size for size, _ in found["delete"]] == [1e5, 1e6, 1e7, 1e8]
-    assert {seconds for _, seconds in found["Unlink"]} == {0.1}
-    assert 0.1 not in {seconds for _, seconds in found["delete"]}
+    others = [Job(label, job.key | {"method": METHODS[label]}) for job in plan.cells for label in ("unlink", "retrain")]
+    for job in others:
+        spent = {"delete": 0.1, "forward": 0.01} if job.label == "unlink" else {"retrain": 50.0}
+        store.add(job.key, row(job.label, 0.1) | {"seconds_of": spent})
+    results = gather(Plan("t", "t", [*plan.cells, *others]), store)
+    (picture,) = time_pictures(results)
+    assert (picture.model, picture.axis, picture.joined) == ("gcn", "edges", True)
+    assert [size for size, _ in picture.lines["deletion, fixed lam"]] == [1e5, 1e6, 1e7, 1e8]
+    assert {seconds for _, seconds in picture.lines["Unlink"]} == {0.1}
+    timing = next(timing for timing in timings(results) if timing.result.label == "unlink")
+    assert timing.ratio("retrain", "delete") == pytest.approx(500)
+    assert timing.ratio("delete", "forward") == pytest.approx(10)
+    assert timing.ratio("further", "forward") is None
+
+
+def test_times_of_one_graph_are_shown_against_what_is_deleted() -> None:
+    shapes = {"ring": METHODS["calibrated"], "shared": METHODS["paper()"]}
+    jobs = [
+        Job(label, key("generated:collab", "gcn", method, 42, "random", amount, measures=["time"]))
+        for amount in (0.01, 0.05)
+        for label, method in shapes.items()
+    ]
+    store = Store(None)
+    for job in jobs:
+        store.add(
+            job.key, row(job.label, 0.1) | {"seconds_of": {"delete": job.key["forget"]["amount"], "forward": 0.01}}
+        )
+    (picture,) = time_pictures(gather(Plan("t", "t", jobs), store))
+    assert picture.axis == "deleted edges"
+    assert picture.lines["deletion, fixed lam (ring)"] == ((0.01, 0.01), (0.05, 0.05))
+    assert "deletion, fixed lam (shared)" in picture.lines
+    assert next(iter(picture.lines)) == "one forward pass"
 
 
 def test_methods_are_compared_over_the_same_cells_only() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any
@@ -47,9 +47,9 @@ def lam_pictures(plan: Plan, cells: Sequence[Result]) -> list[LamPicture]:
     for rest in dict.fromkeys(cell.place.rest for cell in cells):
         own = [cell for cell in cells if cell.place.rest == rest]
         shapes = _shapes([cell for cell in own if _lam(cell) is not None and cell.rows])
-        if not any(len(shape) > 2 for shape in shapes.values()):
-            continue
         place = own[0].place
+        if place.steps > 1 or not any(len(shape) > 2 for shape in shapes.values()):
+            continue
         curves, theirs, level = {}, {}, {}
         for metric in ("test_auroc", "deleted_auroc", "heldout_auc"):
             lines = [
@@ -100,27 +100,85 @@ def _shapes(cells: Sequence[Result]) -> dict[str, list[tuple[float, Result]]]:
     return {shown[key]: sorted(group.items(), key=lambda item: item[0]) for key, group in groups.items()}
 
 
-def times_by_size(cells: Iterable[Result]) -> dict[str, dict[str, list[tuple[float, float]]]]:
-    """By model: seconds against edges for whatever was timed, medians over cells and seeds of equal size."""
-    found: dict[str, dict[str, dict[float, list[float]]]] = {}
-    for cell in cells:
-        for row in cell.rows.values():
-            edges = size_of(cell, row)
-            for name, value in (row.get("seconds_of") or {}).items():
-                if edges is not None and isinstance(value, int | float):
-                    by_size = found.setdefault(cell.place.model, {}).setdefault(_timed_name(cell, name), {})
-                    by_size.setdefault(edges, []).append(float(value))
-    made: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for model, timed in found.items():
-        names = [*(name for name in TIMES if name in timed), *sorted(timed.keys() - TIMES.keys())]
-        made[model] = {name: [(size, median(v)) for size, v in sorted(timed[name].items())] for name in names}
-    return made
+@dataclass(frozen=True)
+class Timing:
+    """What one method took at one place, and beside it a forward pass, an epoch and Retrain: medians over seeds."""
+
+    result: Result
+    edges: float | None
+    spent: Mapping[str, float]
+
+    def ratio(self, above: str, below: str) -> float | None:
+        return self.spent[above] / self.spent[below] if above in self.spent and self.spent.get(below) else None
 
 
-def _timed_name(cell: Result, name: str) -> str:
-    """The deletions of another method go by its own name."""
-    own = cell.method.get("name") in ("gnndelete", "retrain") or name in ("forward", "epoch", "retrain")
-    return name if own else method_name(cell.label)
+def timings(results: Sequence[Result]) -> list[Timing]:
+    """The methods that were timed, Retrain's own time beside each."""
+    retrained, found = references(results), []
+    for result in results:
+        reference = retrained.get(result.place.rest)
+        spent = _medians(result)
+        if not spent or result is reference:
+            continue
+        whole = _medians(reference) if reference else {}
+        row = next(iter(result.rows.values()))
+        found.append(Timing(result, size_of(result, row), spent | {k: v for k, v in whole.items() if k == "retrain"}))
+    return found
+
+
+def _medians(result: Result) -> dict[str, float]:
+    values: dict[str, list[float]] = {}
+    for row in result.rows.values():
+        for name, value in (row.get("seconds_of") or {}).items():
+            if isinstance(value, int | float):
+                values.setdefault(name, []).append(float(value))
+    return {name: median(values[name]) for name in TIMES if name in values}
+
+
+@dataclass(frozen=True)
+class TimePicture:
+    """Times of one model against the number of edges, or of deleted ones where the graph is always the same."""
+
+    model: str
+    axis: str
+    lines: Mapping[str, tuple[tuple[float, float], ...]]
+    joined: bool  # graphs of one kind; the points of different datasets are not joined
+
+
+def time_pictures(results: Sequence[Result]) -> list[TimePicture]:
+    """One picture per model of whatever was timed at two sizes or more."""
+    found = []
+    known = [timing for timing in timings(results) if timing.edges is not None]
+    for model in dict.fromkeys(timing.result.place.model for timing in known):
+        own = [timing for timing in known if timing.result.place.model == model]
+        by_edges = len({timing.edges for timing in own}) > 1
+        labels = {timing.result.label for timing in own if timing.result.method.get("name") == "gnndelete"}
+        lines: dict[str, dict[float, list[float]]] = {}
+        for timing in own:
+            x = timing.edges if by_edges else timing.result.place.amount
+            for name, value in timing.spent.items():
+                title = _line_title(timing.result, name, several=len(labels) > 1)
+                lines.setdefault(title, {}).setdefault(float(x or 0), []).append(value)
+        points = {name: tuple((x, median(v)) for x, v in sorted(by.items())) for name, by in lines.items()}
+        if any(len(line) > 1 for line in points.values()):
+            joined = not by_edges or all(t.result.place.dataset.startswith("generated:") for t in own)
+            order = sorted(points, key=lambda name: _rank(name))
+            axis = "edges" if by_edges else "deleted edges"
+            found.append(TimePicture(model, axis, {name: points[name] for name in order}, joined))
+    return found
+
+
+def _line_title(result: Result, name: str, several: bool) -> str:
+    """What a line is called; the deletions of another method go by its own name."""
+    if name in ("forward", "epoch", "retrain"):
+        return TIMES[name]
+    if result.method.get("name") != "gnndelete":
+        return method_name(result.label)
+    return f"{TIMES[name]} ({result.label})" if several else TIMES[name]
+
+
+def _rank(title: str) -> int:
+    return next((i for i, name in enumerate(TIMES.values()) if title.startswith(name)), len(TIMES))
 
 
 def size_of(cell: Result, row: Mapping[str, Any]) -> float | None:

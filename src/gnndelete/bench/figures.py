@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from gnndelete.auditing.figures import STYLE, svg_bytes
 from gnndelete.auditing.palette import INK, LINE, MUTED, PAPER
 from gnndelete.auditing.panels import plain
-from gnndelete.bench.curves import GAPS, TIMES, GapRow, LamPicture, Point, front
-from gnndelete.bench.wording import count, method_name, metric_name, model_name, seconds
+from gnndelete.bench.curves import GAPS, GapRow, LamPicture, Point, TimePicture, front
+from gnndelete.bench.wording import amount_name, count, method_name, metric_name, model_name, seconds
 
 Format = Literal["svg", "png"]
 
@@ -54,25 +54,29 @@ def lam_figure(picture: LamPicture, form: Format) -> bytes:
     return _drawn(draw, (3.3 * len(picture.curves) + 0.3, 3.1), picture.title, form)
 
 
-def time_figure(model: str, times: Mapping[str, Sequence[tuple[float, float]]], form: Format) -> bytes:
-    """Seconds against edges, both logarithmic."""
+def time_figure(picture: TimePicture, form: Format) -> bytes:
+    """Seconds against edges, both logarithmic, or against the share of deleted edges."""
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
-        plain(axes, "edges", "time")
-        axes.set_xscale("log")
+        plain(axes, picture.axis, "time")
         axes.set_yscale("log")
-        for index, (name, points) in enumerate(times.items()):
-            xs, ys = zip(*points, strict=True)
-            style = "--" if name in ("forward", "epoch") else "-"
+        if picture.axis == "edges":
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(lambda value, _: count(value))
+        else:
+            axes.xaxis.set_major_formatter(lambda value, _: amount_name(value))
+        for index, (name, points) in enumerate(picture.lines.items()):
+            style = ("--" if name.startswith("one ") else "-") if picture.joined else "none"
             color, marker = _COLORS[index % 7], _MARKERS[index % 7]
-            axes.plot(xs, ys, style, marker=marker, markersize=4, color=color, label=TIMES.get(name, name))
-        axes.xaxis.set_major_formatter(lambda value, _: count(value))
+            axes.plot(
+                *zip(*points, strict=True), linestyle=style, marker=marker, markersize=4.5, color=color, label=name
+            )
         axes.yaxis.set_major_formatter(lambda value, _: seconds(value))
         axes.minorticks_off()
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=8, labelcolor=MUTED)
 
-    return _drawn(draw, (6.6, 3.4), f"Time against the size of the graph, {model_name(model)}", form)
+    return _drawn(draw, (7.2, 3.4), f"Time against {picture.axis}, {model_name(picture.model)}", form)
 
 
 def distance_figure(points: Sequence[Point], form: Format) -> bytes:

@@ -21,6 +21,9 @@ Row = Mapping[str, Any]
 COSTS = ("seconds", "train_seconds", "parameters", "peak_mb", "lam")
 
 
+#: The kind of error in the row of a method that does not apply to a model, a task or what is deleted.
+UNFIT = "Unfit"
+
 _APART = ("model", "method", "measures", "seed")
 
 
@@ -187,7 +190,7 @@ def _result(plan: Plan, label: str, group: Sequence[Wanted], store: Store) -> Re
         row = store.get(wanted.key)
         if row is None:
             continue
-        if row.get("kind") == "ModelError" and "does not fit" in str(row.get("error")):
+        if row.get("kind") == UNFIT:
             unfit = str(row["error"])
         elif "error" in row:
             errors[int(wanted.key["seed"])] = str(row["error"])

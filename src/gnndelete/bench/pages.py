@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gnndelete.bench.acceptance import Acceptance
-from gnndelete.bench.curves import TIMES, times_by_size
+from gnndelete.bench.curves import TIMES, timings
 from gnndelete.bench.formats import markdown, plain
 from gnndelete.bench.gathered import Plan, Result
 from gnndelete.bench.summary import headline_table
 from gnndelete.bench.tables import Section, sections
-from gnndelete.bench.wording import dataset_name, model_name, seconds
-from gnndelete.bench.wording import times as times_text
+from gnndelete.bench.wording import dataset_name, model_name, request_name, seconds, times
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,8 @@ class Commands:
 
     def run(self, plan: Plan) -> str:
         seeds = len({wanted.key["seed"] for wanted in plan.cells})
-        return f"gnndelete bench run {plan.name} --seeds {seeds} --device {self.device} --store {self.store}"
+        name = plan.name if "/" in plan.name else f"{plan.name}.yaml"
+        return f"gnndelete bench run {name} --seeds {seeds} --device {self.device} --store {self.store}"
 
     @property
     def report(self) -> str:
@@ -97,33 +97,41 @@ def _section(section: Section) -> list[str]:
 
 
 def _times(results: Sequence[Result]) -> str:
-    """What was timed, by size: seconds, and how a deletion compares with a forward pass and with Retrain."""
-    by_model = times_by_size(results)
-    parts = []
-    for model, times in by_model.items():
-        sizes = sorted({size for points in times.values() for size, _ in points})
-        titles = [TIMES.get(name, name) for name in times]
-        lines = [["edges", *titles, "deletion by forward pass", "Retrain by deletion"]]
-        lines.append(["---:"] * len(lines[0]))
-        for size in sizes:
-            spent = {name: dict(points).get(size) for name, points in times.items()}
-            fixed = spent.get("delete")
-            shown = ["–" if value is None else seconds(value) for value in spent.values()]
-            ratios = [_ratio(fixed, spent.get("forward")), _ratio(spent.get("retrain"), fixed)]
-            lines.append([f"{size:,.0f}", *shown, *ratios])
-        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        parts.append(f"## Times with {model_name(model)}\n\n{table}")
-    return "\n\n".join(parts)
+    """What was timed: seconds, and how a deletion compares with a forward pass and with Retrain."""
+    timed = timings(results)
+    if not timed:
+        return ""
+    names = [name for name in TIMES if any(name in timing.spent for timing in timed)]
+    head = [
+        "dataset",
+        "model",
+        "deleted",
+        "method",
+        *(TIMES[name] for name in names),
+        *(title for title, *_ in _RATIOS),
+    ]
+    lines = [head, ["---"] * 4 + ["---:"] * (len(head) - 4)]
+    for timing in timed:
+        place = timing.result.place
+        where = [dataset_name(place.dataset), model_name(place.model), request_name(place), plain(timing.result.label)]
+        spent = [seconds(timing.spent[name]) if name in timing.spent else "–" for name in names]
+        ratios = [timing.ratio(above, below) for _, above, below in _RATIOS]
+        lines.append([*where, *spent, *("–" if ratio is None else times(ratio) for ratio in ratios)])
+    return "## Times\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _ratio(above: float | None, below: float | None) -> str:
-    return times_text(above / below) if above is not None and below else "–"
+_RATIOS = (
+    ("deletion / forward pass", "delete", "forward"),
+    ("graph known / forward pass", "further", "forward"),
+    ("Retrain / deletion", "retrain", "delete"),
+)
 
 
 def _counted(results: Sequence[Result]) -> str:
     wanted, done = sum(r.wanted for r in results), sum(len(r.rows) for r in results)
     failed = sum(len(r.errors) for r in results)
-    rest = f", {failed} failed" * bool(failed)
+    unfit = sum(r.wanted for r in results if r.state == "does not fit")
+    rest = f", {failed} failed" * bool(failed) + f", {unfit} to which a method does not apply" * bool(unfit)
     return f"{done} of {wanted} runs done{rest}."
 
 

@@ -16,6 +16,7 @@ from gnndelete.bench.gathered import Plan, Result, gather
 from gnndelete.bench.pages import Commands, Pictured, experiment_page, flat, index_page, page_path
 from gnndelete.bench.summary import headline, summary_page
 from gnndelete.bench.tables import sections
+from gnndelete.bench.wording import model_name
 from gnndelete.files import write_all
 from gnndelete.store import Store
 
@@ -93,10 +94,9 @@ def _pictures(plan: Plan, results: Sequence[Result], form: Format) -> list[_Pict
         found.append(
             (f"{name}-lam-{number}", f"Scores against lam. {picture.title}", figures.lam_figure(picture, form))
         )
-    for model, times in curves.times_by_size(results).items():
-        if any(len(points) > 1 for points in times.values()):
-            content = figures.time_figure(model, times, form)
-            found.append((f"{name}-time-{model}", f"Time against the number of edges, {model}", content))
+    for timed in curves.time_pictures(results):
+        alt = f"Time against the number of {timed.axis}, {model_name(timed.model)}"
+        found.append((f"{name}-time-{timed.model}", alt, figures.time_figure(timed, form)))
     rows = curves.gap_rows(results)
     if rows:
         found.append((f"{name}-gap", "Gap to Retrain of every cell", figures.gap_figure(rows, form)))

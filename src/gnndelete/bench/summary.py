@@ -161,8 +161,8 @@ def _gaps(found: Acceptance) -> str:
         return "Not run yet."
     note = (
         "A gap is a method's score minus Retrain's with the same seed. *Seed by seed* is the mean of its size, *by cell* the "
-        "mean of the size of a cell's mean gap, *signed* the mean itself. Settings that were tried in fewer than a quarter of "
-        "the cells are left out."
+        "mean of the size of a cell's mean gap, *signed* the mean itself. For links both are taken over the cells that have "
+        "both scores. Settings that were tried in fewer than a quarter of the cells are left out."
     )
     parts = [note]
     for task in dict.fromkeys(gap.task for gap in found.gaps):

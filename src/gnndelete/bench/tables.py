@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gnndelete.bench import published as paper
 from gnndelete.bench.gathered import Place, Plan, Result, Stat, originals, references
@@ -86,7 +87,7 @@ def sections(plan: Plan, cells: Sequence[Result]) -> list[Section]:
 
 
 def score_metrics(plan: Plan, cells: Sequence[Result]) -> list[str]:
-    """The scores an experiment has or the paper reports for it, in the order of `METRICS`, unknown ones last."""
+    """The scores an experiment has or the paper reports for it, in the order of `METRICS`; those without a title last."""
     found = {name for cell in cells for row in cell.rows.values() for name in row.get("scores") or {}}
     found |= set(paper.metrics(plan.published))
     known = [name for name in METRICS if name in found]
@@ -114,7 +115,9 @@ def _scores(plan: Plan, cells: Sequence[Result], name: str, title: str) -> Table
     cells = [*originals(cells), *cells]
     lookup = {(cell.label, cell.place.variant): cell for cell in cells}
     retrained = references(cells)
-    columns = [(variant, metric) for variant in _variants(cells) for metric in score_metrics(plan, cells)]
+    columns = [
+        (variant, metric) for variant in _variants(cells) for metric in score_metrics(plan, cells) if metric in METRICS
+    ]
     lines, steps = [], max(cell.place.steps for cell in cells)
     for label in dict.fromkeys(cell.label for cell in cells):
         for step in range(1, steps + 1) if steps > 1 and label != "original" else (None,):
@@ -144,7 +147,9 @@ def _costs(cells: Sequence[Result], name: str, title: str) -> Table:
 
 
 def _cost(cell: Result, kind: str, reference: Result | None) -> Entry:
-    if kind in ("lam", "seconds"):
+    if kind == "lam":
+        return Entry(kind, cell.stat(kind) if cell.method.get("lam") == "auto" else None)
+    if kind == "seconds":
         return Entry(kind, cell.stat(kind))
     if cell is reference:
         return Entry(kind)
@@ -178,14 +183,14 @@ def _variants(cells: Sequence[Result]) -> list[str]:
 def _models(variants: Sequence[str]) -> list[str]:
     """Names of models; options only where two of the same name differ in them."""
     made = [json.loads(variant) for variant in variants]
-    models = [model if isinstance(model, dict) else {"name": str(model)} for model in made]
+    models: list[dict[str, Any]] = [model if isinstance(model, dict) else {"name": str(model)} for model in made]
     return [
         model_name(model["name"]) + _options(model, [other for other in models if other["name"] == model["name"]])
         for model in models
     ]
 
 
-def _options(model: dict[str, object], same: Sequence[dict[str, object]]) -> str:
+def _options(model: dict[str, Any], same: Sequence[dict[str, Any]]) -> str:
     names = dict.fromkeys(name for other in same for name in other)
     differing = [name for name in names if any(other.get(name) != model.get(name) for other in same)]
     given = ", ".join(f"{name.replace('_', ' ')} {model.get(name)}" for name in differing)

@@ -140,6 +140,8 @@ def number(metric: str, value: float, signed: bool = False) -> str:
         return f"{value:+,.1f}" if signed else times(value)
     if metric in ("seconds", "train_seconds"):
         return seconds(value)
+    if metric == "lam":
+        return f"{value:.2g}"
     text = f"{value:+.3f}" if signed else f"{value:.3f}"
     return text[1:] if float(text) == 0 and text[0] in "+-" else text
 
@@ -151,7 +153,7 @@ def spread(metric: str, stat: Stat) -> str:
     ('0.946 ± 0.002', '0.946')
     """
     shown = number(metric, stat.mean)
-    if metric in ("seconds", "train_seconds", "speedup") or stat.error is None:
+    if metric in ("seconds", "train_seconds", "speedup", "lam") or stat.error is None:
         return shown
     if metric == "parameters" and not stat.error:
         return shown
