@@ -64,7 +64,7 @@ class Speed:
     """How many times faster than Retrain the slowest cell of a dataset was."""
 
     dataset: str
-    kind: str  # fixed or calibrated
+    kind: str  # fixed, calibrated, or nonexistent: calibrated for the other aim
     ratio: float
     cell: Result
     cells: int
@@ -184,7 +184,7 @@ def _speeds(parts: Sequence[Sequence[Result]]) -> tuple[Speed, ...]:
                 alone.setdefault((cell.place.dataset, kind), {})[cell.identity] = (ratio, cell)
             faster = cell.faster(reference)
             if not timed and faster is not None:
-                kind = "calibrated" if cell.method.get("lam") == "auto" else "fixed"
+                kind = _calibrated(cell) if cell.method.get("lam") == "auto" else "fixed"
                 shared.setdefault((cell.place.dataset, kind), {})[cell.identity] = (faster, cell)
     found = []
     for key in sorted(alone.keys() | shared.keys()):
@@ -193,13 +193,17 @@ def _speeds(parts: Sequence[Sequence[Result]]) -> tuple[Speed, ...]:
     return tuple(found)
 
 
+def _calibrated(cell: Result) -> str:
+    return "calibrated" if cell.method.get("aim", "retrained") == "retrained" else "nonexistent"
+
+
 def _timed(cell: Result, reference: Result) -> dict[str, float]:
     """Retrain's time by the deletion's, of rows that measured times one after the other and nothing beside them."""
     ratios: dict[str, list[float]] = {}
     for seed, row in sorted(cell.rows.items()):
         other = reference.rows.get(seed) or {}
         spent, whole = row.get("seconds_of") or {}, (other.get("seconds_of") or {}).get("retrain")
-        for name, kind in (("delete", "fixed"), ("calibrated", "calibrated")):
+        for name, kind in (("delete", "fixed"), ("calibrated", _calibrated(cell))):
             if whole and spent.get(name) and hardware(row) == hardware(other):
                 ratios.setdefault(kind, []).append(whole / spent[name])
     return {kind: median(values) for kind, values in ratios.items()}

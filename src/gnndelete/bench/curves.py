@@ -152,11 +152,13 @@ def time_pictures(results: Sequence[Result]) -> list[TimePicture]:
     for model in dict.fromkeys(timing.result.place.model for timing in known):
         own = [timing for timing in known if timing.result.place.model == model]
         by_edges = len({timing.edges for timing in own}) > 1
-        labels = {timing.result.label for timing in own if timing.result.method.get("name") == "gnndelete"}
+        labels = list(dict.fromkeys(t.result.label for t in own if t.result.method.get("name") == "gnndelete"))
         lines: dict[str, dict[float, list[float]]] = {}
         for timing in own:
             x = timing.edges if by_edges else timing.result.place.amount
             for name, value in timing.spent.items():
+                if name in ("further", "calibrated") and timing.result.label != labels[0]:
+                    continue  # one of each is enough beside the deletions of every setting
                 title = _line_title(timing.result, name, several=len(labels) > 1)
                 lines.setdefault(title, {}).setdefault(float(x or 0), []).append(value)
         points = {name: tuple((x, median(v)) for x, v in sorted(by.items())) for name, by in lines.items()}

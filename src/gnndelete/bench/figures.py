@@ -15,8 +15,8 @@ from gnndelete.bench.wording import amount_name, count, method_name, metric_name
 Format = Literal["svg", "png"]
 
 # Okabe and Ito's colours, which keep apart for every kind of colour vision.
-_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8a8a")
-_MARKERS = "osD^vP*"
+_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8a8a", INK, "#7b4b94", "#a6761d")
+_MARKERS = "osD^vPXh<>"
 _GROUPS = {
     "retrain": (INK, "Retrain"),
     "gnndelete": ("#0072b2", "GNNDelete"),
@@ -38,8 +38,8 @@ def lam_figure(picture: LamPicture, form: Format) -> bytes:
                     xs,
                     [stat.mean for stat in stats],
                     [stat.error or 0 for stat in stats],
-                    color=_COLORS[index % 7],
-                    marker=_MARKERS[index % 7],
+                    color=_COLORS[index % 10],
+                    marker=_MARKERS[index % 10],
                     markersize=4,
                     linewidth=1.5,
                     label=curve.label,
@@ -68,7 +68,7 @@ def time_figure(picture: TimePicture, form: Format) -> bytes:
             axes.xaxis.set_major_formatter(lambda value, _: amount_name(value))
         for index, (name, points) in enumerate(picture.lines.items()):
             style = ("--" if name.startswith("one ") else "-") if picture.joined else "none"
-            color, marker = _COLORS[index % 7], _MARKERS[index % 7]
+            color, marker = _COLORS[index % 10], _MARKERS[index % 10]
             axes.plot(
                 *zip(*points, strict=True), linestyle=style, marker=marker, markersize=4.5, color=color, label=name
             )
@@ -131,9 +131,9 @@ def gap_figure(rows: Sequence[GapRow], form: Format) -> bytes:
                     [i + shift for i, _ in known],
                     xerr=[stat.error or 0 for _, stat in known],
                     linestyle="none",
-                    marker=_MARKERS[index % 7],
+                    marker=_MARKERS[index % 10],
                     markersize=4,
-                    color=_COLORS[index % 7],
+                    color=_COLORS[index % 10],
                     label=method_name(label),
                 )
             axes.set_yticks(range(len(rows)), [row.place for row in rows])

@@ -68,7 +68,7 @@ def experiment_page(plan: Plan, results: Sequence[Result], pictures: Pictured, c
     shown = ""
     for section in sections(plan, results):
         own = [result for result in results if result.place.dataset == section.dataset]
-        why = absent(own)
+        why = absent(own, plan.published is not None)
         if why and section.dataset == shown:
             continue
         shown = section.dataset
@@ -76,13 +76,14 @@ def experiment_page(plan: Plan, results: Sequence[Result], pictures: Pictured, c
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def absent(results: Sequence[Result]) -> str:
+def absent(results: Sequence[Result], published: bool) -> str:
     """One sentence where a whole dataset has no number and one reason, else nothing."""
     states = {(result.state, result.reason) for result in results}
     if len(states) != 1 or any(result.rows for result in results):
         return ""
     state, reason = states.pop()
-    return f"*{state[:1].upper()}{state[1:]}*{f': {plain(reason)}' if reason else ''}. The paper's values are in the CSV file."
+    said = f"*{state[:1].upper()}{state[1:]}*{f': {plain(reason)}' if reason else ''}."
+    return f"{said} The paper's values are in the CSV file." if published else said
 
 
 def _section(section: Section) -> list[str]:

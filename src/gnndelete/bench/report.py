@@ -98,7 +98,7 @@ def _pictures(plan: Plan, results: Sequence[Result], form: Format) -> list[_Pict
         alt = f"Time against the number of {timed.axis}, {model_name(timed.model)}"
         found.append((f"{name}-time-{timed.model}", alt, figures.time_figure(timed, form)))
     rows = curves.gap_rows(results)
-    if rows:
+    if rows and not curves.timings(results):  # where times are taken, gaps are not what is looked at
         found.append((f"{name}-gap", "Gap to Retrain of every cell", figures.gap_figure(rows, form)))
     return found
 

@@ -202,7 +202,7 @@ def _speeds(found: Acceptance) -> str:
     )
     rows = []
     for speed in found.speeds:
-        kind = "fixed lam" if speed.kind == "fixed" else speed.kind
+        kind = {"fixed": "fixed lam", "nonexistent": "calibrated, aim nonexistent"}.get(speed.kind, speed.kind)
         worst = ", ".join([*_where(speed.cell)[1:], plain(speed.cell.label)])
         how = "alone" if speed.alone else "in the sweep"
         rows.append([dataset_name(speed.dataset), kind, times(speed.ratio), how, worst, str(speed.cells)])
