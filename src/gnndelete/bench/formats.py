@@ -18,6 +18,9 @@ _THEIRS = ("published", "published_std", "difference")
 _REST = ("gap_to_retrain", "gap_standard_error", "seconds", "state", "reason")
 
 
+_TOGETHER = "\u00a0"  # a space at which no line breaks, so that a number stays beside its error
+
+
 class Notes:
     """Reasons below a table, each numbered once.
 
@@ -72,7 +75,7 @@ def _markdown(item: Entry, notes: Notes) -> str:
     else:
         shown = spread(item.metric, item.stat) + notes.mark(item.reason)
     beside = _beside(item)
-    return f"{shown}<br><small>{beside}</small>" if beside else shown
+    return (f"{shown}<br><small>{beside}</small>" if beside else shown).replace(" ", _TOGETHER)
 
 
 def _beside(item: Entry) -> str:
@@ -116,6 +119,7 @@ _SIGNS = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    _TOGETHER: "~",
     "±": r"$\pm$",
     "×": r"$\times$",
     "–": "--",

@@ -152,13 +152,11 @@ def index_page(
     commands: Commands,
 ) -> str:
     """The first page: the summary, the methods side by side, and every experiment with its state."""
-    rows = [
-        f"| [{plan.title}]({page_path(plan.name)}) | `{plan.name}` | {_states(results)} |" for plan, results in gathered
-    ]
+    rows = [f"| [{plan.title}]({page_path(plan.name)}) | {_states(results)} |" for plan, results in gathered]
     table = "\n".join(
         [
-            "| experiment | name | done | failed | does not fit | not here | not run |",
-            "|---|---|---:|---:|---:|---:|---:|",
+            "| experiment | done | failed | does not fit | not here | not run |",
+            "|---|---:|---:|---:|---:|---:|",
             *rows,
         ]
     )

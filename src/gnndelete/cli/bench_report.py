@@ -61,7 +61,7 @@ def report(
     from gnndelete.errors import SettingError
     from gnndelete.store import Store
 
-    if name is None and not store.exists():
+    if not store.exists():
         raise SettingError(
             f"there is no store '{store}'; give its file with --store, or make it with 'gnndelete bench run'"
         )
