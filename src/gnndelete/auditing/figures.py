@@ -13,7 +13,7 @@ from gnndelete.auditing.panels import Panel
 from gnndelete.auditing.pictures import Picture, pictures
 
 # Text stays text, and the reader's own font draws it; equal figures give equal bytes.
-_RC: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "gnndelete",
     "font.family": "DejaVu Sans",  # comes with matplotlib
@@ -48,7 +48,7 @@ def inline(panel: Panel, name: str) -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(_RC):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=panel.size, layout=_layout())
         FigureCanvasSVG(figure)
         figure.patch.set_visible(False)
@@ -63,7 +63,7 @@ def _files(picture: Picture) -> tuple[bytes, bytes]:
     from matplotlib.figure import Figure
 
     count = len(picture.panels)
-    with mpl.rc_context(_RC):
+    with mpl.rc_context(STYLE):
         high = max(panel.size[1] for panel in picture.panels) + 0.6 + 0.3 * bool(picture.legend)
         figure = Figure(figsize=(sum(panel.size[0] for panel in picture.panels), high), layout=_layout(0.08), dpi=160)
         FigureCanvasAgg(figure)
@@ -86,7 +86,7 @@ def _files(picture: Picture) -> tuple[bytes, bytes]:
             )
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", metadata={"Software": None})
-        return buffer.getvalue(), _with_fonts(_svg(figure)).encode()
+        return buffer.getvalue(), svg_bytes(figure)
 
 
 def _layout(pad: float = 0.03) -> Any:
@@ -109,6 +109,11 @@ def _svg(figure: Any) -> str:
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     return buffer.getvalue()
+
+
+def svg_bytes(figure: Any) -> bytes:
+    """A matplotlib figure as an SVG file without a date, in the reader's own font; draw it under `STYLE`."""
+    return _with_fonts(_svg(figure)).encode()
 
 
 def _with_fonts(svg: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnndelete.cli import options
+from gnndelete.cli.bench_report import report
 from gnndelete.cli.report import Report, prose
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def _show_list(console: Console, entries: list[dict[str, Any]], store: Path) -> 
     prose(console, [f"Done as {store} has it. Times are those of one process, by finished cells of the same kind."])
 
 
-_VERBS: dict[str, Callable[..., Report]] = {"ls": ls, "run": run}
+_VERBS: dict[str, Callable[..., Report]] = {"ls": ls, "run": run, "report": report}
 
 
 def group(**looks: Any) -> typer.Typer:

@@ -1,0 +1,209 @@
+"""Four questions that the results as a whole must answer, computed from the rows of the store alone.
+
+Does ``GNNDelete.paper()`` repeat the paper? Is one setting above the paper everywhere? How far is calibration from
+Retrain? How much faster than Retrain is a deletion?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+
+from gnndelete.bench import published as paper
+from gnndelete.bench.gathered import Plan, Result, hardware, references
+from gnndelete.bench.published import MAIN
+
+SCORES = ("test_auroc", "deleted_auroc")
+
+#: Labels that the questions are about.
+PAPER, CALIBRATED, BEST = "paper()", "calibrated", "nonexistent"
+
+#: What was aimed at, fixed before the runs.
+WITHIN = 0.03
+AIMS = {"repeated": 0.80, "above": 0.90, "use_gap": 0.003, "heldout_gap": 0.015, "fixed": 200.0, "calibrated": 50.0}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """One cell of the paper's main tables: our means minus the paper's, in E_t and in E_d."""
+
+    cell: Result
+    ours: tuple[float, float]
+    theirs: tuple[float, float]
+
+    @property
+    def differences(self) -> tuple[float, float]:
+        return self.ours[0] - self.theirs[0], self.ours[1] - self.theirs[1]
+
+    @property
+    def within(self) -> bool:
+        return all(abs(difference) <= WITHIN for difference in self.differences)
+
+    @property
+    def above(self) -> bool:
+        return all(difference > 0 for difference in self.differences)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The distance of one method to Retrain in one score, over all places where both were run."""
+
+    label: str
+    task: str
+    metric: str
+    cells: int
+    seed_gap: float  # mean over cells of the mean of |gap| over seeds
+    cell_gap: float  # mean over cells of |mean gap|
+    signed: float  # mean over cells of the mean gap
+    worst: Result
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How many times faster than Retrain the slowest cell of a dataset was."""
+
+    dataset: str
+    kind: str  # fixed, calibrated, or nonexistent: calibrated for the other aim
+    ratio: float
+    cell: Result
+    cells: int
+    alone: bool  # whether the times were measured with nothing else running
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """The answers, and every cell of the paper's main tables that has none."""
+
+    repeated: tuple[Beside, ...]
+    settings: Mapping[str, tuple[Beside, ...]]
+    best: str
+    gaps: tuple[Gap, ...]
+    speeds: tuple[Speed, ...]
+    absent: tuple[Result, ...]
+
+
+def acceptance(gathered: Iterable[tuple[Plan, Sequence[Result]]], best: str = BEST) -> Acceptance:
+    """Answer the four questions; a cell that several experiments share counts once."""
+    plans = list(gathered)
+    main = once(cell for plan, cells in plans if plan.published == MAIN for cell in cells)
+    beside = [found for cell in main if (found := _beside(cell)) is not None]
+    labels = dict.fromkeys(each.cell.label for each in beside if each.cell.method.get("name") == "gnndelete")
+    settings = {label: tuple(each for each in beside if each.cell.label == label) for label in labels}
+    absent = [cell for cell in main if cell.label == PAPER and not cell.rows and _theirs(cell)]
+    everything = once(cell for _, cells in plans for cell in cells)
+    return Acceptance(
+        settings.get(PAPER, ()),
+        settings,
+        best,
+        tuple(_gaps(everything)),
+        _speeds([cells for _, cells in plans]),
+        tuple(absent),
+    )
+
+
+def once(cells: Iterable[Result]) -> list[Result]:
+    """Shared cells once: where most was measured, and under the name that a question asks for."""
+    kept: dict[str, Result] = {}
+    for cell in cells:
+        earlier = kept.get(cell.identity)
+        if earlier is None or _weight(cell) > _weight(earlier):
+            kept[cell.identity] = cell
+    return list(kept.values())
+
+
+def _weight(cell: Result) -> tuple[int, int, bool]:
+    scores = {name for row in cell.rows.values() for name in row.get("scores") or {}}
+    return len(cell.rows), len(scores), cell.label in _ASKED
+
+
+_ASKED = (PAPER, CALIBRATED, BEST)
+
+
+def _theirs(cell: Result) -> tuple[float, float] | None:
+    place = cell.place
+    found = [
+        paper.published(MAIN, place.dataset, place.model, place.where, place.amount, PAPER, score) for score in SCORES
+    ]
+    return (found[0].value, found[1].value) if found[0] and found[1] and place.steps == 1 else None
+
+
+def _beside(cell: Result) -> Beside | None:
+    theirs, ours = _theirs(cell), [cell.stat(score) for score in SCORES]
+    if theirs is None or ours[0] is None or ours[1] is None:
+        return None
+    return Beside(cell, (ours[0].mean, ours[1].mean), theirs)
+
+
+def _gaps(cells: Sequence[Result]) -> list[Gap]:
+    """Of every setting that was tried in at least a quarter of the cells; the steps of a sweep over lam are not.
+
+    For links both distances are over the same cells, those in which the held-out test was asked for: models that were
+    trained for a few epochs, to take times or to count parameters, say nothing about gaps.
+    """
+    retrained = references(cells)
+    found = []
+    for task in ("link", "node", "graph"):
+        own = [cell for cell in cells if cell.place.task == task and cell.method.get("name") != "retrain"]
+        for label in dict.fromkeys(cell.label for cell in own):
+            for metric in ("test_auroc", "test_accuracy", "heldout_auc"):
+                gaps = [
+                    (cell, list(values.values()))
+                    for cell in own
+                    if cell.label == label and cell.place.steps == 1
+                    if (values := cell.gaps(metric, retrained.get(cell.place.rest)))
+                    if task != "link" or cell.gaps("heldout_auc", retrained.get(cell.place.rest))
+                ]
+                if gaps:
+                    found.append(_gap(label, task, metric, gaps))
+    most = {
+        key: max(g.cells for g in found if (g.task, g.metric) == key) for key in {(g.task, g.metric) for g in found}
+    }
+    return [gap for gap in found if 4 * gap.cells >= most[gap.task, gap.metric]]
+
+
+def _gap(label: str, task: str, metric: str, gaps: Sequence[tuple[Result, list[float]]]) -> Gap:
+    means = [mean(values) for _, values in gaps]
+    strict = [mean(abs(value) for value in values) for _, values in gaps]
+    worst = gaps[strict.index(max(strict))][0]
+    return Gap(label, task, metric, len(gaps), mean(strict), mean(abs(m) for m in means), mean(means), worst)
+
+
+def _speeds(parts: Sequence[Sequence[Result]]) -> tuple[Speed, ...]:
+    """The slowest cell of each dataset; where times were measured alone in a process, these are taken and no others."""
+    alone: dict[tuple[str, str], dict[str, tuple[float, Result]]] = {}
+    shared: dict[tuple[str, str], dict[str, tuple[float, Result]]] = {}
+    for cells in parts:
+        retrained = references(cells)
+        for cell in cells:
+            reference = retrained.get(cell.place.rest)
+            if cell.method.get("name") != "gnndelete" or cell.method.get("solver") == "gradient" or reference is None:
+                continue
+            timed = _timed(cell, reference)
+            for kind, ratio in timed.items():
+                alone.setdefault((cell.place.dataset, kind), {})[cell.identity] = (ratio, cell)
+            faster = cell.faster(reference)
+            if not timed and faster is not None:
+                kind = _calibrated(cell) if cell.method.get("lam") == "auto" else "fixed"
+                shared.setdefault((cell.place.dataset, kind), {})[cell.identity] = (faster, cell)
+    found = []
+    for key in sorted(alone.keys() | shared.keys()):
+        known = list(alone.get(key, shared.get(key, {})).values())
+        found.append(Speed(*key, *min(known, key=lambda pair: pair[0]), len(known), key in alone))
+    return tuple(found)
+
+
+def _calibrated(cell: Result) -> str:
+    return "calibrated" if cell.method.get("aim", "retrained") == "retrained" else "nonexistent"
+
+
+def _timed(cell: Result, reference: Result) -> dict[str, float]:
+    """Retrain's time by the deletion's, of rows that measured times one after the other and nothing beside them."""
+    ratios: dict[str, list[float]] = {}
+    for seed, row in sorted(cell.rows.items()):
+        other = reference.rows.get(seed) or {}
+        spent, whole = row.get("seconds_of") or {}, (other.get("seconds_of") or {}).get("retrain")
+        for name, kind in (("delete", "fixed"), ("calibrated", _calibrated(cell))):
+            if whole and spent.get(name) and hardware(row) == hardware(other):
+                ratios.setdefault(kind, []).append(whole / spent[name])
+    return {kind: median(values) for kind, values in ratios.items()}

@@ -1,0 +1,311 @@
+"""What the figures of a report show, as plain numbers: curves over lam and size, points of methods, gaps of cells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+from typing import Any
+
+from gnndelete.bench import published as paper
+from gnndelete.bench.gathered import Plan, Result, Stat, references, text
+from gnndelete.bench.wording import dataset_name, method_name, model_name, request_name
+
+#: What takes time, in the order of a legend.
+TIMES = {
+    "forward": "one forward pass",
+    "epoch": "one training epoch",
+    "delete": "deletion, fixed lam",
+    "further": "deletion, graph known",
+    "calibrated": "deletion, calibrated",
+    "retrain": "Retrain",
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A score against lam for one shape of GNNDelete."""
+
+    label: str
+    points: tuple[tuple[float, Stat], ...]
+
+
+@dataclass(frozen=True)
+class LamPicture:
+    """Curves over lam at one place: ours by score, the paper's points, and Retrain's level."""
+
+    title: str
+    curves: Mapping[str, tuple[Curve, ...]]
+    paper: Mapping[str, tuple[tuple[float, float], ...]]
+    retrain: Mapping[str, float]
+
+
+def lam_pictures(plan: Plan, cells: Sequence[Result]) -> list[LamPicture]:
+    """One picture per place at which a shape was tried with at least three values of lam."""
+    found, retrained = [], references(cells)
+    for rest in dict.fromkeys(cell.place.rest for cell in cells):
+        own = [cell for cell in cells if cell.place.rest == rest]
+        shapes = _shapes([cell for cell in own if _lam(cell) is not None and cell.rows])
+        place = own[0].place
+        if place.steps > 1 or not any(len(shape) > 2 for shape in shapes.values()):
+            continue
+        curves, theirs, level = {}, {}, {}
+        for metric in ("test_auroc", "deleted_auroc", "heldout_auc"):
+            lines = [
+                Curve(name, tuple((lam, stat) for lam, cell in shape if (stat := cell.stat(metric)) is not None))
+                for name, shape in shapes.items()
+            ]
+            if not any(line.points for line in lines):
+                continue
+            curves[metric] = tuple(line for line in lines if line.points)
+            labels = {cell.label: _lam(cell) for cell in own}
+            numbers = {
+                lam: paper.published(
+                    plan.published, place.dataset, place.model, place.where, place.amount, label, metric
+                )
+                for label, lam in labels.items()
+                if lam is not None and re.fullmatch(r"lam [\d.]+", label)
+            }
+            theirs[metric] = tuple((lam, known.value) for lam, known in sorted(numbers.items()) if known)
+            reference = retrained[rest].stat(metric) if rest in retrained else None
+            if reference is not None:
+                level[metric] = reference.mean
+        title = f"{dataset_name(place.dataset)}, {model_name(place.model)}: {request_name(place)}"
+        found.append(LamPicture(title, curves, theirs, level))
+    return found
+
+
+def _lam(cell: Result) -> float | None:
+    lam = cell.method.get("lam")
+    is_number = isinstance(lam, int | float) and not isinstance(lam, bool)
+    return float(lam) if cell.method.get("name") == "gnndelete" and is_number and lam is not None else None
+
+
+def _shapes(cells: Sequence[Result]) -> dict[str, list[tuple[float, Result]]]:
+    """Cells that differ in lam alone, by the settings in which the groups differ."""
+    groups: dict[str, dict[float, Result]] = {}
+    rests: dict[str, dict[str, Any]] = {}
+    for cell in cells:
+        rest = {name: value for name, value in cell.method.items() if name not in ("lam", "name", "aim")}
+        rests[text(rest)] = rest
+        groups.setdefault(text(rest), {})[_lam(cell) or 0.0] = cell
+    groups = {key: group for key, group in groups.items() if len(group) > 2}
+    differing = [
+        name
+        for name in dict.fromkeys(name for key in groups for name in rests[key])
+        if len({text(rests[key].get(name)) for key in groups}) > 1
+    ]
+    shown = {key: ", ".join(f"{name} {rests[key].get(name)}" for name in differing) or "ours" for key in groups}
+    return {shown[key]: sorted(group.items(), key=lambda item: item[0]) for key, group in groups.items()}
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What one method took at one place, and beside it a forward pass, an epoch and Retrain: medians over seeds."""
+
+    result: Result
+    edges: float | None
+    spent: Mapping[str, float]
+
+    def ratio(self, above: str, below: str) -> float | None:
+        return self.spent[above] / self.spent[below] if above in self.spent and self.spent.get(below) else None
+
+
+def timings(results: Sequence[Result]) -> list[Timing]:
+    """The methods that were timed, Retrain's own time beside each."""
+    retrained, found = references(results), []
+    for result in results:
+        reference = retrained.get(result.place.rest)
+        spent = _medians(result)
+        if not spent or result is reference:
+            continue
+        whole = _medians(reference) if reference else {}
+        row = next(iter(result.rows.values()))
+        found.append(Timing(result, size_of(result, row), spent | {k: v for k, v in whole.items() if k == "retrain"}))
+    return found
+
+
+def _medians(result: Result) -> dict[str, float]:
+    values: dict[str, list[float]] = {}
+    for row in result.rows.values():
+        for name, value in (row.get("seconds_of") or {}).items():
+            if isinstance(value, int | float):
+                values.setdefault(name, []).append(float(value))
+    return {name: median(values[name]) for name in TIMES if name in values}
+
+
+@dataclass(frozen=True)
+class TimePicture:
+    """Times of one model against the number of edges, or of deleted ones where the graph is always the same."""
+
+    model: str
+    axis: str
+    lines: Mapping[str, tuple[tuple[float, float], ...]]
+    joined: bool  # graphs of one kind; the points of different datasets are not joined
+
+
+def time_pictures(results: Sequence[Result]) -> list[TimePicture]:
+    """One picture per model of whatever was timed at two sizes or more."""
+    found = []
+    known = [timing for timing in timings(results) if timing.edges is not None]
+    for model in dict.fromkeys(timing.result.place.model for timing in known):
+        own = [timing for timing in known if timing.result.place.model == model]
+        by_edges = len({timing.edges for timing in own}) > 1
+        labels = list(dict.fromkeys(t.result.label for t in own if t.result.method.get("name") == "gnndelete"))
+        lines: dict[str, dict[float, list[float]]] = {}
+        for timing in own:
+            x = timing.edges if by_edges else timing.result.place.amount
+            for name, value in timing.spent.items():
+                if name in ("further", "calibrated") and timing.result.label != labels[0]:
+                    continue  # one of each is enough beside the deletions of every setting
+                title = _line_title(timing.result, name, several=len(labels) > 1)
+                lines.setdefault(title, {}).setdefault(float(x or 0), []).append(value)
+        points = {name: tuple((x, median(v)) for x, v in sorted(by.items())) for name, by in lines.items()}
+        if any(len(line) > 1 for line in points.values()):
+            joined = not by_edges or all(t.result.place.dataset.startswith("generated:") for t in own)
+            order = sorted(points, key=lambda name: _rank(name))
+            axis = "edges" if by_edges else "deleted edges"
+            found.append(TimePicture(model, axis, {name: points[name] for name in order}, joined))
+    return found
+
+
+def _line_title(result: Result, name: str, several: bool) -> str:
+    """What a line is called; the deletions of another method go by its own name."""
+    if name in ("forward", "epoch", "retrain"):
+        return TIMES[name]
+    if result.method.get("name") != "gnndelete":
+        return method_name(result.label)
+    return f"{TIMES[name]} ({result.label})" if several else TIMES[name]
+
+
+def _rank(title: str) -> int:
+    return next((i for i, name in enumerate(TIMES.values()) if title.startswith(name)), len(TIMES))
+
+
+def size_of(cell: Result, row: Mapping[str, Any]) -> float | None:
+    """How many edges the graph has: as the row says, as a generated graph's name says, as the catalog says."""
+    for name in ("edges", "num_edges"):
+        if isinstance(row.get(name), int | float):
+            return float(row[name])
+    named = re.search(r"(?:edges|triples)=(\d+)", cell.place.dataset)
+    if named:
+        return float(named[1])
+    from gnndelete.datasets import describe
+
+    return next((float(entry.edges) for entry in describe() if entry.name == cell.place.dataset), None)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A method as its mean over the same places as all other points of the figure."""
+
+    label: str
+    x: float
+    y: float
+    group: str  # gnndelete, control or other
+
+
+def distances(cells: Sequence[Result]) -> tuple[list[Point], int]:
+    """Per method the mean |gap| to Retrain in E_t and in the held-out AUC; and over how many places."""
+    retrained = references(cells)
+
+    def gap(cell: Result, metric: str) -> float | None:
+        gaps = cell.gaps(metric, retrained.get(cell.place.rest)).values()
+        return mean(abs(value) for value in gaps) if gaps else None
+
+    rest = [cell for cell in cells if cell.method.get("name") != "retrain"]
+    return _points(rest, lambda cell: (gap(cell, "test_auroc"), gap(cell, "heldout_auc")))
+
+
+def both_scores(cells: Sequence[Result]) -> tuple[list[Point], int]:
+    """Per method the means of E_d and E_t, the paper's two scores; and over how many places."""
+
+    def value(cell: Result, metric: str) -> float | None:
+        stat = cell.stat(metric)
+        return stat.mean if stat else None
+
+    return _points(cells, lambda cell: (value(cell, "deleted_auroc"), value(cell, "test_auroc")))
+
+
+def _points(cells: Sequence[Result], of: Any) -> tuple[list[Point], int]:
+    """Means over the places at which nearly all methods were run, of the methods that were run at all of these."""
+    found: dict[str, dict[str, tuple[float, float]]] = {}
+    groups = {}
+    for cell in cells:
+        x, y = of(cell) if cell.place.task == "link" and cell.place.steps == 1 else (None, None)
+        if x is not None and y is not None:
+            found.setdefault(cell.label, {})[cell.place.rest] = (x, y)
+            groups[cell.label] = _group(cell)
+    most = max(map(len, found.values()), default=0)
+    found = {
+        label: values for label, values in found.items() if 4 * len(values) >= most
+    }  # no points of a sweep over lam
+    counts: dict[str, int] = {}
+    for values in found.values():
+        for rest in values:
+            counts[rest] = counts.get(rest, 0) + 1
+    most = max(counts.values(), default=0)
+    places = [rest for rest, count in counts.items() if count >= 0.9 * most]
+    shared = {
+        label: [values[rest] for rest in places] for label, values in found.items() if values.keys() >= set(places)
+    }
+    made = [
+        Point(method_name(label), mean(x for x, _ in values), mean(y for _, y in values), groups[label])
+        for label, values in shared.items()
+        if values
+    ]
+    return made, len(places)
+
+
+def _group(cell: Result) -> str:
+    name = cell.method.get("name")
+    if name == "gnndelete":
+        return "gnndelete"
+    return {"retrain": "retrain", "unlink": "control", "zeroed": "control", "untrained": "control"}.get(
+        str(name), "other"
+    )
+
+
+def front(points: Sequence[Point]) -> list[Point]:
+    """The points that no other point beats in both, smaller being better.
+
+    >>> [p.label for p in front([Point("a", 1, 3, ""), Point("b", 2, 2, ""), Point("c", 3, 3, "")])]
+    ['a', 'b']
+    """
+    better = [p for p in points if not any(q.x <= p.x and q.y <= p.y and (q.x, q.y) != (p.x, p.y) for q in points)]
+    return sorted(better, key=lambda point: (point.x, point.y))
+
+
+@dataclass(frozen=True)
+class GapRow:
+    """One place of an experiment and the gaps to Retrain there, by method and score."""
+
+    place: str
+    gaps: Mapping[str, Mapping[str, Stat]]
+
+
+def gap_rows(cells: Sequence[Result]) -> list[GapRow]:
+    """Calibrated settings, the paper's and Unlink; places without a gap are left out."""
+    retrained, found = references(cells), []
+    for rest in dict.fromkeys(cell.place.rest for cell in cells):
+        own = [cell for cell in cells if cell.place.rest == rest and _shown(cell)]
+        gaps = {
+            cell.label: {metric: stat for metric in GAPS if (stat := cell.gap(metric, retrained.get(rest))) is not None}
+            for cell in own
+        }
+        gaps = {label: values for label, values in gaps.items() if values}
+        if gaps:
+            place = own[0].place
+            where = f"{dataset_name(place.dataset)} {model_name(place.model)}"
+            found.append(GapRow(f"{where}, {request_name(place).replace(' of the edges', '')}", gaps))
+    return found
+
+
+#: Scores whose gap is drawn.
+GAPS = ("test_auroc", "test_accuracy", "heldout_auc")
+
+
+def _shown(cell: Result) -> bool:
+    """Whether a gap is drawn: a sweep over lam has curves of its own."""
+    return cell.method.get("name") == "unlink" or cell.label == "paper()" or cell.method.get("lam") == "auto"

@@ -1,0 +1,170 @@
+"""One table as Markdown or LaTeX, and all cells of an experiment as CSV with one number to a line."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from gnndelete.bench.gathered import Plan, Result, references
+from gnndelete.bench.published import Published
+from gnndelete.bench.tables import Entry, Table, entry, score_metrics
+from gnndelete.bench.wording import number, spread
+
+_PLACE = ("experiment", "task", "dataset", "model", "kind", "where", "amount", "step")
+_COUNTS = ("method", "metric", "seeds", "seeds_wanted")
+_OURS = ("mean", "standard_error")
+_THEIRS = ("published", "published_std", "difference")
+_REST = ("gap_to_retrain", "gap_standard_error", "seconds", "state", "reason")
+
+
+_TOGETHER = "\u00a0"  # a space at which no line breaks, so that a number stays beside its error
+
+
+class Notes:
+    """Reasons below a table, each numbered once.
+
+    >>> notes = Notes()
+    >>> notes.mark("memory ran out"), notes.mark("memory ran out"), notes.mark("")
+    (' [1]', ' [1]', '')
+    """
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def mark(self, reason: str) -> str:
+        if not reason:
+            return ""
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+        return f" [{self.reasons.index(reason) + 1}]"
+
+
+def markdown(table: Table) -> str:
+    """A Markdown table; where there are several models, their names stand in the column titles."""
+    notes = Notes()
+    groups = [title for title, width in table.groups for _ in range(width)]
+    several = len(table.groups) > 1
+    titles = [
+        f"{group}<br>{column}" if several else column for group, column in zip(groups, table.columns, strict=True)
+    ]
+    lines = [["method", *titles, "seeds"]]
+    for line in table.lines:
+        cells = [_markdown(item, notes) for item in line.entries]
+        lines.append([plain(line.label), *cells, _seeds(line.seeds)])
+    rule = ["---", *["---:"] * (len(titles) + 1)]
+    body = "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])
+    return body + "".join(f"\n\n[{i}] {plain(_sentence(reason))}" for i, reason in enumerate(notes.reasons, 1)) + "\n"
+
+
+def plain(text: str) -> str:
+    r"""Words of others in a Markdown page, with nothing in them that Markdown or HTML would act on.
+
+    >>> plain("needs <x> | *y*")
+    'needs &lt;x&gt; \\| \\*y\\*'
+    """
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return "".join(f"\\{sign}" if sign in "|*_`[]" else sign for sign in text)
+
+
+def _markdown(item: Entry, notes: Notes) -> str:
+    if item.stat is None:
+        shown = "–" if item.state in ("", "done", "not measured") else f"*{item.state}*{notes.mark(item.reason)}"
+    elif item.signed:
+        shown = number(item.metric, item.stat.mean, signed=True)
+    else:
+        shown = spread(item.metric, item.stat) + notes.mark(item.reason)
+    beside = _beside(item)
+    return (f"{shown}<br><small>{beside}</small>" if beside else shown).replace(" ", _TOGETHER)
+
+
+def _beside(item: Entry) -> str:
+    if item.paper is None:
+        return ""
+    text = f"paper {number(item.metric, item.paper.value)}"
+    return text if item.difference is None else f"{text}, {number(item.metric, item.difference, signed=True)}"
+
+
+def latex(table: Table) -> str:
+    r"""A LaTeX ``table`` that needs no package.
+
+    >>> print(latex(Table("t", "A 5% request", (("GCN", 1),), ("E_t",), ())).splitlines()[3])
+    \caption{A 5\% request.}
+    """
+    notes = Notes()
+    several = len(table.groups) > 1
+    lines = [r"\begin{table}", r"\centering", r"\small", rf"\caption{{{_escape(table.title)}.}}"]
+    lines += [rf"\label{{tab:{table.name}}}", rf"\begin{{tabular}}{{l{'c' * (len(table.columns) + 1)}}}", r"\hline"]
+    if several:
+        heads = " & ".join(rf"\multicolumn{{{width}}}{{c}}{{{_escape(title)}}}" for title, width in table.groups)
+        lines.append(rf" & {heads} & \\")
+    lines.append(rf"method & {' & '.join(_escape(title) for title in table.columns)} & seeds \\ \hline")
+    for line in table.lines:
+        cells = [_latex(item, notes) for item in line.entries]
+        lines.append(" & ".join([_escape(line.label), *cells, _escape(_seeds(line.seeds))]) + r" \\")
+    lines += [r"\hline", r"\end{tabular}"]
+    lines += [rf"\par {{\footnotesize [{i}] {_escape(_sentence(text))}}}" for i, text in enumerate(notes.reasons, 1)]
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def _latex(item: Entry, notes: Notes) -> str:
+    shown = _escape(_markdown(Entry(item.metric, item.stat, None, item.state, item.reason, item.signed), notes))
+    shown = shown.replace("*", "")
+    beside = _escape(_beside(item))
+    return rf"\shortstack{{{shown} \\ {{\scriptsize {beside}}}}}" if beside else shown
+
+
+_SIGNS = {
+    **{sign: f"\\{sign}" for sign in "%&#_${}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    _TOGETHER: "~",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "–": "--",
+    "−": "$-$",
+    "+": "$+$",
+}
+
+
+def _escape(text: str) -> str:
+    return "".join(_SIGNS.get(sign, sign) for sign in text)
+
+
+def tidy_csv(plan: Plan, cells: Sequence[Result]) -> str:
+    """Every cell and score of an experiment, full digits, one to a line, with its state and the reason."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([*_PLACE, *_COUNTS, *_OURS, *_THEIRS, *_REST])
+    retrained = references(cells)
+    for cell in cells:
+        reference = retrained.get(cell.place.rest)
+        for step in range(1, cell.place.steps + 1) if cell.place.steps > 1 else (None,):
+            for metric in score_metrics(plan, cells):
+                item = entry(plan, cell, metric, reference, step)
+                if item.stat or item.paper or cell.state != "done":
+                    writer.writerow(_record(cell, item, reference, step))
+    return buffer.getvalue()
+
+
+def _record(cell: Result, item: Entry, reference: Result | None, step: int | None) -> list[object]:
+    place, theirs = cell.place, item.paper or Published(float("nan"))
+    gap = cell.gap(item.metric, reference) if cell is not reference and step is None else None
+    time, stat = cell.stat("seconds"), item.stat
+    numbers = [stat.mean if stat else None, stat.error if stat else None]
+    numbers += [theirs.value if item.paper else None, theirs.std, item.difference]
+    numbers += [gap.mean if gap else None, gap.error if gap else None, time.mean if time else None]
+    where = [cell.experiment, place.task, place.dataset, place.model, place.kind, place.where, place.amount, step]
+    counts = [cell.label, item.metric, stat.count if stat else 0, cell.wanted]
+    shown = ["" if value is None else f"{value:.6g}" for value in numbers]
+    return [*where, *counts, *shown, item.state, item.reason]
+
+
+def _seeds(seeds: tuple[int, int]) -> str:
+    return str(seeds[0]) if seeds[0] == seeds[1] else f"{seeds[0]}–{seeds[1]}"
+
+
+def _sentence(text: str) -> str:
+    text = " ".join(text.split())
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")

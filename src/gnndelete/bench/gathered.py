@@ -1,0 +1,244 @@
+"""What a store holds about an experiment: one `Result` per method and place, its seeds together, never mixed with others.
+
+Gaps to Retrain are taken seed by seed and then averaged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite, sqrt
+from statistics import mean, median, stdev
+from typing import Any, Protocol
+
+from gnndelete.store import Store
+
+Key = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+#: Figures of a row that are no scores, but are asked for by name like them.
+COSTS = ("seconds", "train_seconds", "parameters", "peak_mb", "lam")
+
+
+#: The kind of error in the row of a method that does not apply to a model, a task or what is deleted.
+UNFIT = "Unfit"
+
+_APART = ("model", "method", "measures", "seed")
+
+
+class Wanted(Protocol):
+    """One job of an experiment: the key of its row in the store and the name its method has in the experiment."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def key(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment as the report sees it: what it asks for, and how it is shown."""
+
+    name: str
+    title: str
+    cells: Sequence[Wanted]
+    published: str | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class Stat:
+    """A mean over seeds and its standard error, which needs two seeds.
+
+    >>> Stat.of([1.0, 3.0])
+    Stat(mean=2.0, error=1.0, count=2)
+    """
+
+    mean: float
+    error: float | None
+    count: int
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Stat | None:
+        known = list(values)
+        if not known:
+            return None
+        return cls(mean(known), stdev(known) / sqrt(len(known)) if len(known) > 1 else None, len(known))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a method was tried: everything of a key but the method, what is measured and the seed."""
+
+    dataset: str
+    model: str
+    kind: str
+    where: str
+    amount: float | None
+    steps: int
+    task: str
+    variant: str = ""  # the model with all its options
+    setting: str = ""  # the rest of the key but method, measures and seed: what differs in anything is never joined
+
+    @classmethod
+    def of(cls, key: Key) -> Place:
+        forget = key.get("forget") or {}
+        model = key["model"]
+        return cls(
+            str(key["dataset"]),
+            str(model["name"] if isinstance(model, Mapping) else model),
+            str(forget.get("kind") or ""),
+            str(forget.get("where") or ""),
+            forget.get("amount"),
+            int(forget.get("steps") or 1),
+            str(key.get("task") or ""),
+            text(model),
+            text({name: value for name, value in key.items() if name not in _APART}),
+        )
+
+    @property
+    def rest(self) -> str:
+        """All of that as text."""
+        return f"{self.variant} {self.setting}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One method at one place: rows by seed, errors by seed, and why there is no number where there is none."""
+
+    experiment: str
+    place: Place
+    label: str
+    method: Mapping[str, Any]
+    wanted: int
+    rows: Mapping[int, Row]
+    errors: Mapping[int, str]
+    missing: str = ""
+    unfit: str = ""
+
+    @property
+    def state(self) -> str:
+        """``done``, ``not here``, ``does not fit``, ``failed`` or ``not run``."""
+        if self.rows:
+            return "done"
+        if self.unfit:
+            return "does not fit"
+        if self.errors:
+            return "failed"
+        return "not here" if self.missing else "not run"
+
+    @property
+    def reason(self) -> str:
+        """In one sentence why there is no number; empty where there is one and no seed failed."""
+        if self.rows:
+            failed = len(self.errors)
+            return f"{failed} of {failed + len(self.rows)} seeds failed: {_first(self.errors)}" if failed else ""
+        return self.unfit or (_first(self.errors) if self.errors else self.missing)
+
+    @property
+    def identity(self) -> str:
+        """Equal for cells that two experiments share."""
+        return f"{self.place.rest} {text(self.method)}"
+
+    def values(self, metric: str, step: int | None = None) -> dict[int, float]:
+        """A score or a cost by seed; ``step`` counts the requests of a sequence from 1."""
+        found = {seed: _value(row, metric, step) for seed, row in self.rows.items()}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+    def stat(self, metric: str, step: int | None = None) -> Stat | None:
+        return Stat.of(self.values(metric, step).values())
+
+    def gaps(self, metric: str, reference: Result | None) -> dict[int, float]:
+        """This minus the reference, by seed, where both have the seed."""
+        if reference is None:
+            return {}
+        theirs = reference.values(metric)
+        return {seed: value - theirs[seed] for seed, value in self.values(metric).items() if seed in theirs}
+
+    def gap(self, metric: str, reference: Result | None) -> Stat | None:
+        return Stat.of(self.gaps(metric, reference).values())
+
+    def faster(self, reference: Result | None) -> float | None:
+        """How many times faster than the reference: the median over seeds that ran on the same hardware."""
+        if reference is None:
+            return None
+        mine, theirs = self.values("seconds"), reference.values("seconds")
+        ratios = [
+            theirs[seed] / mine[seed]
+            for seed in sorted(mine.keys() & theirs.keys())
+            if mine[seed] > 0 and hardware(self.rows[seed]) == hardware(reference.rows[seed])
+        ]
+        return median(ratios) if ratios else None
+
+
+def gather(plan: Plan, store: Store) -> list[Result]:
+    """The results of an experiment in its own order, with a reason wherever the store has none."""
+    jobs: dict[tuple[str, str], list[Wanted]] = {}
+    for wanted in plan.cells:
+        whole = text({name: value for name, value in wanted.key.items() if name != "seed"})
+        jobs.setdefault((wanted.label, whole), []).append(wanted)
+    return [_result(plan, label, group, store) for (label, _), group in jobs.items()]
+
+
+def _result(plan: Plan, label: str, group: Sequence[Wanted], store: Store) -> Result:
+    key = group[0].key
+    rows, errors, unfit = {}, {}, ""
+    for wanted in group:
+        row = store.get(wanted.key)
+        if row is None:
+            continue
+        if row.get("kind") == UNFIT:
+            unfit = str(row["error"])
+        elif "error" in row:
+            errors[int(wanted.key["seed"])] = str(row["error"])
+        else:
+            rows[int(wanted.key["seed"])] = row
+    absent = plan.missing.get(str(key["dataset"]), "")
+    return Result(plan.name, Place.of(key), label, key["method"], len(group), rows, errors, absent, unfit)
+
+
+def references(cells: Iterable[Result]) -> dict[str, Result]:
+    """Retrain by place, the reference of every gap there."""
+    return {cell.place.rest: cell for cell in cells if cell.method.get("name") == "retrain"}
+
+
+def originals(cells: Iterable[Result]) -> list[Result]:
+    """The models before the deletion, one per place, as the rows of any method there measured them."""
+    found: dict[str, Result] = {}
+    for cell in cells:
+        rows = {seed: {"scores": row["before"]} for seed, row in cell.rows.items() if row.get("before")}
+        if len(rows) > len(found[cell.place.rest].rows if cell.place.rest in found else ()):
+            found[cell.place.rest] = Result(cell.experiment, cell.place, "original", {}, len(rows), rows, {})
+    return list(found.values())
+
+
+def text(key: Any) -> str:
+    """A key as text, the same whatever the order of its fields."""
+    return json.dumps(key, sort_keys=True)
+
+
+def _value(row: Row, metric: str, step: int | None) -> float | None:
+    if metric in COSTS:
+        value = row.get(metric)
+    elif step is None:
+        value = (row.get("scores") or {}).get(metric)
+    else:
+        steps = row.get("steps") or ()
+        part = steps[step - 1] if step <= len(steps) else {}
+        value = part.get("scores", part).get(metric)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return None
+    return float(value)
+
+
+def hardware(row: Row) -> tuple[Any, Any]:
+    """What a time depends on: the machine, and how many processes shared it."""
+    said = row.get("hardware") or {}
+    return said.get("name"), said.get("jobs")
+
+
+def _first(errors: Mapping[int, str]) -> str:
+    return errors[min(errors)]

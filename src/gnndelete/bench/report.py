@@ -1,0 +1,125 @@
+"""Tables, figures and pages of what a store holds: the same store gives the same bytes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gnndelete.bench import curves, figures
+from gnndelete.bench.acceptance import BEST, Acceptance, acceptance, once
+from gnndelete.bench.figures import Format
+from gnndelete.bench.formats import latex, tidy_csv
+from gnndelete.bench.gathered import Plan, Result, gather
+from gnndelete.bench.pages import Commands, Pictured, experiment_page, flat, index_page, page_path
+from gnndelete.bench.summary import headline, summary_page
+from gnndelete.bench.tables import sections
+from gnndelete.bench.wording import model_name
+from gnndelete.files import write_all
+from gnndelete.store import Store
+
+Gathered = Sequence[tuple[Plan, Sequence[Result]]]
+
+
+def usual_device(store: Store) -> str:
+    """The device on which most rows of a store were made, so that one report never mixes two.
+
+    >>> usual_device(Store(None))
+    'cpu'
+    """
+    counts = Counter(str(key.get("device") or (row.get("hardware") or {}).get("device")) for key, row in store.items())
+    return max(("cuda", "cpu"), key=lambda name: (counts[name], name == "cpu"))
+
+
+def build(
+    plans: Sequence[Plan], store: Store, commands: Commands, best: str = BEST, form: Format = "svg"
+) -> tuple[dict[str, bytes], Acceptance]:
+    """Every file of a report by its path, and the answers of the summary."""
+    gathered = [(plan, gather(plan, store)) for plan in plans]
+    found = acceptance(gathered, best)
+    made: dict[str, bytes] = {}
+    everything = Pictured(_drawn(made, _overall(gathered, form)))
+    for plan, results in gathered:
+        pictures = Pictured(_drawn(made, _pictures(plan, results, form)))
+        made[page_path(plan.name)] = experiment_page(plan, results, pictures, commands).encode()
+        made[f"tables/{flat(plan.name)}.csv"] = tidy_csv(plan, results).encode()
+        made[f"tables/{flat(plan.name)}.tex"] = _tex(plan, results).encode()
+    made["index.md"] = index_page(gathered, found, everything, provenance(gathered), commands).encode()
+    made["summary.md"] = summary_page(found).encode()
+    made["summary.json"] = (json.dumps(headline(found), indent=1) + "\n").encode()
+    return made, found
+
+
+def write(folder: Path, made: dict[str, bytes]) -> None:
+    """Put the files into a folder; the index comes last, so that it never leads to a page that is not there."""
+    parts: dict[str, dict[str, bytes]] = {}
+    for path, content in made.items():
+        parent, _, name = path.rpartition("/")
+        parts.setdefault(parent, {})[name] = content
+    for parent in sorted(parts, reverse=True):
+        write_all(folder / parent, parts[parent])
+
+
+def provenance(gathered: Gathered) -> dict[str, Any]:
+    """What the rows of a report were made with, and when."""
+    rows = {id(row): row for _, results in gathered for result in results for row in result.rows.values()}.values()
+    said: dict[str, Any] = {"rows": len(rows)}
+    for name in ("version", "torch", "git"):
+        said[name] = sorted({str(row[name])[:10] for row in rows if row.get(name)})
+    said["jobs"] = max(((row.get("hardware") or {}).get("jobs") or 1 for row in rows), default=1)
+    said["hardware"] = sorted({str(row["hardware"]["name"]) for row in rows if (row.get("hardware") or {}).get("name")})
+    times = sorted(str(row["finished"]) for row in rows if row.get("finished"))
+    return said | ({"first": times[0][:10], "last": times[-1][:10]} if times else {})
+
+
+_Picture = tuple[str, str, bytes]  # name without ending, what it shows, content
+_PNG = b"\x89PNG"
+
+
+def _drawn(made: dict[str, bytes], pictures: Sequence[_Picture]) -> dict[str, str]:
+    """Keep the files of figures; their names with what they show."""
+    alts = {}
+    for name, alt, content in pictures:
+        file = f"{name}.{'png' if content.startswith(_PNG) else 'svg'}"
+        made[f"figures/{file}"], alts[file] = content, alt
+    return alts
+
+
+def _pictures(plan: Plan, results: Sequence[Result], form: Format) -> list[_Picture]:
+    found: list[_Picture] = []
+    name = flat(plan.name)
+    for number, picture in enumerate(curves.lam_pictures(plan, results), 1):
+        found.append(
+            (f"{name}-lam-{number}", f"Scores against lam. {picture.title}", figures.lam_figure(picture, form))
+        )
+    for timed in curves.time_pictures(results):
+        alt = f"Time against the number of {timed.axis}, {model_name(timed.model)}"
+        found.append((f"{name}-time-{timed.model}", alt, figures.time_figure(timed, form)))
+    rows = curves.gap_rows(results)
+    if rows and not curves.timings(results):  # where times are taken, gaps are not what is looked at
+        found.append((f"{name}-gap", "Gap to Retrain of every cell", figures.gap_figure(rows, form)))
+    return found
+
+
+def _overall(gathered: Gathered, form: Format) -> list[_Picture]:
+    """All methods over the places of all experiments that nearly all of them share."""
+    shared = once(result for _, results in gathered for result in results if result.rows)
+    found: list[_Picture] = []
+    points, places = curves.distances(shared)
+    if len(points) > 1:
+        alt = f"Distance to Retrain in E_t and in held-out AUC, means over {places} cells"
+        found.append(("methods-retrain", alt, figures.distance_figure(points, form)))
+    points, places = curves.both_scores(shared)
+    if len(points) > 1:
+        alt = f"E_t and E_d AUROC of all methods, means over {places} cells"
+        found.append(("methods-scores", alt, figures.scores_figure(points, form)))
+    return found
+
+
+def _tex(plan: Plan, results: Sequence[Result]) -> str:
+    parts = [f"% {plan.title}: made by gnndelete bench report"]
+    for section in sections(plan, results):
+        parts += [latex(table) for table in (section.scores, section.costs) if table.columns and not table.empty]
+    return "\n".join(parts) + "\n"

@@ -1,0 +1,227 @@
+"""The summary page: what was aimed at, what the rows of the store say, and the cells behind every number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gnndelete.bench.acceptance import AIMS, CALIBRATED, PAPER, WITHIN, Acceptance, Beside, Gap, Speed
+from gnndelete.bench.formats import plain
+from gnndelete.bench.gathered import Result
+from gnndelete.bench.wording import dataset_name, method_name, metric_name, model_name, request_name, times
+
+_REACHED = {True: "reached", False: "**not reached**", None: "not run"}
+
+
+def headline(found: Acceptance) -> list[dict[str, Any]]:
+    """Each question with its aim, the answer and whether it was reached; None where nothing was run."""
+    above = found.settings.get(found.best, ())
+    lines = [
+        _share(
+            f"`{PAPER}` within {WITHIN} of the paper on both scores", "repeated", [b.within for b in found.repeated]
+        ),
+        _share(f"`{found.best}` above the paper's GNNDelete on both scores", "above", [b.above for b in above]),
+    ]
+    for metric, aim in (("test_auroc", "use_gap"), ("heldout_auc", "heldout_gap")):
+        gap = next((g for g in found.gaps if (g.label, g.task, g.metric) == (CALIBRATED, "link", metric)), None)
+        lines.append(_distance(metric, aim, gap))
+    for kind, title in (("fixed", "a deletion at fixed lam"), ("calibrated", "a calibrated deletion")):
+        lines.append(_speed(kind, title, [speed for speed in found.speeds if speed.kind == kind]))
+    return lines
+
+
+def _share(question: str, aim: str, answers: Sequence[bool]) -> dict[str, Any]:
+    share = sum(answers) / len(answers) if answers else None
+    return {
+        "question": question,
+        "aim": f"at least {AIMS[aim]:.0%} of the cells",
+        "answer": f"{sum(answers)} of {len(answers)} ({100 * share:.0f}%)" if share is not None else "–",
+        "value": share,
+        "reached": None if share is None else share >= AIMS[aim],
+    }
+
+
+def _distance(metric: str, aim: str, gap: Gap | None) -> dict[str, Any]:
+    answer = (
+        "–" if gap is None else f"{gap.seed_gap:.4f} seed by seed ({gap.cell_gap:.4f} by cell), {_cells(gap.cells)}"
+    )
+    return {
+        "question": f"`{CALIBRATED}`: mean distance to Retrain in {metric_name(metric)}",
+        "aim": f"at most {AIMS[aim]}",
+        "answer": answer,
+        "value": gap.seed_gap if gap else None,
+        "reached": None if gap is None else gap.seed_gap <= AIMS[aim],
+    }
+
+
+def _speed(kind: str, title: str, speeds: Sequence[Speed]) -> dict[str, Any]:
+    slowest = min(speeds, key=lambda speed: speed.ratio, default=None)
+    where = (
+        ""
+        if slowest is None
+        else f" on {dataset_name(slowest.dataset)}, the slowest of {_many(len(speeds), 'dataset')}"
+    )
+    return {
+        "question": f"{title} against Retrain",
+        "aim": f"at least {AIMS[kind]:.0f} times faster on every dataset",
+        "answer": "–" if slowest is None else f"{times(slowest.ratio)}{where}",
+        "value": slowest.ratio if slowest else None,
+        "reached": None if slowest is None else slowest.ratio >= AIMS[kind],
+    }
+
+
+def headline_table(found: Acceptance) -> str:
+    """The questions as a Markdown table."""
+    rows = [[line["question"], line["aim"], line["answer"], _REACHED[line["reached"]]] for line in headline(found)]
+    return _table(["", "aim", "result", ""], rows)
+
+
+def summary_page(found: Acceptance) -> str:
+    """The whole page."""
+    parts = [
+        "# Summary",
+        "Computed from the rows of the store alone. The aims were set before the runs. A cell is one dataset, model, share "
+        "of deleted edges and side (IN, OUT); a cell that two experiments share counts once; failed ones never count.",
+        headline_table(found),
+        "## Does paper() repeat the paper?",
+        _repeated(found),
+        "## Above the paper on both scores",
+        _above(found),
+        "## Distance to Retrain",
+        _gaps(found),
+        "## Times faster than Retrain",
+        _speeds(found),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _repeated(found: Acceptance) -> str:
+    others = [b for b in found.repeated if not b.within]
+    parts = []
+    if found.repeated:
+        good = len(found.repeated) - len(others)
+        parts.append(f"{good} of {len(found.repeated)} cells are within {WITHIN} of the published E_t and E_d AUROC.")
+    if others:
+        parts += ["The others, ours minus the paper's:", _table([*_PLACE, "E_t", "E_d"], [_beside(b) for b in others])]
+    if found.absent:
+        parts.append(_absent(found.absent))
+    return "\n\n".join(parts) or "Not run yet."
+
+
+_PLACE = ["dataset", "model", "deleted"]
+
+
+def _beside(each: Beside) -> list[str]:
+    pairs = zip(each.ours, each.differences, strict=True)
+    return _where(each.cell) + [f"{ours:.3f} ({difference:+.3f})" for ours, difference in pairs]
+
+
+def _absent(cells: Sequence[Result]) -> str:
+    """Cells of the paper without a number of ours, counted by dataset and reason."""
+    groups: dict[tuple[str, str, str], int] = {}
+    for cell in cells:
+        key = (cell.place.dataset, cell.state, cell.reason)
+        groups[key] = groups.get(key, 0) + 1
+    rows = [[dataset_name(d), str(n), state, plain(reason)] for (d, state, reason), n in groups.items()]
+    return "Cells of the paper without a number of ours:\n\n" + _table(["dataset", "cells", "", "why"], rows)
+
+
+def _above(found: Acceptance) -> str:
+    if not found.settings:
+        return "Not run yet."
+    rows = [
+        [f"**{plain(label)}**" if label == found.best else plain(label), *_counts(besides)]
+        for label, besides in found.settings.items()
+    ]
+    head = [
+        "setting",
+        "cells",
+        "above on both",
+        "above in E_t",
+        "above in E_d",
+        "mean difference E_t",
+        "mean difference E_d",
+    ]
+    parts = [f"One setting is taken for all cells: `{found.best}`. The others are shown beside it.", _table(head, rows)]
+    below = [b for b in found.settings.get(found.best, ()) if not b.above]
+    if below:
+        parts += [f"Where `{found.best}` is not above:", _table([*_PLACE, "E_t", "E_d"], [_beside(b) for b in below])]
+    return "\n\n".join(parts)
+
+
+def _counts(besides: Sequence[Beside]) -> list[str]:
+    size = len(besides)
+    means = [sum(b.differences[i] for b in besides) / size for i in (0, 1)]
+    counts = [sum(b.above for b in besides), *(sum(b.differences[i] > 0 for b in besides) for i in (0, 1))]
+    return [str(size), *map(str, counts), *(f"{value:+.3f}" for value in means)]
+
+
+def _gaps(found: Acceptance) -> str:
+    if not found.gaps:
+        return "Not run yet."
+    note = (
+        "A gap is a method's score minus Retrain's with the same seed. *Seed by seed* is the mean of its size, *by cell* the "
+        "mean of the size of a cell's mean gap, *signed* the mean itself. For links both are taken over the cells that have "
+        "both scores. Settings that were tried in fewer than a quarter of the cells are left out."
+    )
+    parts = [note]
+    for task in dict.fromkeys(gap.task for gap in found.gaps):
+        for metric in ("test_auroc", "test_accuracy", "heldout_auc"):
+            own = [gap for gap in found.gaps if (gap.task, gap.metric) == (task, metric)]
+            if own:
+                title = "held-out AUC" if metric == "heldout_auc" else _USE[task, metric]
+                rows = [
+                    [plain(method_name(g.label)), str(g.cells), *_sizes(g), ", ".join(_where(g.worst))]
+                    for g in sorted(own, key=lambda g: g.seed_gap)
+                ]
+                head = [f"{title}, {task}", "cells", "seed by seed", "by cell", "signed", "farthest cell"]
+                parts.append(_table(head, rows))
+    return "\n\n".join(parts)
+
+
+_USE = {
+    ("link", "test_auroc"): "E_t AUROC",
+    ("node", "test_accuracy"): "accuracy",
+    ("graph", "test_auroc"): "AUROC",
+    ("graph", "test_accuracy"): "accuracy",
+    ("node", "test_auroc"): "AUROC",
+    ("link", "test_accuracy"): "accuracy",
+}
+
+
+def _sizes(gap: Gap) -> list[str]:
+    return [f"{gap.seed_gap:.4f}", f"{gap.cell_gap:.4f}", f"{gap.signed:+.4f}"]
+
+
+def _speeds(found: Acceptance) -> str:
+    if not found.speeds:
+        return "Not run yet."
+    note = (
+        "Per dataset the slowest cell: the median over seeds of Retrain's time by the deletion's, on the same hardware. "
+        "*Alone* means that nothing else ran while times were taken; where there are such cells, the others do not count."
+    )
+    rows = []
+    for speed in found.speeds:
+        kind = {"fixed": "fixed lam", "nonexistent": "calibrated, aim nonexistent"}.get(speed.kind, speed.kind)
+        worst = ", ".join([*_where(speed.cell)[1:], plain(speed.cell.label)])
+        how = "alone" if speed.alone else "in the sweep"
+        rows.append([dataset_name(speed.dataset), kind, times(speed.ratio), how, worst, str(speed.cells)])
+    return f"{note}\n\n" + _table(["dataset", "", "times faster", "timed", "slowest cell", "of cells"], rows)
+
+
+def _where(cell: Result) -> list[str]:
+    place = cell.place
+    return [dataset_name(place.dataset), model_name(place.model), request_name(place)]
+
+
+def _cells(number: int) -> str:
+    return _many(number, "cell")
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,233 @@
+"""Tables of an experiment: methods down, models and scores across, with the paper's value beside ours in every cell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gnndelete.bench import published as paper
+from gnndelete.bench.gathered import Place, Plan, Result, Stat, originals, references
+from gnndelete.bench.published import Published
+from gnndelete.bench.wording import (
+    METRICS,
+    amount_name,
+    dataset_name,
+    method_name,
+    metric_name,
+    model_name,
+    request_name,
+)
+
+#: What "use" is measured by, the first that a cell has.
+USE = ("test_auroc", "test_accuracy")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell of a table: a number with the paper's beside it, or the reason why there is none."""
+
+    metric: str
+    stat: Stat | None = None
+    paper: Published | None = None
+    state: str = ""  # empty where the experiment does not ask for this cell
+    reason: str = ""
+    signed: bool = False
+
+    @property
+    def difference(self) -> float | None:
+        return self.stat.mean - self.paper.value if self.stat and self.paper else None
+
+
+@dataclass(frozen=True)
+class Line:
+    label: str
+    seeds: tuple[int, int]  # fewest and most seeds among its entries
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, groups of columns (one per model), and lines of entries."""
+
+    name: str
+    title: str
+    groups: tuple[tuple[str, int], ...]
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+
+    @property
+    def empty(self) -> bool:
+        """Whether it holds no number of ours."""
+        return not any(entry.stat for line in self.lines for entry in line.entries)
+
+
+@dataclass(frozen=True)
+class Section:
+    """What was deleted from one dataset: the scores, and what they cost and how far they are from Retrain."""
+
+    dataset: str
+    title: str
+    scores: Table
+    costs: Table
+
+
+def sections(plan: Plan, cells: Sequence[Result]) -> list[Section]:
+    """The tables of an experiment, one section per dataset and request, in the order of its file."""
+    settings = dict.fromkeys(cell.place.setting for cell in cells)
+    titles = _titles([next(c.place for c in cells if c.place.setting == setting) for setting in settings])
+    made = []
+    for number, (setting, title) in enumerate(zip(settings, titles, strict=True), 1):
+        own = [cell for cell in cells if cell.place.setting == setting]
+        name = f"{plan.name.replace('/', '-')}-{number}"
+        scores, costs = _scores(plan, own, name, title), _costs(own, f"{name}-cost", title)
+        made.append(Section(own[0].place.dataset, title, scores, costs))
+    return made
+
+
+def score_metrics(plan: Plan, cells: Sequence[Result]) -> list[str]:
+    """The scores an experiment has or the paper reports for it, in the order of `METRICS`; those without a title last."""
+    found = {name for cell in cells for row in cell.rows.values() for name in row.get("scores") or {}}
+    found |= set(paper.metrics(plan.published))
+    known = [name for name in METRICS if name in found]
+    return known + sorted(found - set(known))
+
+
+def entry(plan: Plan, cell: Result, metric: str, reference: Result | None = None, step: int | None = None) -> Entry:
+    """One number of a cell with the paper's; ``step`` takes a sequence after that many requests."""
+    place, amount = cell.place, cell.place.amount
+    if step is not None and amount is not None:
+        amount = amount * step / place.steps
+    theirs = paper.published(plan.published, place.dataset, place.model, place.where, amount, cell.label, metric)
+    if metric == "speedup":
+        ratio = cell.faster(reference)
+        stat = Stat(ratio, None, len(cell.rows)) if ratio is not None and cell is not reference else None
+    else:
+        stat = cell.stat(metric, step)
+    state = cell.state
+    if stat is None and state == "done":
+        state = "not measured"
+    return Entry(metric, stat, theirs, state, cell.reason)
+
+
+def _scores(plan: Plan, cells: Sequence[Result], name: str, title: str) -> Table:
+    cells = [*originals(cells), *cells]
+    lookup = {(cell.label, cell.place.variant): cell for cell in cells}
+    retrained = references(cells)
+    columns = [
+        (variant, metric) for variant in _variants(cells) for metric in score_metrics(plan, cells) if metric in METRICS
+    ]
+    lines, steps = [], max(cell.place.steps for cell in cells)
+    for label in dict.fromkeys(cell.label for cell in cells):
+        for step in range(1, steps + 1) if steps > 1 and label != "original" else (None,):
+            entries = []
+            for variant, metric in columns:
+                cell = lookup.get((label, variant))
+                reference = retrained.get(cell.place.rest) if cell else None
+                entries.append(entry(plan, cell, metric, reference, step) if cell else Entry(metric))
+            lines.append(Line(_step_label(label, cells[0].place, step), _seeds(cells, label), tuple(entries)))
+    return _without_empty(name, title, columns, lines)
+
+
+def _costs(cells: Sequence[Result], name: str, title: str) -> Table:
+    """Per model the gap to Retrain in use and in the held-out test, the lam, the time and how many times faster."""
+    lookup = {(cell.label, cell.place.variant): cell for cell in cells}
+    retrained = references(cells)
+    kinds = [*USE, "heldout_auc", "mi_ratio", "lam", "seconds", "speedup"]
+    columns = [(variant, kind) for variant in _variants(cells) for kind in kinds]
+    lines = []
+    for label in dict.fromkeys(cell.label for cell in cells):
+        entries = []
+        for variant, kind in columns:
+            cell = lookup.get((label, variant))
+            entries.append(_cost(cell, kind, retrained.get(cell.place.rest)) if cell else Entry(kind))
+        lines.append(Line(method_name(label), _seeds(cells, label), tuple(entries)))
+    return _without_empty(name, title, columns, lines, gaps=True)
+
+
+def _cost(cell: Result, kind: str, reference: Result | None) -> Entry:
+    if kind == "lam":
+        return Entry(kind, cell.stat(kind) if cell.method.get("lam") == "auto" else None)
+    if kind == "seconds":
+        return Entry(kind, cell.stat(kind))
+    if cell is reference:
+        return Entry(kind)
+    if kind == "speedup":
+        ratio = cell.faster(reference)
+        return Entry(kind, Stat(ratio, None, len(cell.rows)) if ratio is not None else None)
+    return Entry(kind, cell.gap(kind, reference), signed=True)
+
+
+def _without_empty(
+    name: str, title: str, columns: Sequence[tuple[str, str]], lines: Sequence[Line], gaps: bool = False
+) -> Table:
+    """A table of the columns in which anything is known; columns of one model stand together under its name."""
+    kept = [i for i in range(len(columns)) if any(line.entries[i].stat or line.entries[i].paper for line in lines)]
+    variants = list(dict.fromkeys(columns[i][0] for i in kept))
+    groups = [
+        (title, sum(columns[i][0] == v for i in kept)) for v, title in zip(variants, _models(variants), strict=True)
+    ]
+    titles = [f"{metric_name(columns[i][1])}{' gap' * (gaps and lines[0].entries[i].metric in _GAPS)}" for i in kept]
+    shown = [Line(line.label, line.seeds, tuple(line.entries[i] for i in kept)) for line in lines]
+    return Table(name, title, tuple(groups), tuple(titles), tuple(shown))
+
+
+_GAPS = (*USE, "heldout_auc", "mi_ratio")
+
+
+def _variants(cells: Sequence[Result]) -> list[str]:
+    return list(dict.fromkeys(cell.place.variant for cell in cells))
+
+
+def _models(variants: Sequence[str]) -> list[str]:
+    """Names of models; options only where two of the same name differ in them."""
+    made = [json.loads(variant) for variant in variants]
+    models: list[dict[str, Any]] = [model if isinstance(model, dict) else {"name": str(model)} for model in made]
+    return [
+        model_name(model["name"]) + _options(model, [other for other in models if other["name"] == model["name"]])
+        for model in models
+    ]
+
+
+def _options(model: dict[str, Any], same: Sequence[dict[str, Any]]) -> str:
+    names = dict.fromkeys(name for other in same for name in other)
+    differing = [name for name in names if any(other.get(name) != model.get(name) for other in same)]
+    given = ", ".join(f"{name.replace('_', ' ')} {model.get(name)}" for name in differing)
+    return f" ({given})" if given else ""
+
+
+def _seeds(cells: Sequence[Result], label: str) -> tuple[int, int]:
+    counts = [len(cell.rows) for cell in cells if cell.label == label]
+    return min(counts), max(counts)
+
+
+def _step_label(label: str, place: Place, step: int | None) -> str:
+    if step is None or place.amount is None:
+        return method_name(label)
+    return f"{method_name(label)}, {amount_name(place.amount * step / place.steps)}"
+
+
+def _titles(places: Sequence[Place]) -> list[str]:
+    """One title per setting: dataset and request, and whatever else tells two of them apart."""
+    plain = [f"{dataset_name(place.dataset)}: {request_name(place)}" for place in places]
+    return [
+        title + (f" ({', '.join(_differing(place, same))})" if len(same) > 1 else "")
+        for title, place in zip(plain, places, strict=True)
+        for same in [[other for other, its in zip(places, plain, strict=True) if its == title]]
+    ]
+
+
+def _differing(place: Place, others: Sequence[Place]) -> Iterator[str]:
+    own, theirs = dict(_flat(json.loads(place.setting))), [dict(_flat(json.loads(o.setting))) for o in others]
+    for name, value in own.items():
+        if any(other.get(name) != value for other in theirs):
+            yield f"{name} {value}"
+
+
+def _flat(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _flat(item, f"{prefix} {name}".strip())
+    else:
+        yield prefix, value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,160 @@
+"""How datasets, models, scores and numbers of a benchmark are written for a reader."""
+
+from __future__ import annotations
+
+import re
+
+from gnndelete.bench.gathered import Place, Stat
+
+#: Scores in the order in which tables show them, with their titles.
+METRICS = {
+    "test_auroc": "E_t AUROC",
+    "test_accuracy": "accuracy",
+    "test_f1": "F1",
+    "deleted_auroc": "E_d AUROC",
+    "heldout_auc": "held-out AUC",
+    "mi_ratio": "MI ratio",
+    "mi_auc": "MI AUC",
+    "regular_share": "regular share",
+    "parameters": "parameters",
+    "speedup": "times faster",
+}
+
+_DATASETS = {
+    "dblp": "DBLP",
+    "pubmed": "PubMed",
+    "cora": "Cora",
+    "cs": "CS",
+    "ogbl-collab": "OGB-Collab",
+    "ogbl-biokg": "OGB-BioKG",
+    "wordnet18": "WordNet18",
+}
+_MODELS = {"gcn": "GCN", "gat": "GAT", "gin": "GIN", "rgcn": "R-GCN", "rgat": "R-GAT", "gps": "GPS"}
+_METHODS = {
+    "original": "before the deletion",
+    "retrain": "Retrain",
+    "unlink": "Unlink",
+    "gradascent": "GradAscent",
+    "d2d": "D2D",
+    "grapheraser": "GraphEraser",
+    "grapheditor": "GraphEditor",
+    "certunlearn": "CertUnlearn",
+    "gif": "GIF",
+    "megu": "MEGU",
+    "jodie": "JODIE",
+    "gnndelete": "GNNDelete",
+    "zeroed": "zeroed (control)",
+    "untrained": "untrained (control)",
+}
+
+
+def dataset_name(name: str) -> str:
+    """
+    >>> dataset_name("dblp"), dataset_name("generated:collab?nodes=2000000&edges=24000000")
+    ('DBLP', 'generated graph, 24M edges')
+    """
+    if name.startswith("generated:"):
+        size = re.search(r"(?:edges|triples)=(\d+)", name)
+        return f"generated graph, {count(int(size[1]))} edges" if size else f"generated graph ({name[10:]})"
+    return _DATASETS.get(name, name)
+
+
+def model_name(name: str) -> str:
+    return _MODELS.get(name, name)
+
+
+def method_name(label: str) -> str:
+    return _METHODS.get(label, label)
+
+
+def metric_name(metric: str) -> str:
+    return METRICS.get(metric, metric.replace("_", " "))
+
+
+def request_name(place: Place) -> str:
+    """What is deleted.
+
+    >>> from gnndelete.bench.gathered import Place
+    >>> request_name(Place("dblp", "gcn", "edges", "in", 0.025, 5, "link"))
+    '2.5% of the edges, IN, in 5 requests'
+    >>> request_name(Place("dblp", "gcn", "nodes", "", 100, 1, "node"))
+    '100 nodes'
+    """
+    kind = place.kind or "elements"
+    parts = [kind if place.amount is None else f"{amount_name(place.amount)}{' of the' * (place.amount < 1)} {kind}"]
+    if place.kind == "features" and place.amount is not None:
+        parts = [f"features of {amount_name(place.amount)}{' of the' * (place.amount < 1)} nodes"]
+    if place.kind == "edges" and place.where:
+        parts.append({"in": "IN", "out": "OUT", "random": "at random"}.get(place.where, place.where))
+    if place.steps > 1:
+        parts.append(f"in {place.steps} requests")
+    return ", ".join(parts)
+
+
+def amount_name(amount: float) -> str:
+    """
+    >>> amount_name(0.005), amount_name(100)
+    ('0.5%', '100')
+    """
+    return f"{100 * amount:g}%" if amount < 1 else f"{amount:,.0f}"
+
+
+def count(number: float) -> str:
+    """
+    >>> count(2_400_000), count(105734), count(820)
+    ('2.4M', '106k', '820')
+    """
+    for size, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{sign}"
+    return f"{number:.0f}"
+
+
+def seconds(value: float) -> str:
+    """
+    >>> seconds(0.00521), seconds(0.25), seconds(6.13), seconds(431.2)
+    ('5.2 ms', '250 ms', '6.13 s', '431 s')
+    """
+    if value < 1:
+        return f"{1000 * value:.3g} ms" if value >= 0.01 else f"{1000 * value:.2g} ms"
+    return f"{value:.3g} s" if value < 1000 else f"{value:,.0f} s"
+
+
+def times(value: float) -> str:
+    """
+    >>> times(1234.5), times(12.3), times(1.474)
+    ('1,230×', '12.3×', '1.47×')
+    """
+    return f"{float(f'{value:.3g}'):,.{0 if value >= 100 else 1 if value >= 10 else 2}f}×"
+
+
+def number(metric: str, value: float, signed: bool = False) -> str:
+    """A value as a table shows it.
+
+    >>> number("test_auroc", 0.9461), number("test_auroc", -0.0004, signed=True), number("parameters", 5120)
+    ('0.946', '0.000', '5,120')
+    """
+    if metric == "parameters":
+        return f"{value:+,.0f}" if signed else f"{value:,.0f}"
+    if metric == "speedup":
+        return f"{value:+,.1f}" if signed else times(value)
+    if metric in ("seconds", "train_seconds"):
+        return seconds(value)
+    if metric == "lam":
+        return f"{value:.2g}"
+    text = f"{value:+.3f}" if signed else f"{value:.3f}"
+    return text[1:] if float(text) == 0 and text[0] in "+-" else text
+
+
+def spread(metric: str, stat: Stat) -> str:
+    """A mean and its standard error.
+
+    >>> spread("test_auroc", Stat(0.9461, 0.0021, 5)), spread("test_auroc", Stat(0.9461, None, 1))
+    ('0.946 ± 0.002', '0.946')
+    """
+    shown = number(metric, stat.mean)
+    if metric in ("seconds", "train_seconds", "speedup", "lam") or stat.error is None:
+        return shown
+    if metric == "parameters" and not stat.error:
+        return shown
+    return f"{shown} ± {number(metric, stat.error)}"

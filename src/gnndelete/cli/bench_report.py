@@ -1,0 +1,86 @@
+"""``gnndelete bench report``: tables, figures and a summary of what a store of finished cells holds."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gnndelete.cli import options
+from gnndelete.cli.report import Report, prose
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WHAT, _HOW = "What", "How"
+
+
+class Figures(StrEnum):
+    """The form of figures."""
+
+    SVG = "svg"
+    PNG = "png"
+
+
+def report(
+    name: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Experiments, groups or YAML files of your own; all by default."),
+    ] = None,
+    store: Annotated[
+        Path, typer.Option(metavar="FILE", help="JSON-lines file of finished cells.", rich_help_panel=_WHAT)
+    ] = Path("bench/results.jsonl"),
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder for pages, tables and figures.", rich_help_panel=_WHAT)
+    ] = Path("bench/report"),
+    device: Annotated[
+        str | None,
+        typer.Option(help="cpu or cuda; by default the one that most rows come from.", rich_help_panel=_HOW),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="The first so many seeds; all of them by default.", rich_help_panel=_HOW)
+    ] = None,
+    best: Annotated[
+        str, typer.Option(metavar="LABEL", help="The setting held against the paper.", rich_help_panel=_HOW)
+    ] = "nonexistent",
+    figures: Annotated[Figures, typer.Option(help="Form of the figures.", rich_help_panel=_HOW)] = Figures.SVG,
+    json: options.Json = False,
+) -> Report:
+    """Write tables (Markdown, CSV, LaTeX), figures and a summary, with the paper's number beside ours in every cell.
+
+    [bold]gnndelete bench report --store docs/results/results.jsonl --out docs/results[/]
+
+    Nothing is run. What is missing is shown as missing with the reason; the same store gives the same files.
+    """
+    from gnndelete.bench.pages import Commands
+    from gnndelete.bench.plans import plans
+    from gnndelete.bench.report import build, usual_device, write
+    from gnndelete.bench.summary import headline
+    from gnndelete.errors import SettingError
+    from gnndelete.store import Store
+
+    if not store.exists():
+        raise SettingError(
+            f"there is no store '{store}'; give its file with --store, or make it with 'gnndelete bench run'"
+        )
+    if device not in (None, "cpu", "cuda"):
+        raise SettingError(f"'device' must be cpu or cuda (got '{device}')")
+    rows = Store(store)
+    kind = device or usual_device(rows)
+    wanted = plans(name or [], kind, seeds)
+    made, found = build(wanted, rows, Commands(store.as_posix(), out.as_posix(), kind), best, figures.value)
+    write(out, made)
+    lines = headline(found)
+    values = {"out": str(out), "store": str(store), "device": kind, "files": sorted(made), "summary": lines}
+    return Report(values, lambda console: _show(console, lines, out, len(wanted)))
+
+
+def _show(console: Console, lines: list[dict[str, Any]], out: Path, experiments: int) -> None:
+    said = {True: "reached", False: "not reached", None: "not run"}
+    answers = [
+        f"{line['question'].replace('`', '')}: {line['answer']} (aim: {line['aim']}; {said[line['reached']]})"
+        for line in lines
+    ]
+    prose(console, [*answers, f"{experiments} experiments written to {out}; begin with {out / 'index.md'}."])

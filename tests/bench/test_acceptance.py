@@ -1,0 +1,142 @@
+"""The summary: every answer follows from rows, cells count once, and gaps are taken seed by seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gnndelete.bench.acceptance import Acceptance, acceptance
+from gnndelete.bench.gathered import Plan, gather
+from gnndelete.bench.summary import headline, summary_page
+from gnndelete.store import Store
+
+from .sample import METHODS, SEEDS, Job, key, link_plan, row, store_of
+
+LABELS = ("retrain", "paper()", "calibrated", "nonexistent")
+THEIRS = {"in": (0.934, 0.748), "out": (0.957, 0.892)}  # the paper's GNNDelete on DBLP with GCN at 2.5%
+
+
+def plan_of(name: str = "paper/link-dblp", labels: tuple[str, ...] = LABELS) -> Plan:
+    jobs = [
+        Job(label, key("dblp", "gcn", METHODS[label], seed, where))
+        for seed in SEEDS
+        for where in ("in", "out")
+        for label in labels
+    ]
+    return Plan(name, "Links", jobs, "link_prediction")
+
+
+def store_with(plan: Plan, scores: Any, seconds: dict[str, float] | None = None) -> Store:
+    store = Store(None)
+    for job in plan.cells:
+        use, deleted, heldout = scores(job.label, job.key["forget"]["where"], SEEDS.index(job.key["seed"]))
+        spent = (seconds or {}).get(job.label, 1.0)
+        store.add(job.key, row(job.label, spent, test_auroc=use, deleted_auroc=deleted, heldout_auc=heldout))
+    return store
+
+
+def answers(store: Store, *plans: Plan, **options: Any) -> Acceptance:
+    return acceptance([(plan, gather(plan, store)) for plan in plans], **options)
+
+
+def test_within_means_both_scores() -> None:
+    def scores(label: str, where: str, seed: int) -> tuple[float, float, float]:
+        use, deleted = THEIRS[where]
+        return use + 0.01, deleted + (0.02 if where == "in" else 0.05), 0.5
+
+    plan = plan_of()
+    found = answers(store_with(plan, scores), plan)
+    assert [(b.cell.place.where, b.within) for b in found.repeated] == [("in", True), ("out", False)]
+    first = headline(found)[0]
+    assert (first["answer"], first["reached"]) == ("1 of 2 (50%)", False)
+    assert "| DBLP | GCN | 2.5% of the edges, OUT | 0.967 (+0.010) | 0.942 (+0.050) |" in summary_page(found)
+
+
+def test_above_means_both_scores_for_one_setting_of_all_cells() -> None:
+    def scores(label: str, where: str, seed: int) -> tuple[float, float, float]:
+        use, deleted = THEIRS[where]
+        return use + (0.01 if label == "nonexistent" else -0.01), deleted + 0.01, 0.5
+
+    plan = plan_of()
+    store = store_with(plan, scores)
+    assert headline(answers(store, plan))[1]["answer"] == "2 of 2 (100%)"
+    assert headline(answers(store, plan, best="calibrated"))[1]["answer"] == "0 of 2 (0%)"
+
+
+def test_gaps_do_not_cancel_between_seeds() -> None:
+    def scores(label: str, where: str, seed: int) -> tuple[float, float, float]:
+        shift = (0.01, -0.01, 0.0)[seed] if label == "calibrated" else 0.0
+        return 0.9 + 0.02 * seed + shift, 0.5, 0.5 + 2 * shift
+
+    plan = plan_of()
+    found = answers(store_with(plan, scores), plan)
+    gap = next(g for g in found.gaps if g.label == "calibrated" and g.metric == "test_auroc")
+    assert gap.cells == 2
+    assert gap.seed_gap == pytest.approx(0.02 / 3)
+    assert gap.cell_gap == pytest.approx(0, abs=1e-12)
+    use, heldout = headline(found)[2:4]
+    assert (use["reached"], heldout["reached"]) == (False, True)
+    assert heldout["value"] == pytest.approx(0.04 / 3)
+
+
+def test_cells_that_experiments_share_count_once() -> None:
+    plan, again = plan_of(), plan_of("beyond/gap")
+    store = store_with(plan, lambda *_: (0.94, 0.75, 0.5))
+    once, twice = answers(store, plan), answers(store, plan, again)
+    assert len(once.repeated) == len(twice.repeated) == 2
+    assert [gap.cells for gap in once.gaps] == [gap.cells for gap in twice.gaps]
+
+
+def test_the_same_cell_under_another_name_still_answers_the_question() -> None:
+    jobs = [Job("lam 0.5", key("dblp", "gcn", METHODS["paper()"], seed)) for seed in SEEDS]
+    other, plan = Plan("paper/lambda", "lam", jobs, "link_prediction"), plan_of()
+    found = answers(store_with(plan, lambda *_: (0.94, 0.75, 0.5)), other, plan)
+    assert len(found.repeated) == 2
+
+
+def test_the_slowest_cell_of_a_dataset_counts() -> None:
+    seconds = {"retrain": 6.0, "paper()": 0.01, "calibrated": 0.05, "nonexistent": 0.06}
+    plan = plan_of()
+    found = answers(store_with(plan, lambda *_: (0.9, 0.5, 0.5), seconds), plan)
+    assert {speed.kind: round(speed.ratio) for speed in found.speeds} == {
+        "calibrated": 120,
+        "fixed": 600,
+        "nonexistent": 100,
+    }
+    assert [line["reached"] for line in headline(found)[4:]] == [True, True]
+
+
+def test_times_measured_alone_go_before_those_of_a_sweep() -> None:
+    plan = plan_of(labels=("retrain", "calibrated"))
+    store = store_with(plan, lambda *_: (0.9, 0.5, 0.5), {"retrain": 6.0, "calibrated": 0.5})
+    alone = Plan("paper/time", "Time", [Job(j.label, j.key | {"measures": ["time"]}) for j in plan.cells])
+    for job in alone.cells:
+        spent = {"retrain": 5.0} if job.label == "retrain" else {"delete": 0.01, "calibrated": 0.05}
+        store.add(job.key, row(job.label, 5.0, test_auroc=0.9) | {"seconds_of": spent})
+    found = answers(store, plan, alone)
+    assert {(s.kind, round(s.ratio), s.alone) for s in found.speeds} == {
+        ("fixed", 500, True),
+        ("calibrated", 100, True),
+    }
+
+
+def test_nothing_is_claimed_of_an_empty_store() -> None:
+    plan = link_plan("cora", missing={"cora": "needs a download"})
+    found = answers(Store(None), plan)
+    assert {line["reached"] for line in headline(found)} == {None}
+    assert {line["value"] for line in headline(found)} == {None}
+    assert "| Cora | 8 | not here | needs a download |" in summary_page(found)
+
+
+def test_failed_cells_answer_nothing() -> None:
+    plan = link_plan()
+    store = store_of(plan)
+    before = headline(answers(store, plan))
+    for job in plan.cells:
+        if job.label == "paper()" and job.key["model"]["name"] == "gat":
+            store.add(job.key, {"label": "paper()", "error": "memory ran out", "kind": "RunError"})
+    after = answers(store, plan)
+    assert before[0]["answer"].endswith("%)")
+    assert len(after.repeated) == 4
+    assert len(after.absent) == 4

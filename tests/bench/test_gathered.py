@@ -1,0 +1,140 @@
+"""What a store says about an experiment: seeds together, nothing mixed, gaps seed by seed."""
+
+from __future__ import annotations
+
+from math import sqrt
+from statistics import mean, stdev
+from typing import Any
+
+import pytest
+
+from gnndelete.bench.gathered import Plan, Result, gather, originals, references
+from gnndelete.store import Store
+
+from .sample import METHODS, SEEDS, Job, key, link_plan, row, store_of
+
+
+def small(*labels: str, **options: Any) -> Plan:
+    jobs = [Job(label, key("dblp", "gcn", METHODS[label], seed)) for seed in SEEDS for label in labels]
+    return Plan("paper/small", "Small", jobs, "link_prediction", **options)
+
+
+def filled(plan: Plan, scores: dict[str, list[float]], seconds: dict[str, float] | None = None) -> Store:
+    store = Store(None)
+    for job in plan.cells:
+        values = scores.get(job.label, [])
+        number = SEEDS.index(job.key["seed"])
+        if number < len(values):
+            spent = (seconds or {}).get(job.label, 1.0)
+            store.add(job.key, row(job.label, spent, test_auroc=values[number]))
+    return store
+
+
+def by_label(plan: Plan, store: Store) -> dict[str, Result]:
+    return {result.label: result for result in gather(plan, store)}
+
+
+def test_mean_and_standard_error_over_seeds() -> None:
+    values = [0.9, 0.92, 0.97]
+    stat = by_label(small("unlink"), filled(small("unlink"), {"unlink": values}))["unlink"].stat("test_auroc")
+    assert stat is not None
+    assert stat.mean == pytest.approx(mean(values))
+    assert stat.error == pytest.approx(stdev(values) / sqrt(3))
+    assert stat.count == 3
+
+
+def test_one_seed_has_no_standard_error() -> None:
+    stat = by_label(small("unlink"), filled(small("unlink"), {"unlink": [0.9]}))["unlink"].stat("test_auroc")
+    assert stat is not None
+    assert stat.error is None
+
+
+def test_gaps_are_taken_seed_by_seed_where_both_have_the_seed() -> None:
+    plan = small("retrain", "unlink")
+    found = by_label(plan, filled(plan, {"retrain": [0.95, 0.90], "unlink": [0.96, 0.92, 0.50]}))
+    gap = found["unlink"].gap("test_auroc", references(found.values())[found["unlink"].place.rest])
+    assert gap is not None
+    assert gap.count == 2  # the third seed has no reference, so its 0.50 does not count
+    assert gap.mean == pytest.approx(0.015)
+
+
+def test_failed_cells_are_said_and_never_counted() -> None:
+    plan = small("unlink")
+    store = filled(plan, {"unlink": [0.9, 0.92]})
+    store.add(plan.cells[2].key, {"label": "unlink", "error": "memory ran out", "kind": "RunError"})
+    found = by_label(plan, store)["unlink"]
+    stat = found.stat("test_auroc")
+    assert stat is not None
+    assert stat.count == 2
+    assert found.state == "done"
+    assert found.reason == "1 of 3 seeds failed: memory ran out"
+
+
+@pytest.mark.parametrize(
+    ("row", "missing", "state", "reason"),
+    [
+        (None, {}, "not run", ""),
+        (None, {"dblp": "no network"}, "not here", "no network"),
+        ({"error": "memory ran out", "kind": "RunError"}, {}, "failed", "memory ran out"),
+        (
+            {"error": "method 'd2d' does not fit: why", "kind": "Unfit"},
+            {},
+            "does not fit",
+            "method 'd2d' does not fit: why",
+        ),
+    ],
+)
+def test_why_there_is_no_number(row: dict[str, Any] | None, missing: dict[str, str], state: str, reason: str) -> None:
+    plan, store = small("unlink", missing=missing), Store(None)
+    if row is not None:
+        for job in plan.cells:
+            store.add(job.key, row)
+    found = by_label(plan, store)["unlink"]
+    assert (found.state, found.reason, found.stat("test_auroc")) == (state, reason, None)
+
+
+def test_a_changed_setting_is_never_mixed_in() -> None:
+    plan, store = small("unlink"), Store(None)
+    for job in plan.cells:
+        for change in ({"train": {"epochs": 10}}, {"device": "cpu"}, {"split": {"given": True}}, {"format": 2}):
+            store.add(job.key | change, row("unlink", 1.0, test_auroc=0.1))
+        store.add(job.key | {"method": {"name": "unlink", "extra": 1}}, row("unlink", 1.0, test_auroc=0.1))
+    assert by_label(plan, store)["unlink"].state == "not run"
+
+
+def test_times_of_different_machines_are_not_compared() -> None:
+    plan = small("retrain", "unlink")
+    store = filled(plan, {"retrain": [0.9] * 3, "unlink": [0.9] * 3}, {"retrain": 6.0, "unlink": 0.02})
+    found = by_label(plan, store)
+    assert found["unlink"].faster(found["retrain"]) == pytest.approx(300)
+    for job in plan.cells:
+        if job.label == "unlink":
+            store.add(
+                job.key, row("unlink", 0.02, test_auroc=0.9) | {"hardware": {"name": "another", "device": "cuda"}}
+            )
+    found = by_label(plan, store)
+    assert found["unlink"].faster(found["retrain"]) is None
+
+
+def test_not_a_number_is_not_measured() -> None:
+    plan = small("unlink")
+    found = by_label(plan, filled(plan, {"unlink": [float("nan"), 0.9, 0.9]}))["unlink"].stat("test_auroc")
+    assert found is not None
+    assert found.count == 2
+
+
+def test_the_model_before_the_deletion_comes_from_any_row() -> None:
+    plan, store = small("unlink"), Store(None)
+    for job in plan.cells:
+        store.add(job.key, row("unlink", 1.0, test_auroc=0.9) | {"before": {"test_auroc": 0.95}})
+    (before,) = originals(gather(plan, store))
+    stat = before.stat("test_auroc")
+    assert stat is not None
+    assert (before.label, stat.mean, stat.count) == ("original", pytest.approx(0.95), 3)
+
+
+def test_every_wanted_cell_has_a_result() -> None:
+    plan = link_plan()
+    results = gather(plan, store_of(plan))
+    assert sum(result.wanted for result in results) == len(plan.cells)
+    assert all(len(result.rows) == len(SEEDS) for result in results)

@@ -1,0 +1,201 @@
+"""The report as a whole: the same store gives the same bytes, every link leads somewhere, figures show what they should."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from gnndelete.bench.curves import Point, both_scores, distances, front, gap_rows, lam_pictures, time_pictures, timings
+from gnndelete.bench.gathered import Plan, gather
+from gnndelete.bench.pages import Commands
+from gnndelete.bench.report import build, usual_device, write
+from gnndelete.store import Store
+
+from .sample import METHODS, Job, key, lam_plan, link_plan, row, store_of, time_plan
+
+COMMANDS = Commands("results.jsonl", "out", "cuda")
+
+
+@pytest.fixture(scope="module")
+def plans() -> list[Plan]:
+    return [link_plan(), lam_plan(), time_plan(), link_plan("cora", missing={"cora": "needs a download"})]
+
+
+@pytest.fixture(scope="module")
+def store(plans: list[Plan]) -> Store:
+    return store_of(*plans[:3])
+
+
+@pytest.fixture(scope="module")
+def made(plans: list[Plan], store: Store) -> dict[str, bytes]:
+    return build(plans, store, COMMANDS)[0]
+
+
+def test_the_same_rows_give_the_same_bytes_in_any_order(
+    plans: list[Plan], store: Store, made: dict[str, bytes]
+) -> None:
+    turned = Store(None)
+    for cell, result in reversed(list(store.items())):
+        turned.add(cell, result)
+    again, _ = build(plans, turned, COMMANDS)
+    assert again == made
+
+
+def test_every_link_leads_to_a_file(made: dict[str, bytes]) -> None:
+    pages = [path for path in made if path.endswith(".md")]
+    assert {"index.md", "summary.md", "paper/link-dblp.md", "paper/link-cora.md"} <= set(pages)
+    for page in pages:
+        links = re.findall(r"\]\(([^)]+)\)", made[page].decode())
+        targets = {posixpath.normpath(posixpath.join(posixpath.dirname(page), link)) for link in links}
+        assert targets <= set(made)
+    shown = "".join(made[page].decode() for page in pages)
+    assert all(Path(path).name in shown for path in made if path.startswith(("figures/", "tables/")))
+
+
+def test_each_page_has_the_command_that_made_it(made: dict[str, bytes]) -> None:
+    command = "gnndelete bench run paper/link-dblp --seeds 3 --device cuda --store results.jsonl"
+    assert command in made["paper/link-dblp.md"].decode()
+    assert "gnndelete bench report --device cuda --store results.jsonl --out out" in made["index.md"].decode()
+
+
+def test_a_dataset_that_is_not_here_says_why(made: dict[str, bytes]) -> None:
+    page = made["paper/link-cora.md"].decode()
+    assert page.count("*Not here*: needs a download.") == 1
+    assert "not run" not in page
+
+
+def test_provenance_comes_from_the_rows(made: dict[str, bytes]) -> None:
+    index = made["index.md"].decode()
+    assert "on NVIDIA H200; gnndelete 0.1.0; torch 2.11.0; source ab12cd34ef; finished from 2026-11-15" in index
+
+
+def test_summary_is_readable_by_programs(made: dict[str, bytes]) -> None:
+    lines = json.loads(made["summary.json"])
+    assert len(lines) == 6
+    assert all({"question", "aim", "answer", "value", "reached"} == set(line) for line in lines)
+
+
+def test_figures_are_whole_and_carry_no_date(made: dict[str, bytes]) -> None:
+    figures = {path: content for path, content in made.items() if path.startswith("figures/")}
+    names = {Path(path).stem for path in figures}
+    assert {
+        "methods-retrain",
+        "methods-scores",
+        "paper-lambda-lam-1",
+        "beyond-scale-time-gcn",
+        "paper-link-dblp-gap",
+    } <= names
+    for content in figures.values():
+        assert ElementTree.fromstring(content).tag.endswith("svg")
+        assert b"dc:date" not in content
+        assert len(content) < 100_000
+
+
+def test_figures_as_png(plans: list[Plan], store: Store) -> None:
+    found = {
+        path: content
+        for path, content in build(plans[:1], store, COMMANDS, form="png")[0].items()
+        if "figures/" in path
+    }
+    assert found
+    assert all(path.endswith(".png") and content.startswith(b"\x89PNG") for path, content in found.items())
+
+
+def test_an_empty_store_gives_pages_without_figures(plans: list[Plan]) -> None:
+    made, _ = build(plans, Store(None), COMMANDS)
+    assert not [path for path in made if path.startswith("figures/")]
+    assert "The store holds no rows yet." in made["index.md"].decode()
+
+
+def test_files_are_written_into_their_folders(made: dict[str, bytes], tmp_path: Path) -> None:
+    write(tmp_path, made)
+    write(tmp_path, made)
+    found = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert found == made
+
+
+def test_lam_curves_have_the_papers_points_and_retrain(plans: list[Plan], store: Store) -> None:
+    (picture,) = lam_pictures(plans[1], gather(plans[1], store))
+    assert [curve.label for curve in picture.curves["deleted_auroc"]] == [
+        "operator shared, targets original",
+        "operator ring, targets remaining",
+    ]
+    assert [lam for lam, _ in picture.curves["test_auroc"][0].points] == [0, 0.2, 0.4, 0.5, 0.6, 0.8, 1]
+    assert dict(picture.paper["deleted_auroc"])[0.5] == 0.748
+    assert picture.retrain["test_auroc"] == pytest.approx(0.964, abs=0.01)
+
+
+def test_times_stand_beside_retrain_and_other_methods_keep_their_names() -> None:
+    plan = time_plan()
+    store = store_of(plan)
+    others = [Job(label, job.key | {"method": METHODS[label]}) for job in plan.cells for label in ("unlink", "retrain")]
+    for job in others:
+        spent = {"delete": 0.1, "forward": 0.01} if job.label == "unlink" else {"retrain": 50.0}
+        store.add(job.key, row(job.label, 0.1) | {"seconds_of": spent})
+    results = gather(Plan("t", "t", [*plan.cells, *others]), store)
+    (picture,) = time_pictures(results)
+    assert (picture.model, picture.axis, picture.joined) == ("gcn", "edges", True)
+    assert [size for size, _ in picture.lines["deletion, fixed lam"]] == [1e5, 1e6, 1e7, 1e8]
+    assert {seconds for _, seconds in picture.lines["Unlink"]} == {0.1}
+    timing = next(timing for timing in timings(results) if timing.result.label == "unlink")
+    assert timing.ratio("retrain", "delete") == pytest.approx(500)
+    assert timing.ratio("delete", "forward") == pytest.approx(10)
+    assert timing.ratio("further", "forward") is None
+
+
+def test_times_of_one_graph_are_shown_against_what_is_deleted() -> None:
+    shapes = {"ring": METHODS["calibrated"], "shared": METHODS["paper()"]}
+    jobs = [
+        Job(label, key("generated:collab", "gcn", method, 42, "random", amount, measures=["time"]))
+        for amount in (0.01, 0.05)
+        for label, method in shapes.items()
+    ]
+    store = Store(None)
+    for job in jobs:
+        store.add(
+            job.key, row(job.label, 0.1) | {"seconds_of": {"delete": job.key["forget"]["amount"], "forward": 0.01}}
+        )
+    (picture,) = time_pictures(gather(Plan("t", "t", jobs), store))
+    assert picture.axis == "deleted edges"
+    assert picture.lines["deletion, fixed lam (ring)"] == ((0.01, 0.01), (0.05, 0.05))
+    assert "deletion, fixed lam (shared)" in picture.lines
+    assert next(iter(picture.lines)) == "one forward pass"
+
+
+def test_methods_are_compared_over_the_same_cells_only() -> None:
+    plan = link_plan()
+    store = store_of(plan)
+    for job in plan.cells:  # fails where it would have looked best
+        if job.label == "gradascent" and job.key["forget"]["where"] == "in":
+            store.add(job.key, {"label": "gradascent", "error": "memory ran out", "kind": "RunError"})
+    points, places = distances(gather(plan, store))
+    labels = {point.label for point in points}
+    assert places == 4
+    assert {"Unlink", "calibrated", "GradAscent"} <= labels
+    assert "Retrain" not in labels
+    assert {point.label for point in both_scores(gather(plan, store))[0]} == labels | {"Retrain"}
+
+
+def test_front_is_what_nothing_beats() -> None:
+    points = [Point(name, x, y, "other") for name, x, y in (("a", 1, 3), ("b", 2, 2), ("c", 3, 1), ("d", 3, 3))]
+    assert [point.label for point in front(points)] == ["a", "b", "c"]
+
+
+def test_gap_rows_leave_out_a_sweep_over_lam(plans: list[Plan], store: Store) -> None:
+    assert not gap_rows(gather(plans[1], store))
+    rows = gap_rows(gather(plans[0], store))
+    assert len(rows) == 8
+    assert set(rows[0].gaps) == {"unlink", "paper()", "calibrated", "nonexistent"}
+
+
+def test_the_device_of_most_rows_is_taken() -> None:
+    store = Store(None)
+    for seed in range(3):
+        store.add(key("dblp", "gcn", {"name": "unlink"}, seed, device="cpu"), row("unlink", 1.0))
+    store.add(key("dblp", "gcn", {"name": "unlink"}, 0), row("unlink", 1.0))
+    assert usual_device(store) == "cpu"

@@ -1,0 +1,80 @@
+"""``gnndelete bench report`` on a store of rows for an experiment of one's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gnndelete.cli import run
+from gnndelete.store import Store
+
+from .sample import row
+
+plans = pytest.importorskip("gnndelete.bench.plans", reason="experiment files cannot be read without the runner")
+
+EXPERIMENT = """
+title: Links of digits
+task: link
+datasets: [digits]
+models: [gcn]
+forget: {kind: edges, amount: 0.05}
+methods: [retrain, unlink, {label: calibrated, name: gnndelete}]
+seeds: [1, 2]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(EXPERIMENT)
+    (plan,) = plans.plans(["mine.yaml"], "cpu")
+    store = Store("rows.jsonl")
+    for job in plan.cells:
+        spent = 6.0 if job.label == "retrain" else 0.05
+        store.add(job.key, row(job.label, spent, test_auroc=0.9, deleted_auroc=0.6, heldout_auc=0.5))
+    return tmp_path
+
+
+def test_pages_tables_and_one_json_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "report", "mine.yaml", "--store", "rows.jsonl", "--out", "out", "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["device"] == "cpu"
+    assert {"index.md", "summary.md", "own/mine.md", "tables/mine.csv", "tables/mine.tex"} <= set(values["files"])
+    assert all((folder / "out" / name).is_file() for name in values["files"])
+    fast = values["summary"][5]
+    assert (fast["value"], fast["reached"]) == (pytest.approx(120), True)
+    page = (folder / "out/own/mine.md").read_text()
+    assert "gnndelete bench run mine.yaml --seeds 2 --device cpu --store rows.jsonl" in page
+    assert "6 of 6 runs done." in page
+
+
+def test_twice_gives_the_same_bytes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for _ in range(2):
+        assert run(["bench", "report", "mine.yaml", "--store", "rows.jsonl", "--out", "out"]) == 0
+        found.append({path: path.read_bytes() for path in (folder / "out").rglob("*.*")})
+    assert found[0] == found[1]
+    assert "begin with out/index.md" in capsys.readouterr().out
+
+
+def test_another_device_has_no_rows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "report", "mine.yaml", "--store", "rows.jsonl", "--out", "out", "--device", "cuda"]) == 0
+    assert "0 of 6 runs done." in (folder / "out/own/mine.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--store", "none.jsonl"], "there is no store 'none.jsonl'"),
+        (["--device", "tpu"], "'device' must be cpu or cuda"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    assert run(["bench", "report", "mine.yaml", "--store", "rows.jsonl", *options]) == 2
+    error = capsys.readouterr().err
+    assert said in error.replace("\n", " ")
+    assert "Traceback" not in error

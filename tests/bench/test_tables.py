@@ -1,0 +1,145 @@
+"""Tables: the paper's value and the difference in every cell that has one, the reason in every cell that is empty."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+
+import pytest
+
+from gnndelete.bench.formats import latex, markdown, tidy_csv
+from gnndelete.bench.gathered import Plan, gather
+from gnndelete.bench.published import published
+from gnndelete.bench.tables import Section, Table, sections
+from gnndelete.store import Store
+
+from .sample import METHODS, SEEDS, Job, key, link_plan, row, store_of
+
+
+def shown(table: Table) -> str:
+    """Markdown with plain spaces."""
+    return markdown(table).replace("\u00a0", " ")
+
+
+def made(plan: Plan, store: Store) -> list[Section]:
+    return sections(plan, gather(plan, store))
+
+
+def test_one_section_per_request_with_models_across_and_methods_down() -> None:
+    plan = link_plan()
+    found = made(plan, store_of(plan))
+    assert [section.title for section in found] == [
+        "DBLP: 2.5% of the edges, IN",
+        "DBLP: 5% of the edges, IN",
+        "DBLP: 2.5% of the edges, OUT",
+        "DBLP: 5% of the edges, OUT",
+    ]
+    assert found[0].scores.groups == (("GCN", 3), ("GAT", 3))
+    assert [line.label for line in found[0].scores.lines][:3] == ["Retrain", "Unlink", "zeroed (control)"]
+
+
+def test_every_published_number_stands_beside_ours_with_the_difference() -> None:
+    plan = link_plan()
+    table = made(plan, store_of(plan))[0].scores
+    line = next(line for line in table.lines if line.label == "paper()")
+    entry = line.entries[table.columns.index("E_d AUROC")]
+    theirs = published("link_prediction", "dblp", "gcn", "in", 0.025, "paper()", "deleted_auroc")
+    assert entry.paper == theirs
+    assert entry.stat is not None
+    assert theirs is not None
+    assert entry.difference == pytest.approx(entry.stat.mean - theirs.value)
+    assert (
+        f"{entry.stat.mean:.3f} ± {entry.stat.error:.3f}<br><small>paper 0.748, {entry.difference:+.3f}</small>"
+        in shown(table)
+    )
+
+
+def test_reasons_are_numbered_below_the_table_and_harmless_in_markdown() -> None:
+    plan = link_plan()
+    store = store_of(plan)
+    for job in plan.cells:
+        if job.label == "unlink":
+            store.add(job.key, {"label": "unlink", "error": "no <b>room</b> | at all", "kind": "RunError"})
+    text = shown(made(plan, store)[0].scores)
+    assert "| Unlink | *failed* [1] |" in text
+    assert r"[1] No &lt;b&gt;room&lt;/b&gt; \| at all." in text
+    assert "[2]" not in text
+
+
+def test_what_was_not_run_keeps_the_published_number() -> None:
+    plan = link_plan()
+    text = shown(made(plan, Store(None))[0].scores)
+    assert "| paper() | *not run*<br><small>paper 0.934</small> |" in text
+
+
+def test_markdown_and_latex_have_equally_long_lines() -> None:
+    plan = link_plan()
+    for section in made(plan, store_of(plan)):
+        for table in (section.scores, section.costs):
+            rows = [line for line in markdown(table).splitlines() if line.startswith("|")]
+            assert {len(re.findall(r"(?<!\\)\|", line)) for line in rows} == {len(table.columns) + 3}
+            body = latex(table)
+            lines = [line for line in body.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
+            assert {len(re.findall(r"(?<!\\)&", line)) for line in lines} == {len(table.columns) + 1}
+            assert body.count("{") == body.count("}")
+            assert not re.search(r"(?<!\\)[%_#]", body.replace(rf"\label{{tab:{table.name}}}", ""))
+
+
+def test_csv_has_one_number_to_a_line_in_full_digits() -> None:
+    plan = link_plan()
+    results = gather(plan, store_of(plan))
+    lines = list(csv.DictReader(io.StringIO(tidy_csv(plan, results))))
+    assert len(lines) == 3 * len(results)
+    line = next(x for x in lines if x["method"] == "paper()" and x["metric"] == "test_auroc" and x["model"] == "gat")
+    own = next(r for r in results if r.label == "paper()" and r.place.model == "gat").stat("test_auroc")
+    assert own is not None
+    assert float(line["mean"]) == pytest.approx(own.mean, abs=1e-6)
+    assert float(line["difference"]) == pytest.approx(own.mean - float(line["published"]), abs=1e-6)
+    assert line["gap_to_retrain"]
+    assert line["seeds"] == line["seeds_wanted"] == str(len(SEEDS))
+
+
+def test_csv_says_why_a_number_is_missing() -> None:
+    plan = link_plan("cora", missing={"cora": "needs a download"})
+    lines = list(csv.DictReader(io.StringIO(tidy_csv(plan, gather(plan, Store(None))))))
+    assert lines
+    assert {(line["state"], line["reason"], line["mean"]) for line in lines} == {("not here", "needs a download", "")}
+
+
+def test_a_sequence_has_a_line_per_request_beside_the_papers() -> None:
+    forget = {"steps": 5}
+    jobs = [Job("paper()", key("dblp", "gcn", METHODS["paper()"], seed, forget=forget)) for seed in SEEDS]
+    plan, store = Plan("paper/sequential", "A sequence", jobs, "sequential"), Store(None)
+    for job in jobs:
+        steps = [{"amount": 0.005 * n, "test_auroc": 0.95 - 0.001 * n, "deleted_auroc": 0.8} for n in range(1, 6)]
+        store.add(job.key, row("paper()", 1.0, test_auroc=0.945, deleted_auroc=0.8) | {"steps": steps})
+    table = made(plan, store)[0].scores
+    assert [line.label for line in table.lines] == [f"paper(), {share}%" for share in ("0.5", "1", "1.5", "2", "2.5")]
+    assert [line.entries[0].paper.value for line in table.lines if line.entries[0].paper] == [
+        0.951,
+        0.949,
+        0.943,
+        0.938,
+        0.934,
+    ]
+    assert [round(line.entries[0].stat.mean, 3) for line in table.lines if line.entries[0].stat] == [
+        0.949, 0.948, 0.947, 0.946, 0.945
+    ]  # fmt: skip
+
+
+def test_models_of_one_name_are_told_apart_by_their_options() -> None:
+    base = key("dblp", "gcn", METHODS["unlink"], 42)
+    jobs = [Job("unlink", base | {"model": {"name": "gcn", "hidden": 128, "embedding": size}}) for size in (0, 64)]
+    plan, store = Plan("own", "Two models", jobs), Store(None)
+    for job in jobs:
+        store.add(job.key, row("unlink", 1.0, test_auroc=0.9))
+    (section,) = made(plan, store)
+    assert [title for title, _ in section.scores.groups] == ["GCN (embedding 0)", "GCN (embedding 64)"]
+
+
+def test_settings_that_differ_beside_the_request_are_named() -> None:
+    base, hops = key("dblp", "gcn", METHODS["unlink"], 42), ("directed", "undirected")
+    jobs = [Job("unlink", base | {"forget": base["forget"] | {"hops": each}}) for each in hops]
+    titles = [section.title for section in made(Plan("own", "Hops", jobs), Store(None))]
+    assert titles == [f"DBLP: 2.5% of the edges, IN (forget hops {each})" for each in hops]
