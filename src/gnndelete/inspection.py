@@ -33,7 +33,9 @@ class Inspection:
     hops: int | None  # of the model's output; None where it sees the whole graph
     bounded: bool
     parameters: int  # sum of d^2: of one shared operator per site
-    ring_parameters: int  # of one per ring, the default: a second one wherever a site before has changed the outer rings
+    ring_parameters: (
+        int  # of one per ring, the default: a second one wherever a site before has changed the outer rings
+    )
     methods: dict[str, tuple[Reason, ...]]
     notes: tuple[str, ...] = ()
 
