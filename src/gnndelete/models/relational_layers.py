@@ -7,7 +7,7 @@ known of the edges alone (`Grouping`) can be made once and given to every layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ class RelationalConvolution(RGCNConv):
         else:
             weights = self.weight
         met = grouping.mean(x)
-        out = sum_by_relation(x, met, grouping, lambda relation: _dense(weights[relation]), self.out_channels)
+        out = sum_by_relation(x, met, grouping, [_dense(weight) for weight in weights.unbind()], self.out_channels)
         return out + x @ self.root + self.bias
 
 
@@ -57,17 +57,17 @@ class RelationalAttention(RGATConv):
         logits = _entries(asked, target, edge_type) + _entries(answered, source, edge_type)
         share = softmax(F.leaky_relu(logits, self.negative_slope), target, num_nodes=x.size(0))
         met = grouping.sum(share.view(-1, 1) * x.index_select(0, source))
-        return sum_by_relation(x, met, grouping, weights.__getitem__, self.out_channels) + self.bias
+        return sum_by_relation(x, met, grouping, weights.unbind(), self.out_channels) + self.bias
 
 
-def sum_by_relation(x: Tensor, met: Tensor, grouping: Grouping, weight: Callable[[int], Tensor], width: int) -> Tensor:
+def sum_by_relation(x: Tensor, met: Tensor, grouping: Grouping, weights: Sequence[Tensor], width: int) -> Tensor:
     """``sum_r met_ir W_r`` for every node i, where ``met`` holds one row for every node and relation that meet."""
     out: Any = x.new_zeros(x.size(0), width)
     if grouping.per_relation:
         parts = zip(met.split(grouping.per_relation), grouping.target.split(grouping.per_relation), strict=True)
-        for kind, (part, target) in enumerate(parts):
+        for weight, (part, target) in zip(weights, parts, strict=False):
             if part.size(0):
-                out = out.index_add_(0, target, part @ weight(kind))  # a node has one row of each kind
+                out = out.index_add_(0, target, part @ weight)  # a node has one row of each kind
     return out
 
 
