@@ -14,7 +14,7 @@ from gnndelete.bench.published import published
 from gnndelete.bench.tables import Section, Table, sections
 from gnndelete.store import Store
 
-from .sample import METHODS, SEEDS, Job, key, link_plan, row, store_of
+from .sample import METHODS, SEEDS, Job, key, link_plan, row, rows, store_of
 
 
 def shown(table: Table) -> str:
@@ -77,8 +77,8 @@ def test_markdown_and_latex_have_equally_long_lines() -> None:
     plan = link_plan()
     for section in made(plan, store_of(plan)):
         for table in (section.scores, section.costs):
-            rows = [line for line in markdown(table).splitlines() if line.startswith("|")]
-            assert {len(re.findall(r"(?<!\\)\|", line)) for line in rows} == {len(table.columns) + 3}
+            written = [line for line in markdown(table).splitlines() if line.startswith("|")]
+            assert {len(re.findall(r"(?<!\\)\|", line)) for line in written} == {len(table.columns) + 3}
             body = latex(table)
             lines = [line for line in body.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
             assert {len(re.findall(r"(?<!\\)&", line)) for line in lines} == {len(table.columns) + 1}
@@ -143,3 +143,26 @@ def test_settings_that_differ_beside_the_request_are_named() -> None:
     jobs = [Job("unlink", base | {"forget": base["forget"] | {"hops": each}}) for each in hops]
     titles = [section.title for section in made(Plan("own", "Hops", jobs), Store(None))]
     assert titles == [f"DBLP: 2.5% of the edges, IN (forget hops {each})" for each in hops]
+
+
+def test_scores_of_another_task_are_no_columns() -> None:
+    forget = {"kind": "nodes", "where": "random", "amount": 100, "steps": 1}
+    base = key("dblp", "gcn", METHODS["retrain"], 42) | {"forget": forget}
+    jobs = {task: Job("retrain", base | {"task": task}) for task in ("node", "link")}
+    plans = {task: Plan(f"paper/{task}", task, [job], "node_deletion") for task, job in jobs.items()}
+    assert made(plans["node"], Store(None))[0].scores.columns == ("accuracy", "F1", "MI ratio")
+    assert made(plans["link"], Store(None))[0].scores.columns == ("E_t AUROC", "MI ratio")
+    store = Store(None)
+    store.add(jobs["link"].key, row("retrain", 1.0, test_auroc=0.97))
+    assert made(plans["link"], store)[0].scores.columns == ("E_t AUROC",)
+
+
+def test_a_model_that_was_not_run_keeps_its_columns() -> None:
+    plan = link_plan()
+    store = Store(None)
+    for cell, result in rows(plan):
+        if cell["model"]["name"] == "gcn":
+            store.add(cell, result)
+    table = made(plan, store)[0].scores
+    assert table.groups == (("GCN", 3), ("GAT", 3))
+    assert "*not run*<br><small>paper 0.914</small>" in shown(table)

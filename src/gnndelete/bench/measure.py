@@ -23,7 +23,7 @@ from gnndelete.bench.kept import base_model, once, place
 from gnndelete.bench.material import material, requests
 from gnndelete.bench.timing import seconds_of
 from gnndelete.deletion import Deletion
-from gnndelete.evidence import evidence
+from gnndelete.evidence import evidence_by
 from gnndelete.methods import Method
 from gnndelete.methods.base import Fit
 from gnndelete.tasks import LinkPrediction, Task
@@ -80,8 +80,10 @@ def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:
     unlearned, steps, seconds = _deleted(setting, method)
     if timed and method.needs == "a training function":
         timed["seconds_of"]["retrain" if method.name == "retrain" else "delete"] = seconds
+    case = open_setting(setting, unlearned)
     row = {
-        "scores": unlearned.evaluate(),
+        "scores": _scores(case, "after"),
+        "before": _scores(case, "before"),
         "seconds": seconds,
         "train_seconds": setting.train_seconds,
         "parameters": unlearned.parameters,
@@ -94,10 +96,6 @@ def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:
         **({"steps": steps} if len(steps) > 1 else {}),
         **timed,
     }
-    if not {"heldout", "mi", "outliers"} & set(asked):
-        return row
-    case = open_setting(setting, unlearned)
-    row["before"] = evidence(setting.model, setting.data, case.task, case.deletion, case.remaining, seed=case.seed)
     if "heldout" in asked:
         _heldout(case, row)
     if "mi" in asked:
@@ -124,6 +122,11 @@ def _sequence(setting: Setting, method: Method, score: bool = True) -> tuple[Unl
         scores = unlearned.evaluate() if score and len(setting.requests) > 1 else {}
         steps.append({"amount": amount, **scores, "seconds": unlearned.seconds, "lam": unlearned.lam})
     return unlearned, steps
+
+
+def _scores(case: Case, name: str) -> dict[str, Any]:
+    predict = case.subjects[name].predict
+    return {**evidence_by(predict, case.task, case.deletion, case.remaining, seed=case.seed)}
 
 
 def _calibration(unlearned: Unlearned) -> dict[str, Any] | None:

@@ -89,9 +89,14 @@ def sections(plan: Plan, cells: Sequence[Result]) -> list[Section]:
 def score_metrics(plan: Plan, cells: Sequence[Result]) -> list[str]:
     """The scores an experiment has or the paper reports for it, in the order of `METRICS`; those without a title last."""
     found = {name for cell in cells for row in cell.rows.values() for name in row.get("scores") or {}}
-    found |= set(paper.metrics(plan.published))
+    foreign = {name for cell in cells for name in _FOREIGN.get(cell.place.task, ())}
+    found |= set(paper.metrics(plan.published)) - foreign
     known = [name for name in METRICS if name in found]
     return known + sorted(found - set(known))
+
+
+# Parts of the paper report several tasks at once; an experiment has one.
+_FOREIGN = {"link": ("test_accuracy", "test_f1"), "node": ("test_auroc", "deleted_auroc"), "graph": ("deleted_auroc",)}
 
 
 def entry(plan: Plan, cell: Result, metric: str, reference: Result | None = None, step: int | None = None) -> Entry:
@@ -162,8 +167,13 @@ def _cost(cell: Result, kind: str, reference: Result | None) -> Entry:
 def _without_empty(
     name: str, title: str, columns: Sequence[tuple[str, str]], lines: Sequence[Line], gaps: bool = False
 ) -> Table:
-    """A table of the columns in which anything is known; columns of one model stand together under its name."""
-    kept = [i for i in range(len(columns)) if any(line.entries[i].stat or line.entries[i].paper for line in lines)]
+    """A table of the columns that say something, where models have a group each; the paper's alone if nothing was run."""
+    measured = {columns[i][1] for i in range(len(columns)) if any(line.entries[i].stat for line in lines)}
+    kept = [
+        i for i, (_, metric) in enumerate(columns) if _told([line.entries[i] for line in lines], metric in measured)
+    ]
+    if not measured:
+        kept = [i for i in range(len(columns)) if any(line.entries[i].paper for line in lines)]
     variants = list(dict.fromkeys(columns[i][0] for i in kept))
     groups = [
         (title, sum(columns[i][0] == v for i in kept)) for v, title in zip(variants, _models(variants), strict=True)
@@ -171,6 +181,11 @@ def _without_empty(
     titles = [f"{metric_name(columns[i][1])}{' gap' * (gaps and lines[0].entries[i].metric in _GAPS)}" for i in kept]
     shown = [Line(line.label, line.seeds, tuple(line.entries[i] for i in kept)) for line in lines]
     return Table(name, title, tuple(groups), tuple(titles), tuple(shown))
+
+
+def _told(entries: Sequence[Entry], measured: bool) -> bool:
+    """Whether a column has a number of ours, or says why it has none where another model has."""
+    return any(item.stat or (measured and item.state not in ("", "done", "not measured")) for item in entries)
 
 
 _GAPS = (*USE, "heldout_auc", "mi_ratio")
