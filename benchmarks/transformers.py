@@ -106,7 +106,7 @@ def node_cell(name: str, data: Data, args: argparse.Namespace, seed: int) -> Cel
 
 def graph_cell(name: str, _: Data, args: argparse.Namespace, seed: int) -> Cell:
     """Graphs of PROTEINS by enzyme or not; the edges to forget come from the training graphs."""
-    dataset = gd.datasets.load("proteins")
+    dataset = list(gd.datasets.load("proteins"))[:: args.every]
     graphs = gd.datasets.collate(dataset, gd.datasets.split_graphs(dataset, seed=seed)).to(args.device)
     torch.manual_seed(seed)
     model = build(name, graphs.num_features, 2, args, pool="mean").to(args.device)
@@ -127,6 +127,7 @@ def main() -> None:
     parser.add_argument("--delete", type=float, default=0.025)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--every", type=int, default=1, help="take every so many-th graph of PROTEINS, to try it out")
     parser.add_argument("--out", default=None, help="file to add one JSON line per result to")
     args = parser.parse_args()
     dblp = gd.datasets.load("dblp") if {"link", "node"} & set(args.tasks) else Data(num_nodes=0)
