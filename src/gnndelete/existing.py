@@ -28,9 +28,10 @@ def check_edges(edges: Tensor, data: Data, table: EdgeTable, ids: IdMap | None =
             else "edges are given as triples, but the graph has no 'edge_type': give pairs (source, target)"
         )
     nodes = count_nodes(data)
-    ends = edges[[0, -1]]
-    outside = ends.max(dim=0).values >= nodes
+    where = edges.to(table.keys.device)
+    outside = (where[0] >= nodes) | (where[-1] >= nodes)
     if bool(outside.any()):
+        outside = outside.cpu()
         raise DeletionError(
             f"edges name nodes that are not in the graph: {some(tuples(edges[:, outside], ids))}; "
             f"ids go from 0 to {nodes - 1}"
@@ -41,7 +42,6 @@ def check_edges(edges: Tensor, data: Data, table: EdgeTable, ids: IdMap | None =
             f"edges name relations that are not in the graph: {some(tuples(worst, ids))}; "
             f"types go from 0 to {table.num_relations - 1}"
         )
-    where = edges.to(table.keys.device)
     if table.undirected and bool((where[0] > where[1]).any()):
         where = distinct(torch.stack([where.min(dim=0).values, where.max(dim=0).values]))
         edges = where.cpu()

@@ -20,6 +20,9 @@ from gnndelete.operator import LinearMap
 #: Numbers that are held in double precision at once: as many as stay in a processor's cache, or as keep a GPU busy.
 CHUNK, CHUNK_ON_DEVICE = 1 << 22, 1 << 26
 
+#: Rows of one block of a long product.
+BLOCK_ROWS = 4096
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -69,9 +72,9 @@ def exact(problem: Problem, ridge: float = 1e-6) -> LinearMap:
     left, right = torch.zeros_like(identity), torch.zeros_like(identity)
     away = problem.away.flatten().double()
     for h, dec, ni, keep in problem.chunks():
-        left.addmm_(((dec + ni) * h).t(), h)
+        left += _product(h, (dec + ni) * h)
         pull = dec * (away - h)
-        right.addmm_(h.t(), pull if keep is h else pull.add_(ni * (keep - h)))
+        right += _product(h, pull if keep is h else pull.add_(ni * (keep - h)))
     scale = left.diagonal().mean()
     damped = left + ridge * scale * identity
     factor, failed = torch.linalg.cholesky_ex(damped)
@@ -80,6 +83,16 @@ def exact(problem: Problem, ridge: float = 1e-6) -> LinearMap:
     if not 0 < float(scale) < float("inf"):
         return _zero_or_fail(float(scale), LinearMap(width, identity.to(dtype)))
     return LinearMap(width, (identity + torch.linalg.lstsq(damped, right).solution).to(dtype))
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """``a.t() @ b`` for long and narrow matrices, in blocks of rows side by side: as one product it would keep few cores busy."""
+    whole = a.size(0) // BLOCK_ROWS * BLOCK_ROWS
+    rest = a[whole:].t() @ b[whole:]
+    if not whole:
+        return rest
+    blocks = [part[:whole].unflatten(0, (-1, BLOCK_ROWS)) for part in (a, b)]
+    return rest + torch.bmm(blocks[0].transpose(1, 2), blocks[1]).sum(dim=0)
 
 
 def _zero_or_fail(scale: float, identity: LinearMap) -> LinearMap:
