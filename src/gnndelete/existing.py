@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from gnndelete.adjacency import EdgeTable
 from gnndelete.errors import DeletionError, some
 from gnndelete.graph import count_nodes
+from gnndelete.hetero import HeteroGraph
 from gnndelete.request import distinct
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def check_edges(edges: Tensor, data: Data, table: EdgeTable, ids: IdMap | None =
         )
     if table.undirected:
         edges = distinct(torch.stack([edges.min(dim=0).values, edges.max(dim=0).values]))
-    elif table.reverse is not None:
+    elif table.mirrored:
         edges = distinct(table.forward(edges))
     where = edges.to(table.keys.device)
     exists = table.contains(where)
@@ -70,8 +71,7 @@ def triples_of(relations: Tensor, data: Data, table: EdgeTable) -> Tensor:
         return torch.empty(2, 0, dtype=torch.long)
     if not table.typed:
         raise DeletionError("relations= is given, but the graph has no 'edge_type'; name edges= or nodes= instead")
-    if table.reverse is not None:
-        named = torch.where(named < table.reverse, named, named - table.reverse)
+    named = table.forward_types(named)
     kind = data.edge_type
     there = torch.isin(named, kind.cpu())
     if not bool(there.all()):
@@ -80,15 +80,29 @@ def triples_of(relations: Tensor, data: Data, table: EdgeTable) -> Tensor:
             f"from 0 to {table.num_relations - 1}"
         )
     gone = torch.isin(kind, named.to(kind.device))
-    return distinct(torch.stack([data.edge_index[0, gone], kind[gone], data.edge_index[1, gone]]).cpu())
+    return distinct(table.forward(torch.stack([data.edge_index[0, gone], kind[gone], data.edge_index[1, gone]]).cpu()))
 
 
 def label_table(data: Data) -> EdgeTable | None:
     """The edges a link model is supervised by, where they are not those that carry messages."""
+    if isinstance(data, HeteroGraph):
+        return _typed_labels(data)
     pairs, label = data.get("edge_label_index"), data.get("edge_label")
     if pairs is None or "edge_type" in data:
         return None
     return EdgeTable(pairs if label is None else pairs[:, label > 0], count_nodes(data))
+
+
+def _typed_labels(data: HeteroGraph) -> EdgeTable | None:
+    parts = []
+    for kind in data.types.edges:
+        pairs, label = data.hetero[kind].get("edge_label_index"), data.hetero[kind].get("edge_label")
+        if pairs is not None:
+            parts.append(data.place_edges(kind, pairs if label is None else pairs[:, label > 0], "edge_label_index"))
+    if not parts:
+        return None
+    edges = torch.cat(parts, dim=1)
+    return EdgeTable(edges[[0, 2]], count_nodes(data), edges[1], len(data.types.edges))
 
 
 def in_range(name: str, ids: Tensor, data: Data) -> Tensor:
@@ -108,4 +122,8 @@ def tuples(edges: Tensor, ids: IdMap | None = None) -> list[object]:
     columns = edges.t().tolist()
     if ids is None or int(edges[[0, -1]].max() if edges.numel() else 0) >= len(ids):
         return [tuple(column) for column in columns]
-    return [(ids.names[head], *middle, ids.names[tail]) for head, *middle, tail in columns]
+    relations = getattr(ids, "relations", None)
+    return [
+        (ids.names[head], *(middle if relations is None else [relations[m] for m in middle]), ids.names[tail])
+        for head, *middle, tail in columns
+    ]

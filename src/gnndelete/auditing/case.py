@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.deletion import Deletion
-from gnndelete.evidence import positives
 from gnndelete.forward import Forward, evaluating
 from gnndelete.methods.base import Fit
 from gnndelete.tasks import Task
 from gnndelete.tasks.base import Predict
+from gnndelete.tasks.supervision import positives
 from gnndelete.unlearned import Unlearned
 
 

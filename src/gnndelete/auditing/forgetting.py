@@ -12,10 +12,10 @@ from gnndelete.auditing.queries import BOTH, SENTENCES, ask, fair
 from gnndelete.auditing.samples import deleted_pairs, labels
 from gnndelete.batch import GraphBatch
 from gnndelete.errors import GNNDeleteError
-from gnndelete.evidence import positives
 from gnndelete.heldout import edge_degree, heldout
 from gnndelete.methods.ruler import NODE_BINS, degrees
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
+from gnndelete.tasks.supervision import positives
 
 NO_EDGE_SCORE = (
     "a node classifier has no score for an edge, so deleted edges cannot be compared with held-out ones; the trend attack "

@@ -10,11 +10,10 @@ from gnndelete.auditing.rings import some
 from gnndelete.batch import GraphBatch
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import GraphError
-from gnndelete.evidence import positives
 from gnndelete.graph import count_nodes, edge_table
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 from gnndelete.tasks.graph import graph_labels
-from gnndelete.tasks.supervision import false_triples
+from gnndelete.tasks.supervision import false_triples, positives
 
 AXES = {"link": "score (logit)", "node": "probability of the true class", "graph": "probability of the true class"}
 

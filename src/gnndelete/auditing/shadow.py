@@ -14,10 +14,10 @@ from gnndelete.auditing.case import Case, Subject
 from gnndelete.datasets.forget import training_edges
 from gnndelete.deletion import Deletion
 from gnndelete.errors import GNNDeleteError
-from gnndelete.evidence import positives
 from gnndelete.graph import edge_table
 from gnndelete.request import distinct
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
+from gnndelete.tasks.supervision import positives
 from gnndelete.training import fresh, train
 
 #: What the shadow never sees: a tenth of the edges, or the labels of a third of the training nodes.

@@ -11,9 +11,9 @@ from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.rings import rings
 from gnndelete.auditing.samples import answers, labels, samples, touched_graphs
 from gnndelete.errors import GNNDeleteError
-from gnndelete.evidence import positives
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 from gnndelete.tasks.ranking import ranking
+from gnndelete.tasks.supervision import positives
 
 #: Retained elements that are asked, and how many test elements the surroundings need to have a score of their own.
 RETAINED, NEAR = 5000, 30
