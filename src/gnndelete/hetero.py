@@ -124,6 +124,16 @@ class HeteroGraph(Data):
             result[name].num_nodes = len(rows)
         return HeteroGraph.of(result, self.types)
 
+    def with_more(self, triples: Tensor) -> HeteroGraph:
+        """The graph with further edges, of types whose edges have no attributes."""
+        result = copy.copy(self.hetero)
+        for number, kind in enumerate(self.types.edges):
+            source, target = self.types.ends(kind)
+            own = triples[:, triples[1] == number]
+            pairs = torch.stack([own[0] - source.start, own[2] - target.start])
+            result[kind].edge_index = torch.cat([self.hetero[kind].edge_index, pairs], dim=1)
+        return HeteroGraph.of(result, self.types)
+
     def poisoned(self, nodes: Tensor) -> HeteroGraph:
         """The graph with NaN in the features of some nodes."""
         result = copy.copy(self.hetero)

@@ -94,6 +94,16 @@ class LinkPrediction(Task):
         """Those of the edges that the task has a score for: on a HeteroData, those of its own type."""
         return edges if self._relation is None or not edges.size(1) else edges[:, edges[1] == self._relation.number]
 
+    @property
+    def relation(self) -> Relation | None:
+        """The edge type of a HeteroData that the task is about; None on any other graph."""
+        return self._relation
+
+    def any_target(self, data: Any, count: int, generator: torch.Generator) -> Tensor:
+        """Random nodes that could be the target of an edge."""
+        low, high = (0, int(data.num_nodes)) if self._relation is None else _bounds(self._relation.target)
+        return torch.randint(low, high, (count,), generator=generator)
+
     def positives(self, data: Any) -> Tensor:
         """The edges a link model was trained on; triples ``[3, k]`` where they are typed."""
         if self._relation is not None:
@@ -222,6 +232,10 @@ class LinkPrediction(Task):
             drawn = sampler.sample(sum(counts), generator, distinct=True)
         for name, negatives in zip(missing, drawn.split(counts, dim=1), strict=True):
             setattr(self, name, LabeledEdges(getattr(self, name).positives, negatives))
+
+
+def _bounds(rows: range) -> tuple[int, int]:
+    return rows.start, rows.stop
 
 
 def _device(output: Any) -> torch.device:

@@ -73,6 +73,12 @@ class Relation:
             return NegativeSampler(pairs, len(self.source), undirected=self.both)
         return NegativeSampler(pairs, len(self.source), targets=len(self.target))
 
+    def non_edges(self, data: HeteroGraph, held: list[Tensor], count: int, generator: torch.Generator) -> Tensor:
+        """Triples that are no edges of the graph and none of the held-out ones; fewer than asked where there are no more."""
+        known = torch.cat([data.hetero[self.kind].edge_index.cpu(), *map(self.local, held)], dim=1)
+        sampler = self.sampler(known)
+        return self.triples(sampler.sample(count if sampler.available else 0, generator))
+
     def supervise(self, data: HeteroGraph) -> RelationSupervision:
         """The edges to learn from: ``edge_label_index`` where the edge type has one, else its edges, loops left out."""
         store = data.hetero[self.kind]
