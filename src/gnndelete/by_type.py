@@ -56,7 +56,7 @@ def _checked(kind: str, name: Any) -> TypeName:
     if kind in ("edges", "relations"):
         if not isinstance(name, tuple) or len(name) != 3 or not all(isinstance(part, str) for part in name):
             raise DeletionError(
-                f"{kind}= names the edge type {name!r}; an edge type is (source type, relation, target type)"
+                f"{kind}= is a dict by edge type with the key {name!r}; an edge type is (source type, relation, target type)"
             )
     elif not isinstance(name, str):
         raise DeletionError(f"{kind}= names the node type {name!r}; a node type is a string")

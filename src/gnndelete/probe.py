@@ -92,7 +92,8 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
             if all(reach is None or not reach.whole for reach in reaches):
                 break
         mixed = [_mixed(model, data, table, forward, poisoned, names, *run) for run in runs]
-        result = _measure(runs[0][1], reaches, [any(own) for own in zip(*mixed, strict=True)])
+        mixes = [any(own) for own in zip(*mixed, strict=True)]
+        result = _measure(runs[0][1], reaches, mixes, typed=isinstance(data, HeteroGraph))
         if best is None or _further(result) > _further(best):
             best = result
         if best.sites and best.sites[0].probed and best.sites[0].hops:
@@ -220,7 +221,11 @@ def _furthest(runs: list[list[_Reach | None]]) -> list[_Reach | None]:
     return result
 
 
-def _measure(seen: list[Seen], reaches: list[_Reach | None], mixed: list[bool]) -> Probe:
+def _measure(seen: list[Seen], reaches: list[_Reach | None], mixed: list[bool], typed: bool) -> Probe:
+    """Sites and their reach. With several node types one layer reaches as far for all of them, and one hop at least.
+
+    Few seeds cannot show how far every type is reached, and a reach that is too short would miss rows that change.
+    """
     sites: list[Site] = []
     calls: dict[str, int] = {}
     output_hops, output_bounded = None, True
@@ -229,7 +234,13 @@ def _measure(seen: list[Seen], reaches: list[_Reach | None], mixed: list[bool]) 
         measured = reach.hops if reach is not None and bounded else None
         earlier = [site.hops for site in sites if (site.layer, site.call) != (item.layer, item.call)]
         counted = 1 + max(earlier, default=0)
-        if measured is not None and reach is not None and reach.whole:  # the graph is too small to tell: count as well
+        if typed and bounded:
+            beside = zip(seen, reaches, strict=True)
+            hops = [r.hops for s, r in beside if (s.layer, s.call) == (item.layer, item.call) and r is not None]
+            measured = max((h for h in hops if h is not None), default=measured)
+        if measured is not None and (
+            typed or (reach is not None and reach.whole)
+        ):  # few rows cannot tell: count as well
             measured = max(measured, counted if item.layer is not None else counted - 1)
         if item.layer is None:
             output_hops, output_bounded = measured, output_bounded and bounded
@@ -243,7 +254,7 @@ def _measure(seen: list[Seen], reaches: list[_Reach | None], mixed: list[bool]) 
                 item.width,
                 counted if measured is None else measured,
                 bounded,
-                reach is not None,
+                reach is not None or (typed and measured is not None),
                 item.rows,
             )
         )
