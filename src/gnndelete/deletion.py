@@ -14,15 +14,15 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable
-from gnndelete.attributes import as_features, check_features, check_labels, covered, merged
+from gnndelete.attributes import as_features, check_features, check_labels, merged
 from gnndelete.batch import GraphBatch, check_graphs, taken_along
 from gnndelete.by_type import TypeName, place, refuse_plain, split_by_type
 from gnndelete.cutting import cut, kept_edges
 from gnndelete.errors import DeletionError, some
-from gnndelete.existing import check_edges, in_range, triples_of, tuples
+from gnndelete.existing import already_deleted, check_edges, edges_among, in_range, triples_of
 from gnndelete.graph import check_graph, count_nodes, edge_table
 from gnndelete.hetero import HeteroGraph, seen, side_by_side
-from gnndelete.request import as_edges, as_ids, common, read_csv
+from gnndelete.request import as_edges, as_ids, join_edges, read_csv
 
 if TYPE_CHECKING:
     from gnndelete.datasets.ids import IdMap
@@ -126,19 +126,7 @@ class Deletion:
         Deletion(edges=3)
         """
         check_graph(data)
-        chosen = in_range("nodes", as_ids("nodes", nodes), data)
-        inside = torch.zeros(count_nodes(data), dtype=torch.bool, device=data.edge_index.device)
-        inside[chosen.to(inside.device)] = True
-        among = inside[data.edge_index].all(dim=0)
-        if not bool(among.any()):
-            raise DeletionError(
-                f"no edge joins two of the {chosen.numel()} nodes; give others, or nodes= to delete them"
-            )
-        edges = data.edge_index[:, among]
-        if "edge_type" in data:
-            edges = torch.stack([edges[0], data.edge_type[among], edges[1]])
-        elif edge_table(data).undirected:
-            edges = edges.sort(dim=0).values
+        edges = edges_among(in_range("nodes", as_ids("nodes", nodes), data), data)
         return cls(edges=edges)
 
     def _named(self, ids: IdMap | None) -> Deletion:
@@ -239,7 +227,7 @@ class Deletion:
             types[name] = types[name] | part if name in types else part
         return (
             Deletion(
-                edges=_join_edges(self.edges, other.edges),
+                edges=join_edges(self.edges, other.edges),
                 **{name: torch.cat([getattr(self, name), getattr(other, name)]) for name in _ID_KINDS},
             )
             ._filled(*features)
@@ -279,7 +267,7 @@ class Deletion:
         in_range("features", asked.features[0], data)
         checked = (
             Deletion(
-                edges=_join_edges(
+                edges=join_edges(
                     check_edges(asked.edges, data, table, asked._ids), triples_of(asked.relations, data, table)
                 ),
                 **{name: in_range(name, getattr(asked, name), data) for name in _ID_KINDS},
@@ -352,35 +340,9 @@ class Deletion:
 
     def without(self, earlier: Deletion) -> Deletion:
         """This request, after making sure that nothing in it was deleted by ``earlier``, the history so far."""
-        named = self.edges  # a whole relation, or the rest of it: what of it went before is no mistake
-        if self.relations.numel() and named.size(0) == 3:
-            named = named[:, ~torch.isin(named[1], self.relations)]
-        again = tuples(common(named, earlier.edges), self._ids)
-        own = self.nodes if self._inside is None else self.nodes[~torch.isin(self.nodes, self._inside)]
-        twice = own[torch.isin(own, earlier.nodes)].tolist()
-        again += [f"node {node if self._ids is None else repr(self._ids.names[node])}" for node in twice]
-        again += [f"graph {graph}" for graph in self.graphs[torch.isin(self.graphs, earlier.graphs)].tolist()]
-        if named.size(1) and earlier.nodes.numel():
-            gone = torch.isin(named[[0, -1]], earlier.nodes).any(dim=0)
-            again += tuples(named[:, gone], self._ids)
-        features = torch.unique(self.features[0, covered(self.features, earlier.features)])
-        features = torch.cat([features, self.feature_nodes[torch.isin(self.feature_nodes, earlier.nodes)]]).unique()
-        labels = self.labels[torch.isin(self.labels, torch.cat([earlier.labels, earlier.nodes]))]
-        for what, nodes in (("features", features), ("label", labels)):
-            again += [
-                f"{what} of node {node if self._ids is None else repr(self._ids.names[node])}"
-                for node in nodes.tolist()
-            ]
+        again = already_deleted(self, earlier, self._ids, self._inside)
         if again:
             raise DeletionError(
                 f"already deleted by an earlier request: {some(again)}; leave them out, earlier requests stay in force"
             )
         return self
-
-
-def _join_edges(a: Tensor, b: Tensor) -> Tensor:
-    if not a.size(1) or not b.size(1):
-        return a if a.size(1) else b
-    if a.size(0) != b.size(0):
-        raise DeletionError("a deletion of pairs cannot be joined with one of triples; they belong to different graphs")
-    return torch.cat([a, b], dim=1)

@@ -9,13 +9,15 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable
+from gnndelete.attributes import covered
 from gnndelete.errors import DeletionError, some
-from gnndelete.graph import count_nodes
+from gnndelete.graph import count_nodes, edge_table
 from gnndelete.hetero import HeteroGraph
-from gnndelete.request import distinct
+from gnndelete.request import common, distinct
 
 if TYPE_CHECKING:
     from gnndelete.datasets.ids import IdMap
+    from gnndelete.deletion import Deletion
 
 
 def check_edges(edges: Tensor, data: Data, table: EdgeTable, ids: IdMap | None = None) -> Tensor:
@@ -127,3 +129,39 @@ def tuples(edges: Tensor, ids: IdMap | None = None) -> list[object]:
         (ids.names[head], *(middle if relations is None else [relations[m] for m in middle]), ids.names[tail])
         for head, *middle, tail in columns
     ]
+
+
+def edges_among(chosen: Tensor, data: Data) -> Tensor:
+    """All edges between two of the nodes, or one sentence where there are none."""
+    inside = torch.zeros(count_nodes(data), dtype=torch.bool, device=data.edge_index.device)
+    inside[chosen.to(inside.device)] = True
+    among = inside[data.edge_index].all(dim=0)
+    if not bool(among.any()):
+        raise DeletionError(f"no edge joins two of the {chosen.numel()} nodes; give others, or nodes= to delete them")
+    edges = data.edge_index[:, among]
+    if "edge_type" in data:
+        edges = torch.stack([edges[0], data.edge_type[among], edges[1]])
+    elif edge_table(data).undirected:
+        edges = edges.sort(dim=0).values
+    return edges
+
+
+def already_deleted(request: Deletion, earlier: Deletion, ids: IdMap | None, inside: Tensor | None) -> list[object]:
+    """What of a request an earlier one has deleted, as messages name it."""
+    named = request.edges  # a whole relation, or the rest of it: what of it went before is no mistake
+    if request.relations.numel() and named.size(0) == 3:
+        named = named[:, ~torch.isin(named[1], request.relations)]
+    again = tuples(common(named, earlier.edges), ids)
+    own = request.nodes if inside is None else request.nodes[~torch.isin(request.nodes, inside)]
+    twice = own[torch.isin(own, earlier.nodes)].tolist()
+    again += [f"node {node if ids is None else repr(ids.names[node])}" for node in twice]
+    again += [f"graph {graph}" for graph in request.graphs[torch.isin(request.graphs, earlier.graphs)].tolist()]
+    if named.size(1) and earlier.nodes.numel():
+        gone = torch.isin(named[[0, -1]], earlier.nodes).any(dim=0)
+        again += tuples(named[:, gone], ids)
+    features = torch.unique(request.features[0, covered(request.features, earlier.features)])
+    features = torch.cat([features, request.feature_nodes[torch.isin(request.feature_nodes, earlier.nodes)]]).unique()
+    labels = request.labels[torch.isin(request.labels, torch.cat([earlier.labels, earlier.nodes]))]
+    for what, nodes in (("features", features), ("label", labels)):
+        again += [f"{what} of node {node if ids is None else repr(ids.names[node])}" for node in nodes.tolist()]
+    return again
