@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from gnndelete.adjacency import EdgeTable
 from gnndelete.batch import GraphBatch
@@ -17,6 +17,10 @@ from gnndelete.hetero import HeteroGraph
 
 def check_graph(data: Any) -> None:
     """Raise one sentence that names the fault if ``data`` is not a graph that can be worked on."""
+    if isinstance(data, HeteroData):
+        raise GraphError(
+            "data is a HeteroData, which this takes no part of; name nodes and edges by type: Deletion(nodes={…})"
+        )
     if not isinstance(data, Data):
         raise GraphError(f"data is a '{type(data).__name__}'; pass the torch_geometric Data the model was trained on")
     edge_index = data.edge_index

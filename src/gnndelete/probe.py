@@ -238,6 +238,7 @@ def _measure(seen: list[Seen], reaches: list[_Reach | None], mixed: list[bool], 
             beside = zip(seen, reaches, strict=True)
             hops = [r.hops for s, r in beside if (s.layer, s.call) == (item.layer, item.call) and r is not None]
             measured = max((h for h in hops if h is not None), default=measured)
+        shown = measured
         if measured is not None and (
             typed or (reach is not None and reach.whole)
         ):  # few rows cannot tell: count as well
@@ -254,7 +255,7 @@ def _measure(seen: list[Seen], reaches: list[_Reach | None], mixed: list[bool], 
                 item.width,
                 counted if measured is None else measured,
                 bounded,
-                reach is not None or (typed and measured is not None),
+                shown is not None and shown == measured if typed else reach is not None,
                 item.rows,
             )
         )
