@@ -77,9 +77,9 @@ class Solving:
         solved: Solved = []
 
         def visit(name: str, call: int, output: Any) -> Any:
+            untouched = not solved and self.targets == "remaining"  # operators of other types here change nothing below
             for site in sites.get((name, call), []):
                 h = entry(output, site.key)
-                untouched = not solved and self.targets == "remaining"
                 operator = self._operator(site, h, lam, make, untouched, free)
                 if operator is not None:
                     solved.append((site, operator))
