@@ -64,7 +64,7 @@ def cell(dataset: str, kind: tuple[str, str, str], seed: int, epochs: int, lr: f
         is_undirected=source == target,
         edge_types=kind,
         rev_edge_types=None if source == target else (target, f"rev_{relation}", source),
-        add_negative_train_samples=False,
+        neg_sampling_ratio=0.0,  # false links are drawn by the task, from its seed
     )
     data, heldout, test = split(items_and_features(dataset))
     for name in ("edge_label_index", "edge_label"):
