@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data
 
 import gnndelete as gd
 from gnndelete import Deletion
-from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, RequestError
+from gnndelete.errors import DeletionError, GraphError, ModelError, RequestError
 
 
 def one_sentence(error: BaseException, *needles: str) -> None:
@@ -173,20 +173,6 @@ def test_broken_graphs(graph, gcn, spoil, needles):
         with pytest.raises(GraphError) as caught:
             attempt(gcn, graph)
         one_sentence(caught.value, *needles)
-
-
-def test_a_heterogeneous_graph_is_not_yet_served(gcn):
-    data = HeteroData()
-    data["a"].x = torch.ones(3, 6)
-    data["a", "to", "a"].edge_index = torch.tensor([[0, 1], [1, 2]])
-    for attempt in (
-        lambda: gd.Unlearner(gcn, data),
-        lambda: gd.inspect(gcn, data),
-        lambda: Deletion(nodes=[0]).check(data),
-    ):
-        with pytest.raises(NotYetError) as caught:
-            attempt()
-        one_sentence(caught.value, "HeteroData")
 
 
 def test_things_that_are_no_graph_or_no_model(graph, gcn):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from gnndelete.taps import Finished, entry, listening, replaced, representations
+from gnndelete.taps import Finished, Rows, entry, listening, replaced, representations
 
 Pair = namedtuple("Pair", ["h", "alpha"])
 ROWS = torch.ones(4, 2)
@@ -32,7 +32,7 @@ OUTPUTS = {
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_representations_can_be_found_and_exchanged(name):
     output, keys = OUTPUTS[name]
-    assert [key for key, _ in representations(output, num_rows=4)] == keys
+    assert [key for key, _, _ in representations(output, Rows(range(4), {}))] == keys
     for key in keys:
         value = torch.zeros_like(entry(output, key))
         changed = replaced(output, key, value)

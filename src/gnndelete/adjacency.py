@@ -6,6 +6,7 @@ An edge (u, v) is the number ``u * n + v`` (a triple (u, r, v) is ``(u * n + v) 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -32,13 +33,21 @@ class EdgeTable:
         edge_type: Tensor | None = None,
         num_relations: int | None = None,
         reverse: int | None = None,
+        mirror: Sequence[int] | None = None,
     ) -> None:
-        # `num_relations` counts relations of which no edge may be left; type r + `reverse` is the way back of type r
+        # `num_relations` counts relations of which no edge may be left; type r + `reverse` is the way back of type r, or
+        # mirror[r] is (-1: there is none, r itself: the type holds every edge both ways)
         self.num_nodes = num_nodes
         self.typed = edge_type is not None
         present = int(edge_type.max()) + 1 if edge_type is not None and edge_type.numel() else 1
         self.num_relations = max(present, num_relations or 1) if self.typed else 1
         self.reverse = reverse if self.typed else None
+        if mirror is None and self.reverse is not None:
+            mirror = [*range(self.reverse, 2 * self.reverse), *range(self.reverse)]
+        self._mirror: Tensor | None = None
+        if self.typed and mirror is not None and any(other >= 0 for other in mirror):
+            padded = [*mirror, *[-1] * (self.num_relations - len(mirror))]
+            self._mirror = torch.tensor(padded, device=edge_index.device)
         keys = edge_index[0] * num_nodes + edge_index[1]
         if edge_type is not None:
             keys = keys * self.num_relations + edge_type
@@ -69,17 +78,37 @@ class EdgeTable:
         """
         if self.undirected:
             return torch.cat([edges, edges.flip(0)], dim=1)
-        if self.reverse is None:
+        if self._mirror is None:
             return edges
-        return torch.cat([edges, torch.stack([edges[2], edges[1] + self.reverse, edges[0]])], dim=1)
+        other = self._mirror.to(edges.device)[edges[1]]
+        return torch.cat([edges, torch.stack([edges[2], other, edges[0]])[:, other >= 0]], dim=1)
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether some types hold the way back of others."""
+        return self._mirror is not None
+
+    def runs_back(self, edges: Tensor) -> Tensor:
+        """Which triples only say again, the other way round, what another one says."""
+        if self._mirror is None:
+            return torch.zeros(edges.size(1), dtype=torch.bool, device=edges.device)
+        other = self._mirror.to(edges.device)[edges[1]]
+        return ((other >= 0) & (other < edges[1])) | ((other == edges[1]) & (edges[0] > edges[2]))
 
     def forward(self, edges: Tensor) -> Tensor:
         """Triples in their own direction: one that runs back is named by the triple it belongs to."""
-        if self.reverse is None:
+        if self._mirror is None:
             return edges
-        back = edges[1] >= self.reverse
-        head, tail = torch.where(back, edges[2], edges[0]), torch.where(back, edges[0], edges[2])
-        return torch.stack([head, torch.where(back, edges[1] - self.reverse, edges[1]), tail])
+        back, other = self.runs_back(edges), self._mirror.to(edges.device)[edges[1]]
+        return torch.where(back, torch.stack([edges[2], other, edges[0]]), edges)
+
+    def forward_types(self, relations: Tensor) -> Tensor:
+        """Types in their own direction: one that runs back is named by the type it belongs to."""
+        if self._mirror is None:
+            return relations
+        mirror = self._mirror.to(relations.device)
+        other = torch.where(relations < mirror.numel(), mirror[relations.clamp(max=mirror.numel() - 1)], -1)
+        return torch.where((other >= 0) & (other < relations), other, relations)
 
     def edges(self, keys: Tensor) -> Tensor:
         """The pairs (triples) that numbers stand for: the inverse of `key`."""

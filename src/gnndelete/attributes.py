@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.errors import DeletionError, some
+from gnndelete.hetero import HeteroGraph
 from gnndelete.request import as_edges, as_ids
 
 #: Stands for all columns of a node.
@@ -145,6 +146,13 @@ def check_features(entries: Tensor, values: Tensor, data: Data) -> tuple[Tensor,
     """The entries in the terms of the graph's own 'x': a row whose columns are all named alike is a whole row."""
     if not entries.size(1):
         return entries, values
+    if isinstance(data, HeteroGraph):
+        parts = []
+        for store, own, rows in data.parts(entries[0]):
+            shift = torch.tensor([[rows.start], [0]])
+            local, fill = check_features(entries[:, own] - shift, values[own], store)
+            parts.append((local + shift, fill))
+        return torch.cat([part for part, _ in parts], dim=1), torch.cat([fill for _, fill in parts])
     x, nodes = data.get("x"), int(data.num_nodes or 0)
     if not isinstance(x, Tensor) or not x.dim() or x.size(0) != nodes:
         held = "no 'x'" if x is None else f"an 'x' that is no tensor with {nodes} rows"
@@ -235,6 +243,10 @@ def _replaced_sparse(x: Tensor, entries: Tensor, values: Tensor, whole: Tensor) 
 def check_labels(nodes: Tensor, data: Data) -> None:
     """Refuse labels that the graph does not have."""
     if not nodes.numel():
+        return
+    if isinstance(data, HeteroGraph):
+        for store, own, kind in data.parts(nodes):
+            check_labels(nodes[own] - kind.start, store)
         return
     y, count = data.get("y"), int(data.num_nodes or 0)
     if isinstance(y, Tensor) and "ptr" in data and y.dim() and y.size(0) == data.ptr.numel() - 1 != count:

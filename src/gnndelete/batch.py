@@ -14,6 +14,7 @@ from torch_geometric.data import Batch, Data, Dataset
 
 from gnndelete.adjacency import ranges
 from gnndelete.errors import DeletionError, GraphError, SettingError, some
+from gnndelete.hetero import side_by_side
 
 #: What holds one entry per graph, whatever other sizes happen to be the same.
 PER_GRAPH = ("y", "train_mask", "val_mask", "test_mask")
@@ -164,13 +165,15 @@ def _length(value: Any) -> int:
 
 
 def collate(graphs: Any, split: Any = None) -> Any:
-    """Graphs side by side: a list, a PyG dataset or a PyG ``Batch`` becomes a `GraphBatch`; a single graph stays as it is.
+    """Graphs side by side: a list, a PyG dataset or a PyG ``Batch`` becomes a `GraphBatch`; a single ``Data`` stays as it is.
+
+    A ``HeteroData`` becomes a `HeteroGraph`, its node types side by side.
 
     ``split`` (what ``split_graphs`` returns, or a dict of positions) becomes ``train_mask``, ``val_mask`` and
     ``test_mask`` with one entry per graph; without it the split that a dataset brings along as ``.split`` is taken.
     """
     given = split if split is not None else getattr(graphs, "split", None) if isinstance(graphs, Dataset) else None
-    batch = graphs if isinstance(graphs, GraphBatch) else _batch(graphs)
+    batch = graphs if isinstance(graphs, GraphBatch) else _batch(side_by_side(graphs))
     if not isinstance(batch, GraphBatch):
         if split is not None:
             raise GraphError(

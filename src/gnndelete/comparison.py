@@ -20,15 +20,16 @@ from gnndelete.batch import collate
 from gnndelete.deletion import Deletion
 from gnndelete.errors import GNNDeleteError, SettingError
 from gnndelete.evidence import evidence
-from gnndelete.forward import Forward, call
+from gnndelete.forward import Forward, as_seen, call
 from gnndelete.graph import tensor_digest
+from gnndelete.hetero import HeteroGraph
 from gnndelete.methods import CONTROLS, Method
 from gnndelete.methods import resolver as methods_resolver
-from gnndelete.methods.base import Context, Fit
+from gnndelete.methods.base import Context, Fit, reasons
 from gnndelete.prepared import Prepared
 from gnndelete.progress import track
 from gnndelete.store import Store
-from gnndelete.tasks import LinkPrediction, Task
+from gnndelete.tasks import LinkPrediction, NodeClassification, Task
 from gnndelete.tasks import resolver as tasks_resolver
 from gnndelete.unlearned import by_name
 from gnndelete.unlearner import Unlearner, refuse_unfit
@@ -142,12 +143,12 @@ def compare(
     if not seeds or (methods is not None and not methods):
         raise SettingError("there is nothing to compare: give at least one seed and one method")
     methods = [methods] if isinstance(methods, str) else methods
-    known: Task = by_name("task", task, tasks_resolver)
     data = collate(data)
+    known: Task = by_name("task", task, tasks_resolver).on(data)
     known.check(data)
-    prepared = Prepared(model, data, forward or call)
+    prepared = Prepared(model, data, as_seen(forward) or call)
     checked = deletion.check(data, prepared.table)
-    context = Context(prepared, task=known, deletion=checked, request=checked, fit=fit, build=build)
+    context = Context(prepared, task=known, deletion=checked, request=checked, fit=as_seen(fit), build=build)
     chosen = _chosen(methods, context, controls)
     scope = {
         "version": __version__,
@@ -178,22 +179,25 @@ def _task_digest(task: Task, data: Data) -> str:
         pairs = {f"{name}.{kind}": getattr(part, kind) for name, part in parts.items() if part for kind in _KINDS}
         return tensor_digest({name: value for name, value in pairs.items() if value is not None})
     names = ("y", "train_mask", "val_mask", "test_mask")
-    return tensor_digest({name: data[name] for name in names if isinstance(data.get(name), Tensor)})
+    own = (
+        data.hetero[task.node_type] if isinstance(task, NodeClassification) and isinstance(data, HeteroGraph) else data
+    )
+    return tensor_digest({name: own[name] for name in names if isinstance(own.get(name), Tensor)})
 
 
 def _chosen(methods: Sequence[Method | str] | None, context: Context, controls: bool) -> list[tuple[str, Method]]:
     if methods is None:
         made = [method() for _, method in sorted(methods_resolver.lookup_dict.items())]
-        picked = [method for method in made if not method.unfit(context)]
+        picked = [method for method in made if not reasons(method, context)]
     else:
         picked = [by_name("method", method, methods_resolver) for method in methods]
         for method in picked:
             refuse_unfit(method, context)
     if not any(method.name == "retrain" for method in picked):
         reference = methods_resolver.make("retrain")
-        picked = [*([] if reference.unfit(context) else [reference]), *picked]
+        picked = [*([] if reasons(reference, context) else [reference]), *picked]
     if controls:
-        picked += [control() for control in CONTROLS if not control().unfit(context)]
+        picked += [control() for control in CONTROLS if not reasons(control(), context)]
     labels: list[tuple[str, Method]] = []
     for method in picked:
         same = sum(other.name == method.name for _, other in labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,6 +14,7 @@ from gnndelete.attributes import cut_labels, replaced_features
 from gnndelete.batch import GraphBatch, cut_graphs
 from gnndelete.errors import NotYetError
 from gnndelete.graph import count_nodes
+from gnndelete.hetero import HeteroGraph
 
 if TYPE_CHECKING:
     from gnndelete.deletion import Deletion
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 def cut(deletion: Deletion, data: Data, table: EdgeTable) -> Data:
     """`Deletion.remaining` for a deletion that was checked on this very graph."""
     keep = kept_edges(deletion, data, table)
+    if isinstance(data, HeteroGraph):
+        return _cut_types(deletion, data, table, keep)
     result = data.__copy__()
     result.num_nodes = count_nodes(data)
     for name, value in data.to_dict().items():
@@ -43,6 +47,31 @@ def cut(deletion: Deletion, data: Data, table: EdgeTable) -> Data:
     return result
 
 
+def _cut_types(deletion: Deletion, data: HeteroGraph, table: EdgeTable, keep: Tensor) -> HeteroGraph:
+    """The same, type by type."""
+    result = copy.copy(data.with_edges(keep).hetero)
+    for store, own, rows in data.parts(deletion.features[0]):
+        entries = deletion.features[:, own] - torch.tensor([[rows.start], [0]])
+        result[store._key].x = replaced_features(store.x, entries, deletion.fill[own])
+    for store, own, rows in data.parts(deletion.labels):
+        cut_labels(result[store._key], deletion.labels[own] - rows.start, store)
+    for store, own, rows in data.parts(deletion.nodes):
+        _cut_nodes(result[store._key], deletion.nodes[own] - rows.start, store)
+    gone = table.both_ways(deletion.edges) if deletion.edges.size(1) else None
+    for number, kind in enumerate(data.types.edges):
+        source, target = data.types.ends(kind)
+        pairs = data.hetero[kind].get("edge_label_index")
+        if pairs is None:
+            continue
+        shift = torch.tensor([[source.start], [target.start]], device=pairs.device)
+        cut_off = None if gone is None else gone[:, gone[1] == number][[0, 2]].to(pairs.device)
+        stays = _kept_labels(pairs + shift, cut_off, deletion.nodes, table.num_nodes)
+        for name in ("edge_label_index", "edge_label"):
+            if isinstance(data.hetero[kind].get(name), Tensor):
+                result[kind][name] = data.hetero[kind][name][..., stays]
+    return HeteroGraph.of(result, data.types)
+
+
 def kept_edges(deletion: Deletion, data: Data, table: EdgeTable) -> Tensor:
     """Which edges stay, as a mask."""
     keep = torch.ones(data.edge_index.size(1), dtype=torch.bool, device=data.edge_index.device)
@@ -61,14 +90,21 @@ def _cut_labels(result: Data, deletion: Deletion, data: Data, table: EdgeTable) 
         return
     if table.typed:
         raise NotYetError("typed graphs with 'edge_label_index' are not supported by this version; drop that attribute")
-    keep = torch.ones(pairs.size(1), dtype=torch.bool, device=pairs.device)
-    if deletion.edges.size(1):
-        keep &= ~EdgeTable(table.both_ways(deletion.edges).to(pairs.device), table.num_nodes).contains(pairs)
-    if deletion.nodes.numel():
-        keep &= ~torch.isin(pairs, deletion.nodes.to(pairs.device)).any(dim=0)
+    gone = table.both_ways(deletion.edges).to(pairs.device) if deletion.edges.size(1) else None
+    keep = _kept_labels(pairs, gone, deletion.nodes, table.num_nodes)
     for name in ("edge_label_index", "edge_label"):
         if isinstance(data.get(name), Tensor):
             result[name] = data[name][..., keep]
+
+
+def _kept_labels(pairs: Tensor, gone: Tensor | None, nodes: Tensor, num_nodes: int) -> Tensor:
+    """Which pairs that a link model is supervised by stay, as a mask."""
+    keep = torch.ones(pairs.size(1), dtype=torch.bool, device=pairs.device)
+    if gone is not None:
+        keep &= ~EdgeTable(gone, num_nodes).contains(pairs)
+    if nodes.numel():
+        keep &= ~torch.isin(pairs, nodes.to(pairs.device)).any(dim=0)
+    return keep
 
 
 def _cut_nodes(result: Data, nodes: Tensor, data: Data) -> None:

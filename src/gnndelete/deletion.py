@@ -14,13 +14,15 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable
-from gnndelete.attributes import as_features, check_features, check_labels, covered, merged
+from gnndelete.attributes import as_features, check_features, check_labels, merged
 from gnndelete.batch import GraphBatch, check_graphs, taken_along
+from gnndelete.by_type import TypeName, place, refuse_plain, split_by_type
 from gnndelete.cutting import cut, kept_edges
 from gnndelete.errors import DeletionError, some
-from gnndelete.existing import check_edges, in_range, triples_of, tuples
+from gnndelete.existing import already_deleted, check_edges, edges_among, in_range, triples_of
 from gnndelete.graph import check_graph, count_nodes, edge_table
-from gnndelete.request import as_edges, as_ids, common, distinct, read_csv
+from gnndelete.hetero import HeteroGraph, seen, side_by_side
+from gnndelete.request import as_edges, as_ids, join_edges, join_ids, read_csv
 
 if TYPE_CHECKING:
     from gnndelete.datasets.ids import IdMap
@@ -40,7 +42,9 @@ class Deletion:
 
     A list of edges holds pairs (triples ``(head, relation, tail)`` on typed graphs), a tensor is ``[2, k]`` (``[3, k]``).
     ``features`` are node ids (all their columns), pairs (node, column), a ``[2, k]`` tensor of these, or ``{node:
-    [columns]}``; ``fill`` replaces them, one number or one per column. Order and repeats do not matter.
+    [columns]}``; ``fill`` replaces them, one number or one per column. Order and repeats do not matter. On a
+    ``HeteroData`` every kind is a dict by type, ``edges={("author", "writes", "paper"): pairs}, nodes={"paper": ids}``, and
+    ``relations`` a list of edge types.
 
     >>> a = Deletion(edges=[(7, 9), (0, 5), (0, 5)])
     >>> a
@@ -62,17 +66,25 @@ class Deletion:
     fill: ClassVar[Tensor]  # [k], a value for every entry of `features`; no kind of its own, so no field
     _ids: ClassVar[IdMap | None] = None  # the names of a request in the user's own ids, for errors
     _inside: ClassVar[Tensor | None] = None  # those of the nodes that are not named but go with a deleted graph
+    by_type: ClassVar[Mapping[TypeName, Deletion]] = {}  # what each type of a HeteroData loses, in its own ids
+    _placed: ClassVar[bool] = False  # whether ids already go across all types of a HeteroData
 
     def __init__(
         self,
-        edges: Edges | None = None,
-        nodes: Ids | None = None,
-        features: Features | None = None,
-        labels: Ids | None = None,
-        relations: Ids | None = None,
+        edges: Edges | Mapping[TypeName, Edges] | None = None,
+        nodes: Ids | Mapping[TypeName, Ids] | None = None,
+        features: Features | Mapping[TypeName, Features] | None = None,
+        labels: Ids | Mapping[TypeName, Ids] | None = None,
+        relations: Ids | Sequence[TypeName] | None = None,
         graphs: Ids | None = None,
-        fill: Fill = 0.0,
+        fill: Fill | Mapping[TypeName, Fill] = 0.0,
     ) -> None:
+        given = {"edges": edges, "nodes": nodes, "features": features, "labels": labels, "relations": relations}
+        types = split_by_type({**given, "graphs": graphs, "fill": fill})
+        if types is not None:
+            object.__setattr__(self, "by_type", {name: Deletion(**kinds) for name, kinds in types.items()})
+            edges = nodes = features = labels = relations = None
+            fill = 0.0
         object.__setattr__(self, "edges", as_edges(edges))
         ids = {"nodes": nodes, "labels": labels, "relations": relations, "graphs": graphs}
         for name, value in ids.items():
@@ -114,19 +126,7 @@ class Deletion:
         Deletion(edges=3)
         """
         check_graph(data)
-        chosen = in_range("nodes", as_ids("nodes", nodes), data)
-        inside = torch.zeros(count_nodes(data), dtype=torch.bool, device=data.edge_index.device)
-        inside[chosen.to(inside.device)] = True
-        among = inside[data.edge_index].all(dim=0)
-        if not bool(among.any()):
-            raise DeletionError(
-                f"no edge joins two of the {chosen.numel()} nodes; give others, or nodes= to delete them"
-            )
-        edges = data.edge_index[:, among]
-        if "edge_type" in data:
-            edges = torch.stack([edges[0], data.edge_type[among], edges[1]])
-        elif edge_table(data).undirected:
-            edges = edges.sort(dim=0).values
+        edges = edges_among(in_range("nodes", as_ids("nodes", nodes), data), data)
         return cls(edges=edges)
 
     @classmethod
@@ -168,6 +168,8 @@ class Deletion:
         sizes = {field.name: getattr(self, field.name).size(-1) for field in fields(self)}
         sizes["nodes"] -= 0 if self._inside is None else self._inside.numel()
         sizes["features"] = self.feature_nodes.numel()
+        for part in self.by_type.values():
+            sizes = {name: size + part.counts.get(name, 0) for name, size in sizes.items()}
         return {name: size for name, size in sizes.items() if size}
 
     @property
@@ -182,7 +184,10 @@ class Deletion:
 
     def to_lists(self) -> dict[str, Any]:
         """The request as plain lists, for a file; sensitive, since it names everything."""
+        if self.by_type:
+            return {"by_type": [[name, part.to_lists()] for name, part in self.by_type.items()]}
         found = {name: getattr(self, name).tolist() for name in self.counts}
+        found |= {"placed": True} if self._placed else {}
         return found | ({"fill": self.fill.tolist()} if "features" in found else {})
 
     @classmethod
@@ -193,14 +198,17 @@ class Deletion:
         >>> Deletion.from_lists(a.to_lists()) == a
         True
         """
-        plain = {name: value for name, value in lists.items() if name not in ("features", "fill")}
+        if "by_type" in lists:
+            parts = [(tuple(name) if isinstance(name, list) else name, part) for name, part in lists["by_type"]]
+            return cls()._typed({name: cls.from_lists(part) for name, part in parts})
+        plain = {name: value for name, value in lists.items() if name not in ("features", "fill", "placed")}
         if "edges" in plain:
             plain["edges"] = torch.tensor(plain["edges"], dtype=torch.long)
         entries = torch.tensor(lists.get("features", [[], []]), dtype=torch.long)
         values = torch.tensor(lists.get("fill", []), dtype=torch.float64)
         if entries.dim() != 2 or entries.size(0) != 2 or values.numel() != entries.size(1):
             raise DeletionError(f"features= as lists are nodes, columns and as many values (got {list(entries.shape)})")
-        return cls(**plain)._filled(*merged(entries, values))
+        return cls(**plain)._filled(*merged(entries, values))._across(bool(lists.get("placed")))
 
     @property
     def fingerprint(self) -> str:
@@ -212,20 +220,29 @@ class Deletion:
                 digest.update(f"{field.name}{tuple(value.shape)}".encode())
                 digest.update(value.contiguous().numpy().astype("<i8").tobytes())
         digest.update(self.fill.contiguous().numpy().astype("<f8").tobytes())
+        for name, part in sorted(self.by_type.items(), key=repr):
+            digest.update(f"{name!r}{part.fingerprint}".encode() if len(part) else b"")
         return digest.hexdigest()
 
     def __or__(self, other: Deletion) -> Deletion:
         if not isinstance(other, Deletion):
             return NotImplemented
+        if (self.by_type and other._placed) or (other.by_type and self._placed):
+            raise DeletionError("a request by type cannot be joined with one that was checked; check both, or neither")
         features = merged(torch.cat([self.features, other.features], dim=1), torch.cat([self.fill, other.fill]))
+        types = dict(self.by_type)
+        for name, part in other.by_type.items():
+            types[name] = types[name] | part if name in types else part
         return (
             Deletion._sorted(
-                edges=_join_edges(self.edges, other.edges),
-                **{name: _join_ids(getattr(self, name), getattr(other, name)) for name in _ID_KINDS},
+                edges=join_edges(self.edges, other.edges),
+                **{name: join_ids(getattr(self, name), getattr(other, name)) for name in _ID_KINDS},
             )
             ._filled(*features)
             ._named(self._ids if self._ids is not None else other._ids)
             ._joining(self._inside, other._inside)
+            ._typed(types)
+            ._across(self._placed or other._placed)
         )
 
     def __len__(self) -> int:
@@ -250,20 +267,23 @@ class Deletion:
             raise DeletionError(
                 "the deletion names nothing; give at least one of edges=, nodes=, features=, labels=, relations=, graphs="
             )
+        data = side_by_side(data)
         if table is None:
             check_graph(data)
             table = edge_table(data)
-        in_range("features", self.features[0], data)
+        asked = self._in_place(data)
+        in_range("features", asked.features[0], data)
         checked = (
             Deletion._sorted(
-                edges=_join_edges(
-                    check_edges(self.edges, data, table, self._ids), triples_of(self.relations, data, table)
+                edges=join_edges(
+                    check_edges(asked.edges, data, table, asked._ids), triples_of(asked.relations, data, table)
                 ),
-                **{name: in_range(name, getattr(self, name), data) for name in _ID_KINDS},
+                **{name: in_range(name, getattr(asked, name), data) for name in _ID_KINDS},
             )
-            ._filled(*check_features(self.features, self.fill, data))
-            ._named(self._ids)
+            ._filled(*check_features(asked.features, asked.fill, data))
+            ._named(asked._ids)
             ._with_graphs(data)
+            ._across(asked._placed)
         )
         check_labels(checked.labels, data)
         checked = checked._without_deleted_nodes()
@@ -277,6 +297,30 @@ class Deletion:
                 f"the deletion leaves none of the {data.edge_index.size(1)} edges; train a new model without the graph instead"
             )
         return checked
+
+    def _in_place(self, data: Data) -> Deletion:
+        """On a HeteroData: the request in ids across all types; on any other graph the request as it is."""
+        if not isinstance(data, HeteroGraph):
+            if self.by_type:
+                raise DeletionError(
+                    f"the request names types ({some(map(repr, self.by_type))}), and the graph is no HeteroData; give plain ids"
+                )
+            return self
+        if not self.by_type and not self._placed:
+            refuse_plain(data, self.counts)
+        if not self.by_type:
+            return self
+        kinds, *features = place(self.by_type, data)
+        names: Any = data.names
+        return Deletion(**kinds)._filled(*merged(*features))._named(names)._across(True)
+
+    def _typed(self, by_type: Mapping[TypeName, Deletion]) -> Deletion:
+        object.__setattr__(self, "by_type", by_type)
+        return self
+
+    def _across(self, placed: bool) -> Deletion:
+        object.__setattr__(self, "_placed", placed)
+        return self
 
     def _without_deleted_nodes(self) -> Deletion:
         """Features and labels of nodes that are themselves deleted go with them, and are not named twice."""
@@ -295,46 +339,18 @@ class Deletion:
         >>> Deletion(edges=[(1, 0)]).remaining(data).edge_index.tolist()
         [[1, 2], [2, 1]]
         """
+        graph = side_by_side(data)
         if table is None:
-            check_graph(data)
-            table = edge_table(data)
-        return cut(self.check(data, table), data, table)
+            check_graph(graph)
+            table = edge_table(graph)
+        left = cut(self.check(graph, table), graph, table)
+        return left if graph is data else seen(left)
 
     def without(self, earlier: Deletion) -> Deletion:
         """This request, after making sure that nothing in it was deleted by ``earlier``, the history so far."""
-        named = self.edges  # a whole relation, or the rest of it: what of it went before is no mistake
-        if self.relations.numel() and named.size(0) == 3:
-            named = named[:, ~torch.isin(named[1], self.relations)]
-        again = tuples(common(named, earlier.edges), self._ids)
-        own = self.nodes if self._inside is None else self.nodes[~torch.isin(self.nodes, self._inside)]
-        twice = own[torch.isin(own, earlier.nodes)].tolist()
-        again += [f"node {node if self._ids is None else repr(self._ids.names[node])}" for node in twice]
-        again += [f"graph {graph}" for graph in self.graphs[torch.isin(self.graphs, earlier.graphs)].tolist()]
-        if named.size(1) and earlier.nodes.numel():
-            gone = torch.isin(named[[0, -1]], earlier.nodes).any(dim=0)
-            again += tuples(named[:, gone], self._ids)
-        features = torch.unique(self.features[0, covered(self.features, earlier.features)])
-        features = torch.cat([features, self.feature_nodes[torch.isin(self.feature_nodes, earlier.nodes)]]).unique()
-        labels = self.labels[torch.isin(self.labels, torch.cat([earlier.labels, earlier.nodes]))]
-        for what, nodes in (("features", features), ("label", labels)):
-            again += [
-                f"{what} of node {node if self._ids is None else repr(self._ids.names[node])}"
-                for node in nodes.tolist()
-            ]
+        again = already_deleted(self, earlier, self._ids, self._inside)
         if again:
             raise DeletionError(
                 f"already deleted by an earlier request: {some(again)}; leave them out, earlier requests stay in force"
             )
         return self
-
-
-def _join_edges(a: Tensor, b: Tensor) -> Tensor:
-    if not a.size(1) or not b.size(1):
-        return a if a.size(1) else b
-    if a.size(0) != b.size(0):
-        raise DeletionError("a deletion of pairs cannot be joined with one of triples; they belong to different graphs")
-    return distinct(torch.cat([a, b], dim=1))
-
-
-def _join_ids(a: Tensor, b: Tensor) -> Tensor:
-    return torch.unique(torch.cat([a, b])) if a.numel() and b.numel() else a if a.numel() else b

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch import nn
+from torch_geometric.data import Data, HeteroData
 
 from gnndelete.batch import collate
-from gnndelete.datasets.triples import triples
 from gnndelete.deletion import Deletion
 from gnndelete.errors import GraphError
-from gnndelete.forward import Forward, call, evaluating
+from gnndelete.forward import Forward, as_seen, call, evaluating
 from gnndelete.tasks import LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.base import Predict
 
@@ -26,7 +25,7 @@ def evidence(
 ) -> dict[str, float]:
     """`evidence_by` of a model that runs on ``data``: the original graph before a deletion, the remaining one after."""
     with evaluating(model):
-        output = (forward or call)(model, data)
+        output = (as_seen(forward) or call)(model, data)
         return evidence_by(lambda elements: task.predict(model, output, elements), task, deletion, remaining, seed=seed)
 
 
@@ -40,13 +39,13 @@ def evidence_by(
     """
     task = task.without(deletion.nodes)
     found = {f"test_{name}": value for name, value in _test(predict, remaining, task).items()}
-    if isinstance(task, LinkPrediction) and deletion.edges.size(1):
-        ranks = task.forgetting_by(predict, deletion.edges, positives(remaining), seed=seed)
+    if isinstance(task, LinkPrediction) and task.scored(deletion.edges).size(1):
+        ranks = task.forgetting_by(predict, task.scored(deletion.edges), task.positives(remaining), seed=seed)
         found |= {f"deleted_{name}": value for name, value in ranks.items()}
     return found
 
 
-def evaluate(model: nn.Module, data: Data, task: Task, forward: Forward | None = None) -> dict[str, float]:
+def evaluate(model: nn.Module, data: Data | HeteroData, task: Task, forward: Forward | None = None) -> dict[str, float]:
     """The task's scores on its test data, in evaluation mode; an error where there is none.
 
     >>> import gnndelete as gd
@@ -55,26 +54,19 @@ def evaluate(model: nn.Module, data: Data, task: Task, forward: Forward | None =
     ['accuracy', 'f1']
     """
     data = collate(data)
+    task = task.on(data)
     with evaluating(model):
-        return task.evaluate(model, (forward or call)(model, data), data)
-
-
-def positives(data: Data) -> Tensor:
-    """The edges a link model was trained on; triples ``[3, k]`` where they are typed."""
-    if data.get("edge_type") is not None:
-        return triples(data)
-    pairs, label = data.get("edge_label_index"), data.get("edge_label")
-    if pairs is None:
-        return data.edge_index
-    return pairs if label is None else pairs[:, label.view(-1) > 0]
+        return task.evaluate(model, (as_seen(forward) or call)(model, data), data)
 
 
 def _test(predict: Predict, data: Data, task: Task) -> dict[str, float]:
     if isinstance(task, LinkPrediction) and task.test is None:
         return {}
     if isinstance(task, NodeClassification):
-        mask = data.get("test_mask")
-        if mask is None or not bool(mask.any()):
+        try:
+            if not bool(task.part(data, "test").any()):
+                return {}
+        except GraphError:  # there is no mask
             return {}
     try:
         return task.evaluate_by(predict, data)

@@ -9,12 +9,15 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable
+from gnndelete.attributes import covered
 from gnndelete.errors import DeletionError, some
-from gnndelete.graph import count_nodes
-from gnndelete.request import distinct
+from gnndelete.graph import count_nodes, edge_table
+from gnndelete.hetero import HeteroGraph
+from gnndelete.request import common, distinct
 
 if TYPE_CHECKING:
     from gnndelete.datasets.ids import IdMap
+    from gnndelete.deletion import Deletion
 
 
 def check_edges(edges: Tensor, data: Data, table: EdgeTable, ids: IdMap | None = None) -> Tensor:
@@ -45,7 +48,7 @@ def check_edges(edges: Tensor, data: Data, table: EdgeTable, ids: IdMap | None =
     if table.undirected and bool((where[0] > where[1]).any()):
         where = distinct(torch.stack([where.min(dim=0).values, where.max(dim=0).values]))
         edges = where.cpu()
-    elif table.reverse is not None:
+    elif table.mirrored:
         where = distinct(table.forward(where))
         edges = where.cpu()
     exists = table.contains(where)
@@ -72,8 +75,7 @@ def triples_of(relations: Tensor, data: Data, table: EdgeTable) -> Tensor:
         return torch.empty(2, 0, dtype=torch.long)
     if not table.typed:
         raise DeletionError("relations= is given, but the graph has no 'edge_type'; name edges= or nodes= instead")
-    if table.reverse is not None:
-        named = torch.where(named < table.reverse, named, named - table.reverse)
+    named = table.forward_types(named)
     kind = data.edge_type
     there = torch.isin(named, kind.cpu())
     if not bool(there.all()):
@@ -82,15 +84,29 @@ def triples_of(relations: Tensor, data: Data, table: EdgeTable) -> Tensor:
             f"from 0 to {table.num_relations - 1}"
         )
     gone = torch.isin(kind, named.to(kind.device))
-    return distinct(torch.stack([data.edge_index[0, gone], kind[gone], data.edge_index[1, gone]]).cpu())
+    return distinct(table.forward(torch.stack([data.edge_index[0, gone], kind[gone], data.edge_index[1, gone]]).cpu()))
 
 
 def label_table(data: Data) -> EdgeTable | None:
     """The edges a link model is supervised by, where they are not those that carry messages."""
+    if isinstance(data, HeteroGraph):
+        return _typed_labels(data)
     pairs, label = data.get("edge_label_index"), data.get("edge_label")
     if pairs is None or "edge_type" in data:
         return None
     return EdgeTable(pairs if label is None else pairs[:, label > 0], count_nodes(data))
+
+
+def _typed_labels(data: HeteroGraph) -> EdgeTable | None:
+    parts = []
+    for kind in data.types.edges:
+        pairs, label = data.hetero[kind].get("edge_label_index"), data.hetero[kind].get("edge_label")
+        if pairs is not None:
+            parts.append(data.place_edges(kind, pairs if label is None else pairs[:, label > 0], "edge_label_index"))
+    if not parts:
+        return None
+    edges = torch.cat(parts, dim=1)
+    return EdgeTable(edges[[0, 2]], count_nodes(data), edges[1], len(data.types.edges))
 
 
 def in_range(name: str, ids: Tensor, data: Data) -> Tensor:
@@ -110,4 +126,44 @@ def tuples(edges: Tensor, ids: IdMap | None = None) -> list[object]:
     columns = edges.t().tolist()
     if ids is None or int(edges[[0, -1]].max() if edges.numel() else 0) >= len(ids):
         return [tuple(column) for column in columns]
-    return [(ids.names[head], *middle, ids.names[tail]) for head, *middle, tail in columns]
+    relations = getattr(ids, "relations", None)
+    return [
+        (ids.names[head], *(middle if relations is None else [relations[m] for m in middle]), ids.names[tail])
+        for head, *middle, tail in columns
+    ]
+
+
+def edges_among(chosen: Tensor, data: Data) -> Tensor:
+    """All edges between two of the nodes, or one sentence where there are none."""
+    inside = torch.zeros(count_nodes(data), dtype=torch.bool, device=data.edge_index.device)
+    inside[chosen.to(inside.device)] = True
+    among = inside[data.edge_index].all(dim=0)
+    if not bool(among.any()):
+        raise DeletionError(f"no edge joins two of the {chosen.numel()} nodes; give others, or nodes= to delete them")
+    edges = data.edge_index[:, among]
+    if "edge_type" in data:
+        edges = torch.stack([edges[0], data.edge_type[among], edges[1]])
+    elif edge_table(data).undirected:
+        edges = edges.sort(dim=0).values
+    return edges
+
+
+def already_deleted(request: Deletion, earlier: Deletion, ids: IdMap | None, inside: Tensor | None) -> list[object]:
+    """What of a request an earlier one has deleted, as messages name it."""
+    named = request.edges  # a whole relation, or the rest of it: what of it went before is no mistake
+    if request.relations.numel() and named.size(0) == 3:
+        named = named[:, ~torch.isin(named[1], request.relations)]
+    again = tuples(common(named, earlier.edges), ids)
+    own = request.nodes if inside is None else request.nodes[~torch.isin(request.nodes, inside)]
+    twice = own[torch.isin(own, earlier.nodes)].tolist()
+    again += [f"node {node if ids is None else repr(ids.names[node])}" for node in twice]
+    again += [f"graph {graph}" for graph in request.graphs[torch.isin(request.graphs, earlier.graphs)].tolist()]
+    if named.size(1) and earlier.nodes.numel():
+        gone = torch.isin(named[[0, -1]], earlier.nodes).any(dim=0)
+        again += tuples(named[:, gone], ids)
+    features = torch.unique(request.features[0, covered(request.features, earlier.features)])
+    features = torch.cat([features, request.feature_nodes[torch.isin(request.feature_nodes, earlier.nodes)]]).unique()
+    labels = request.labels[torch.isin(request.labels, torch.cat([earlier.labels, earlier.nodes]))]
+    for what, nodes in (("features", features), ("label", labels)):
+        again += [f"{what} of node {node if ids is None else repr(ids.names[node])}" for node in nodes.tolist()]
+    return again

@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch_geometric.data import HeteroData
 
 from gnndelete.errors import ModelError
+from gnndelete.hetero import seen
 
 Forward = Callable[[nn.Module, Any], Any]
 
@@ -21,7 +24,8 @@ def call(model: nn.Module, data: Any) -> Any:
     """Run ``model`` on ``data``: each argument of ``forward`` is the attribute of ``data`` with its name.
 
     A model whose ``forward`` takes the whole graph (``forward(self, data)``) gets it; one that hides its arguments
-    behind ``*args`` gets ``x`` and ``edge_index``.
+    behind ``*args`` gets ``x`` and ``edge_index``. On a ``HeteroData`` the arguments ``x_dict`` and ``edge_index_dict``
+    (or ``x`` and ``edge_index``) are dicts by type.
 
     >>> import torch
     >>> from torch_geometric.data import Data
@@ -30,10 +34,11 @@ def call(model: nn.Module, data: Any) -> Any:
     >>> call(GCNConv(4, 2), data).shape
     torch.Size([3, 2])
     """
+    data = seen(data)
     parameters = inspect.signature(model.forward).parameters.values()
     named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if not named:
-        return model(data.x, data.edge_index)
+        return model(*(_lookup(data, name)[1] for name in ("x", "edge_index")))
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
     for index, parameter in enumerate(named):
@@ -56,14 +61,37 @@ def call(model: nn.Module, data: Any) -> Any:
     return model(*positional, **keywords)
 
 
+@dataclass(frozen=True)
+class AsSeen:
+    """A function of the user's ``(model, data, …)``, called with the graph as the user knows it."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, model: nn.Module, data: Any, *rest: Any) -> Any:
+        return self.function(model, seen(data), *rest)
+
+
+def as_seen(function: Any) -> Any:
+    """The user's ``forward`` or ``fit`` for graphs as the library holds them; None stays None."""
+    return function if function is None or function is call or isinstance(function, AsSeen) else AsSeen(function)
+
+
 def _lookup(data: Any, name: str) -> tuple[bool, Any]:
+    if isinstance(data, HeteroData):
+        return _lookup_by_type(data, name)
     if name in data and data[name] is not None:
         return True, data[name]
     if name == "num_nodes" or (name == "num_graphs" and hasattr(data, "num_graphs")):
         return True, getattr(data, name)
-    if name in ("x_dict", "edge_index_dict", "edge_attr_dict") and hasattr(data, "node_types"):
-        return True, getattr(data, name)
     return False, None
+
+
+def _lookup_by_type(data: HeteroData, name: str) -> tuple[bool, Any]:
+    """What the whole graph has under that name, else a dict by type: ``x_dict``, and ``x`` as `to_hetero` calls it."""
+    if name in data._global_store:
+        return True, data._global_store[name]
+    found = data.collect(name.removesuffix("_dict"), allow_empty=True)
+    return bool(found), found
 
 
 @contextmanager

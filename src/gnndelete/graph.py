@@ -7,18 +7,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from gnndelete.adjacency import EdgeTable
 from gnndelete.batch import GraphBatch
-from gnndelete.errors import GraphError, NotYetError
+from gnndelete.errors import GraphError
+from gnndelete.hetero import HeteroGraph
 
 
 def check_graph(data: Any) -> None:
     """Raise one sentence that names the fault if ``data`` is not a graph that can be worked on."""
-    if hasattr(data, "node_types"):
-        raise NotYetError(
-            "data is a HeteroData, which this version cannot delete from; use a Data with 'edge_type', or data.to_homogeneous()"
+    if isinstance(data, HeteroData):
+        raise GraphError(
+            "data is a HeteroData, which this takes no part of; name nodes and edges by type: Deletion(nodes={…})"
         )
     if not isinstance(data, Data):
         raise GraphError(f"data is a '{type(data).__name__}'; pass the torch_geometric Data the model was trained on")
@@ -55,6 +56,15 @@ def _check_types(data: Data) -> None:
 
 
 def _check_finite(data: Data) -> None:
+    if isinstance(data, HeteroGraph):
+        for store in data.hetero.stores:
+            if store._key is not None:  # what describes the whole graph is the user's own affair
+                _check_store(store, f" of {store._key!r}")
+        return
+    _check_store(data)
+
+
+def _check_store(data: Any, of: str = "") -> None:
     for name in ("x", "edge_weight", "edge_attr"):
         value = data.get(name)
         if not isinstance(value, Tensor) or not value.is_floating_point():
@@ -67,7 +77,7 @@ def _check_finite(data: Data) -> None:
             if value.layout == torch.strided:
                 row = int((~torch.isfinite(dense.reshape(dense.size(0), -1)).all(dim=1)).nonzero()[0])
                 bad = f" (first in row {row})"
-            raise GraphError(f"'{name}' holds NaN or infinite values{bad}; clean them before deleting")
+            raise GraphError(f"'{name}'{of} holds NaN or infinite values{bad}; clean them before deleting")
 
 
 def count_nodes(data: Data) -> int:
@@ -94,7 +104,8 @@ def edge_table(data: Data) -> EdgeTable:
     kind = data.get("edge_type")
     if kind is None:
         return EdgeTable(data.edge_index, count_nodes(data))
-    return EdgeTable(data.edge_index, count_nodes(data), kind, count_relations(data), data.get("reverse_offset"))
+    reverse, mirror = data.get("reverse_offset"), data.types.mirror if isinstance(data, HeteroGraph) else None
+    return EdgeTable(data.edge_index, count_nodes(data), kind, count_relations(data), reverse, mirror)
 
 
 def tensor_digest(named: dict[str, Tensor]) -> str:
@@ -118,11 +129,20 @@ def fingerprint(data: Data) -> str:
     named = {"edges": table.keys, "nodes": torch.tensor(table.num_nodes)}
     if table.typed:  # the same number means another triple where there are more relations, or where some run back
         named["relations"] = torch.tensor([table.num_relations, table.reverse or 0])
-    if isinstance(data.get("x"), Tensor) and data.x.layout == torch.strided:
-        named["x"] = data.x
+    if isinstance(data, HeteroGraph):  # a name is a tensor of no bytes: only that it is there counts
+        named |= {f"type {name!r} {rows}": torch.empty(0) for name, rows in data.types.nodes.items()}
+        named |= {f"type {kind!r} {number}": torch.empty(0) for number, kind in enumerate(data.types.edges)}
+        for name, x in data.features().items():
+            named |= _described(f"x of {name!r}", x)
     elif isinstance(data.get("x"), Tensor):
-        entries = data.x.to_sparse_coo().coalesce()
-        named |= {"x.indices": entries.indices(), "x.values": entries.values()}
+        named |= _described("x", data.x)
     if isinstance(data, GraphBatch):
         named["ptr"] = data.ptr
     return tensor_digest(named)
+
+
+def _described(name: str, x: Tensor) -> dict[str, Tensor]:
+    if x.layout == torch.strided:
+        return {name: x}
+    entries = x.to_sparse_coo().coalesce()
+    return {f"{name}.indices": entries.indices(), f"{name}.values": entries.values()}

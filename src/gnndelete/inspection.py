@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from gnndelete.batch import collate
 from gnndelete.errors import ModelError
-from gnndelete.forward import Forward, call
+from gnndelete.forward import Forward, as_seen, call
 from gnndelete.layers import Layers
 from gnndelete.methods import resolver
-from gnndelete.methods.base import Context, Reason
+from gnndelete.methods.base import Context, Reason, reasons
 from gnndelete.prepared import Prepared
 from gnndelete.probe import Site
 from gnndelete.tasks import Task
@@ -41,9 +41,10 @@ class Inspection:
 
     def to_dict(self) -> dict[str, Any]:
         result = asdict(self)
+        result["sites"] = [{**site, "rows": len(site["rows"])} for site in result["sites"]]
         result["methods"] = {
-            name: {"fits": not reasons, "reasons": [{"why": r.why, "remedy": r.remedy} for r in reasons]}
-            for name, reasons in self.methods.items()
+            name: {"fits": not unfit, "reasons": [{"why": r.why, "remedy": r.remedy} for r in unfit]}
+            for name, unfit in self.methods.items()
         }
         return result
 
@@ -77,14 +78,14 @@ class Inspection:
             "",
             "methods:",
         ]
-        for name, reasons in self.methods.items():
-            lines.append(f"  {name:<14} {'fits' if not reasons else f'does not fit: {reasons[0]}'}")
+        for name, unfit in self.methods.items():
+            lines.append(f"  {name:<14} {'fits' if not unfit else f'does not fit: {unfit[0]}'}")
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
 def inspect(
     model: nn.Module,
-    data: Data,
+    data: Data | HeteroData,
     task: Task | str | None = None,
     forward: Forward | None = None,
     layers: Layers = "all",
@@ -98,11 +99,12 @@ def inspect(
     ([('convs.0', 8, 1), ('convs.1', 4, 2)], 80)
     """
     data = collate(data)
-    prepared = Prepared(model, data, forward or call)
-    asked = Context(prepared, task=None if task is None else by_name("task", task, tasks), **context)
+    prepared = Prepared(model, data, as_seen(forward) or call)
+    named = None if task is None else by_name("task", task, tasks).on(data)
+    asked = Context(prepared, task=named, **context)
     methods: dict[str, tuple[Reason, ...]] = {}
     for name, method in sorted(resolver.lookup_dict.items()):
-        methods[name] = tuple(method().unfit(asked))
+        methods[name] = tuple(reasons(method(), asked))
     notes: list[str] = []
     try:
         probe = prepared.probe(layers)

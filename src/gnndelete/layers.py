@@ -6,10 +6,12 @@ import copy
 from collections import OrderedDict
 
 from torch import nn
+from torch.fx import GraphModule
 from torch_geometric.nn import GPSConv, HeteroConv, MessagePassing
 from torch_geometric.nn.models import DeepGCNLayer
 
 from gnndelete.errors import ModelError, SettingError, some
+from gnndelete.gathered import gather, gathers
 
 #: Blocks whose output, not that of the layers inside, is the node representation.
 BLOCKS = (GPSConv, HeteroConv, DeepGCNLayer)
@@ -30,6 +32,9 @@ def graph_layers(model: nn.Module) -> list[str]:
         if module in seen:
             return
         seen.add(module)
+        if gathers(module):
+            found.extend(f"{name}.{part}".lstrip(".") for part in gathers(module))
+            return
         if isinstance(module, (*BLOCKS, MessagePassing)) or getattr(module, MARK, False) is True:
             found.append(name)
             return
@@ -53,6 +58,8 @@ def working_copy(model: nn.Module) -> nn.Module:
             module.cached = False  # type: ignore[assignment]
             for name in [name for name in vars(module) if name.startswith("_cached")]:
                 setattr(module, name, None)
+        if isinstance(module, GraphModule):
+            gather(module)
     return result
 
 
@@ -67,6 +74,16 @@ def _given(model: nn.Module) -> dict[int, object]:
             given[id(module.inspector)] = module.inspector
         given |= {id(v): OrderedDict() for v in vars(module).values() if type(v) is OrderedDict and not v}
     return given
+
+
+def gathering(model: nn.Module) -> nn.Module:
+    """The model with the modules that `gather` adds: a copy where it adds any."""
+    return working_copy(model) if any(isinstance(part, GraphModule) for part in model.modules()) else model
+
+
+def gathered_parts(model: nn.Module) -> list[str]:
+    """Names of the parts of a model that `to_hetero` made: their inputs are node representations by type."""
+    return [name for name, module in model.named_modules() if gathers(module)]
 
 
 def chosen_layers(model: nn.Module, found: list[str], layers: Layers) -> list[str]:

@@ -34,9 +34,9 @@ class Neighborhood:
         if hops == "directed":
             if table.undirected:
                 edge_index = edge_index[:, edge_index[0] < edge_index[1]]
-            elif table.reverse is not None:  # a triple's own direction is not that of its reverse
+            elif table.mirrored:  # a triple's own direction is not that of its reverse
                 edges = table.edges(table.keys)
-                edge_index = edges[:, edges[1] < table.reverse][[0, 2]]
+                edge_index = edges[:, ~table.runs_back(edges)][[0, 2]]
             self._tables = [EdgeTable(edge_index.flip(0), table.num_nodes)]
         elif table.undirected:
             self._tables = [table]

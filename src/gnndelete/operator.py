@@ -6,7 +6,7 @@ Base weights, classes and ``forward`` stay as they are, and copies and pickles o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -82,7 +82,7 @@ class LayerOperators(nn.Module):
         self.operators = nn.ModuleList()
         self.calls = 1  # how often the layer is called in one forward pass
         self.count = 0
-        self.ids: Tensor | None = None
+        self.ids: Tensor | dict[str, Tensor] | None = None  # by node type where there are several
 
     def add(self, call: int, key: Key, operator: Operator) -> None:
         self.places.append((call, key))
@@ -98,23 +98,31 @@ class LayerOperators(nn.Module):
         for (place, key), operator in zip(self.places, self.operators, strict=True):
             if place == call and isinstance(operator, Operator):
                 h = entry(output, key)
-                output = replaced(output, key, operator(h, self._ids(h, operator.num_rows)))
+                output = replaced(output, key, operator(h, self._ids(h, key, operator.num_rows)))
         return output
 
-    def _ids(self, h: Tensor, num_rows: int) -> Tensor | None:
-        if self.ids is None:
+    def _ids(self, h: Tensor, key: Key, num_rows: int) -> Tensor | None:
+        ids = self.ids
+        if isinstance(ids, dict):
+            if key not in ids:
+                raise ModelError(
+                    f"layer '{self.name}' gives rows of {key!r}, and gnndelete.rows was given ids of {', '.join(ids)}; pass "
+                    "those of every node type of the batch"
+                )
+            ids = ids[str(key)]
+        if ids is None:
             if h.size(0) != num_rows:
                 raise ModelError(
                     f"layer '{self.name}' got {h.size(0)} rows, but its deletion operator was made for {num_rows} nodes; "
                     "wrap a sampled batch in `with gnndelete.rows(model, batch.n_id):`, and for another graph delete again there"
                 )
             return None
-        if h.size(0) > self.ids.numel():
+        if h.size(0) > ids.numel():
             raise ModelError(
-                f"layer '{self.name}' got {h.size(0)} rows, but gnndelete.rows was given {self.ids.numel()} ids; "
+                f"layer '{self.name}' got {h.size(0)} rows, but gnndelete.rows was given {ids.numel()} ids; "
                 "pass the ids of all rows of the batch (batch.n_id)"
             )
-        return self.ids[: h.size(0)]  # layers that trim a batch keep its first rows
+        return ids[: h.size(0)]  # layers that trim a batch keep its first rows
 
 
 def act_after(layer: nn.Module, _: Any, output: Any) -> Any:
@@ -162,26 +170,33 @@ def layer_operators(model: nn.Module) -> list[LayerOperators]:
 
 
 @contextmanager
-def rows(model: nn.Module, ids: Tensor) -> Iterator[None]:
+def rows(model: nn.Module, ids: Tensor | Mapping[str, Tensor]) -> Iterator[None]:
     """Say which nodes the rows of a sampled batch are, so that the operators act on the right ones.
+
+    With several node types ``ids`` is a dict by type, such as ``batch.n_id_dict``.
 
     >>> with rows(nn.Linear(1, 1), torch.tensor([4, 2])):  # a model without operators needs none, and may have it
     ...     pass
     """
-    given = torch.as_tensor(ids)
-    if given.dim() != 1 or given.is_floating_point() or given.dtype == torch.bool or bool((given < 0).any()):
-        raise ModelError(
-            f"gnndelete.rows takes a flat list of node ids from 0, one per row of the batch (got {given!r})"
-        )
+    given = {kind: _row_ids(part) for kind, part in ids.items()} if isinstance(ids, Mapping) else _row_ids(ids)
     found = layer_operators(model)
     before = [operators.ids for operators in found]
     for operators in found:
-        operators.ids = given.long()
+        operators.ids = given
     try:
         yield
     finally:
         for operators, old in zip(found, before, strict=True):
             operators.ids = old
+
+
+def _row_ids(ids: Any) -> Tensor:
+    given = torch.as_tensor(ids)
+    if given.dim() != 1 or given.is_floating_point() or given.dtype == torch.bool or bool((given < 0).any()):
+        raise ModelError(
+            f"gnndelete.rows takes a flat list of node ids from 0, one per row of the batch (got {given!r})"
+        )
+    return given.long()
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from torch_geometric.data import Data
 
 from gnndelete.errors import GNNDeleteError, ModelError
 from gnndelete.forward import Forward, evaluating
-from gnndelete.graph import count_nodes
+from gnndelete.hetero import HeteroGraph
 from gnndelete.layers import working_copy
-from gnndelete.taps import Key, listening, representations
+from gnndelete.taps import Key, Rows, all_rows, listening, representations
 
 
 @dataclass(frozen=True)
@@ -27,28 +27,37 @@ class Seen:
     call: int
     key: Key
     width: int
-    moved: Tensor | None
+    rows: range  # which nodes its rows are
+    moved: Tensor | None  # over all nodes
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row depends on the seed."""
+        return self.moved is not None and int(self.moved.sum()) == len(self.rows)
 
 
 def poisoned_run(
     model: nn.Module, data: Data, forward: Forward, poisoned: list[str], names: list[str], seed: Tensor
 ) -> list[Seen]:
     """Run a copy of the model with the seed's row poisoned before every layer of ``poisoned``, and look behind ``names``."""
-    nodes = count_nodes(data)
+    rows = all_rows(data)
     copied = working_copy(model)
     modules = dict(copied.named_modules())
     seen: list[Seen] = []
 
     def visit(name: str | None, call: int, output: Any) -> None:
         if name is None or name in names:
-            for key, h in representations(output, nodes):
-                moved = torch.isnan(h.reshape(nodes, -1)).any(dim=1)
-                seen.append(Seen(name, call, key, h[0].numel(), moved if bool(moved.any()) else None))
+            for key, h, own in representations(output, rows):
+                if not len(own):
+                    continue
+                moved = torch.zeros(len(rows.whole), dtype=torch.bool, device=h.device)
+                moved[own.start : own.stop] = torch.isnan(h.reshape(len(own), -1)).any(dim=1)
+                seen.append(Seen(name, call, key, h[0].numel(), own, moved if bool(moved.any()) else None))
 
     handles = [
-        modules[n].register_forward_pre_hook(_poison(modules[n], nodes, seed), with_kwargs=True) for n in poisoned
+        modules[n].register_forward_pre_hook(_poison(modules[n], rows, seed), with_kwargs=True) for n in poisoned
     ]
-    spoiled = copy.copy(data)
+    spoiled = data.poisoned(seed) if isinstance(data, HeteroGraph) else copy.copy(data)
     if isinstance(data.get("x"), Tensor) and data.x.is_floating_point() and data.x.layout == torch.strided:
         spoiled.x = data.x.index_fill(0, seed, float("nan"))
     try:
@@ -73,21 +82,19 @@ def _called(forward: Forward, model: nn.Module, data: Data) -> Any:
         ) from error
 
 
-def _poison(module: nn.Module, nodes: int, seed: Tensor) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
+def _poison(module: nn.Module, rows: Rows, seed: Tensor) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
     names = list(inspect.signature(module.forward).parameters)
 
-    def spoil(value: Any) -> Any:
+    def spoil(value: Any, key: Any = None) -> Any:
         if isinstance(value, Tensor):
-            fits = (
-                value.is_floating_point()
-                and value.dim() >= 2
-                and value.size(0) == nodes
-                and value.layout == torch.strided
-            )
-            spoiled = not fits or bool(torch.isnan(value[seed]).all())  # x often is already: spare its copy
-            return value if spoiled else value.index_fill(0, seed, float("nan"))
+            own = rows.of(value, key) if value.layout == torch.strided else None
+            if own is None or int(seed) not in own:
+                return value
+            place = seed - own.start
+            spoiled = bool(torch.isnan(value[place]).all())  # x often is already: spare its copy
+            return value if spoiled else value.index_fill(0, place, float("nan"))
         if isinstance(value, dict):
-            return {key: spoil(item) for key, item in value.items()}
+            return {key: spoil(item, key) for key, item in value.items()}
         if type(value) in (tuple, list):
             return type(value)(spoil(item) for item in value)
         return value

@@ -21,7 +21,8 @@ from gnndelete.deletion import Deletion
 from gnndelete.errors import ModelError, some
 from gnndelete.forward import Forward
 from gnndelete.graph import count_nodes
-from gnndelete.layers import Layers, chosen_layers, graph_layers
+from gnndelete.hetero import HeteroGraph
+from gnndelete.layers import Layers, chosen_layers, gathered_parts, gathering, graph_layers
 from gnndelete.neighborhood import walk
 from gnndelete.poison import Seen, poisoned_run
 from gnndelete.taps import Key
@@ -41,6 +42,11 @@ class Site:
     hops: int  # rows up to this distance from a deleted element may change by here
     bounded: bool  # False where every node sees every other, so that distance bounds nothing
     probed: bool  # False where the reach could only be counted
+    rows: range = range(0)  # the nodes that its rows are: all of the graph's, or those of one type
+
+    def local(self, nodes: Tensor) -> Tensor:
+        """The rows of those of the nodes that have one here."""
+        return nodes[(nodes >= self.rows.start) & (nodes < self.rows.stop)] - self.rows.start
 
     @property
     def title(self) -> str:
@@ -59,26 +65,35 @@ class Probe:
     hops: int | None  # of the model's output; None if unknown, or if it sees the whole graph
     bounded: bool
 
+    def is_last(self, site: Site) -> bool:
+        """Whether no later site has the same rows."""
+        return site is [other for other in self.sites if other.rows == site.rows][-1]
+
 
 def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, layers: Layers = "all") -> Probe:
     """Run a copy of the model and report every place where an operator can sit, with its true reach."""
+    model = gathering(model)
     found = graph_layers(model)
     names = chosen_layers(model, found, layers)
-    poisoned = sorted({*found, *names})
+    poisoned = sorted({*found, *names, *gathered_parts(model)})
     flows = [[table]] if table.undirected else [[table], [_reverse(table)]]
     against = len(flows) == 2 and runs_against(model, data, forward, poisoned)
     best: Probe | None = None
     for index, flow in enumerate(flows):  # on a directed graph messages may run either way: keep what reaches further
         upstream = flows[-1 - index]
         for deep in (False, True):  # four hops off the hub show most models; deeper ones need a deeper node
-            seed = _deep_node(flow, upstream) if deep else _near_node(upstream)
-            seen = poisoned_run(model, data, forward, poisoned, names, seed)
             walks = [flow] if len(flows) == 1 else [[*flows[0], *flows[1]]]
             walks = walks if against or len(flows) == 1 else [flow, *walks]
-            reaches = _reaches(seen, walks, seed)
+            runs = []
+            for seed in _deep_nodes(flow, upstream, data) if deep else _near_nodes(upstream, data):
+                seen = poisoned_run(model, data, forward, poisoned, names, seed)
+                runs.append((seed, seen, _reaches(seen, walks, seed)))
+            reaches = _furthest([own for _, _, own in runs])
             if all(reach is None or not reach.whole for reach in reaches):
                 break
-        result = _measure(seen, reaches, _mixed(model, data, table, forward, poisoned, names, seed, seen, reaches))
+        mixed = [_mixed(model, data, table, forward, poisoned, names, *run) for run in runs]
+        mixes = [any(own) for own in zip(*mixed, strict=True)]
+        result = _measure(runs[0][1], reaches, mixes, typed=isinstance(data, HeteroGraph))
         if best is None or _further(result) > _further(best):
             best = result
         if best.sites and best.sites[0].probed and best.sites[0].hops:
@@ -89,7 +104,7 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
             f"none of the layers {some(names)} of '{type(model).__name__}' gave one row per node of the graph "
             f"({table.num_nodes} nodes); is this the graph the model was trained on?"
         )
-    return replace(best, sites=best.sites[-1:]) if layers == "last" else best
+    return replace(best, sites=tuple(filter(best.is_last, best.sites))) if layers == "last" else best
 
 
 def _further(result: Probe) -> tuple[bool, int]:
@@ -101,12 +116,21 @@ def _reverse(table: EdgeTable) -> EdgeTable:
     return EdgeTable(torch.stack([key % table.num_nodes, key // table.num_nodes]), table.num_nodes)
 
 
-def _near_node(upstream: list[EdgeTable]) -> Tensor:
-    """A node some hops upstream of the hub, so that its own messages have a way to go."""
-    return [ring for ring in walk(upstream, upstream[0].degree.argmax()[None], _NEAR) if ring.numel()][-1][:1]
+def _near_nodes(upstream: list[EdgeTable], data: Data) -> list[Tensor]:
+    """A node some hops upstream of the hub, so that its own messages have a way to go; of every type where there are several."""
+    rings = walk(upstream, upstream[0].degree.argmax()[None], _NEAR)
+    found = []
+    for rows in _kinds(data):
+        own = [ring[(ring >= rows.start) & (ring < rows.stop)] for ring in rings]
+        found += [ring for ring in own if ring.numel()][-1:]
+    return [ring[:1] for ring in found]
 
 
-def _deep_node(flow: list[EdgeTable], upstream: list[EdgeTable]) -> Tensor:
+def _kinds(data: Data) -> list[range]:
+    return list(data.types.nodes.values()) if isinstance(data, HeteroGraph) else [range(count_nodes(data))]
+
+
+def _deep_nodes(flow: list[EdgeTable], upstream: list[EdgeTable], data: Data) -> list[Tensor]:
     """The start of the longest walk that a sweep along the messages and one back find, in whichever part of the graph."""
     table, device = flow[0], flow[0].keys.device
     keys = (table.keys // table.num_relations).cpu()
@@ -120,7 +144,8 @@ def _deep_node(flow: list[EdgeTable], upstream: list[EdgeTable]) -> Tensor:
         depth = np.full(table.num_nodes, -1)
         for hops, ring in enumerate(walk(tables, torch.from_numpy(starts).to(device), DEPTH_LIMIT)):
             depth[ring.cpu().numpy()] = hops
-    return torch.tensor([int(depth.argmax())], device=device)
+    kinds = [rows for rows in _kinds(data) if len(rows)]
+    return [torch.tensor([rows.start + int(depth[rows.start : rows.stop].argmax())], device=device) for rows in kinds]
 
 
 def runs_against(model: nn.Module, data: Data, forward: Forward, poisoned: list[str]) -> bool:
@@ -132,8 +157,8 @@ def runs_against(model: nn.Module, data: Data, forward: Forward, poisoned: list[
     single.num_nodes = count_nodes(data)
     try:
         for seed, other in (single.edge_index, single.edge_index.flip(0)):
-            moved = [item.moved for item in poisoned_run(model, single, forward, poisoned, poisoned, seed)]
-            if not any(rows is not None and bool(rows[other].any() and not rows.all()) for rows in moved):
+            runs = poisoned_run(model, single, forward, poisoned, poisoned, seed)
+            if not any(item.moved is not None and bool(item.moved[other]) and not item.whole for item in runs):
                 return False
     except ModelError:  # a model that wants more than one edge: then the way along the edges is what counts
         return False
@@ -155,9 +180,7 @@ def _mixed(
 
     Only where every row that a path leads to moved is a second run, the seed cut off, needed.
     """
-    if not any(item.moved is not None and bool(item.moved.all()) for item in seen) and not any(
-        reach is not None and reach.whole for reach in reaches
-    ):
+    if not any(item.whole for item in seen) and not any(reach is not None and reach.whole for reach in reaches):
         return [False] * len(seen)
     alone = poisoned_run(model, cut(Deletion(nodes=seed.cpu()), data, table), forward, poisoned, names, seed)
     return [item.moved is not None and int(item.moved.sum()) > 1 for item in alone]
@@ -188,15 +211,37 @@ def _reaches(seen: list[Seen], walks: list[list[EdgeTable]], seed: Tensor) -> li
     return result
 
 
-def _measure(seen: list[Seen], reaches: list[_Reach | None], mixed: list[bool]) -> Probe:
+def _furthest(runs: list[list[_Reach | None]]) -> list[_Reach | None]:
+    """Of every output the furthest reach from any seed; a row that no path leads to counts as further than all."""
+    result: list[_Reach | None] = []
+    for reaches in zip(*runs, strict=True):
+        known = [reach for reach in reaches if reach is not None]
+        lost = next((reach for reach in known if reach.hops is None), None)
+        result.append(lost or max(known, key=lambda reach: (reach.hops, reach.whole), default=None))
+    return result
+
+
+def _measure(seen: list[Seen], reaches: list[_Reach | None], mixed: list[bool], typed: bool) -> Probe:
+    """Sites and their reach. With several node types one layer reaches as far for all of them, and one hop at least.
+
+    Few seeds cannot show how far every type is reached, and a reach that is too short would miss rows that change.
+    """
     sites: list[Site] = []
     calls: dict[str, int] = {}
     output_hops, output_bounded = None, True
     for item, reach, mixes in zip(seen, reaches, mixed, strict=True):
         bounded = not mixes and (reach is None or reach.hops is not None)
         measured = reach.hops if reach is not None and bounded else None
-        counted = 1 + max((site.hops for site in sites), default=0)
-        if measured is not None and reach is not None and reach.whole:  # the graph is too small to tell: count as well
+        earlier = [site.hops for site in sites if (site.layer, site.call) != (item.layer, item.call)]
+        counted = 1 + max(earlier, default=0)
+        if typed and bounded:
+            beside = zip(seen, reaches, strict=True)
+            hops = [r.hops for s, r in beside if (s.layer, s.call) == (item.layer, item.call) and r is not None]
+            measured = max((h for h in hops if h is not None), default=measured)
+        shown = measured
+        if measured is not None and (
+            typed or (reach is not None and reach.whole)
+        ):  # few rows cannot tell: count as well
             measured = max(measured, counted if item.layer is not None else counted - 1)
         if item.layer is None:
             output_hops, output_bounded = measured, output_bounded and bounded
@@ -210,7 +255,8 @@ def _measure(seen: list[Seen], reaches: list[_Reach | None], mixed: list[bool]) 
                 item.width,
                 counted if measured is None else measured,
                 bounded,
-                reach is not None,
+                shown is not None and shown == measured if typed else reach is not None,
+                item.rows,
             )
         )
     bounded = output_bounded and all(site.bounded for site in sites)

@@ -90,6 +90,20 @@ def common(a: Tensor, b: Tensor) -> Tensor:
     return a[:, torch.isin(_keys(a, base), _keys(b, base))]
 
 
+def join_edges(a: Tensor, b: Tensor) -> Tensor:
+    """All columns of both, each once; they must be of one kind."""
+    if not a.size(1) or not b.size(1):
+        return a if a.size(1) else b
+    if a.size(0) != b.size(0):
+        raise DeletionError("a deletion of pairs cannot be joined with one of triples; they belong to different graphs")
+    return distinct(torch.cat([a, b], dim=1))
+
+
+def join_ids(a: Tensor, b: Tensor) -> Tensor:
+    """The ids of both, each once."""
+    return torch.unique(torch.cat([a, b])) if a.numel() and b.numel() else a if a.numel() else b
+
+
 def _keys(edges: Tensor, base: int) -> Tensor:
     key = edges[0]
     for row in edges[1:]:

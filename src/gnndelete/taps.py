@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from gnndelete.graph import count_nodes
+from gnndelete.hetero import HeteroGraph
 
 #: An entry of a layer's output: None for a plain tensor, a position in a tuple, or a name in a dict.
 Key = None | int | str
@@ -15,25 +20,53 @@ Key = None | int | str
 Visit = Callable[[str, int, Any], Any]
 
 
-def representations(output: Any, num_rows: int) -> list[tuple[Key, Tensor]]:
-    """The entries of a layer's output that hold one row per node: the tensor itself, a tuple's first, every one of a dict.
+def all_rows(data: Data) -> Rows:
+    """Where the rows of a tensor can stand among the nodes of a graph: all of them, or those of one node type."""
+    whole = range(count_nodes(data))
+    return Rows(whole, data.types.nodes if isinstance(data, HeteroGraph) else {})
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which nodes the rows of a tensor are.
 
     >>> import torch
-    >>> [key for key, _ in representations((torch.ones(3, 2), torch.ones(9)), num_rows=3)]
+    >>> rows = Rows(range(5), {"author": range(0, 2), "paper": range(2, 5)})
+    >>> rows.of(torch.ones(3, 8)), rows.of(torch.ones(2, 8), "author"), rows.of(torch.ones(4, 8))
+    (range(2, 5), range(0, 2), None)
+    """
+
+    whole: range
+    types: dict[str, range]
+
+    def of(self, value: Any, key: Any = None) -> range | None:
+        """The nodes that the rows of a floating-point matrix are, by the name it goes by or by their number."""
+        if not isinstance(value, Tensor) or not value.is_floating_point() or value.dim() < 2:
+            return None
+        if key in self.types:
+            return self.types[key] if value.size(0) == len(self.types[key]) else None
+        if value.size(0) == len(self.whole):
+            return self.whole
+        fitting = [rows for rows in self.types.values() if len(rows) == value.size(0)]
+        return fitting[0] if len(fitting) == 1 else None  # of two types of one size nothing tells which it is
+
+
+def representations(output: Any, rows: Rows) -> list[tuple[Key, Tensor, range]]:
+    """The entries of a layer's output that hold one row per node: the tensor itself, a tuple's first, every one of a dict.
+
+    With several node types an entry of a dict holds the rows of the type it is named by.
+
+    >>> import torch
+    >>> [key for key, _, _ in representations((torch.ones(3, 2), torch.ones(9)), Rows(range(3), {}))]
     [0]
     """
-    if _is_representation(output, num_rows):
-        return [(None, output)]
+    entries: list[tuple[Key, Any]] = [(None, output)]
     if isinstance(output, dict):
-        return [(key, value) for key, value in output.items() if _is_representation(value, num_rows)]
-    if isinstance(output, (tuple, list)):
-        found: list[tuple[Key, Tensor]] = [(i, v) for i, v in enumerate(output) if _is_representation(v, num_rows)]
-        return found[:1]
-    return []
-
-
-def _is_representation(value: Any, num_rows: int) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point() and value.dim() >= 2 and value.size(0) == num_rows
+        entries = list(output.items())
+    elif isinstance(output, (tuple, list)):
+        entries = list(enumerate(output))
+    found = [(key, value, own) for key, value in entries if (own := rows.of(value, key)) is not None]
+    return found if isinstance(output, dict) else found[:1]
 
 
 def entry(output: Any, key: Key) -> Tensor:

@@ -14,7 +14,7 @@ from torch import nn
 
 from gnndelete.batch import GraphBatch, collate
 from gnndelete.errors import ModelError, RunError, SettingError
-from gnndelete.forward import Forward, call, evaluating
+from gnndelete.forward import Forward, as_seen, call, evaluating
 from gnndelete.minibatches import Neighborhoods
 from gnndelete.progress import bar
 from gnndelete.tasks import Task, resolver
@@ -67,10 +67,11 @@ def train(
     for name, (value, least) in (whole | {"batch_size": (batch_size, 1)}).items():
         if value is not None and value < least:
             raise SettingError(f"'{name}' must be at least {least} (got {value})")
-    task, forward = resolver.make(task), forward or call
+    forward = as_seen(forward) or call
     where = _device(device, model)
     model.to(where)
     data = copy.copy(collate(data)).to(where)
+    task = resolver.make(task).on(data)
     task.check(data)
     selects = task.validates(data)
     seen = task.validation(data) if selects else data

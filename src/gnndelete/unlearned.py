@@ -9,7 +9,7 @@ from os import PathLike
 from typing import Any
 
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from gnndelete.adapter import Adapter, read_config, restore
 from gnndelete.assurance import explain, explain_aim
@@ -18,8 +18,9 @@ from gnndelete.card import worded
 from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, ModelError, RunError, SettingError
 from gnndelete.evidence import evidence_by
-from gnndelete.forward import Forward, call, evaluating
+from gnndelete.forward import Forward, as_seen, call, evaluating
 from gnndelete.graph import check_graph, fingerprint
+from gnndelete.hetero import HeteroGraph, seen
 from gnndelete.layers import working_copy
 from gnndelete.methods.base import Context, Fit, Method, Outcome
 from gnndelete.tasks import Task
@@ -34,7 +35,7 @@ class Unlearned:
     """A model that has forgotten. ``model`` has the class and the ``forward`` it always had; serve it on ``data``."""
 
     model: nn.Module | None  # None where the method answers through `predict` with a model of its own
-    data: Data | None  # the remaining graph; None where an adapter was loaded without one
+    data: Data | HeteroData | None  # the remaining graph; None where an adapter was loaded without one
     adapter: Adapter | None
     method: str
     settings: dict[str, Any]
@@ -45,7 +46,7 @@ class Unlearned:
     notes: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
     task: Task | None = None
-    original: Data | None = field(default=None, repr=False)
+    original: Data | HeteroData | None = field(default=None, repr=False)
     forward: Forward = field(default=call, repr=False)
     seed: int = 0
     predictor: Predict | None = field(default=None, repr=False)
@@ -69,7 +70,7 @@ class Unlearned:
         settings = method.settings()
         result = cls(
             model=outcome.model,
-            data=context.remaining,
+            data=seen(context.remaining),
             adapter=outcome.adapter,
             method=method.name,
             settings=settings,
@@ -80,7 +81,7 @@ class Unlearned:
             notes=outcome.notes,
             details=outcome.details,
             task=context.task,
-            original=context.data,
+            original=seen(context.data),
             forward=context.prepared.forward,
             seed=context.seed,
             predictor=outcome.predict,
@@ -104,6 +105,16 @@ class Unlearned:
             peak_mb=summary.get("peak_mb"),
             **rest,
         )
+
+    @cached_property
+    def graph(self) -> Data | None:
+        """The remaining graph as the library holds it: of a ``HeteroData`` the node types side by side."""
+        return collate(self.data)
+
+    @cached_property
+    def original_graph(self) -> Data | None:
+        """The graph before the deletion, as the library holds it."""
+        return collate(self.original)
 
     @cached_property
     def deletion(self) -> Deletion:
@@ -180,7 +191,12 @@ class Unlearned:
         return predict
 
     def predict(self, elements: Any) -> Tensor:
-        """Scores (logits) of edges, or class probabilities of nodes or graphs, on the remaining graph."""
+        """Scores (logits) of edges, or class probabilities of nodes or graphs, on the remaining graph.
+
+        On a ``HeteroData`` they are named by type: ``{("author", "writes", "paper"): pairs}``, ``{"paper": ids}``.
+        """
+        if isinstance(self.graph, HeteroGraph):
+            elements = self._task().place(elements, self.graph)
         return self._predictor()(elements)
 
     def evaluate(self) -> dict[str, float]:
@@ -191,7 +207,7 @@ class Unlearned:
         task = self._task()
         if self.data is None:
             raise ModelError(_NO_GRAPH)
-        return evidence_by(self._predictor(), task, self.deletion, self.data, seed=self.seed)
+        return evidence_by(self._predictor(), task, self.deletion, self.graph, seed=self.seed)
 
     def _task(self) -> Task:
         if self.task is None:
@@ -206,9 +222,9 @@ class Unlearned:
             )
         if self.data is None:
             raise AdapterError("this adapter was loaded without its graph; load it with data= before saving it again")
-        facts = {**self.adapter.facts, "remaining_fingerprint": fingerprint(self.data)}
+        facts = {**self.adapter.facts, "remaining_fingerprint": fingerprint(self.graph)}
         if self.original is not None:
-            facts["original_fingerprint"] = fingerprint(self.original)
+            facts["original_fingerprint"] = fingerprint(self.original_graph)
         Adapter(self.adapter.model, facts).save(path)
 
     def __str__(self) -> str:
@@ -229,7 +245,7 @@ class Unlearned:
 def load(
     path: str | PathLike[str],
     model: nn.Module,
-    data: Data | None = None,
+    data: Data | HeteroData | None = None,
     *,
     task: Task | str | None = None,
     forward: Forward | None = None,
@@ -240,10 +256,10 @@ def load(
     ``data`` is the remaining graph; with it the result can predict at once. ``operator`` is the factory of custom maps.
     """
     config = read_config(path)
-    data = collate(data)
-    if data is not None:
-        check_graph(data)
-        own = fingerprint(data)
+    graph = collate(data)
+    if graph is not None:
+        check_graph(graph)
+        own = fingerprint(graph)
         if own == config.get("original_fingerprint") != config.get("remaining_fingerprint"):
             raise AdapterError(
                 f"data is the graph before the deletion; the adapter at '{path}' belongs to what remained: pass unlearned.data"
@@ -257,11 +273,11 @@ def load(
     return Unlearned.from_summary(
         config,
         model=adapter.model,
-        data=data,
+        data=seen(graph),
         adapter=adapter,
         details=config.get("details", {}),
-        task=by_name("task", task, tasks) if task is not None else None,
-        forward=forward or call,
+        task=None if task is None else by_name("task", task, tasks).on(graph),
+        forward=as_seen(forward) or call,
         base=model,
     )
 

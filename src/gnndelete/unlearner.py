@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from gnndelete.batch import collate
 from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError
 from gnndelete.files import write
-from gnndelete.forward import Forward, call
+from gnndelete.forward import Forward, as_seen, call
+from gnndelete.hetero import seen
 from gnndelete.memory import PeakMemory
 from gnndelete.methods import Method, nearest_fit
 from gnndelete.methods import resolver as methods
-from gnndelete.methods.base import Context, Fit, synchronize
+from gnndelete.methods.base import Context, Fit, reasons, synchronize
 from gnndelete.prepared import Prepared
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
@@ -35,7 +36,7 @@ class Unlearner:
     Every request is solved together with all earlier ones from the base model, so that a sequence of requests equals one
     big request, in any order. ``forward(model, data)`` replaces the default call by argument names; ``fit(model, data,
     seed)`` and ``build()`` are for methods that train. ``data`` may also be many graphs (a list, a PyG dataset): they are
-    put side by side (`GraphBatch`).
+    put side by side (`GraphBatch`); of a ``HeteroData`` the node types are, and every layer has an operator per node type.
 
     >>> import gnndelete as gd
     >>> data = gd.datasets.load("digits")
@@ -59,9 +60,10 @@ class Unlearner:
         self.task: Task | None = by_name("task", task, tasks) if task is not None else None
         self.method: Method = by_name("method", method if method is not None else "gnndelete", methods)
         data = collate(data)
+        self.task = None if self.task is None else self.task.on(data)
         # a shallow copy: what the user later assigns to data does not reach the base of the sequence
-        prepared = Prepared(model, data.__copy__() if isinstance(data, Data) else data, forward or call)
-        self._context = Context(prepared, task=self.task, fit=fit, build=build, seed=seed, progress=progress)
+        prepared = Prepared(model, data.__copy__() if isinstance(data, Data) else data, as_seen(forward) or call)
+        self._context = Context(prepared, task=self.task, fit=as_seen(fit), build=build, seed=seed, progress=progress)
         if self.task is not None:
             self.task.check(data)  # before any edge is gone: negatives must be drawn where all edges are known
         self._requests: list[Deletion] = []
@@ -73,9 +75,9 @@ class Unlearner:
         return self._context.model
 
     @property
-    def data(self) -> Data:
+    def data(self) -> Data | HeteroData:
         """The graph the base model was trained on."""
-        return self._context.data
+        return seen(self._context.data)
 
     @property
     def history(self) -> tuple[Deletion, ...]:
@@ -90,18 +92,19 @@ class Unlearner:
                 f"delete takes a Deletion (got '{type(deletion).__name__}'); write gnndelete.Deletion(edges=…)"
             )
         table = self._context.prepared.table
-        request = deletion.check(self.data, table)
+        data = self._context.data
+        request = deletion.check(data, table)
         union = request
         for earlier in self._requests:
             request.without(earlier)
             union = union | earlier
         if self._requests:
-            union = union.check(self.data, table)
+            union = union.check(data, table)
         context = self._context.for_deletion(union, request)
         refuse_unfit(self.method, context)  # some methods fit only some kinds of deletion
-        with PeakMemory(self.data.edge_index.device) as memory:
+        with PeakMemory(data.edge_index.device) as memory:
             outcome = self.method.unlearn(context)
-            synchronize(self.data.edge_index.device)
+            synchronize(data.edge_index.device)
         seconds = time.perf_counter() - start
         history = (*self._requests, request)
         unlearned = Unlearned.from_outcome(outcome, context, self.method, history, seconds, memory.peak_mb)
@@ -137,7 +140,7 @@ class Unlearner:
                 raise AdapterError(
                     f"the state at '{path}' belongs to another {what} ({saved[:12]}, this one is {own[:12]})"
                 )
-        self._requests = [request.check(self.data, prepared.table) for request in requests]
+        self._requests = [request.check(self._context.data, prepared.table) for request in requests]
         return self
 
     def current(self) -> Unlearned:
@@ -155,8 +158,8 @@ class Unlearner:
 
 def refuse_unfit(method: Method, context: Context) -> None:
     """Say why a method does not fit, what to do about it, and which one would, before any work is done."""
-    reasons = method.unfit(context)
-    if reasons:
+    found = reasons(method, context)
+    if found:
         other = nearest_fit(context)
         hint = f" (or use method='{other}', which fits)" if other and other != method.name else ""
-        raise ModelError(f"method '{method.name}' does not fit: {reasons[0]}{hint}")
+        raise ModelError(f"method '{method.name}' does not fit: {found[0]}{hint}")

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data
 
 from gnndelete.datasets import LinkSplit, load, split_links
-from gnndelete.errors import GraphError, ModelError, NotYetError, RunError, SettingError
+from gnndelete.errors import GraphError, ModelError, RunError, SettingError
 from gnndelete.tasks import LinkPrediction, resolver
 from gnndelete.tasks.ranking import auroc
 
@@ -240,8 +240,6 @@ def test_bad_graphs_and_models(split: LinkSplit) -> None:
     x, edges = torch.zeros(3, 1), torch.tensor([[0], [1]])
     with pytest.raises(GraphError, match="edge_index"):
         LinkPrediction().check(Data(x=x))
-    with pytest.raises(NotYetError, match="HeteroData"):
-        LinkPrediction().check(HeteroData())
     with pytest.raises(GraphError, match=r"distmult.*no 'edge_type'"):
         LinkPrediction(decoder="distmult").check(Data(x=x, edge_index=edges))
     with pytest.raises(GraphError, match=r"'heldout' holds triples.*no 'edge_type'"):

@@ -12,9 +12,8 @@ from torch_geometric.data import Data
 from gnndelete import LinkPrediction
 from gnndelete.datasets import split_links, triples, with_reverse
 from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
-from gnndelete.evidence import positives
 from gnndelete.tasks.filtered import filtered_ranks, filtered_scores
-from gnndelete.tasks.supervision import SupervisionCache
+from gnndelete.tasks.supervision import SupervisionCache, positives
 
 
 class Typed(nn.Module):

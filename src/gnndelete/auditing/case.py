@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.deletion import Deletion
-from gnndelete.evidence import positives
 from gnndelete.forward import Forward, evaluating
 from gnndelete.methods.base import Fit
-from gnndelete.tasks import Task
+from gnndelete.tasks import LinkPrediction, Task
 from gnndelete.tasks.base import Predict
+from gnndelete.tasks.supervision import positives
 from gnndelete.unlearned import Unlearned
 
 
@@ -71,12 +71,21 @@ class Case:
         """Nodes of which a classifier is to forget something: themselves, their features or their label; each once."""
         return torch.cat([self.deletion.nodes, self.deletion.features[0], self.deletion.labels]).unique()
 
+    @property
+    def asked_edges(self) -> Tensor:
+        """The deleted edges that the task has a score for: of a HeteroData, those of the edge type it is about."""
+        return self.task.scored(self.deletion.edges) if isinstance(self.task, LinkPrediction) else self.deletion.edges
+
+    def learned_edges(self, data: Data) -> Tensor:
+        """The edges that a link model learns from."""
+        return self.task.positives(data) if isinstance(self.task, LinkPrediction) else positives(data)
+
     def generator(self, offset: int = 0) -> torch.Generator:
         """Every random choice of the audit comes from its seed."""
         return torch.Generator().manual_seed(self.seed + offset)
 
     def some_remaining(self, count: int, offset: int = 0) -> Tensor:
         """A sample of the edges that are left, each once."""
-        edges = positives(self.remaining)
+        edges = self.learned_edges(self.remaining)
         pick = torch.randperm(edges.size(1), generator=self.generator(offset))[:count]
         return edges[:, pick.to(edges.device)]

@@ -12,6 +12,7 @@ from torch import Tensor
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.samples import AXES, answers, samples
 from gnndelete.errors import GraphError
+from gnndelete.hetero import HeteroGraph
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
 #: Elements of each group that are compared, and the fewest of which a distribution is drawn.
@@ -130,7 +131,8 @@ def _test(case: Case) -> Tensor:
             return torch.empty(2, 0, dtype=torch.long)
         known = [part for part in (case.task.test.positives, case.task.test.negatives) if part is not None]
         return torch.cat([part.cpu() for part in known], dim=1)
-    if isinstance(case.task, GraphClassification):
+    if isinstance(case.task, GraphClassification) or isinstance(case.remaining, HeteroGraph):
+        assert isinstance(case.task, (GraphClassification, NodeClassification))
         try:
             return case.task.part(case.remaining, "test").cpu().nonzero().flatten()
         except GraphError:

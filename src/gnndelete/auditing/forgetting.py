@@ -12,7 +12,6 @@ from gnndelete.auditing.queries import BOTH, SENTENCES, ask, fair
 from gnndelete.auditing.samples import deleted_pairs, labels
 from gnndelete.batch import GraphBatch
 from gnndelete.errors import GNNDeleteError
-from gnndelete.evidence import positives
 from gnndelete.heldout import Heldout, edge_degree, edge_strata, heldout
 from gnndelete.methods.ruler import NODE_BINS, degrees
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
@@ -24,6 +23,9 @@ NO_EDGE_SCORE = (
 NO_FEATURE_SCORE = (
     "a link model scores pairs of nodes, and features are none, so deleted ones cannot be compared with held-out ones; the "
     "distance to a retrained reference says how far its answers are from theirs"
+)
+NO_OTHER_SCORE = (
+    "the task scores edges of one type, and none of that type is deleted; audit with a task about the deleted type"
 )
 NO_LINK_LABEL = "a link model learns from no labels, so there is nothing of them that it could have kept"
 
@@ -64,6 +66,8 @@ def missing(case: Case) -> str:
     """Why deleted elements cannot be compared with held-out ones; empty where they can."""
     task = case.task
     if isinstance(task, LinkPrediction):
+        if case.deletion.edges.size(1) and not case.asked_edges.size(1):
+            return NO_OTHER_SCORE
         if not case.deletion.edges.size(1) and not case.deletion.nodes.numel():
             return NO_FEATURE_SCORE if case.deletion.features.size(1) else NO_LINK_LABEL
         return "" if task.test is not None else "there are no test edges to compare with; give LinkPrediction test=…"
@@ -73,7 +77,11 @@ def missing(case: Case) -> str:
         return f"the task '{task.name}' has no score for what was deleted"
     if not case.asked_nodes.numel():
         return NO_EDGE_SCORE
-    if case.remaining.get("test_mask") is None or not bool(task.part(case.remaining, "test").any()):
+    try:
+        tested = bool(task.part(case.remaining, "test").any())
+    except GNNDeleteError:
+        tested = False
+    if not tested:
         return "there are no test nodes to compare with; mark some in 'test_mask'"
     return "" if attacked(case)[0].numel() else "the model was trained on the label of none of the nodes"
 
@@ -94,11 +102,12 @@ def _ranking(case: Case) -> dict[str, Any]:
     """E_d of the paper: remaining edges (label 1) against as many deleted ones (label 0)."""
     empty: dict[str, Any] = {name: dict.fromkeys(("before", "after", "reference")) for name in ("auroc", "auprc")}
     task = case.task
-    if not isinstance(task, LinkPrediction) or not case.deletion.edges.size(1):
+    if not isinstance(task, LinkPrediction) or not case.asked_edges.size(1):
         return empty
     for key, subject in case.subjects.items():
         try:
-            found = task.forgetting_by(subject.predict, case.deletion.edges, positives(case.remaining), seed=case.seed)
+            remaining = case.learned_edges(case.remaining)
+            found = task.forgetting_by(subject.predict, case.asked_edges, remaining, seed=case.seed)
         except GNNDeleteError:  # answers that are no numbers rank nothing
             continue
         for name, value in found.items():

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gnndelete.auditing.attack import ASKED, FEW, Attack, Floats, answer, unavailable
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.forgetting import NO_FEATURE_SCORE, NO_LINK_LABEL
+from gnndelete.auditing.forgetting import NO_FEATURE_SCORE, NO_LINK_LABEL, NO_OTHER_SCORE
 from gnndelete.auditing.samples import labels
 from gnndelete.auditing.shadow import Shadow, link_edges
 from gnndelete.errors import GNNDeleteError
@@ -97,14 +97,16 @@ def _question(case: Case) -> _Question | str:
     if isinstance(task, LinkPrediction):
         if task.test is None:
             return "there are no test edges to compare deleted edges with; pass LinkPrediction(test=…)"
+        if deletion.edges.size(1) and not case.asked_edges.size(1):
+            return NO_OTHER_SCORE
         if not deletion.edges.size(1) and not deletion.nodes.numel():
             return NO_FEATURE_SCORE if deletion.features.size(1) else NO_LINK_LABEL
-        again, word, deleted = False, "deleted edges", deletion.edges
+        again, word, deleted = False, "deleted edges", case.asked_edges
         deleted = deleted[
             :, ~torch.isin(deleted[[0, -1]], deletion.nodes).any(dim=0)
         ]  # others have a blank end as served
         if not deleted.size(1):
-            edges = link_edges(case.original).cpu()
+            edges = (task.positives if task.relation else link_edges)(case.original).cpu()
             deleted = edges[:, torch.isin(edges[[0, -1]], deletion.nodes).any(dim=0)]
             again, word = True, "edges of deleted nodes"
         test = task.test.positives

@@ -13,6 +13,7 @@ from gnndelete.cutting import cut
 from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, DeletionError, GraphError, ModelError, SettingError
 from gnndelete.graph import edge_table, fingerprint
+from gnndelete.hetero import HeteroGraph, seen, side_by_side
 from gnndelete.unlearned import Unlearned
 
 
@@ -29,12 +30,12 @@ def open_case(
         raise SettingError(
             f"audit takes what delete() or gnndelete.load() gave back (got '{type(unlearned).__name__}'); pass that result"
         )
-    data, base = unlearned.data, unlearned.base
+    data, base = unlearned.graph, unlearned.base
     if unlearned.task is None:
         raise ModelError("no task is known, so nothing can be measured; pass task= to the Unlearner or to load")
     if data is None or base is None:
         raise ModelError("the adapter was loaded without a graph; pass data= the remaining graph to gnndelete.load")
-    original = original if original is not None else unlearned.original
+    original = unlearned.original_graph if original is None else side_by_side(original)
     gone = deletion if deletion is not None else unlearned.deletion
     if original is None or not len(gone):
         raise DeletionError(
@@ -90,6 +91,9 @@ def still_there(case: Case) -> int:
 
 def _other_rows(graph: Data, remaining: Data, name: str, nodes: Tensor) -> int:
     """How many of the nodes have another row here than in what remains."""
+    if isinstance(graph, HeteroGraph) and isinstance(remaining, HeteroGraph):
+        parts = zip(graph.parts(nodes), remaining.parts(nodes), strict=True)
+        return sum(_other_rows(a, b, name, nodes[own] - kind.start) for (a, own, kind), (b, _, _) in parts)
     if not nodes.numel() or graph.get(name) is None:
         return 0
     rows = [data[name].index_select(0, nodes.to(data[name].device)).cpu() for data in (graph, remaining)]
@@ -103,9 +107,10 @@ def _check_adapter(unlearned: Unlearned, data: Data) -> None:
         return
     for place, operator in unlearned.adapter.operators:
         where = f"the operator behind '{place.layer or 'the model'}'"
-        if operator.num_rows != data.num_nodes:
+        count = len(data.types.nodes.get(str(place.key), ())) if isinstance(data, HeteroGraph) else data.num_nodes
+        if operator.num_rows != count:
             raise AdapterError(
-                f"{where} was made for {operator.num_rows} nodes and the graph has {data.num_nodes}: the adapter belongs to "
+                f"{where} was made for {operator.num_rows} nodes and the graph has {count}: the adapter belongs to "
                 "another graph; audit it on the graph it was made for"
             )
         if not all(bool(torch.isfinite(value).all()) for value in operator.parameters()):
@@ -128,7 +133,7 @@ def _reference(
         return replace(
             unlearned,
             model=reference,
-            data=remaining,
+            data=seen(remaining),
             adapter=None,
             method="given model",
             settings={},
@@ -149,14 +154,14 @@ def _reference(
         raise DeletionError(
             f"the reference has forgotten something else ({reference.deletion.counts}, here {gone.counts}); delete the same there"
         )
-    if reference.data is None or fingerprint(reference.data) != fingerprint(remaining):
+    if reference.graph is None or fingerprint(reference.graph) != fingerprint(remaining):
         raise GraphError("the reference answers on another graph than what this deletion leaves; delete the same there")
     return reference
 
 
 def _subject(case: Case, name: str, result: Unlearned) -> Subject:
-    assert result.data is not None
+    assert result.graph is not None
     if result.model is None or result.predictor is not None:
         output = result.output() if result.model is not None else None
-        return Subject(name, result.predict, result.data, result.model, output)
-    return Subject.of_model(name, result.model, result.data, case.task, case.forward)
+        return Subject(name, result.predict, result.graph, result.model, output)
+    return Subject.of_model(name, result.model, result.graph, case.task, case.forward)

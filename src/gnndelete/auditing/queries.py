@@ -14,8 +14,9 @@ from torch_geometric.data import Data
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.batch import GraphBatch
 from gnndelete.graph import count_nodes, edge_table
+from gnndelete.hetero import HeteroGraph
 from gnndelete.operator import layer_operators, rows
-from gnndelete.tasks import LinkPrediction
+from gnndelete.tasks import LinkPrediction, NodeClassification
 
 SENTENCES = {
     "served": "The remaining graph, as it is served.",
@@ -40,11 +41,14 @@ def ask(case: Case, name: str, subject: Subject) -> Asked:
         return Asked(subject)
     if subject.model is None:
         return Asked(None, reason="this method answers on the graph it was fitted on and on no other")
+    typed = isinstance(case.original, HeteroGraph)
+    if typed and name == "new_id":
+        return Asked(None, reason="new ids are not made for a HeteroData by this version")
     graph, move = (presented(case), _stay) if name == "old_id" else _renamed(case)
     given = torch.arange(count_nodes(graph), device=graph.edge_index.device)
     model = subject.model
     try:
-        with rows(model, given) if layer_operators(model) else nullcontext():
+        with rows(model, given) if layer_operators(model) and not typed else nullcontext():
             found = Subject.of_model(subject.name, model, graph, case.task, case.forward)
             found.predict(move(_probe(case)))
     except Exception as error:  # the user's own model: whatever it raises on a node it has no parameters for
@@ -64,6 +68,8 @@ def fair(case: Case) -> bool:
     """
     if not isinstance(case.task, LinkPrediction):
         return True
+    if isinstance(case.original, HeteroGraph):
+        return case.task.test is not None and not _edge_attributes(case)
     return case.task.test is not None and not any(case.original.is_edge_attr(key) for key in _edge_attributes(case))
 
 
@@ -73,6 +79,8 @@ def presented(case: Case) -> Data:
     if not isinstance(task, LinkPrediction) or task.test is None or not fair(case):
         return graph
     both = edge_table(graph).both_ways(task.test.positives.to(graph.edge_index.device))
+    if isinstance(graph, HeteroGraph):
+        return graph.with_more(both)
     result = graph.__copy__()
     result.edge_index = torch.cat([graph.edge_index, both[[0, -1]]], dim=1)
     if both.size(0) == 3:
@@ -82,6 +90,9 @@ def presented(case: Case) -> Data:
 
 def _edge_attributes(case: Case) -> list[str]:
     own = ("edge_index", "edge_type", "edge_label_index", "edge_label")
+    if isinstance(case.original, HeteroGraph):
+        stores = case.original.hetero.edge_stores
+        return [key for store in stores for key in store if key not in own and store.is_edge_attr(key)]
     return [key for key, value in case.original.to_dict().items() if isinstance(value, Tensor) and key not in own]
 
 
@@ -138,6 +149,10 @@ def _stay(elements: Tensor) -> Tensor:
 def _probe(case: Case) -> Tensor:
     """One element of the kind the task is asked about, to see whether the answer comes at all."""
     first = torch.zeros(1, dtype=torch.long)
+    if isinstance(case.task, LinkPrediction) and case.task.relation is not None:
+        return case.task.positives(case.original)[:, :1]
+    if isinstance(case.task, NodeClassification) and isinstance(case.original, HeteroGraph):
+        return case.task.part(case.original, "train").nonzero()[:1, 0]
     if case.task.name in ("node", "graph"):
         return first
     return first.expand(2 if case.original.get("edge_type") is None else 3, 1)

@@ -21,10 +21,10 @@ def only_reported(case: Case) -> str | None:
     A pair beside a deleted one shares an end with it; its other end is any node. A map of representations changes what
     is said of both; an answer that was written over changes one of them.
     """
-    if not isinstance(case.task, LinkPrediction) or not case.deletion.edges.size(1):
+    if not isinstance(case.task, LinkPrediction) or not case.asked_edges.size(1):
         return None
-    pairs = some(case.deletion.edges.cpu(), PAIRS, case.generator(11))
-    other = torch.randint(int(case.original.num_nodes or 0), (pairs.size(1),), generator=case.generator(12))
+    pairs = some(case.asked_edges.cpu(), PAIRS, case.generator(11))
+    other = case.task.any_target(case.original, pairs.size(1), case.generator(12))
     beside = torch.stack([*pairs[:-1], other])
     base = with_base(case, case.after.graph)
     moved = [case.after.predict(part).double().cpu() - base.predict(part).double().cpu() for part in (pairs, beside)]

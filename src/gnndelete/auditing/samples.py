@@ -10,11 +10,10 @@ from gnndelete.auditing.rings import some
 from gnndelete.batch import GraphBatch
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import GraphError
-from gnndelete.evidence import positives
 from gnndelete.graph import count_nodes, edge_table
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 from gnndelete.tasks.graph import graph_labels
-from gnndelete.tasks.supervision import false_triples
+from gnndelete.tasks.supervision import false_triples, positives
 
 AXES = {"link": "score (logit)", "node": "probability of the true class", "graph": "probability of the true class"}
 
@@ -54,14 +53,16 @@ def labels(case: Case) -> Tensor:
     """The classes before the deletion: a deleted node's own is gone from the remaining graph."""
     if isinstance(case.task, GraphClassification):
         return graph_labels(case.original).cpu()
+    if isinstance(case.task, NodeClassification):
+        return case.task.labels(case.original).cpu()
     return case.original.y.view(-1).long().cpu()
 
 
 def deleted_pairs(case: Case) -> Tensor:
     """The deleted edges; where only nodes were deleted, the edges that went with them."""
-    if case.deletion.edges.size(1) or not case.deletion.nodes.numel():
-        return case.deletion.edges
-    edges = positives(case.original)
+    if case.asked_edges.size(1) or not case.deletion.nodes.numel():
+        return case.asked_edges
+    edges = case.learned_edges(case.original)
     gone = torch.isin(edges[[0, -1]], case.deletion.nodes.to(edges.device)).any(dim=0)
     once = edges[0] < edges[1] if edge_table(case.original).undirected else edges[0] != edges[-1]
     return edges[:, gone & once]
@@ -83,6 +84,8 @@ def _free(case: Case, task: LinkPrediction, limit: int) -> Tensor:
     """Random pairs that are no edges of any part; on a typed graph, remaining triples with another head of their relation."""
     data = case.original
     held = [part.positives.cpu() for part in (task.heldout, task.test) if part]
+    if task.relation is not None:
+        return task.relation.non_edges(data, held, limit, case.generator(7))
     if data.get("edge_type") is not None:
         some_true = case.some_remaining(limit, offset=7).cpu()
         known = torch.cat(held, dim=1) if held else some_true[:, :0]
@@ -99,12 +102,12 @@ def _nodes(case: Case) -> dict[str, Tensor]:
     labelled = labels(case) >= 0
     gone = torch.zeros_like(labelled)
     gone[case.asked_nodes if case.asked_nodes.numel() else case.deletion.edges[[0, -1]].flatten()] = True
-    taken = {name: mask.cpu() for name in ("val_mask", "test_mask") if (mask := case.remaining.get(name)) is not None}
-    train = case.remaining.get("train_mask")
-    kept = torch.ones_like(labelled) if train is None else train.cpu()
-    for mask in taken.values() if train is None else ():
-        kept = kept & ~mask
-    test = taken.get("test_mask", torch.zeros_like(labelled))
+    assert isinstance(case.task, NodeClassification)
+    kept = case.task.part(case.remaining, "train").cpu()
+    try:
+        test = case.task.part(case.remaining, "test").cpu()
+    except GraphError:  # no part of that name
+        test = torch.zeros_like(labelled)
     parts = {"deleted": gone, "heldout": test & ~gone, "remaining": kept & ~gone}
     return {name: (part & labelled).nonzero().flatten() for name, part in parts.items()}
 

@@ -11,13 +11,15 @@ from torch_geometric.data import Data
 
 from gnndelete.auditing.attack import LEAST
 from gnndelete.auditing.case import Case, Subject
+from gnndelete.cutting import cut
 from gnndelete.datasets.forget import training_edges
 from gnndelete.deletion import Deletion
 from gnndelete.errors import GNNDeleteError
-from gnndelete.evidence import positives
 from gnndelete.graph import edge_table
+from gnndelete.hetero import HeteroGraph
 from gnndelete.request import distinct
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
+from gnndelete.tasks.supervision import positives
 from gnndelete.training import fresh, train
 
 #: What the shadow never sees: a tenth of the edges, or the labels of a third of the training nodes.
@@ -97,11 +99,15 @@ def link_edges(data: Data) -> Tensor:
 
 
 def _without_edges(case: Case) -> tuple[Data, Tensor, Tensor]:
-    edges = link_edges(case.remaining)
+    task = case.task
+    typed = isinstance(task, LinkPrediction) and task.relation is not None
+    edges = case.learned_edges(case.remaining) if typed else link_edges(case.remaining)
     order = torch.randperm(edges.size(1), generator=case.generator(7)).to(edges.device)
     count = round(EDGES * edges.size(1))
     absent, present = edges[:, order[:count]], edges[:, order[count:]]
-    return Deletion(edges=absent).remaining(case.remaining) if count else case.remaining, present, absent
+    gone = Deletion(edges=absent)
+    graph = cut(gone, case.remaining, edge_table(case.remaining)) if typed else gone.remaining(case.remaining)
+    return graph if count else case.remaining, present, absent
 
 
 def _without_labels(case: Case, task: NodeClassification | GraphClassification) -> tuple[Data, Tensor, Tensor]:
@@ -110,6 +116,8 @@ def _without_labels(case: Case, task: NodeClassification | GraphClassification) 
     order = torch.randperm(nodes.numel(), generator=case.generator(7)).to(nodes.device)
     count = round(NODES * nodes.numel())
     absent, present = nodes[order[:count]], nodes[order[count:]]
+    if isinstance(case.remaining, HeteroGraph):
+        return cut(Deletion(labels=absent), case.remaining, edge_table(case.remaining)), present, absent
     graph = case.remaining.__copy__()
     graph.train_mask = trained.index_fill(0, absent, False)
     gone = float("nan") if case.remaining.y.is_floating_point() else -1

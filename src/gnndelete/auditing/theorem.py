@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from gnndelete.auditing.case import Case
 from gnndelete.auditing.rings import some
 from gnndelete.forward import evaluating
+from gnndelete.hetero import HeteroGraph
 from gnndelete.layers import graph_layers
 from gnndelete.operator import LinearMap, Operator
 from gnndelete.taps import listening
@@ -53,6 +54,10 @@ def theorem(case: Case) -> dict[str, Any]:
         return _not(
             f"Theorem 1 is about a deletion operator behind the last layer, and method '{case.unlearned.method}' has none; "
             "GNNDelete makes one"
+        )
+    if isinstance(case.original, HeteroGraph):
+        return _not(
+            "Theorem 1 is about one map for both ends of an edge; with node types each end has an operator of its own"
         )
     if not case.deletion.edges.size(1):
         return _not("Theorem 1 is about deleted edges, and this deletion names none")

@@ -17,6 +17,7 @@ from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.deletion import Deletion
 from gnndelete.errors import GNNDeleteError
 from gnndelete.graph import count_nodes
+from gnndelete.hetero import HeteroGraph
 from gnndelete.methods import CONTROLS, Method, resolver
 from gnndelete.tasks import LinkPrediction
 from gnndelete.tasks.base import representation
@@ -108,6 +109,10 @@ def _mean_at(place: Tensor, values: Tensor, otherwise: Tensor) -> Tensor:
 def _reason(case: Case, shadow: Shadow) -> str:
     """Why there is nothing to ask, or nobody; empty where there is."""
     edges = case.deletion.edges[[0, -1]]
+    if isinstance(case.original, HeteroGraph):
+        return (
+            "the attack compares the two ends of an edge, and node types have representations that are not comparable"
+        )
     if case.task.name == "graph":
         return "a graph classifier answers for graphs, and the attack reads how sure a model is about single nodes"
     if not edges.size(1) or bool(torch.isin(edges, case.deletion.nodes).any(dim=0).all()):

@@ -11,7 +11,6 @@ from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.rings import rings
 from gnndelete.auditing.samples import answers, labels, samples, touched_graphs
 from gnndelete.errors import GNNDeleteError
-from gnndelete.evidence import positives
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 from gnndelete.tasks.ranking import ranking
 
@@ -88,10 +87,11 @@ def _near_links(case: Case, near: Tensor) -> dict[str, Any]:
     )
     what = "test edges that touch the deletion"
     if min(true.size(1), false.size(1)) < NEAR:  # then what stays at the same nodes tells as much
-        edges = positives(case.remaining).cpu()
+        edges = case.learned_edges(case.remaining).cpu()
         true, what = edges[:, near[edges[0]]][:, :RETAINED], "remaining edges that touch the deletion"
         # the same near ends with any other node: a model that says the same of all of them has no skill left there
-        false = torch.stack([*true[:-1], torch.randint(near.numel(), (true.size(1),), generator=case.generator(13))])
+        other = task.any_target(case.remaining, true.size(1), case.generator(13))
+        false = torch.stack([*true[:-1], other])
     if not true.size(1) or not false.size(1):
         return {"available": False, "reason": "no test edge and no remaining edge touches the deletion"}
     found = {}
@@ -105,10 +105,11 @@ def _near_links(case: Case, near: Tensor) -> dict[str, Any]:
 def _near_nodes(case: Case, near: Tensor) -> dict[str, Any]:
     task = case.task
     assert isinstance(task, NodeClassification)
-    mask = case.remaining.get("test_mask")
-    if mask is None:
+    try:
+        tested = task.part(case.remaining, "test").cpu()
+    except GNNDeleteError:
         return {"available": False, "reason": "there are no test nodes"}
-    nodes = (task.part(case.remaining, "test").cpu() & near).nonzero().flatten()
+    nodes = (tested & near).nonzero().flatten()
     if nodes.numel() < NEAR:
         return {"available": False, "reason": f"only {nodes.numel()} test nodes are within a hop of the deletion"}
     return _accuracy(case, nodes, "test nodes within a hop of the deletion")

@@ -128,8 +128,8 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
 
 def _scores(network: Any, graph: Any, task: Any, deletion: Any, remaining: Any) -> dict[str, Any]:
     """What a model says of four kinds of pairs."""
-    from gnndelete.evidence import positives
     from gnndelete.forward import call, evaluating
+    from gnndelete.tasks.supervision import positives
 
     kept = positives(remaining)
     pairs = {

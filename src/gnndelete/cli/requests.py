@@ -16,9 +16,9 @@ from gnndelete.datasets import IdMap, NamedGraph
 from gnndelete.datasets.forget import forget_edges, forget_graphs, forget_nodes
 from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, RequestError, SettingError, some
-from gnndelete.evidence import positives
 from gnndelete.request import look_up
 from gnndelete.tasks import LinkPrediction, Task
+from gnndelete.tasks.supervision import positives
 
 
 def read_request(settings: DeletionSettings, graph: NamedGraph, task: Task) -> Deletion:

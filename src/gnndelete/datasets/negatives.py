@@ -17,7 +17,8 @@ class NegativeSampler:
     """Draws pairs that are neither edges nor self-loops; built once per graph, then one binary search per draw.
 
     On an undirected graph a pair comes as u < v. ``undirected=None`` looks at the edges; ``True`` also accepts a list
-    that holds each edge in one direction only.
+    that holds each edge in one direction only. With ``targets`` the two ends are counted apart: ``num_nodes`` sources and
+    that many targets.
 
     >>> import torch
     >>> path = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -28,7 +29,15 @@ class NegativeSampler:
     [[0, 0], [2, 2]]
     """
 
-    def __init__(self, edge_index: Tensor, num_nodes: int, undirected: bool | None = None) -> None:
+    def __init__(
+        self, edge_index: Tensor, num_nodes: int, undirected: bool | None = None, targets: int | None = None
+    ) -> None:
+        if targets is not None:
+            taken = torch.unique(EdgeTable(edge_index, targets).keys)
+            self.undirected, self.num_nodes = False, targets
+            self._free_below = taken - torch.arange(taken.numel(), device=taken.device)
+            self._ordered = num_nodes * targets - taken.numel()
+            return
         if undirected:
             edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
         table = EdgeTable(edge_index, num_nodes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from class_resolver import ClassResolver
 
-from gnndelete.methods.base import Context, Method, Outcome, Reason
+from gnndelete.methods.base import Context, Method, Outcome, Reason, reasons
 from gnndelete.methods.certunlearn import CertUnlearn
 from gnndelete.methods.controls import UntrainedOperator, ZeroedEndpoints
 from gnndelete.methods.d2d import D2D
@@ -41,7 +41,7 @@ _PREFERRED = ("gnndelete", "unlink", "retrain")
 
 def nearest_fit(context: Context) -> str | None:
     """The method to recommend for a model, graph and task that another one does not fit."""
-    return next((name for name in _PREFERRED if not resolver.make(name).unfit(context)), None)
+    return next((name for name in _PREFERRED if not reasons(resolver.make(name), context)), None)
 
 
 __all__ = [
@@ -65,5 +65,6 @@ __all__ = [
     "UntrainedOperator",
     "ZeroedEndpoints",
     "nearest_fit",
+    "reasons",
     "resolver",
 ]

@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from gnndelete.adapter import Adapter
 from gnndelete.cutting import cut
 from gnndelete.deletion import Deletion
+from gnndelete.hetero import HeteroGraph
 from gnndelete.prepared import Prepared
 from gnndelete.tasks import Task
 
@@ -94,6 +95,7 @@ class Method(ABC):
     assurance: ClassVar[Assurance]
     needs: ClassVar[Literal["nothing", "a loss", "a training function"]] = "nothing"
     summary: ClassVar[str] = ""
+    node_types: ClassVar[bool] = False  # whether it serves a graph with several node types (HeteroData)
     keeps_model: ClassVar[bool] = True  # False where it answers through `predict` with a model of its own
 
     def unfit(self, context: Context) -> list[Reason]:
@@ -110,6 +112,16 @@ class Method(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.settings().items())})"
+
+
+def reasons(method: Method, context: Context) -> list[Reason]:
+    """Why a method cannot serve this model, graph and task: the kind of graph comes first."""
+    if isinstance(context.data, HeteroGraph) and not method.node_types:
+        why = (
+            f"'{method.name}' works on one table of nodes, and the graph has {len(context.data.types.nodes)} node types"
+        )
+        return [Reason(why, "use gnndelete, retrain or unlink")]
+    return method.unfit(context)
 
 
 def _plain(value: Any) -> Any:

@@ -23,6 +23,7 @@ class UntrainedOperator(Method):
     name: ClassVar[str] = "untrained"
     assurance: ClassVar[Assurance] = "approximate"
     summary: ClassVar[str] = "a control: an operator that was never trained"
+    node_types: ClassVar[bool] = True
 
     def __init__(self, value: float = 0.001) -> None:
         self.value = value
@@ -43,12 +44,15 @@ class UntrainedOperator(Method):
         ends = context.deletion.named_nodes.to(device)
         near = context.prepared.neighborhood("undirected")
         for site in probe.sites:
-            reach = self._reach(site.hops, site is probe.sites[-1])
+            reach = self._reach(site.hops, probe.is_last(site))
             if reach is None:
                 continue
             weight = torch.full((site.width, site.width), self.value, device=device)
             maps: list[nn.Module] = [LinearMap(site.width, weight).requires_grad_(False)]
-            operator = Operator(context.prepared.table.num_nodes, site.width, [near.within(ends, reach)], maps)
+            rows = site.local(near.within(ends, reach))
+            if not rows.numel():
+                continue
+            operator = Operator(len(site.rows), site.width, [rows], maps)
             attach(model, site.layer, site.call, site.key, operator, probe.calls[site.layer])
         adapter = Adapter(model)
         note = "A control, not a method: it forgets by ruining the model."

@@ -50,6 +50,7 @@ class GNNDelete(Method):
     name: ClassVar[str] = "gnndelete"
     assurance: ClassVar[Assurance] = "approximate"
     summary: ClassVar[str] = "solve a small operator behind each graph layer, in about one forward pass"
+    node_types: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ def base_pass(
         here = [site for site in sites if (site.layer, site.call) == (name, call)]
         for site in here:
             h = entry(output, site.key)
-            result.mean[site] = _mean(h, context.deletion.nodes.to(h.device))
+            result.mean[site] = _mean(h, site.local(context.deletion.nodes).to(h.device))
             if not remaining or site is not first:
                 result.keep[site] = h.index_select(0, rows(site))
         if remaining and first in here:
@@ -77,7 +77,7 @@ def presented_rows(context: Context, model: nn.Module, sites: tuple[Site, ...], 
     def visit(name: str, call: int, output: Any) -> None:
         for site in sites:
             if (site.layer, site.call) == (name, call):
-                result[site] = entry(output, site.key).index_select(0, nodes)
+                result[site] = entry(output, site.key).index_select(0, site.local(nodes))
         if (sites[-1].layer, sites[-1].call) == (name, call):
             raise Finished
 

@@ -23,6 +23,7 @@ class Retrain(Method):
     assurance: ClassVar[Assurance] = "retrained"
     needs = "a training function"
     summary: ClassVar[str] = "train a new model on the remaining graph"
+    node_types: ClassVar[bool] = True
 
     def __init__(
         self,

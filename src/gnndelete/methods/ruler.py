@@ -60,9 +60,9 @@ def ruler(context: Context) -> Ruler:
 
 
 def _of_edges(context: Context, task: LinkPrediction) -> Ruler:
-    edges, data = context.deletion.edges, context.remaining
+    edges, data = task.scored(context.deletion.edges), context.remaining
     if not edges.size(1):
-        return Ruler(task, data, missing="a link model scores edges, and no edge is named in the request")
+        return Ruler(task, data, missing="a link model scores edges, and no edge of its kind is named in the request")
     if task.heldout is None:
         return Ruler(task, data, missing="the task has no held-out edges to compare with (pass heldout=…)")
     held = task.heldout.positives
@@ -95,7 +95,7 @@ def _of_nodes(context: Context, task: NodeClassification) -> Ruler:
     held = held[~torch.isin(held, named.to(held.device))]
     if not held.numel():
         return Ruler(task, data, missing="no validation node is left that the request does not name")
-    forgetting = _of_true_class(task, original.y.view(-1), degrees(original), nodes, held)
+    forgetting = _of_true_class(task, task.labels(original), degrees(original), nodes, held)
     only = torch.isin(nodes.cpu(), deletion.features[0])
     only &= ~torch.isin(nodes.cpu(), torch.cat([deletion.nodes, deletion.labels]))
     return Ruler(task, data, forgetting, presented=True, kept=LABEL_STAYS * float(only.double().mean()))

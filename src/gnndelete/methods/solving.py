@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ class Group:
     forget: bool
     gone: bool = False
     again: bool = False
+    alive: Tensor | None = None  # 0 for rows of deleted nodes, which have nothing to keep
     ends: Tensor | None = None  # how often each row is an end of something deleted: the weights of forgetting
 
 
@@ -77,9 +78,9 @@ class Solving:
 
         def visit(name: str, call: int, output: Any) -> Any:
             goes_on = whole or (name, call) != last
+            untouched = not solved and self.targets == "remaining"  # operators of other types here change nothing below
             for site in sites.get((name, call), []):
                 h = entry(output, site.key)
-                untouched = not solved and self.targets == "remaining"
                 operator = self._operator(site, h, lam, make, untouched, free)
                 if operator is not None:
                     solved.append((site, operator))
@@ -143,9 +144,10 @@ class Solving:
         The second kind is what an attacker would ask. Between its old self (lam 0) and the mean (lam 1) lies the point
         where it scores like a node that was never seen, so there both pulls are needed.
         """
-        presented = self._presented[site][: self._shape.gone.numel()]
+        gone = site.local(self._shape.gone)
+        presented = self._presented[site][: gone.numel()]
         count = presented.size(0)
-        rows = torch.cat([h.index_select(0, self._shape.gone), presented])
+        rows = torch.cat([h.index_select(0, gone), presented])
         share = torch.full((count,), 0.5 / max(count, 1), device=h.device)
         keep = torch.cat([torch.zeros_like(share), (1 - lam) * share])
         return Problem(
@@ -154,7 +156,8 @@ class Solving:
 
     def _again_problem(self, site: Site, group: Group, h: Tensor, lam: float, keep: Tensor | None) -> Problem:
         """Nodes that lost features twice: as they are served, which is to stay, and as they speak with the old features."""
-        served, presented = h.index_select(0, group.rows), self._presented[site][self._shape.gone.numel() :]
+        served, presented = h.index_select(0, group.rows), self._presented[site]
+        presented = presented[site.local(self._shape.gone).numel() :]
         count = presented.size(0)
         own = self._shape.problem(
             group, h, lam, self.base().mean[site], keep
@@ -189,19 +192,28 @@ class Shape:
         near = context.prepared.neighborhood(hops)
         # a label carries no messages: nothing around its node has to be repaired
         self._rings = near.rings(torch.cat([edges, nodes, features]), max(site.hops for site in probe.sites))
-        self._labels, self._last = labels, probe.sites[-1]
+        self._labels, self._probe = labels, probe
         self._shared = shared
         self._groups: dict[Site, list[Group]] = {}
 
     def groups(self, site: Site) -> list[Group]:
-        """The rows of one site, by the map they share; computed once, since every pass asks for them."""
+        """The groups of a site, in its own rows; found once, since every pass asks for them."""
         if site not in self._groups:
-            self._groups[site] = self._grouped(site)
+            self._groups[site] = [self._local(group, site) for group in self._grouped(site)]
         return self._groups[site]
+
+    def _local(self, group: Group, site: Site) -> Group:
+        if site.rows.start == 0 and site.rows.stop == self._alive.numel():
+            return replace(group, alive=self._alive[group.rows])
+        own = (group.rows >= site.rows.start) & (group.rows < site.rows.stop)
+        alive = self._alive[group.rows][own]
+        return replace(
+            group, rows=site.local(group.rows), alive=alive, ends=None if group.ends is None else group.ends[own]
+        )
 
     def _grouped(self, site: Site) -> list[Group]:
         rings = self._rings[: site.hops + 1]
-        told = self._labels if site is self._last else self._labels[:0]
+        told = self._labels if self._probe.is_last(site) else self._labels[:0]
         counts = self._ends_told if told.numel() else self._ends
         if self._shared:
             rows = torch.cat([*rings, told]).unique()
@@ -226,11 +238,12 @@ class Shape:
 
     def problem(self, group: Group, h: Tensor, lam: float, mean: Tensor, keep: Tensor | None) -> Problem:
         weight = lam if group.forget else 0.0  # outer rings see Neighborhood Influence alone
-        ends = torch.zeros_like(self._alive[group.rows]) if group.ends is None else group.ends
+        assert group.alive is not None
+        ends = torch.zeros_like(group.alive) if group.ends is None else group.ends
         if weight < 0:  # away from the mean, every end alike: then no row has a negative weight in all
             ends = torch.ones_like(ends)
         dec = weight * ends / ends.sum().clamp(min=1)
-        ni = self._alive[group.rows] / self._alive[group.rows].sum().clamp(min=1) * (1 - weight)
+        ni = group.alive / group.alive.sum().clamp(min=1) * (1 - weight)
         return Problem(h, group.rows, dec, ni, mean, keep)
 
 

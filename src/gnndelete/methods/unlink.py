@@ -18,6 +18,7 @@ class Unlink(Method):
     name: ClassVar[str] = "unlink"
     assurance: ClassVar[Assurance] = "inference-only"
     summary: ClassVar[str] = "cut the elements out of the graph, keep every weight"
+    node_types: ClassVar[bool] = True
 
     def unlearn(self, context: Context) -> Outcome:
         return Outcome(

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from gnndelete.errors import ModelError, SettingError
+from gnndelete.errors import GraphError, ModelError, SettingError, some
+from gnndelete.hetero import HeteroGraph
 
 Predict = Callable[[Any], Tensor]
 Near = Callable[[Tensor], Any]
@@ -25,6 +26,14 @@ class Task(ABC):
     @abstractmethod
     def check(self, data: Any) -> None:
         """Raise ``GraphError`` where the graph lacks what the task needs, before anything runs."""
+
+    def on(self, data: Any) -> Task:
+        """The task in the terms of a graph: where there are several types, with the one that it is about."""
+        return self
+
+    def place(self, elements: Any, data: HeteroGraph) -> Tensor:
+        """What a user names by type, in ids across all types."""
+        raise GraphError(f"a '{self.name}' task has no predictions on a HeteroData")
 
     def without(self, nodes: Tensor) -> Task:
         """The same task once these nodes are deleted: held-out data that names them is left out."""
@@ -80,14 +89,18 @@ class Task(ABC):
         """What the model says about the given edges, nodes or graphs."""
 
 
-def representation(output: Any) -> Tensor:
-    """The node tensor in what a model returned: the tensor itself, or the first one of a tuple.
+def representation(output: Any, node_type: str | None = None) -> Tensor:
+    """The node tensor in what a model returned: the tensor itself, the first one of a tuple, or that of a node type.
 
     >>> representation((torch.ones(2, 3), "attention")).shape
     torch.Size([2, 3])
     """
     if isinstance(output, (tuple, list)) and output:
         output = output[0]
+    if isinstance(output, dict) and node_type is not None:
+        if node_type not in output:
+            raise ModelError(f"the model returned nothing for {node_type!r} (it returned {some(map(repr, output))})")
+        output = output[node_type]
     if not isinstance(output, Tensor):
         raise ModelError(
             f"the model returned a '{type(output).__name__}', and a tensor of node representations is needed; "

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.data import HeteroData
 
 from gnndelete.errors import GraphError, SettingError
+from gnndelete.hetero import one_type
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +54,15 @@ def edge_list(edges: Any, name: str) -> Tensor:
     return edges.long()
 
 
-def labeled_edges(value: Any, negatives: Any, name: str) -> LabeledEdges | None:
+def labeled_edges(value: Any, negatives: Any, name: str, edge_type: Any = None) -> LabeledEdges | None:
     """Read ``heldout=`` or ``test=`` with its negatives; nothing, or no edges at all, is ``None``."""
+    if isinstance(value, HeteroData):
+        kinds = [kind for kind in value.edge_types if "edge_label_index" in value[kind] and edge_type in (None, kind)]
+        value = value[
+            one_type(kinds, f"edge types of '{name}' with 'edge_label_index'", "edge_type=", value.edge_types)
+        ]
+    elif isinstance(value, Mapping) and len(value) == 1 and edge_type in (None, *value):
+        value = next(iter(value.values()))
     if value is None:
         if negatives is not None:
             raise SettingError(f"'{name}_negatives' was given without '{name}'; pass the true edges too")

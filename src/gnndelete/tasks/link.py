@@ -11,12 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gnndelete.datasets.negatives import NegativeSampler
-from gnndelete.errors import GraphError, ModelError, NotYetError
+from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
+from gnndelete.hetero import EdgeType, HeteroGraph
 from gnndelete.tasks.base import Near, Predict, Task, shuffled
 from gnndelete.tasks.decoders import Decoder, bind, check_decoder
 from gnndelete.tasks.edges import LabeledEdges, check_range, check_width, edge_list, labeled_edges
 from gnndelete.tasks.ranking import auroc, ranking
-from gnndelete.tasks.supervision import DrawnSupervision, Supervision, SupervisionCache, false_triples
+from gnndelete.tasks.relation import Relation
+from gnndelete.tasks.supervision import DrawnSupervision, Supervision, SupervisionCache, false_triples, positives
 
 
 class LinkPrediction(Task):
@@ -30,6 +32,9 @@ class LinkPrediction(Task):
     On a graph with ``edge_type`` all edges are ``[3, k]`` triples (head, relation, tail), ``decoder="distmult"`` scores them
     by the model's parameter ``relation``, and a negative is a true triple with another head (or tail) that occurs with
     the same relation and makes no triple that is known to be true.
+
+    On a ``HeteroData`` the task is about one ``edge_type`` (source type, relation, target type), and all edges are pairs
+    of ids within its two node types; a decoder of your own gets what the model returned, a dict by node type, and pairs.
 
     >>> from gnndelete.datasets import load, split_links
     >>> split = split_links(load("digits"))
@@ -50,21 +55,72 @@ class LinkPrediction(Task):
         heldout_negatives: Any = None,
         test_negatives: Any = None,
         seed: int = 0,
+        edge_type: EdgeType | None = None,
     ) -> None:
         check_decoder(decoder)
-        self.heldout = labeled_edges(heldout, heldout_negatives, "heldout")
-        self.test = labeled_edges(test, test_negatives, "test")
+        self.edge_type = edge_type
+        self.heldout = labeled_edges(heldout, heldout_negatives, "heldout", edge_type)
+        self.test = labeled_edges(test, test_negatives, "test", edge_type)
         self.decoder = decoder
         self.seed = seed
         self._supervision = SupervisionCache()
+        self._relation: Relation | None = None  # the edge type in the terms of a graph
+        self._placed: LinkPrediction | None = None  # the same task on the graph it was last asked about
+
+    def on(self, data: Any) -> LinkPrediction:
+        if self._relation is not None or data is None:
+            return self
+        if not isinstance(data, HeteroGraph):
+            if self.edge_type is not None:
+                raise SettingError(
+                    f"edge_type={self.edge_type!r} is given, and the graph is no HeteroData; leave it out"
+                )
+            return self
+        if self.decoder == "distmult":
+            raise GraphError("decoder='distmult' is for a Data with 'edge_type'; use 'dot', or a method of the model")
+        relation = Relation.of(data, self.edge_type)
+        if self._placed is None or self._placed._relation != relation:  # negatives are drawn once for both
+            result = copy.copy(self)
+            result._relation, result._supervision = relation, SupervisionCache()
+            result.heldout = relation.placed(self.heldout, data, "heldout")
+            result.test = relation.placed(self.test, data, "test")
+            self._placed = result
+        return self._placed
+
+    def place(self, elements: Any, data: HeteroGraph) -> Tensor:
+        relation = self._relation or Relation.of(data, self.edge_type)
+        return data.place_edges(relation.kind, relation.pairs(elements), "edges")
+
+    def scored(self, edges: Tensor) -> Tensor:
+        """Those of the edges that the task has a score for: on a HeteroData, those of its own type."""
+        return edges if self._relation is None or not edges.size(1) else edges[:, edges[1] == self._relation.number]
+
+    @property
+    def relation(self) -> Relation | None:
+        """The edge type of a HeteroData that the task is about; None on any other graph."""
+        return self._relation
+
+    def any_target(self, data: Any, count: int, generator: torch.Generator) -> Tensor:
+        """Random nodes that could be the target of an edge."""
+        low, high = (0, int(data.num_nodes)) if self._relation is None else _bounds(self._relation.target)
+        return torch.randint(low, high, (count,), generator=generator)
+
+    def positives(self, data: Any) -> Tensor:
+        """The edges a link model was trained on; triples ``[3, k]`` where they are typed."""
+        if self._relation is not None:
+            return self._supervised(data).positives
+        return positives(data)
+
+    def _supervised(self, data: Any) -> Supervision:
+        return self._supervision.of(data, None if self._relation is None else self._relation.supervise)
 
     def check(self, data: Any) -> None:
-        if hasattr(data, "edge_types"):
-            raise NotYetError("link prediction on a HeteroData is not supported yet; pass a Data (to_homogeneous())")
         if not isinstance(data.edge_index, Tensor):
             raise GraphError(f"link prediction needs 'edge_index' (the graph has: {', '.join(data.keys())})")
         check_range(data.edge_index, data.num_nodes, "edge_index")
         typed = data.get("edge_type") is not None
+        if self._relation is None and isinstance(data, HeteroGraph):
+            raise GraphError("the graph has several types; ask for the task on it with on(data)")
         if typed and "edge_label_index" in data:
             raise NotYetError(
                 "typed graphs with 'edge_label_index' are not supported by this version; drop that attribute"
@@ -89,14 +145,17 @@ class LinkPrediction(Task):
 
     def score(self, model: nn.Module, output: Any, edges: Tensor) -> Tensor:
         """Logits of the given ``[2, k]`` edges, or ``[3, k]`` triples."""
-        scores = bind(self.decoder, model)(output, edges)
+        if self._relation is not None:
+            edges = self._relation.local(edges)
+        decode = bind(self.decoder, model) if self._relation is None or self.decoder != "dot" else self._relation.dot
+        scores = decode(output, edges)
         if not isinstance(scores, Tensor) or scores.numel() != edges.size(1):
             got = f"shape {list(scores.shape)}" if isinstance(scores, Tensor) else f"'{type(scores).__name__}'"
             raise ModelError(f"the decoder must return one score for each of the {edges.size(1)} edges (got {got})")
         return scores.view(-1)
 
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
-        supervision: Supervision = self._supervision.of(data)
+        supervision = self._supervised(data)
         positives = supervision.positives
         negatives = supervision.negatives(generator)
         logits = self.score(model, output, torch.cat([positives, negatives], dim=1))
@@ -144,7 +203,7 @@ class LinkPrediction(Task):
     def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
         """Logits of edges, given as ``[2, k]`` or as a list of pairs; triples ``[3, k]`` on a typed graph."""
         edges = edge_list(elements, "edges")
-        if isinstance(output, Tensor):
+        if isinstance(output, Tensor) and self._relation is None:
             check_range(edges, output.size(0), "edges")
         return self.score(model, output, edges.to(_device(output)))
 
@@ -188,10 +247,15 @@ class LinkPrediction(Task):
         missing = [n for n in ("heldout", "test") if (p := getattr(self, n)) is not None and p.negatives is None]
         if not missing:
             return
-        supervision, generator = self._supervision.of(data), torch.Generator().manual_seed(self.seed)
+        supervision, generator = self._supervised(data), torch.Generator().manual_seed(self.seed)
         held = [p.positives.cpu() for p in (self.heldout, self.test) if p]
         counts = [getattr(self, name).positives.size(1) for name in missing]
-        if data.get("edge_type") is not None:
+        if self._relation is not None:
+            known = [data.hetero[self._relation.kind].edge_index.cpu()]
+            known += [self._relation.local(part.cpu()) for part in (supervision.positives, *held)]
+            sampler = self._relation.sampler(torch.cat(known, dim=1))
+            drawn = self._relation.triples(sampler.sample(sum(counts), generator, distinct=True))
+        elif data.get("edge_type") is not None:
             asked = torch.cat([getattr(self, name).positives.cpu() for name in missing], dim=1)
             drawn = false_triples(data, asked, torch.cat(held, dim=1), generator)
         else:
@@ -200,6 +264,10 @@ class LinkPrediction(Task):
             drawn = sampler.sample(sum(counts), generator, distinct=True)
         for name, negatives in zip(missing, drawn.split(counts, dim=1), strict=True):
             setattr(self, name, LabeledEdges(getattr(self, name).positives, negatives))
+
+
+def _bounds(rows: range) -> tuple[int, int]:
+    return rows.start, rows.stop
 
 
 def _device(output: Any) -> torch.device:

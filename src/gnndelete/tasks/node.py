@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import copy
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -10,13 +11,15 @@ import torch.nn.functional as F
 from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
-from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
+from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError, some
+from gnndelete.hetero import HeteroGraph, one_type
 from gnndelete.tasks.base import Near, Predict, Task, representation, shuffled
 
 
 class NodeClassification(Task):
     """Which class is a node? ``data.y`` holds the classes (-1: unlabelled), ``train_mask``, ``val_mask`` and
-    ``test_mask`` the parts. Without a ``train_mask`` all labelled nodes outside the other two are trained on.
+    ``test_mask`` the parts. Without a ``train_mask`` all labelled nodes outside the other two are trained on. On a
+    ``HeteroData`` it is about one ``node_type``: the only one with ``y``, unless another is named.
 
     >>> from gnndelete.datasets import load, split_nodes
     >>> data = split_nodes(load("digits"))
@@ -28,18 +31,61 @@ class NodeClassification(Task):
     name: ClassVar[str] = "node"
     synonyms: ClassVar[set[str]] = {"node"}
 
+    def __init__(self, node_type: str | None = None) -> None:
+        self.node_type = node_type
+        self._rows: range | None = None  # the ids of that type across all types of the graph
+
+    def on(self, data: Any) -> NodeClassification:
+        if not isinstance(data, HeteroGraph):
+            if data is not None and self.node_type is not None:
+                raise SettingError(
+                    f"node_type={self.node_type!r} is given, and the graph has no node types; leave it out"
+                )
+            return self
+        labelled = [name for name in data.types.nodes if "y" in data.hetero[name]]
+        trained = [name for name in labelled if "train_mask" in data.hetero[name]]
+        found = [self.node_type] if self.node_type is not None else trained if len(trained) == 1 else labelled
+        result = copy.copy(self)
+        result.node_type = one_type(found, "node types", "node_type=", data.types.nodes)
+        result._rows = data.types.rows(str(result.node_type))
+        return result
+
+    def place(self, elements: Any, data: HeteroGraph) -> Tensor:
+        if isinstance(elements, Mapping):
+            if list(elements) != [self.node_type]:
+                raise SettingError(f"the task is about {self.node_type!r} nodes (got {some(map(repr, elements))})")
+            elements = elements[self.node_type]
+        rows = data.types.rows(str(self.node_type))
+        return as_ids_in_order(elements, len(rows)) + rows.start
+
+    def _own(self, data: Any) -> Any:
+        """Where labels and masks are: the graph itself, or the part of it with the nodes of one type."""
+        return data.hetero[self.node_type] if isinstance(data, HeteroGraph) else data
+
+    def labels(self, data: Any) -> Tensor:
+        """The class of every node, -1 without one."""
+        return self._across(_labels(self._own(data)), data, -1)
+
+    def _across(self, values: Tensor, data: Any, rest: Any) -> Tensor:
+        if not isinstance(data, HeteroGraph):
+            return values
+        rows = data.types.rows(str(self.node_type))
+        result = torch.full((data.num_nodes,), rest, dtype=values.dtype, device=values.device)
+        result[rows.start : rows.stop] = values
+        return result
+
     def check(self, data: Any) -> None:
-        if hasattr(data, "node_types"):
-            raise NotYetError("node classification on a HeteroData is not supported yet; pass a Data")
-        _labels(data)
+        own = self._own(data)
+        _labels(own)
         for name in ("train_mask", "val_mask", "test_mask"):
-            _mask(data, name)
+            _mask(own, name)
         if not bool(self.part(data, "train").any()):
             raise GraphError("no labelled node is left to train on; 'train_mask' and 'y' (-1: unlabelled) exclude all")
 
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
-        part = self.part(data, "train")
-        return F.cross_entropy(_logits(output, data)[part], _labels(data)[part])
+        own = self._own(data)
+        part = _part(own, "train")
+        return F.cross_entropy(_logits(output, own, self.node_type)[part], _labels(own)[part])
 
     def batches(
         self, data: Any, batch_size: int | None, generator: torch.Generator, near: Near | None = None
@@ -58,8 +104,9 @@ class NodeClassification(Task):
         return torch.unique(elements, return_inverse=True)
 
     def validates(self, data: Any) -> bool:
-        mask = _mask(data, "val_mask")
-        return mask is not None and bool((mask & (_labels(data) >= 0)).any())
+        own = self._own(data)
+        mask = _mask(own, "val_mask")
+        return mask is not None and bool((mask & (_labels(own) >= 0)).any())
 
     def validate(self, model: nn.Module, output: Any, data: Any) -> float:
         """Accuracy on the validation nodes."""
@@ -73,44 +120,36 @@ class NodeClassification(Task):
         return float((predicted.cpu() == _labels(data)[chosen].cpu()).double().mean())
 
     def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
-        _logits(output, data)  # a wrong shape is said here, not by an index
+        _logits(output, self._own(data), self.node_type)  # a wrong shape is said here, not by an index
         return super().evaluate(model, output, data)
 
     def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
         """Accuracy and macro-averaged F1 on the test nodes."""
-        chosen = self._some(data, "test")
-        predicted, true = predict(chosen.nonzero().flatten()).argmax(dim=-1).cpu(), _labels(data)[chosen].cpu()
+        chosen = self._across(self._some(data, "test"), data, False)
+        predicted, true = predict(chosen.nonzero().flatten()).argmax(dim=-1).cpu(), self.labels(data)[chosen].cpu()
         f1 = f1_score(true.cpu().numpy(), predicted.cpu().numpy(), average="macro", zero_division=0)
         return {"accuracy": float((predicted == true).double().mean()), "f1": float(f1)}
 
     def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
         """Class probabilities ``[k, classes]`` of the given nodes."""
-        logits = representation(output)
-        nodes = as_ids_in_order(elements, logits.size(0)).to(logits.device)
+        logits = representation(output, self.node_type)
+        start = 0 if self._rows is None else self._rows.start
+        nodes = as_ids_in_order(torch.as_tensor(elements) - start, logits.size(0)).to(logits.device)
         return logits[nodes].softmax(dim=-1)
 
     def _compare(self, output: Any, data: Any, part: str) -> tuple[Tensor, Tensor]:
-        chosen = self._some(data, part)
-        return _logits(output, data)[chosen].argmax(dim=-1), _labels(data)[chosen]
+        own, chosen = self._own(data), self._some(data, part)
+        return _logits(output, own, self.node_type)[chosen].argmax(dim=-1), _labels(own)[chosen]
 
     def _some(self, data: Any, part: str) -> Tensor:
-        chosen = self.part(data, part)
+        chosen = _part(self._own(data), part)
         if not bool(chosen.any()):
             raise GraphError(f"no labelled node is in '{part}_mask'; mark some, or use split_nodes(data)")
         return chosen
 
     def part(self, data: Any, part: str) -> Tensor:
         """The labelled nodes of ``"train"``, ``"val"`` or ``"test"``, as a mask."""
-        labelled = _labels(data) >= 0
-        mask = _mask(data, f"{part}_mask")
-        if mask is not None:
-            return labelled & mask
-        if part != "train":
-            raise GraphError(f"the graph has no '{part}_mask'; add one, or use split_nodes(data)")
-        for other in ("val_mask", "test_mask"):
-            taken = _mask(data, other)
-            labelled = labelled if taken is None else labelled & ~taken
-        return labelled
+        return self._across(_part(self._own(data), part), data, False)
 
 
 def as_ids_in_order(elements: Any, nodes: int) -> Tensor:
@@ -130,6 +169,19 @@ def as_ids_in_order(elements: Any, nodes: int) -> Tensor:
         wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
         raise SettingError(f"node {wrong} is not in the graph; ids go from 0 to {nodes - 1}")
     return ids.long()
+
+
+def _part(data: Any, part: str) -> Tensor:
+    labelled = _labels(data) >= 0
+    mask = _mask(data, f"{part}_mask")
+    if mask is not None:
+        return labelled & mask
+    if part != "train":
+        raise GraphError(f"the graph has no '{part}_mask'; add one, or use split_nodes(data)")
+    for other in ("val_mask", "test_mask"):
+        taken = _mask(data, other)
+        labelled = labelled if taken is None else labelled & ~taken
+    return labelled
 
 
 def _labels(data: Any) -> Tensor:
@@ -162,8 +214,8 @@ def _mask(data: Any, name: str) -> Tensor | None:
     return mask
 
 
-def _logits(output: Any, data: Any) -> Tensor:
-    logits = representation(output)
+def _logits(output: Any, data: Any, node_type: str | None = None) -> Tensor:
+    logits = representation(output, node_type)
     if logits.dim() != 2 or logits.size(0) != data.num_nodes:
         raise ModelError(
             f"the model must return [num_nodes, classes] for node classification (got {list(logits.shape)} on "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,11 +55,11 @@ class SupervisionCache:
     def __init__(self) -> None:
         self._known: Any = WeakIdKeyDictionary()
 
-    def of(self, data: Any) -> Supervision:
+    def of(self, data: Any, supervise: Callable[[Any], Supervision] | None = None) -> Supervision:
         """The supervision of this graph, made anew where its edges were exchanged or changed in place."""
         known, seen, alive = self._known.get(data.edge_index, (None, [], []))
         if known is None or seen != _state(data) or any(ref() is None for ref in alive):
-            known = _supervise(data)
+            known = (supervise or _supervise)(data)
             self.give(data, known)
         return known
 
@@ -68,6 +69,16 @@ class SupervisionCache:
 
     def __reduce__(self) -> tuple[type[SupervisionCache], tuple[()]]:
         return SupervisionCache, ()
+
+
+def positives(data: Any) -> Tensor:
+    """The edges a link model was trained on; triples ``[3, k]`` where they are typed."""
+    if data.get("edge_type") is not None:
+        return triples(data)
+    pairs, label = data.get("edge_label_index"), data.get("edge_label")
+    if pairs is None:
+        return data.edge_index
+    return pairs if label is None else pairs[:, label.view(-1) > 0]
 
 
 def false_triples(data: Any, true: Tensor, held: Tensor, generator: torch.Generator) -> Tensor:

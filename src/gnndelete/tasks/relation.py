@@ -1,0 +1,108 @@
+"""Links of one edge type of a `HeteroData`: its ends, what is learned from it, and pairs that are none of its edges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gnndelete.datasets.negatives import NegativeSampler
+from gnndelete.errors import GraphError, SettingError, some
+from gnndelete.hetero import EdgeType, HeteroGraph, one_type
+from gnndelete.tasks.base import representation
+from gnndelete.tasks.edges import LabeledEdges, edge_list
+from gnndelete.tasks.supervision import Supervision
+
+
+@dataclass(frozen=True)
+class Relation:
+    """One edge type of a graph, between ids within its two node types and triples in ids across all types."""
+
+    kind: EdgeType
+    number: int
+    source: range
+    target: range
+    both: bool  # every edge stands beside its reverse, as in an undirected graph
+
+    @classmethod
+    def of(cls, data: HeteroGraph, kind: EdgeType | None) -> Relation:
+        """The edge type that is named, else the only one that could be meant."""
+        if kind is None:
+            labelled = [own for own in data.types.edges if "edge_label_index" in data.hetero[own]]
+            kind = one_type(labelled or data.types.own(), "edge types", "edge_type=", data.types.edges)
+        number = data.types.number(kind)
+        return cls(kind, number, *data.types.ends(kind), data.types.mirror[number] == number)
+
+    def local(self, triples: Tensor) -> Tensor:
+        """Pairs of ids within the two types."""
+        if triples.size(0) == 2:
+            raise GraphError(
+                f"edges are given as pairs across all types; name them by their type: {{{self.kind}: pairs}}"
+            )
+        if triples.numel() and bool((triples[1] != self.number).any()):
+            raise GraphError(f"edges of another type than {self.kind} are given, and the task scores those alone")
+        return torch.stack([triples[0] - self.source.start, triples[2] - self.target.start])
+
+    def triples(self, pairs: Tensor) -> Tensor:
+        """Triples across all types."""
+        number = torch.full_like(pairs[0], self.number)
+        return torch.stack([pairs[0] + self.source.start, number, pairs[1] + self.target.start])
+
+    def placed(self, part: LabeledEdges | None, data: HeteroGraph, name: str) -> LabeledEdges | None:
+        """Held-out edges across all types, after making sure that the graph has their ends."""
+        if part is None:
+            return None
+        true = data.place_edges(self.kind, part.positives, name)
+        false = part.negatives
+        return LabeledEdges(true, None if false is None else data.place_edges(self.kind, false, f"{name}_negatives"))
+
+    def pairs(self, elements: Any) -> Tensor:
+        """What a user asks about: pairs, or a dict that names the edge type they are of."""
+        if isinstance(elements, Mapping):
+            if list(elements) != [self.kind]:
+                raise SettingError(f"the task scores edges of {self.kind} (got {some(map(repr, elements))})")
+            elements = elements[self.kind]
+        return edge_list(elements, "edges")
+
+    def sampler(self, pairs: Tensor) -> NegativeSampler:
+        """Draws pairs of the two types that are none of these."""
+        if self.kind[0] == self.kind[2]:
+            return NegativeSampler(pairs, len(self.source), undirected=self.both)
+        return NegativeSampler(pairs, len(self.source), targets=len(self.target))
+
+    def non_edges(self, data: HeteroGraph, held: list[Tensor], count: int, generator: torch.Generator) -> Tensor:
+        """Triples that are no edges of the graph and none of the held-out ones; fewer than asked where there are no more."""
+        known = torch.cat([data.hetero[self.kind].edge_index.cpu(), *map(self.local, held)], dim=1)
+        sampler = self.sampler(known)
+        return self.triples(sampler.sample(count if sampler.available else 0, generator))
+
+    def supervise(self, data: HeteroGraph) -> RelationSupervision:
+        """The edges to learn from: ``edge_label_index`` where the edge type has one, else its edges, loops left out."""
+        store = data.hetero[self.kind]
+        known, pairs, label = store.edge_index, store.get("edge_label_index"), store.get("edge_label")
+        if pairs is not None:
+            own = pairs if label is None else pairs[:, label.view(-1) > 0]
+        else:
+            own = known[:, known[0] < known[1]] if self.both else known
+            own = own[:, own[0] != own[1]] if self.kind[0] == self.kind[2] else own
+        if not own.size(1):
+            raise GraphError(f"the graph has no edges of {self.kind} to learn links from")
+        return RelationSupervision(self.triples(own), self.sampler(torch.cat([known, own], dim=1)), self)
+
+    def dot(self, output: Any, pairs: Tensor) -> Tensor:
+        """The inner product of the two ends, each from the representations of its own type."""
+        head, tail = representation(output, self.kind[0]), representation(output, self.kind[2])
+        return (head.index_select(0, pairs[0]) * tail.index_select(0, pairs[1])).sum(dim=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class RelationSupervision(Supervision):
+    """Positive triples of one edge type and as many pairs of its two node types that are no edges."""
+
+    relation: Relation
+
+    def negatives(self, generator: torch.Generator | None = None) -> Tensor:
+        return self.relation.triples(super().negatives(generator))
