@@ -54,6 +54,13 @@ def test_what_cutting_made_too_faint_is_lifted_by_a_negative_lam(auc):
     assert "fainter than held-out" in found.sentence
 
 
+def test_what_cannot_be_lifted_all_the_way_is_not_lifted_by_halves():
+    found = as_retrained(curve(lambda lam: 0.41 - 0.1 * lam), lifts=True)
+    assert (found.lam, found.status, found.retrain_recommended) == (0.0, "unreached", True)
+    assert "0.410" in found.sentence
+    assert "lam is 0" in found.sentence
+
+
 def test_what_lies_no_further_below_than_training_again_may_is_left():
     assert as_retrained(curve(lambda lam: 0.475 - lam), lifts=True).lam == 0  # too near
     assert as_retrained(curve(lambda lam: 0.44 - lam, se=0.04), lifts=True).lam == 0  # too unsure
@@ -227,7 +234,7 @@ def test_deleted_nodes_are_calibrated_by_their_label_where_they_are_presented_ag
     ("name", "deletion", "change", "words"),
     [
         ("node", gd.Deletion(edges=[(0, 0)]), {}, "no score for a deleted edge"),
-        ("link", gd.Deletion(nodes=[3]), {}, "no edge is named"),
+        ("link", gd.Deletion(nodes=[3]), {}, "no edge of its kind is named"),
         ("link", gd.Deletion(edges=[(0, 0)]), {"heldout": None}, "no held-out edges"),
         ("none", gd.Deletion(edges=[(0, 0)]), {}, "no task"),
     ],

@@ -23,7 +23,7 @@ STRONGEST = 0.8
 
 #: How far below held-out elements, and how many standard errors, deleted ones must lie before a search lifts them again:
 #: training again gives AUCs down to 0.475 on its own. Where that search begins, and how far it goes.
-FAINT, FAINT_SE, LIFT_START, LIFT = 0.03, 2.0, 0.01, 0.3
+FAINT, FAINT_SE, LIFT_START, LIFT = 0.03, 2.0, 0.01, 0.1
 
 #: Weight of forgetting where nothing can be measured: inside the range that calibration finds on link models.
 FALLBACK = 0.03
@@ -98,6 +98,8 @@ def as_retrained(measure: Measure, kept: float = 0.0, lifts: bool = False) -> Ca
     )
     assert best.auc is not None
     reached, lost = abs(best.auc - goal) <= first.se, _lost(first, best)
+    if faint and not reached:  # then nothing is lifted by halves
+        return Calibration("retrained", 0.0, "unreached", _faint(first, best), tuple(trials), None, True, goal)
     sentence = (_reached if reached else _unreached)(first, best)
     if lost > COSTLY:
         sentence += f" It costs {lost:.3f} of the validation score{': training again is advised' * reached}."
@@ -241,6 +243,14 @@ def _reached(first: Trial, best: Trial) -> str:
     return (
         f"lam {best.lam:.3g} makes deleted elements score like held-out ones: AUC {best.auc:.3f} on validation data "
         f"(standard error {first.se:.3f}), {first.auc:.3f} with the graph cut alone."
+    )
+
+
+def _faint(first: Trial, best: Trial) -> str:
+    return (
+        f"Cutting the graph alone makes deleted elements fainter than held-out ones (AUC {first.auc:.3f} on validation data), and "
+        f"no lam that was tried changes that (lam {best.lam:.3g}: {best.auc:.3f}), so lam is 0. Train again to forget just as much "
+        "as retraining does."
     )
 
 
