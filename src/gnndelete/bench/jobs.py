@@ -53,6 +53,10 @@ class Done:
     def failed(self) -> bool:
         return "error" in self.row
 
+    @property
+    def unfit(self) -> bool:
+        return self.row.get("kind") == UNFIT
+
 
 def perform(job: Job) -> Done:
     """Do a job. Whatever it raises is recorded: one cell that fails says nothing about the others."""

@@ -38,13 +38,13 @@ class Live:
 
     def finished(self, done: Done) -> None:
         self._done += 1
-        self._failed += done.failed
+        self._failed += done.failed and not done.unfit
         self._left.pop(done.job.digest, None)
         self._update(self._done, self._says())
-        if done.failed:
+        if done.failed and not done.unfit:
             self._line(f"{done.job}: FAILED: {done.row['error']}")
         elif not sys.stderr.isatty():
-            self._line(f"{done.job}  {_figures(done)}")
+            self._line(f"{done.job}: {done.row['error']}" if done.unfit else f"{done.job}  {_figures(done)}")
 
     def _line(self, text: str) -> None:
         end = self._end()

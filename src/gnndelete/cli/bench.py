@@ -87,8 +87,7 @@ def run(
 
     [bold]gnndelete bench run paper/link-dblp --seeds 5 --device cuda --jobs 4[/]
 
-    Trained models are kept beside the store and shared by all cells that start from them. The exit code is 1 where a
-    cell failed.
+    Trained models are kept beside the store and shared by all cells that start from them. Exit code 1: a cell failed.
     """
     from gnndelete.bench.experiment import find
     from gnndelete.bench.runner import Choice
