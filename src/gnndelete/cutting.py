@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from gnndelete.adjacency import EdgeTable
 from gnndelete.attributes import cut_labels, replaced_features
 from gnndelete.batch import GraphBatch, cut_graphs
-from gnndelete.errors import NotYetError
+from gnndelete.errors import DeletionError, NotYetError
 from gnndelete.graph import count_nodes
 from gnndelete.hetero import HeteroGraph
 
@@ -82,6 +82,19 @@ def kept_edges(deletion: Deletion, data: Data, table: EdgeTable) -> Tensor:
         dead[deletion.nodes.to(keep.device)] = True
         keep &= ~(dead[data.edge_index[0]] | dead[data.edge_index[1]])
     return keep
+
+
+def refuse_everything(deletion: Deletion, data: Data, table: EdgeTable) -> None:
+    """One sentence where a deletion leaves no node, or no edge of a graph that had some."""
+    if deletion.nodes.numel() and deletion.nodes.numel() == count_nodes(data):
+        raise DeletionError(
+            f"the deletion names all {count_nodes(data)} nodes; a model of nothing cannot be kept: retire it"
+        )
+    suspicious = deletion.nodes.numel() or deletion.edges.size(1) >= table.distinct // 2
+    if suspicious and data.edge_index.size(1) and not bool(kept_edges(deletion, data, table).any()):
+        raise DeletionError(
+            f"the deletion leaves none of the {data.edge_index.size(1)} edges; train a new model without the graph instead"
+        )
 
 
 def _cut_labels(result: Data, deletion: Deletion, data: Data, table: EdgeTable) -> None:

@@ -17,7 +17,7 @@ from gnndelete.adjacency import EdgeTable
 from gnndelete.attributes import as_features, check_features, check_labels, merged
 from gnndelete.batch import GraphBatch, check_graphs, taken_along
 from gnndelete.by_type import TypeName, place, refuse_plain, split_by_type
-from gnndelete.cutting import cut, kept_edges
+from gnndelete.cutting import cut, refuse_everything
 from gnndelete.errors import DeletionError, some
 from gnndelete.existing import already_deleted, check_edges, edges_among, in_range, triples_of
 from gnndelete.graph import check_graph, count_nodes, edge_table
@@ -287,15 +287,7 @@ class Deletion:
         )
         check_labels(checked.labels, data)
         checked = checked._without_deleted_nodes()
-        if checked.nodes.numel() and checked.nodes.numel() == count_nodes(data):
-            raise DeletionError(
-                f"the deletion names all {count_nodes(data)} nodes; a model of nothing cannot be kept: retire it"
-            )
-        suspicious = checked.nodes.numel() or checked.edges.size(1) >= table.distinct // 2
-        if suspicious and data.edge_index.size(1) and not bool(kept_edges(checked, data, table).any()):
-            raise DeletionError(
-                f"the deletion leaves none of the {data.edge_index.size(1)} edges; train a new model without the graph instead"
-            )
+        refuse_everything(checked, data, table)
         return checked
 
     def _in_place(self, data: Data) -> Deletion:
