@@ -20,7 +20,7 @@ from gnndelete.by_type import TypeName, place, refuse_plain, split_by_type
 from gnndelete.cutting import cut, refuse_everything
 from gnndelete.errors import DeletionError, some
 from gnndelete.existing import already_deleted, check_edges, edges_among, in_range, triples_of
-from gnndelete.graph import check_graph, count_nodes, edge_table
+from gnndelete.graph import check_graph, edge_table
 from gnndelete.hetero import HeteroGraph, seen, side_by_side
 from gnndelete.request import as_edges, as_ids, join_edges, join_ids, read_csv
 

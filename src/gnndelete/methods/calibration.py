@@ -248,9 +248,9 @@ def _reached(first: Trial, best: Trial) -> str:
 
 def _faint(first: Trial, best: Trial) -> str:
     return (
-        f"Cutting the graph alone makes deleted elements fainter than held-out ones (AUC {first.auc:.3f} on validation data), and "
-        f"no lam that was tried changes that (lam {best.lam:.3g}: {best.auc:.3f}), so lam is 0. Train again to forget just as much "
-        "as retraining does."
+        f"Cutting the graph alone makes deleted elements fainter than held-out ones (AUC {first.auc:.3f} on validation data), "
+        f"and no lam that was tried changes that (lam {best.lam:.3g}: {best.auc:.3f}), so lam is 0. Train again to forget just as "
+        "much as retraining does."
     )
 
 
