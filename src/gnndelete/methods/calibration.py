@@ -249,8 +249,8 @@ def _reached(first: Trial, best: Trial) -> str:
 def _faint(first: Trial, best: Trial) -> str:
     return (
         f"Cutting the graph alone makes deleted elements fainter than held-out ones (AUC {first.auc:.3f} on validation data), "
-        f"and no lam that was tried changes that (lam {best.lam:.3g}: {best.auc:.3f}), so lam is 0. Train again to forget just as "
-        "much as retraining does."
+        f"and no lam that was tried changes that (lam {best.lam:.3g}: {best.auc:.3f}), so lam is 0. Train again to forget "
+        "just as much as retraining does."
     )
 
 
