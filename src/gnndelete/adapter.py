@@ -71,7 +71,11 @@ class Adapter:
         return self.model
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write config, tensors and card; each file replaces an older one only when it is complete."""
+        """Write config, tensors and card; each file replaces an older one only when it is complete.
+
+        A folder that holds other files and no adapter is refused: the card is a README.md, and theirs would be lost.
+        """
+        _refuse_other_files(Path(path))
         tensors: dict[str, Tensor] = {}
         places = []
         for index, (place, operator) in enumerate(self.operators):
@@ -109,6 +113,18 @@ class Adapter:
                 CONFIG: (json.dumps(config, indent=2) + "\n").encode(),
                 CARD: card(config).encode(),
             },
+        )
+
+
+def _refuse_other_files(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise AdapterError(f"'{folder}' is a file; an adapter is a folder: give a new one")
+    if (folder / CONFIG).exists() or not folder.exists():
+        return
+    if other := sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(".writing-")):
+        raise AdapterError(
+            f"'{folder}' holds other files and no adapter ({some(other, 3)}); give a new folder, such as "
+            f"'{folder / 'adapter'}'"
         )
 
 

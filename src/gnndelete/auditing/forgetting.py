@@ -13,7 +13,7 @@ from gnndelete.auditing.samples import deleted_pairs, labels
 from gnndelete.batch import GraphBatch
 from gnndelete.errors import GNNDeleteError
 from gnndelete.evidence import positives
-from gnndelete.heldout import edge_degree, edge_strata, heldout
+from gnndelete.heldout import Heldout, edge_degree, edge_strata, heldout
 from gnndelete.methods.ruler import NODE_BINS, degrees
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
@@ -109,20 +109,23 @@ def _query(case: Case, name: str, number: int) -> dict[str, Any]:
     if name == "served" and isinstance(case.task, GraphClassification):
         return {"available": False, "reason": EMPTY}
     found: dict[str, Any] = {"before": None, "after": None, "reference": None}
+    tests: dict[str, Heldout] = {}
     reason = ""
     for key, subject in case.subjects.items():
         asked = ask(case, name, subject)
         if asked.subject is None:
             reason = reason if key != "after" else asked.reason
             continue
-        found[key] = _test(case, asked.subject, asked.move, case.seed + number)
+        test = _test(case, asked.subject, asked.move)
+        if test is not None:
+            tests[key], found[key] = test, _figures(test, case.seed + number)
     if found["after"] is None:
         return {"available": False, "reason": reason or "some answers are no finite numbers"}
-    reference = found["reference"]
-    gap = None if reference is None else found["after"]["auc"] - reference["auc"]
+    gap, error = tests["after"].against(tests["reference"]) if "reference" in tests else (None, None)
     unfair = _unfair(case, name)
     added = f" {BOTH}" if name != "served" and not unfair and isinstance(case.task, LinkPrediction) else ""
-    return {"available": True, "graph": SENTENCES[name] + added, "unfair": unfair, **found, "gap": gap}
+    beside = {"gap": gap, "gap_error": None if error is None else 1.96 * error}
+    return {"available": True, "graph": SENTENCES[name] + added, "unfair": unfair, **found, **beside}
 
 
 def _unfair(case: Case, name: str) -> str:
@@ -141,7 +144,7 @@ def _unfair(case: Case, name: str) -> str:
     return "" if fair(case) else "held-out edges have no attributes with which to be presented beside deleted ones"
 
 
-def _test(case: Case, subject: Subject, move: Any, seed: int) -> dict[str, Any] | None:
+def _test(case: Case, subject: Subject, move: Any) -> Heldout | None:
     deleted, unseen = attacked(case)
     if isinstance(case.task, LinkPrediction):
         scores = [subject.predict(move(part)) for part in (deleted, unseen)]
@@ -152,7 +155,10 @@ def _test(case: Case, subject: Subject, move: Any, seed: int) -> dict[str, Any] 
         strata = _strata(_extent(case), true, deleted, unseen)
     if not all(bool(torch.isfinite(part).all()) for part in scores):
         return None
-    test = heldout(scores[0], scores[1], **strata)
+    return heldout(scores[0], scores[1], **strata)
+
+
+def _figures(test: Heldout, seed: int) -> dict[str, Any]:
     low, high = test.interval(seed)
     return {
         "auc": test.auc,

@@ -10,6 +10,7 @@ from gnndelete.auditing.wording import (
     DASH,
     KIND_NAMES,
     QUERIES,
+    VERDICTS,
     interval,
     label,
     number,
@@ -96,13 +97,18 @@ def forgetting(section: Part, names: Names) -> Iterable[Table]:
             f"{share(after.get('matched'))} of the deleted with a match."
         )
         gap = (
-            f" Gap to {names['reference']}: {test['gap']:+.3f}."
+            f" Gap to {names['reference']}: {test['gap']:+.3f}{_error(test)}."
             if test.get("gap") is not None and "reference" in names
             else ""
         )
-        verdict = f"{str(test['verdict']).capitalize()}. " if test.get("verdict") else ""
+        word = str(test.get("verdict") or "")
+        verdict = f"{VERDICTS.get(word, word).capitalize()}. " if word else ""
         said = " ".join(str(test[part]) for part in ("graph", "sentence") if test.get(part))
         yield Table((title, *names.values()), tuple(listed), f"{verdict}{said}{gap}{size}")
+
+
+def _error(test: Part) -> str:
+    return "" if test.get("gap_error") is None else f" ± {number(test['gap_error'])}"
 
 
 def membership(section: Part, names: Names) -> Iterable[Table]:
