@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from gnndelete.batch import collate
 from gnndelete.errors import ModelError
-from gnndelete.forward import Forward, call
+from gnndelete.forward import Forward, call, evaluating
 from gnndelete.layers import Layers
 from gnndelete.methods import resolver
 from gnndelete.methods.base import Context, Reason
@@ -34,6 +34,7 @@ class Inspection:
     bounded: bool
     parameters: int  # sum of d^2: one shared operator per site; one per ring needs up to twice that
     methods: dict[str, tuple[Reason, ...]]
+    error: str | None = None  # why the model could not be run on the graph; nothing else is then known of it
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -48,6 +49,7 @@ class Inspection:
         kind = "undirected" if self.undirected else "directed"
         lines = [
             f"{self.model} on {self.nodes:,} nodes and {self.edges:,} edges ({kind})",
+            *(["", f"error: the model could not be run on this graph: {self.error}"] if self.error else []),
             "",
             "layers an operator would follow:",
         ]
@@ -89,15 +91,17 @@ def inspect(
     prepared = Prepared(model, data, forward or call)
     asked = Context(prepared, task=None if task is None else by_name("task", task, tasks), **context)
     methods: dict[str, tuple[Reason, ...]] = {}
+    error = _refusal(prepared)
     for name, method in sorted(resolver.lookup_dict.items()):
-        methods[name] = tuple(method().unfit(asked))
+        reasons = tuple(method().unfit(asked))
+        methods[name] = reasons if reasons or error is None else (_NOT_RUN,)
     notes: list[str] = []
     try:
         probe = prepared.probe(layers)
         sites, hops, bounded = probe.sites, probe.hops, probe.bounded
-    except ModelError as error:
+    except ModelError as unknown:
         sites, hops, bounded = (), None, True
-        notes.append(str(error))
+        notes += [str(unknown)] if error is None else []
     if not bounded:
         notes.append(
             "every node sees every other somewhere in this model, so distance does not bound the influence of a deletion"
@@ -112,5 +116,24 @@ def inspect(
         bounded=bounded,
         parameters=sum(site.width**2 for site in sites),
         methods=methods,
+        error=error,
         notes=tuple(notes),
     )
+
+
+_NOT_RUN = Reason(
+    "the model could not be run on this graph", "pass forward=lambda model, data: …, or see the error above"
+)
+
+
+def _refusal(prepared: Prepared) -> str | None:
+    """What the model says when it is run as it would be for a deletion; None where it runs."""
+    data, _ = prepared.sample()
+    try:
+        with evaluating(prepared.model):
+            prepared.forward(prepared.model, data)
+    except ModelError as error:
+        return str(error)
+    except Exception as error:  # the user's own model: whatever it raises
+        return f"{type(error).__name__}: {error}"
+    return None
