@@ -17,7 +17,7 @@ from safetensors.torch import save as dump_tensors
 from torch import Tensor, nn
 
 from gnndelete.card import card
-from gnndelete.errors import AdapterError, some
+from gnndelete.errors import AdapterError, some, why
 from gnndelete.files import write_all
 from gnndelete.operator import LinearMap, Operator, attach, detach, disabled, layer_operators
 from gnndelete.prepared import model_fingerprint
@@ -135,7 +135,7 @@ def read_config(path: str | PathLike[str]) -> dict[str, Any]:
         config = json.loads(file.read_text())
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise AdapterError(
-            f"no readable adapter at '{path}' ({file.name}: {error}); give the folder that save() wrote"
+            f"no readable adapter at '{path}' ({file.name}: {why(error)}); give the folder that save() wrote"
         ) from error
     if not isinstance(config, dict) or config.get("format") != FORMAT or "operators" not in config:
         found = config.get("format") if isinstance(config, dict) else type(config).__name__

@@ -121,9 +121,7 @@ def inspect(
     )
 
 
-_NOT_RUN = Reason(
-    "the model could not be run on this graph", "pass forward=lambda model, data: …, or see the error above"
-)
+_NOT_RUN = Reason("the model could not be run on this graph", "see the error first")
 
 
 def _refusal(prepared: Prepared) -> str | None:

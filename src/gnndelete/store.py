@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from gnndelete.errors import RunError, SettingError
+from gnndelete.errors import RunError, SettingError, why
 
 
 class Store:
@@ -27,7 +27,7 @@ class Store:
         try:
             text = self._path.read_text()
         except (OSError, UnicodeDecodeError) as error:
-            raise SettingError(f"the store '{self._path}' cannot be read ({error}); give another file") from error
+            raise SettingError(f"the store '{self._path}' cannot be read ({why(error)}); give another file") from error
         lines = text.splitlines()
         if text and not text.endswith("\n"):
             self._whole = len(text[: text.rfind("\n") + 1].encode())

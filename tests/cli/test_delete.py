@@ -156,7 +156,11 @@ def test_a_held_out_edge_is_explained(cli: Cli, link_run: Path) -> None:
         (("--edge", "0,60"), "ids go from 0 to 59"),
         (("--node", "60"), "ids go from 0 to 59"),
         (("--node", "-1"), "got -1"),
-        (("--edges", "missing.csv"), "cannot be read"),
+        (("--edges", "missing.csv"), "cannot be read: it does not exist"),
+        (("--edges", "other.csv"), "are separated by ';' ('1;2'); separate them by commas"),
+        (("--edges", "wrong.csv"), "2 lines of"),
+        (("--random", "0"), "'deletion.random': input should be greater than 0 (got 0"),
+        (("--random", "99999999"), "(got 99999999)"),
         (("--edges", "nodes.csv"), "give it with --nodes"),
         (("--nodes", "empty.csv"), "is empty"),
         (("--nodes", "bare.csv"), "no rows"),
@@ -189,6 +193,8 @@ def test_a_bad_request_changes_nothing(
 ) -> None:
     _csv(tmp_path / "nodes.csv", "node", [1, 2])
     _csv(tmp_path / "bare.csv", "node", [])
+    (tmp_path / "other.csv").write_text("1;2\n3;4\n")
+    (tmp_path / "wrong.csv").write_text("source,target\n1,2\n-1,4\nx,4\n")
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "occupied").mkdir()
     (tmp_path / "occupied/thesis.tex").write_text("mine")

@@ -136,8 +136,8 @@ def audit(
     for name in track(list(steps), "auditing", progress, str):
         found[name] = steps[name](case)
     found |= found.pop("attacks", {name: _left_out() for name in ("membership", "trend")})
-    measured = (found[name] for name in ("utility", "forgetting"))
-    word = verdict(case, *measured, still_there(case), only_reported(case), found["membership"])
+    parts = found["utility"], found["forgetting"], found["membership"]
+    word = verdict(case, *parts, still_there(case), only_reported(case))
     return Audit(
         {
             **_frame(case),

@@ -32,9 +32,9 @@ def verdict(
     case: Case,
     utility: dict[str, Any],
     forgetting: dict[str, Any],
+    membership: dict[str, Any],
     still_there: int,
     only_reported: str | None,
-    membership: dict[str, Any],
 ) -> dict[str, Any]:
     """The word, its reasons, and the verdict of each graph that can be asked.
 
