@@ -104,7 +104,7 @@ class Comparison:
         return table
 
     def __str__(self) -> str:
-        console = Console(width=150, record=True, file=io.StringIO())
+        console = Console(width=170, record=True, file=io.StringIO())
         console.print(self.table())
         for note in self.notes:
             console.print(f"note: {note}", markup=False, highlight=False)

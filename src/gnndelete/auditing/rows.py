@@ -80,9 +80,12 @@ def utility(section: Part, names: Names) -> Iterable[Table]:
 def forgetting(section: Part, names: Names) -> Iterable[Table]:
     """The paper's ranking, then the held-out test on each graph that can be asked."""
     rows = [compared(label(key), values, names) for key, values in (section.get("ranking") or {}).items()]
-    yield Table(
-        ("remaining above deleted", *names.values()), tuple(rows), "The ranking of the paper; it rewards suppression."
-    )
+    if any(set(row[1:]) != {DASH} for row in rows):
+        yield Table(
+            ("remaining above deleted", *names.values()),
+            tuple(rows),
+            "The ranking of the paper; it rewards suppression.",
+        )
     for key, test in (section.get("heldout") or {}).items():
         title = f"held-out test, {QUERIES.get(key, key)}"
         if reason(test):

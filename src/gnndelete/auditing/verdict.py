@@ -139,9 +139,7 @@ def _warnings(
                 continue
             kept = case.unlearned.adapter is not None and name == "new_id"
             expected = " This is to be expected: operators know rows, and the weights are unchanged." if kept else ""
-            found.append(
-                f"When deleted elements are {said}, they are {by_query[name]}. {tests[name]['sentence']}{expected}"
-            )
+            found.append(f"Deleted elements {said} are {by_query[name]}. {tests[name]['sentence']}{expected}")
     near = utility.get("near", {"available": False})
     if near["available"] and word != "ruined":
         values = near[near["metric"]]

@@ -92,7 +92,8 @@ def audit(
         console.print(f"\nThe whole report: {out / 'report.html'}", markup=False, soft_wrap=True)
 
     code = 1 if strict and found.verdict != "indistinguishable" else 0
-    return Report({"out": str(out), **found.to_dict()}, show, code)
+    values = {name: value for name, value in found.to_dict().items() if name != "figures"}  # those are in audit.json
+    return Report({"out": str(out), **values}, show, code)
 
 
 def _refuse_target(run: Path, unlearned: Path, out: Path) -> None:
