@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnndelete.auditing import page
 from gnndelete.auditing.judging import FEW, TOLERANCE, attacked, judge, title
+from gnndelete.auditing.verdict import verdict
 
 
 def side(auc, half=0.04, **rest):
@@ -76,3 +81,45 @@ def test_the_membership_attack_speaks_against_a_good_verdict():
     assert attacked(attack(0.1, deleted=4)) is None
     assert attacked(attack(0.8, elements="edges of deleted nodes")) is None
     assert attacked({"available": False, "reason": "left out"}) is None
+
+
+NOT_MEASURED = {"available": False, "reason": "left out"}
+
+
+def whole(served, old_id, new_id, membership=NOT_MEASURED, adapter=True):
+    """The verdict on deleted edges whose tests gave these AUCs, without a reference."""
+    tests = {}
+    for name, value in (("served", served), ("old_id", old_id), ("new_id", new_id)):
+        test = {"available": True, "after": side(value), "reference": None}
+        test["verdict"], test["sentence"] = judge(test)
+        tests[name] = test
+    case = SimpleNamespace(
+        deletion=SimpleNamespace(edges=torch.ones(2, 3), nodes=torch.ones(0), features=torch.ones(2, 0)),
+        task=SimpleNamespace(name="link"),
+        unlearned=SimpleNamespace(adapter=object() if adapter else None),
+    )
+    forgetting = {"available": True, "heldout": tests}
+    return verdict(case, NOT_MEASURED, forgetting, membership, 0, None)
+
+
+def test_another_graph_that_speaks_against_it_takes_the_tick_away_and_is_named():
+    found = whole(0.5, 0.4, 0.5)
+    assert (found["word"], found["doubts"]) == ("indistinguishable", ["old_id"])
+    assert found["title"].endswith("as served; but not presented again under their old ids")
+    assert page.text({"verdict": found}).startswith("[≈]")
+    assert page.text({"verdict": whole(0.5, 0.5, 0.5)}).startswith("[✓]")
+
+
+def test_new_ids_that_show_an_adapter_are_expected_and_no_failure_of_the_verdict():
+    found = whole(0.5, 0.5, 0.9)
+    assert (found["word"], found["doubts"]) == ("indistinguishable", [])
+    assert page.text({"verdict": found}).startswith("[✓]")
+    assert "to be expected" in found["warnings"][0]
+    assert "to be expected" not in whole(0.5, 0.5, 0.9, adapter=False)["warnings"][0]
+
+
+def test_an_attack_that_tells_takes_the_word_away_and_is_named():
+    found = whole(0.5, 0.5, 0.5, attack(0.2))
+    assert found["word"] == "undecided"
+    assert "But the membership attack tells them" in found["sentence"]
+    assert whole(0.8, 0.5, 0.5, attack(0.2))["word"] == "under-forgotten"
