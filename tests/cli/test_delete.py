@@ -156,7 +156,7 @@ def test_a_held_out_edge_is_explained(cli: Cli, link_run: Path) -> None:
         (("--edge", "0,60"), "ids go from 0 to 59"),
         (("--node", "60"), "ids go from 0 to 59"),
         (("--node", "-1"), "got -1"),
-        (("--edges", "missing.csv"), "cannot be read: it does not exist"),
+        (("--edges", "missing.csv"), "the request file 'missing.csv' cannot be read: it does not exist"),
         (("--edges", "other.csv"), "are separated by ';' ('1;2'); separate them by commas"),
         (("--edges", "wrong.csv"), "2 lines of"),
         (("--random", "0"), "'deletion.random': input should be greater than 0 (got 0"),
