@@ -2,6 +2,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+USABLE := $(VENV)/.usable
 PIP    := $(BIN)/python -m pip install -c constraints.txt
 TORCH  := $(shell grep '^torch==' constraints.txt)
 
@@ -13,13 +14,17 @@ help:  ## show this list
 
 venv: $(STAMP)  ## create .venv with everything a developer needs
 
-$(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) $(TORCH)
+$(STAMP): $(USABLE)
 	$(PIP) -e ".[dev]"
 	@touch $@
 
-demo: venv  ## delete something from a small trained model and show the result
+$(USABLE): pyproject.toml constraints.txt  # the package alone, which is all that the demo takes
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) $(TORCH)
+	$(PIP) -e .
+	@touch $@
+
+demo: $(USABLE)  ## delete something from a small trained model and show the result
 	$(BIN)/gnndelete demo
 
 test: venv  ## run the tests and the doctests

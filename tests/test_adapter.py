@@ -44,6 +44,36 @@ def test_the_card_says_what_a_finder_must_know(folder):
         assert needle in card
 
 
+def test_the_card_of_an_empty_adapter_says_that_it_is_empty(graph, gcn, tmp_path):
+    gd.Unlearner(gcn, graph, method=gd.GNNDelete(lam=0.0)).delete(gd.Deletion(edges=[(3, 4)])).save(tmp_path / "out")
+    card = (tmp_path / "out" / CARD).read_text()
+    assert "This adapter is empty" in card
+    assert "1 edge" in card
+    for wrong in ("makes the base model forget", "| layer |", "rows in the tensors", "old model back"):
+        assert wrong not in card
+
+
+def test_a_folder_with_other_files_is_refused_and_an_adapter_replaced(unlearned, folder, tmp_path):
+    (tmp_path / "README.md").write_text("my project")
+    with pytest.raises(AdapterError, match="holds other files and no adapter"):
+        unlearned.save(tmp_path)
+    assert (tmp_path / "README.md").read_text() == "my project"
+    with pytest.raises(AdapterError, match="is a file"):
+        unlearned.save(tmp_path / "README.md")
+    unlearned.save(folder)
+    (tmp_path / "empty").mkdir()
+    unlearned.save(tmp_path / "empty")
+    assert (tmp_path / "empty" / CONFIG).exists()
+
+
+def test_a_loaded_adapter_knows_how_much_was_forgotten(folder, gcn, unlearned):
+    back = gd.load(folder, gcn, data=unlearned.data)
+    assert back.counts == unlearned.counts == {"edges": 2}
+    assert str(back).startswith("gnndelete: 2 edges forgotten")
+    assert back.summary()["counts"] == {"edges": 2}
+    assert back.summary()["requests"] == 1
+
+
 def test_deleted_pairs_and_weights_of_the_base_model_are_not_in_the_files(folder, gcn, unlearned):
     config = json.loads((folder / CONFIG).read_text())
     tensors = load_file(folder / TENSORS)

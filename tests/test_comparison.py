@@ -47,6 +47,25 @@ def test_every_row_stands_beside_retrain_and_the_controls(link):
     json.dumps(table.to_dict())
 
 
+def test_methods_of_one_name_are_told_apart_by_what_differs(link):
+    model, data, task = link
+    deletion = gd.Deletion(edges=data.edge_index[:, :10])
+    strong, same = gd.GNNDelete(aim="nonexistent"), gd.GNNDelete(aim="nonexistent")
+    table = gd.compare(model, data, deletion, task, ["gnndelete", strong, same], fit=fit_for(task), controls=False)
+    own = [name for name in table.methods if name.startswith("gnndelete")]
+    assert own == ["gnndelete", "gnndelete (aim nonexistent)", "gnndelete (aim nonexistent) #2"]
+    assert table.notes == ()
+
+
+def test_retraining_by_another_schedule_than_the_models_is_said(link):
+    model, data, task = link
+    deletion = gd.Deletion(edges=data.edge_index[:, :10])
+    table = gd.compare(model, data, deletion, task, ["unlink", gd.Retrain(epochs=3)], controls=False)
+    assert "Retrain trained 3 epochs" in table.notes[0]
+    assert "Retrain trained 3 epochs" in " ".join(str(table).split())
+    assert table.to_dict()["notes"] == list(table.notes)
+
+
 def test_a_killed_comparison_goes_on_where_it_was(link, tmp_path):
     model, data, task = link
     deletion = gd.Deletion(edges=data.edge_index[:, :4])

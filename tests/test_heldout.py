@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from gnndelete.heldout import LEAST, auc, edge_degree, heldout
+from gnndelete.heldout import LEAST, auc, edge_degree, heldout, variance
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.lists(st.integers(0, 9), min_size=1, max_size=40))
@@ -84,6 +84,28 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
         low, high = heldout(*parts, torch.ones(50), torch.ones(80)).interval(seed, draws=300)
         hits += low <= 0.5 <= high
     assert 88 <= hits <= 100
+
+
+def test_the_error_of_a_difference_fits_two_models_that_see_the_same_elements():
+    """Half of each score is the element's own, half the model's: the difference scatters less than two AUCs apart."""
+    generator = torch.Generator().manual_seed(3)
+    ones, found, errors = (torch.ones(80), torch.ones(120)), [], []
+    for _ in range(200):
+        own = [torch.randn(size, generator=generator) for size in (80, 120)]
+        tests = [heldout(*(part + torch.randn(part.shape, generator=generator) for part in own), *ones) for _ in "ab"]
+        difference, error = tests[0].against(tests[1])
+        assert difference == pytest.approx(tests[0].auc - tests[1].auc)
+        found.append(difference)
+        errors.append(error)
+    assert np.mean(errors) == pytest.approx(np.std(found), rel=0.15)
+    assert np.mean(errors) < 0.9 * np.sqrt(2) * tests[0].standard_error
+    assert tests[0].against(tests[0]) == (0.0, 0.0)
+
+
+def test_one_element_has_an_interval_that_says_nothing():
+    low, high = heldout(torch.tensor([4.0]), torch.arange(90.0), torch.ones(1), torch.ones(90)).interval(0)
+    assert (low, high) == (0.0, pytest.approx(0.6, abs=0.1))
+    assert variance(0.5, 40, 60) == pytest.approx(101 / (12 * 40 * 60))
 
 
 def test_the_degree_of_an_edge_grows_with_both_ends():

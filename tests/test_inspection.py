@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
 
 import gnndelete as gd
 from gnndelete.errors import ModelError
@@ -49,8 +50,11 @@ def test_a_model_without_graph_layers_is_explained_not_refused(graph):
     assert found.sites == ()
     assert found.parameters == 0
     assert "no graph layers" in found.methods["gnndelete"][0].why
-    assert "layers=[" in str(found)
-    assert found.methods["unlink"] == ()
+    assert "could not be run" in found.methods["unlink"][0].why
+    runs = gd.inspect(model, graph, forward=lambda model, data: model(data.x))
+    assert "layers=[" in str(runs)
+    assert runs.error is None
+    assert runs.methods["unlink"] == ()
     named = gd.inspect(model, graph, layers=["0"], forward=lambda model, data: model(data.x))
     assert [(site.layer, site.hops) for site in named.sites] == [("0", 0)]
 
@@ -63,6 +67,25 @@ def test_both_sizes_are_those_of_an_adapter(make_subject, name):
         unlearned = subject.unlearner(subject.method(lam=0.5, operator=operator)).delete(subject.deletion)
         assert unlearned.parameters == said
         assert f"{said:,}" in str(found)
+
+
+def test_a_model_that_does_not_run_is_an_error_first_and_fits_nothing(graph):
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GCNConv(6, 4)
+
+        def forward(self, features, edges):
+            return self.conv(features, edges)
+
+    found = gd.inspect(Own(), graph)
+    assert "'features'" in found.error
+    assert str(found).splitlines()[2].startswith("error: the model could not be run")
+    assert all(found.methods.values())
+    assert not any(line.endswith(" fits") for line in str(found).splitlines())
+    assert found.to_dict()["error"] == found.error
+    runs = gd.inspect(Own(), graph, forward=lambda model, data: model(data.x, data.edge_index))
+    assert (runs.error, runs.methods["gnndelete"]) == (None, ())
 
 
 def test_layers_and_direction(graph, gcn):

@@ -1,4 +1,4 @@
-"""Bars on a terminal: work inside of work shares one display, and elsewhere nothing is shown."""
+"""Bars on a terminal: work inside of work shares one display, and elsewhere only long work is told of."""
 
 from __future__ import annotations
 
@@ -27,7 +27,17 @@ def test_a_bar_within_a_bar_is_a_line_of_the_same_display(monkeypatch: pytest.Mo
     assert "outside: two" in shown
 
 
-def test_nothing_is_shown_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_work_shows_a_line_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnndelete.progress.SILENCE", 0.0)
+    assert list(track(["one", "two"], "counting", show=True)) == ["one", "two"]
+    assert "counting: two: 1 of 2 done" in capsys.readouterr().err
+    assert list(track([1], "counting", show=False)) == [1]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_nothing_is_shown_of_short_work_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(track([1, 2], "counting", show=True)) == [1, 2]
     with bar("counting", 2) as update:
         update(1, "one")

@@ -17,7 +17,7 @@ from safetensors.torch import save as dump_tensors
 from torch import Tensor, nn
 
 from gnndelete.card import card
-from gnndelete.errors import AdapterError, some
+from gnndelete.errors import AdapterError, some, why
 from gnndelete.files import write_all
 from gnndelete.operator import LinearMap, Operator, attach, detach, disabled, layer_operators
 from gnndelete.prepared import model_fingerprint
@@ -71,7 +71,11 @@ class Adapter:
         return self.model
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write config, tensors and card; each file replaces an older one only when it is complete."""
+        """Write config, tensors and card; each file replaces an older one only when it is complete.
+
+        A folder that holds other files and no adapter is refused: the card is a README.md, and theirs would be lost.
+        """
+        _refuse_other_files(Path(path))
         tensors: dict[str, Tensor] = {}
         places = []
         for index, (place, operator) in enumerate(self.operators):
@@ -112,6 +116,18 @@ class Adapter:
         )
 
 
+def _refuse_other_files(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise AdapterError(f"'{folder}' is a file; an adapter is a folder: give a new one")
+    if (folder / CONFIG).exists() or not folder.exists():
+        return
+    if other := sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(".writing-")):
+        raise AdapterError(
+            f"'{folder}' holds other files and no adapter ({some(other, 3)}); give a new folder, such as "
+            f"'{folder / 'adapter'}'"
+        )
+
+
 def read_config(path: str | PathLike[str]) -> dict[str, Any]:
     """The adapter's config, or one sentence that says why there is none."""
     file = Path(path) / CONFIG
@@ -119,7 +135,7 @@ def read_config(path: str | PathLike[str]) -> dict[str, Any]:
         config = json.loads(file.read_text())
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise AdapterError(
-            f"no readable adapter at '{path}' ({file.name}: {error}); give the folder that save() wrote"
+            f"no readable adapter at '{path}' ({file.name}: {why(error)}); give the folder that save() wrote"
         ) from error
     if not isinstance(config, dict) or config.get("format") != FORMAT or "operators" not in config:
         found = config.get("format") if isinstance(config, dict) else type(config).__name__

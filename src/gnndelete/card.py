@@ -25,22 +25,14 @@ def card(config: dict[str, Any]) -> str:
     assurance = config.get("assurance", "approximate")
     values = "\n".join(f"| {name} | `{value}` |" for name, value in settings.items())
     notes = "\n".join(f"- {note}" for note in config.get("notes", []))
-    layers = "\n".join(
-        f"| `{place['layer'] or '(the model)'}` | {place['call']} | {place['width']} "
-        f"| {sum(place['sizes'])} of {place['num_rows']} |"
-        for place in config["operators"]
-    )
+    operators = bool(config["operators"])
+    made = f"Made by gnndelete {config['gnndelete']} with `{config.get('method', '?')}`, for {_requests(config)}."
     return f"""# Deletion adapter for `{config["base_model"]}`
 
-Made by gnndelete {config["gnndelete"]} with `{config.get("method", "?")}`. It makes the base model forget **{counts}**
-in {config.get("requests", 1)} request(s).
+{made} {_layers(config, counts) if operators else _empty(counts)}
 
-**Assurance: {assurance}.** {explain(assurance, adapter=bool(config["operators"]))}
+**Assurance: {assurance}.** {explain(assurance, adapter=operators)}
 {_aim(config)}
-
-| layer | call | width | rows changed |
-|---|---|---|---|
-{layers}
 
 ## Use
 
@@ -55,9 +47,7 @@ Base model fingerprint `{config["base_fingerprint"][:16]}`; another base model, 
 
 ## What this does not give
 
-- The base weights are unchanged and still hold the data; whoever disables or strips the adapter has the old model back.
-- The rows in the tensors name the neighbourhood of what was deleted. Which of them belonged together is not stored, but
-  after a request for a single edge its two ends can be read off. Treat the folder as you treat the graph.
+{_OPERATORS if operators else _NONE}
 {notes}
 
 ## Settings
@@ -66,6 +56,39 @@ Base model fingerprint `{config["base_fingerprint"][:16]}`; another base model, 
 |---|---|
 {values}
 """
+
+
+_OPERATORS = """- The base weights are unchanged and still hold the data; whoever disables or strips the adapter has the old model
+  back.
+- The rows in the tensors name the neighbourhood of what was deleted. Which of them belonged together is not stored, but
+  after a request for a single edge its two ends can be read off. Treat the folder as you treat the graph."""
+_NONE = """- The model is the base model, and its weights still hold the data: on a graph that still has the deleted elements it
+  answers as it always did.
+- The folder names nothing that was deleted, only how many elements of each kind."""
+
+
+def _empty(counts: str) -> str:
+    return f"""**This adapter is empty:** the graph was cut (**{counts}**),
+nothing else. No operator was needed or asked for, so that the folder only ties the base model to the remaining graph."""
+
+
+def _layers(config: dict[str, Any], counts: str) -> str:
+    layers = "\n".join(
+        f"| `{place['layer'] or '(the model)'}` | {place['call']} | {place['width']} "
+        f"| {sum(place['sizes'])} of {place['num_rows']} |"
+        for place in config["operators"]
+    )
+    return f"""It makes the base model forget **{counts}**
+by operators behind these layers:
+
+| layer | call | width | rows changed |
+|---|---|---|---|
+{layers}"""
+
+
+def _requests(config: dict[str, Any]) -> str:
+    count = config.get("requests", 1)
+    return f"{count:,} request{'s' * (count != 1)}"
 
 
 def _aim(config: dict[str, Any]) -> str:

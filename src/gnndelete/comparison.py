@@ -23,7 +23,7 @@ from gnndelete.evidence import evidence
 from gnndelete.forward import Forward, as_seen, call
 from gnndelete.graph import tensor_digest
 from gnndelete.hetero import HeteroGraph
-from gnndelete.methods import CONTROLS, Method
+from gnndelete.methods import CONTROLS, Method, Retrain
 from gnndelete.methods import resolver as methods_resolver
 from gnndelete.methods.base import Context, Fit, reasons
 from gnndelete.prepared import Prepared
@@ -46,6 +46,7 @@ class Comparison:
     """Rows of results, one per method and seed; the untouched model is the row ``original``."""
 
     rows: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...] = ()  # what a reader of the table must know
 
     @property
     def methods(self) -> list[str]:
@@ -82,7 +83,7 @@ class Comparison:
         return result
 
     def to_dict(self) -> dict[str, Any]:
-        return {"rows": list(self.rows), "summary": self.summary()}
+        return {"rows": list(self.rows), "summary": self.summary(), "notes": list(self.notes)}
 
     def table(self, title: str | None = None, wide: bool = True) -> Table:
         """A rich table for the terminal; a narrow one shortens titles and leaves out spreads, parameters and memory."""
@@ -104,8 +105,10 @@ class Comparison:
         return table
 
     def __str__(self) -> str:
-        console = Console(width=150, record=True, file=io.StringIO())
+        console = Console(width=170, record=True, file=io.StringIO())
         console.print(self.table())
+        for note in self.notes:
+            console.print(f"note: {note}", markup=False, highlight=False)
         return console.export_text()
 
 
@@ -169,7 +172,7 @@ def compare(
             row = _run(label, method, seed, context)
             done.add(key, row)
         rows.append(row)
-    return Comparison(tuple(rows))
+    return Comparison(tuple(rows), _notes(chosen, fit))
 
 
 def _task_digest(task: Task, data: Data) -> str:
@@ -200,9 +203,31 @@ def _chosen(methods: Sequence[Method | str] | None, context: Context, controls: 
         picked += [control() for control in CONTROLS if not reasons(control(), context)]
     labels: list[tuple[str, Method]] = []
     for method in picked:
-        same = sum(other.name == method.name for _, other in labels)
-        labels.append((f"{method.name} ({same + 1})" if same else method.name, method))
+        labels.append((_label(method, labels), method))
     return labels
+
+
+def _label(method: Method, labels: list[tuple[str, Method]]) -> str:
+    """The name of a method, with what tells it from an earlier one of that name."""
+    first = next((other for _, other in labels if other.name == method.name), None)
+    if first is None:
+        return method.name
+    before = first.settings()
+    other = [f"{name} {value}" for name, value in method.settings().items() if value != before.get(name)]
+    label = f"{method.name} ({', '.join(other[:2])}{', …' * (len(other) > 2)})" if other else method.name
+    same = sum(known == label or known.startswith(f"{label} #") for known, _ in labels)
+    return f"{label} #{same + 1}" if same else label
+
+
+def _notes(chosen: list[tuple[str, Method]], fit: Fit | None) -> tuple[str, ...]:
+    if fit is not None:
+        return ()
+    trained = {method.epochs for _, method in chosen if isinstance(method, Retrain)}
+    return tuple(
+        f"no fit= was given, so Retrain trained {epochs:,} epochs of the built-in schedule; where your model had another one, "
+        "the gap to Retrain is a gap between schedules too"
+        for epochs in sorted(trained)
+    )
 
 
 def _original(context: Context, seed: int) -> dict[str, float]:

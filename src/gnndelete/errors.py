@@ -50,6 +50,18 @@ class RunError(GNNDeleteError, RuntimeError):
     """A valid request failed while it ran."""
 
 
+def why(error: BaseException) -> str:
+    """What went wrong with a file, without the path and the number that the system adds.
+
+    >>> why(FileNotFoundError(2, "No such file or directory", "a.csv")), why(ValueError("no number"))
+    ('it does not exist', 'no number')
+    """
+    if isinstance(error, FileNotFoundError):
+        return "it does not exist"
+    said = getattr(error, "strerror", None)
+    return f"{said[:1].lower()}{said[1:]}" if said else str(error)
+
+
 def some(values: Iterable[object], limit: int = 5) -> str:
     """The first few values as text, for error messages.
 

@@ -51,7 +51,8 @@ def call(model: nn.Module, data: Any) -> Any:
             if parameter.default is parameter.empty:
                 raise ModelError(
                     f"forward of '{type(model).__name__}' needs the argument '{parameter.name}', and the graph has no "
-                    f"attribute of that name (it has: {', '.join(data.keys())}); pass forward=lambda model, data: …"
+                    f"attribute of that name (it has: {', '.join(data.keys())}); pass forward=lambda model, data: …, or, as "
+                    "from the command line, wrap the model in one whose forward has the graph's names"
                 )
             continue
         if parameter.kind is parameter.POSITIONAL_ONLY:

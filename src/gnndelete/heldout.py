@@ -7,6 +7,7 @@ class, relation), so that a difference in kind is not mistaken for memory. At 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ class Heldout:
     (0.5, 1.0)
     """
 
-    parts: tuple[tuple[Floats, Floats], ...]  # (deleted, held-out) scores of each stratum, sorted
+    parts: tuple[tuple[Floats, Floats], ...]  # (deleted, held-out) scores of each stratum, in the order they were given
     deleted: int
     heldout: int
     plain_auc: float
@@ -54,17 +55,34 @@ class Heldout:
     @property
     def standard_error(self) -> float:
         """Of the AUC, were both kinds alike."""
-        spread = [(d.size + h.size + 1) / (12 * d.size * h.size) for d, h in self.parts]
-        return float(np.sqrt(self.weights**2 @ np.array(spread)))
+        return float(np.sqrt(self.weights**2 @ np.array([variance(0.5, d.size, h.size) for d, h in self.parts])))
+
+    def against(self, other: Heldout) -> tuple[float, float]:
+        """This AUC minus that of another model on the same elements, and the standard error of the difference.
+
+        What both models make of one element goes together, so that the difference is surer than either AUC: its error is
+        taken from the differences element by element (DeLong, DeLong and Clarke-Pearson 1988).
+        """
+        spread = []
+        for (deleted, held), (others, unseen) in zip(self.parts, other.parts, strict=True):
+            placed = _placed(deleted, held) - _placed(others, unseen), _placed(held, deleted) - _placed(unseen, others)
+            spread.append(sum(float(part.var(ddof=1)) / part.size if part.size > 1 else 0.25 for part in placed))
+        return self.auc - other.auc, float(np.sqrt(self.weights**2 @ np.array(spread)))
 
     def interval(self, seed: int, level: float = 0.95, draws: int = 1000) -> tuple[float, float]:
-        """A bootstrap interval of the AUC: both kinds are drawn again within their strata."""
+        """A bootstrap interval of the AUC: both kinds are drawn again within their strata.
+
+        Drawing a few elements again shows little of how others would have scored, none at all for a single one: the
+        interval is never narrower than `variance` says, taken nearer to 0.5 as if four more lay there.
+        """
         generator = np.random.default_rng(seed)
         total = np.zeros(draws)
         for weight, (deleted, held) in zip(self.weights, self.parts, strict=True):
             total += weight * _resampled(deleted, held, draws, generator)
         low, high = np.quantile(total, [(1 - level) / 2, (1 + level) / 2])
-        return float(low), float(high)
+        nearer = [variance((auc(d, h) * d.size + 2) / (d.size + 4), d.size, h.size) for d, h in self.parts]
+        half = NormalDist().inv_cdf((1 + level) / 2) * float(np.sqrt(self.weights**2 @ np.array(nearer)))
+        return max(min(float(low), self.auc - half), 0.0), min(max(float(high), self.auc + half), 1.0)
 
 
 def heldout(
@@ -95,30 +113,48 @@ def heldout(
         edges = np.unique(np.quantile(np.concatenate(values), np.linspace(0, 1, bins + 1)[1:-1]))
         places = [np.searchsorted(edges, value, side="right") for value in values]
         for place in np.unique(places[0]):
-            pair = [np.sort(s[m][p == place]) for s, m, p in zip(scores, mine, places, strict=True)]
+            pair = [s[m][p == place] for s, m, p in zip(scores, mine, places, strict=True)]
             if min(pair[0].size, pair[1].size) >= LEAST:
                 parts.append((pair[0], pair[1]))
-    plain = auc(np.sort(scores[0]), np.sort(scores[1])) if scores[0].size and scores[1].size else 0.5
+    plain = auc(*scores) if scores[0].size and scores[1].size else 0.5
     if not parts and kind_deleted is not None:
-        pairs = [[np.sort(s[k == kind]) for s, k in zip(scores, kinds, strict=True)] for kind in np.unique(kinds[0])]
+        pairs = [[s[k == kind] for s, k in zip(scores, kinds, strict=True)] for kind in np.unique(kinds[0])]
         parts = [(low, high) for low, high in pairs if low.size and high.size]
     if not parts and scores[0].size and scores[1].size:
-        parts = [(np.sort(scores[0]), np.sort(scores[1]))]
+        parts = [scores]
     return Heldout(tuple(parts), scores[0].size, scores[1].size, plain)
 
 
 def auc(deleted: Floats, held: Floats) -> float:
-    """The probability that a deleted score lies above a held-out one; both sorted, ties count half.
+    """The probability that a deleted score lies above a held-out one; ties count half.
 
-    >>> auc(np.array([1.0, 3.0]), np.array([0.0, 1.0, 2.0]))
+    >>> auc(np.array([3.0, 1.0]), np.array([0.0, 2.0, 1.0]))
     0.75
     """
-    below = np.searchsorted(held, deleted, side="left") + np.searchsorted(held, deleted, side="right")
-    return float(below.mean() / (2 * held.size))
+    return float(_placed(deleted, held).mean())
+
+
+def _placed(scores: Floats, others: Floats) -> Floats:
+    """For each score, the share of the others that lie below it."""
+    others = np.sort(others)
+    below = np.searchsorted(others, scores, side="left") + np.searchsorted(others, scores, side="right")
+    return np.asarray(below / (2 * others.size))
+
+
+def variance(value: float, deleted: int, held: int) -> float:
+    """Of an AUC of so many elements of both kinds around its true value (Hanley and McNeil 1982).
+
+    >>> round(variance(0.5, 1, 10), 6) == (1 + 10 + 1) / (12 * 1 * 10), variance(0.9, 50, 50) < variance(0.5, 50, 50)
+    (True, True)
+    """
+    first, second = value / (2 - value), 2 * value**2 / (1 + value)
+    spread = (deleted - 1) * (first - value**2) + (held - 1) * (second - value**2)
+    return (value * (1 - value) + spread) / (deleted * held)
 
 
 def _resampled(deleted: Floats, held: Floats, draws: int, generator: np.random.Generator) -> Floats:
     """The AUC of `draws` samples with replacement: counts per element instead of copies of elements."""
+    held = np.sort(held)
     left, right = np.searchsorted(held, deleted, side="left"), np.searchsorted(held, deleted, side="right")
     result = np.empty(draws)
     block = max(1, 2_000_000 // max(deleted.size, held.size))

@@ -10,7 +10,7 @@ from torch_geometric.data import Data, HeteroData
 
 from gnndelete.batch import collate
 from gnndelete.errors import ModelError
-from gnndelete.forward import Forward, as_seen, call
+from gnndelete.forward import Forward, as_seen, call, evaluating
 from gnndelete.layers import Layers
 from gnndelete.methods import resolver
 from gnndelete.methods.base import Context, Reason, reasons
@@ -37,6 +37,7 @@ class Inspection:
         int  # of one per ring, the default: a second one wherever a site before has changed the outer rings
     )
     methods: dict[str, tuple[Reason, ...]]
+    error: str | None = None  # why the model could not be run on the graph; nothing else is then known of it
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -61,6 +62,7 @@ class Inspection:
         kind = "undirected" if self.undirected else "directed"
         lines = [
             f"{self.model} on {self.nodes:,} nodes and {self.edges:,} edges ({kind})",
+            *(["", f"error: the model could not be run on this graph: {self.error}"] if self.error else []),
             "",
             "layers an operator would follow:",
         ]
@@ -103,15 +105,17 @@ def inspect(
     named = None if task is None else by_name("task", task, tasks).on(data)
     asked = Context(prepared, task=named, **context)
     methods: dict[str, tuple[Reason, ...]] = {}
+    error = _refusal(prepared)
     for name, method in sorted(resolver.lookup_dict.items()):
-        methods[name] = tuple(reasons(method(), asked))
+        found = tuple(reasons(method(), asked))
+        methods[name] = found if found or error is None else (_NOT_RUN,)
     notes: list[str] = []
     try:
         probe = prepared.probe(layers)
         sites, hops, bounded = probe.sites, probe.hops, probe.bounded
-    except ModelError as error:
+    except ModelError as unknown:
         sites, hops, bounded = (), None, True
-        notes.append(str(error))
+        notes += [str(unknown)] if error is None else []
     if not bounded:
         notes.append(
             "every node sees every other somewhere in this model, so distance does not bound the influence of a deletion"
@@ -127,5 +131,22 @@ def inspect(
         parameters=sum(site.width**2 for site in sites),
         ring_parameters=sum(site.width**2 * (1 + bool(place and site.hops)) for place, site in enumerate(sites)),
         methods=methods,
+        error=error,
         notes=tuple(notes),
     )
+
+
+_NOT_RUN = Reason("the model could not be run on this graph", "see the error first")
+
+
+def _refusal(prepared: Prepared) -> str | None:
+    """What the model says when it is run as it would be for a deletion; None where it runs."""
+    data, _ = prepared.sample()
+    try:
+        with evaluating(prepared.model):
+            prepared.forward(prepared.model, data)
+    except ModelError as error:
+        return str(error)
+    except Exception as error:  # the user's own model: whatever it raises
+        return f"{type(error).__name__}: {error}"
+    return None

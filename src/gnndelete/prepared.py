@@ -49,11 +49,11 @@ class Prepared:
     def probe(self, layers: Layers = "all") -> Probe:
         key = repr(layers)
         if key not in self._probes:
-            data, table = self._sample()
+            data, table = self.sample()
             self._probes[key] = probe(self.model, data, table, self.forward, layers)
         return self._probes[key]
 
-    def _sample(self) -> tuple[Data, EdgeTable]:
+    def sample(self) -> tuple[Data, EdgeTable]:
         """What the model is probed on: of many graphs the largest ones show as much as all."""
         if not isinstance(self.data, GraphBatch) or self.data.num_graphs <= PROBED_GRAPHS:
             return self.data, self.table

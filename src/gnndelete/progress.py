@@ -1,8 +1,9 @@
-"""A progress bar on a terminal, and silence elsewhere. Work inside of work has its line in the same display."""
+"""A progress bar on a terminal, and now and then a line elsewhere. Work inside of work has its line in the same display."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Update = Callable[[int, str], None]
 """Called with how much is done and what is under way."""
+
+#: Seconds without a word where standard error is no terminal.
+SILENCE = 10.0
 
 # What is on the terminal now: two displays at once would write over each other.
 _shown: ContextVar[Progress | None] = ContextVar("shown", default=None)
@@ -34,13 +38,18 @@ def track(items: Sequence[T], title: str, show: bool, name: Callable[[T], str] =
 
 @contextmanager
 def bar(title: str, total: int, show: bool = True) -> Iterator[Update]:
-    """A bar on standard error while the block runs, if that is a terminal; inside another one, a further line of it.
+    """A bar on standard error while the block runs, inside another one a further line of it.
+
+    Where that is no terminal, a line now and then shows in a log that long work goes on.
 
     >>> with bar("counting", total=2, show=False) as update:
     ...     update(1, "one")
     """
-    if not show or not sys.stderr.isatty():
+    if not show:
         yield lambda done, description: None
+        return
+    if not sys.stderr.isatty():
+        yield _lines(total)
         return
     outer = _shown.get()
     if outer is not None:
@@ -61,3 +70,15 @@ def bar(title: str, total: int, show: bool = True) -> Iterator[Update]:
             yield lambda done, description: shown.update(line, completed=done, description=description)
         finally:
             _shown.reset(before)
+
+
+def _lines(total: int) -> Update:
+    last = time.monotonic()
+
+    def update(done: int, description: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SILENCE:
+            last = time.monotonic()
+            print(f"{description}: {done:,} of {total:,} done", file=sys.stderr, flush=True)
+
+    return update

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnndelete.errors import DeletionError, some
+from gnndelete.errors import DeletionError, some, why
 
 if TYPE_CHECKING:
     from gnndelete.datasets.ids import IdMap
@@ -148,12 +148,17 @@ def _integers(name: str, values: Any) -> Tensor:
     if array.size == 0:
         return torch.empty(array.shape if array.ndim > 1 else (0,), dtype=torch.long)
     if array.dtype.kind not in "iu":
-        raise DeletionError(f"'{name}' holds {_kind(array)}, for example {array.flat[0]!r}; ids are integers")
+        raise DeletionError(f"'{name}' holds {_kind(array)}, for example {_plain(array.flat[0])!r}; ids are integers")
     if int(array.min()) < 0:
         raise DeletionError(f"'{name}' holds the negative id {int(array.min())}; ids start at 0")
     if int(array.max()) > np.iinfo(np.int64).max:
         raise DeletionError(f"'{name}' holds the id {int(array.max())}, which is no 64-bit integer")
     return torch.from_numpy(np.array(array, dtype=np.int64))
+
+
+def _plain(value: Any) -> Any:
+    """A value as its user wrote it, not as numpy holds it."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _kind(array: np.ndarray) -> str:
@@ -178,9 +183,12 @@ def read_csv(
             reader = csv.reader(file)
             lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(c.strip() for c in row)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DeletionError(f"the request file '{path}' cannot be read ({error}); give a CSV file of ids") from error
+        raise DeletionError(
+            f"the request file '{path}' cannot be read: {why(error)}; give a CSV file of ids"
+        ) from error
     if not lines:
         raise DeletionError(f"the request file '{path}' is empty; give one row per edge or node")
+    _refuse_other_separator(path, lines[0][1], ids)
     columns = list(range(len(lines[0][1])))
     kind = "nodes" if len(columns) == 1 else "edges" if wanted != "features" or len(columns) != 2 else wanted
     width = len(columns)
@@ -200,7 +208,7 @@ def read_csv(
                 raise ValueError
             picked = [cells[column] for column in columns]
             if ids is None:
-                rows.append(tuple(map(int, picked)))
+                rows.append(tuple(map(_number, picked)))
             elif kind == "features":
                 rows.append(look_up_feature(picked, ids))
             else:
@@ -212,6 +220,21 @@ def read_csv(
         what = "are not ids" if ids is None else "do not name elements of the graph"
         raise DeletionError(f"{len(bad)} lines of '{path}' {what}: {some(bad, 20)}; correct or remove them")
     return kind, rows
+
+
+def _number(cell: str) -> int:
+    if int(cell) < 0:
+        raise ValueError
+    return int(cell)
+
+
+def _refuse_other_separator(path: str | PathLike[str], cells: list[str], ids: IdMap | None) -> None:
+    found = next((mark for mark in (";", "\t", "|") if len(cells) == 1 and mark in cells[0]), None)
+    if found is not None and (ids is None or cells[0] not in ids):
+        name = {"\t": "tabs"}.get(found, f"'{found}'")
+        raise DeletionError(
+            f"the columns of '{path}' are separated by {name} ('{cells[0]}'); separate them by commas, such as source,target"
+        )
 
 
 def _has_header(path: str | PathLike[str], cells: list[str], ids: IdMap | None) -> bool:

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from gnndelete.errors import RunError, SettingError
+from gnndelete.errors import RunError, SettingError, why
 
 
 class Store:
@@ -29,7 +29,7 @@ class Store:
         try:
             text = self._path.read_text()
         except (OSError, UnicodeDecodeError) as error:
-            raise SettingError(f"the store '{self._path}' cannot be read ({error}); give another file") from error
+            raise SettingError(f"the store '{self._path}' cannot be read ({why(error)}); give another file") from error
         lines = text.splitlines()
         torn = bool(text) and not text.endswith("\n")
         for number, line in enumerate(lines, 1):

@@ -125,6 +125,13 @@ class Unlearned:
         return result
 
     @property
+    def counts(self) -> dict[str, int]:
+        """How many elements of each kind were deleted; an adapter from disk knows this of them and no more."""
+        if not self.history and self.adapter is not None:
+            return dict(self.adapter.facts.get("counts", {}))
+        return self.deletion.counts
+
+    @property
     def calibration(self) -> dict[str, Any] | None:
         """How lam was chosen, with every trial; None where it was given, or the method has none."""
         return self.details.get("calibration")
@@ -159,11 +166,16 @@ class Unlearned:
             "seconds": self.seconds,
             "parameters": self.parameters,
             "peak_mb": self.peak_mb,
-            "requests": len(self.history),
-            "counts": self.deletion.counts,
+            "requests": self._requests,
+            "counts": self.counts,
             "notes": list(self.notes),
             "seed": self.seed,
         }
+
+    @property
+    def _requests(self) -> int:
+        facts = {} if self.adapter is None else self.adapter.facts
+        return len(self.history) or int(facts.get("requests", 0))
 
     def output(self) -> Any:
         """The model's output on the remaining graph, in evaluation mode."""
@@ -228,7 +240,7 @@ class Unlearned:
         Adapter(self.adapter.model, facts).save(path)
 
     def __str__(self) -> str:
-        counts = ", ".join(worded(kind, count) for kind, count in self.deletion.counts.items())
+        counts = ", ".join(worded(kind, count) for kind, count in self.counts.items())
         lines = [
             f"{self.method}: {counts or 'nothing'} forgotten in {self.seconds:.3g} s, {self.parameters:,} parameters",
             f"assurance: {self.assurance}. {self.assurance_meaning}",

@@ -14,7 +14,7 @@ from torch_geometric.data import Data, HeteroData
 
 from gnndelete.batch import collate
 from gnndelete.deletion import Deletion
-from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError
+from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError, why
 from gnndelete.files import write
 from gnndelete.forward import Forward, as_seen, call
 from gnndelete.hetero import seen
@@ -130,7 +130,7 @@ class Unlearner:
             fingerprints = state["base_fingerprint"], state["graph_fingerprint"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise AdapterError(
-                f"no readable state at '{path}' ({error}); give the file that save_state wrote"
+                f"no readable state at '{path}' ({why(error)}); give the file that save_state wrote"
             ) from error
         prepared = self._context.prepared
         for what, saved, own in zip(

@@ -76,7 +76,7 @@ def test_the_calibrated_model_is_indistinguishable_and_unlink_is_not(bench):
         assert quick(calibrated, reference).verdict == "indistinguishable"
     before = quick(unlinked, bench.retrained).to_dict()["forgetting"]["heldout"]["served"]
     after = quick(calibrated, bench.retrained).to_dict()["forgetting"]["heldout"]["served"]
-    assert abs(after["gap"]) < abs(before["gap"])
+    assert abs(after["after"]["auc"] - 0.5) < abs(before["after"]["auc"] - 0.5)
     assert before["reference"] == after["reference"]
 
 

@@ -6,9 +6,9 @@ import torch
 
 import gnndelete as gd
 from gnndelete.auditing.forgetting import attacked, forgetting
+from gnndelete.auditing.judging import judge
 from gnndelete.auditing.opening import still_there
 from gnndelete.auditing.queries import presented, renamed
-from gnndelete.auditing.verdict import judge
 
 from .conftest import World
 

@@ -134,6 +134,7 @@ def test_json_is_one_object(cli: Cli, served: Path) -> None:
     assert found.values["out"] == "elsewhere"
     assert len(found.out.strip().splitlines()) == 1
     written = json.loads(Path("elsewhere/audit.json").read_text())
+    assert written.pop("figures")
     assert {name: value for name, value in found.values.items() if name != "out"} == written
     assert not (served / "audit").exists()
 
@@ -332,3 +333,37 @@ def test_figures_of_an_earlier_audit_go(cli: Cli, served: Path) -> None:
     assert cli("audit", served, *QUICK).code == 0
     assert not (served / "audit/figures/attacks.png").exists()
     assert (served / "audit/figures/scores.png").exists()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_report_of_earlier_requests_is_moved_aside(cli: Cli, served: Path) -> None:
+    cli("audit", served, *QUICK)
+    report = (served / "audit" / "report.html").read_bytes()
+    said = cli("delete", served, "--random", 5, "--draw-seed", 3).err
+    aside = served / "audit" / "earlier" / "after-1-request"
+    assert f"it is now in {aside}" in said
+    assert (aside / "report.html").read_bytes() == report
+    assert json.loads((aside / "audit.json").read_text())["request"]["counts"] == {"edges": 20}
+    assert not (served / "audit" / "report.html").exists()
+    assert not (served / "audit" / "audit.json").exists()
+    again = cli("audit", served, *QUICK, "--json")
+    assert again.values["request"]["counts"] == {"edges": 25}
+    assert (aside / "report.html").exists()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_shorter_audit_does_not_replace_a_fuller_report_in_silence(cli: Cli, served: Path) -> None:
+    cli("audit", served, "--no-attacks")
+    report = (served / "audit" / "report.html").read_bytes()
+    said = cli("audit", served, *QUICK).err
+    assert "the report before had a reference" in said
+    assert (served / "audit" / "earlier" / "fuller" / "report.html").read_bytes() == report
+    assert "fuller" not in cli("audit", served, *QUICK).err
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_trained(cli: Cli, served: Path) -> None:
+    (served.parent / "file").write_text("")
+    refused = cli("audit", served, "--out", served.parent / "file" / "x")
+    assert refused.code == 1
+    assert "nothing was done" in refused.sentence
+    assert "training" not in refused.err

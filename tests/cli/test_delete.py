@@ -124,7 +124,7 @@ def test_aims(cli: Cli, link_run: Path) -> None:
     assert "lam 0.3 was given" in cli("delete", link_run, "--random", 8, "--lam", 0.3, "--dry-run").out
     done = cli("delete", link_run, "--random", 8, *strong, "--json").values
     assert (done["aim"], done["settings"]["budget"], done["calibration"]["budget"]) == ("nonexistent", 0.02, 0.02)
-    shown = cli("delete", link_run, "--random", 8).out  # as if retrained, by default
+    shown = cli("delete", link_run, "--random", 8, "--fresh").out  # as if retrained, by default
     assert "aim: retrained" in shown
     (line,) = [line for line in shown.splitlines() if line.startswith("aim: ")]
     assert "validation" in line or "AUC" in line or "held" in line
@@ -156,7 +156,11 @@ def test_a_held_out_edge_is_explained(cli: Cli, link_run: Path) -> None:
         (("--edge", "0,60"), "ids go from 0 to 59"),
         (("--node", "60"), "ids go from 0 to 59"),
         (("--node", "-1"), "got -1"),
-        (("--edges", "missing.csv"), "cannot be read"),
+        (("--edges", "missing.csv"), "the request file 'missing.csv' cannot be read: it does not exist"),
+        (("--edges", "other.csv"), "are separated by ';' ('1;2'); separate them by commas"),
+        (("--edges", "wrong.csv"), "2 lines of"),
+        (("--random", "0"), "'deletion.random': input should be greater than 0 (got 0"),
+        (("--random", "99999999"), "(got 99999999)"),
         (("--edges", "nodes.csv"), "give it with --nodes"),
         (("--nodes", "empty.csv"), "is empty"),
         (("--nodes", "bare.csv"), "no rows"),
@@ -189,6 +193,8 @@ def test_a_bad_request_changes_nothing(
 ) -> None:
     _csv(tmp_path / "nodes.csv", "node", [1, 2])
     _csv(tmp_path / "bare.csv", "node", [])
+    (tmp_path / "other.csv").write_text("1;2\n3;4\n")
+    (tmp_path / "wrong.csv").write_text("source,target\n1,2\n-1,4\nx,4\n")
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "occupied").mkdir()
     (tmp_path / "occupied/thesis.tex").write_text("mine")
@@ -279,3 +285,45 @@ def test_one_file_for_training_and_deleting(cli: Cli, graph_file: Path, tmp_path
         ]
         == 0.4
     )
+
+
+def test_a_sequence_keeps_its_aim_and_says_so(cli: Cli, link_run: Path) -> None:
+    first = cli("delete", link_run, "--random", 4, "--aim", "nonexistent", "--json").values
+    second = cli("delete", link_run, "--random", 4, "--draw-seed", 1, "--json")
+    assert second.values["aim"] == first["aim"] == "nonexistent"
+    assert "aim nonexistent as for the earlier requests" in second.err
+    assert "nonexistent" in cli("delete", link_run, "--random", 4, "--draw-seed", 2, "--dry-run").out
+    third = cli("delete", link_run, "--random", 4, "--draw-seed", 2, "--aim", "retrained", "--json")
+    assert third.values["aim"] == "retrained"
+    assert "aim retrained instead of nonexistent, for the earlier requests too" in third.err
+    fourth = cli("delete", link_run, "--random", 4, "--draw-seed", 3, "--json")
+    assert fourth.values["aim"] == "retrained"
+    assert "note" not in fourth.err
+
+
+def test_a_lam_that_was_given_is_kept_until_another_aim_is(cli: Cli, link_run: Path) -> None:
+    cli("delete", link_run, "--random", 4, "--lam", 0.4)
+    assert cli("delete", link_run, "--random", 4, "--draw-seed", 1, "--json").values["lam"] == 0.4
+    other = cli("delete", link_run, "--random", 4, "--draw-seed", 2, "--aim", "nonexistent", "--json").values
+    assert other["settings"]["lam"] == "auto"
+    said = cli("delete", link_run, "--random", 4, "--draw-seed", 3, "--method", "unlink").err
+    assert "now served with 'unlink', no longer with 'gnndelete'" in said
+    fresh = cli("delete", link_run, "--random", 4, "--fresh", "--json").values
+    assert (fresh["aim"], fresh["settings"]["lam"]) == ("retrained", "auto")
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_first_and_named(cli: Cli, link_run: Path) -> None:
+    before = contents(link_run)
+    (link_run / "file").write_text("")
+    for option in ("--save-graph", "--out"):
+        refused = cli("delete", link_run, "--random", 4, option, link_run / "file" / "g")
+        assert refused.code == 1
+        assert f"could not write to '{link_run / 'file' / 'g'}'" in refused.sentence
+        assert "nothing was done" in refused.sentence
+    (link_run / "file").unlink()
+    assert contents(link_run) == before
+
+
+def test_a_plan_says_that_cutting_may_be_enough(cli: Cli, link_run: Path) -> None:
+    assert "or inference-only where cutting" in cli("delete", link_run, "--random", 4, "--dry-run").out
+    assert "inference-only" not in cli("delete", link_run, "--random", 4, "--lam", 0.3, "--dry-run").out

@@ -22,6 +22,7 @@ from gnndelete.auditing.cost import cost
 from gnndelete.auditing.distance import distance, score_samples
 from gnndelete.auditing.embedding import embedding
 from gnndelete.auditing.forgetting import forgetting
+from gnndelete.auditing.judging import judge
 from gnndelete.auditing.membership import membership
 from gnndelete.auditing.opening import open_case, still_there
 from gnndelete.auditing.outliers import outliers
@@ -30,7 +31,7 @@ from gnndelete.auditing.shadow import train_shadow
 from gnndelete.auditing.theorem import theorem
 from gnndelete.auditing.trend import trend
 from gnndelete.auditing.utility import utility
-from gnndelete.auditing.verdict import judge, verdict
+from gnndelete.auditing.verdict import verdict
 from gnndelete.deletion import Deletion
 from gnndelete.files import write_all
 from gnndelete.progress import track
@@ -135,7 +136,8 @@ def audit(
     for name in track(list(steps), "auditing", progress, str):
         found[name] = steps[name](case)
     found |= found.pop("attacks", {name: _left_out() for name in ("membership", "trend")})
-    word = verdict(case, found["utility"], found["forgetting"], still_there(case), only_reported(case))
+    parts = found["utility"], found["forgetting"], found["membership"]
+    word = verdict(case, *parts, still_there(case), only_reported(case))
     return Audit(
         {
             **_frame(case),

@@ -14,6 +14,8 @@ def cost(case: Case) -> dict[str, Any]:
     other = None if case.reference is None or case.reference.seconds <= 0 else _of(case.reference)
     ratio = None if other is None or not own["seconds"] else other["seconds"] / own["seconds"]
     sentence = f"The deletion took {own['seconds']:.3g} s, calibration included."
+    if not own["parameters"]:
+        sentence = f"The deletion took {own['seconds']:.3g} s: it cut the graph and changed no weight."
     if ratio is not None and other is not None:
         sentence += (
             f" Training again took {other['seconds']:.3g} s on the same kind of device: {ratio:.0f} times as long."

@@ -119,20 +119,23 @@ def _query(case: Case, name: str, number: int) -> dict[str, Any]:
     if name == "served" and isinstance(case.task, GraphClassification):
         return {"available": False, "reason": EMPTY}
     found: dict[str, Any] = {"before": None, "after": None, "reference": None}
+    tests: dict[str, Heldout] = {}
     reason = ""
     for key, subject in case.subjects.items():
         asked = ask(case, name, subject)
         if asked.subject is None:
             reason = reason if key != "after" else asked.reason
             continue
-        found[key] = _test(case, asked.subject, asked.move, case.seed + number)
+        test = held_out_test(case, asked.subject, asked.move)
+        if test is not None:
+            tests[key], found[key] = test, _figures(test, case.seed + number)
     if found["after"] is None:
         return {"available": False, "reason": reason or "some answers are no finite numbers"}
-    reference = found["reference"]
-    gap = None if reference is None else found["after"]["auc"] - reference["auc"]
+    gap, error = tests["after"].against(tests["reference"]) if "reference" in tests else (None, None)
     unfair = _unfair(case, name)
     added = f" {BOTH}" if name != "served" and not unfair and isinstance(case.task, LinkPrediction) else ""
-    return {"available": True, "graph": SENTENCES[name] + added, "unfair": unfair, **found, "gap": gap}
+    beside = {"gap": gap, "gap_error": None if error is None else 1.96 * error}
+    return {"available": True, "graph": SENTENCES[name] + added, "unfair": unfair, **found, **beside}
 
 
 def _unfair(case: Case, name: str) -> str:
@@ -166,10 +169,7 @@ def held_out_test(case: Case, subject: Subject, move: Any = lambda elements: ele
     return heldout(scores[0], scores[1], **strata)
 
 
-def _test(case: Case, subject: Subject, move: Any, seed: int) -> dict[str, Any] | None:
-    test = held_out_test(case, subject, move)
-    if test is None:
-        return None
+def _figures(test: Heldout, seed: int) -> dict[str, Any]:
     low, high = test.interval(seed)
     return {
         "auc": test.auc,

@@ -17,7 +17,7 @@ from gnndelete.errors import GNNDeleteError
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
 EDGE = (
-    "Input: the logarithms of [1-p, p] in double precision, p the probability of the edge; p itself rounds to 1 for sure "
+    "Input: the logarithms of [1-p,\u00a0p] in double precision, p the probability of the edge; p itself rounds to 1 for sure "
     "edges. Present: edges the shadow was trained on, absent: edges held out from it."
 )
 NODE = (

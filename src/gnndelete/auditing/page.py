@@ -13,7 +13,7 @@ from markupsafe import Markup
 from gnndelete.auditing.figures import figures, inline
 from gnndelete.auditing.pictures import Picture, model_names, pictures
 from gnndelete.auditing.tables import key_numbers, sections
-from gnndelete.auditing.wording import DASH, QUERIES, counts, number, seconds, sentence
+from gnndelete.auditing.wording import DASH, QUERIES, VERDICTS, counts, number, seconds, sentence
 
 __all__ = ["card_html", "figures", "html", "text"]
 
@@ -25,6 +25,8 @@ SIGNS = {
     "indistinguishable": ("✓", "good"),
     "undecided": ("?", "open"),
 }
+#: Instead of the tick where another graph that can be asked speaks against it.
+DOUBTED = ("≈", "warn")
 
 
 def html(report: Mapping[str, Any]) -> str:
@@ -124,6 +126,8 @@ def _shared(report: Mapping[str, Any]) -> dict[str, Any]:
     given, done = _part(report, "verdict"), _part(report, "done")
     word = str(given.get("word") or "undecided")
     sign, tone = SIGNS.get(word, SIGNS["undecided"])
+    if word == "indistinguishable" and given.get("doubts"):
+        sign, tone = DOUBTED
     lam = f", lam {done['lam']:.3g}" if done.get("lam") is not None else ""
     model = f" on {done['model']}" if done.get("model") else ""
     calibrated = _part(report, "calibration").get("sentence") or ""
@@ -136,7 +140,11 @@ def _shared(report: Mapping[str, Any]) -> dict[str, Any]:
         },
         "sign": sign,
         "tone": tone,
-        "by_query": [(QUERIES.get(key, key), value) for key, value in (given.get("by_query") or {}).items() if value],
+        "by_query": [
+            (QUERIES.get(key, key), VERDICTS.get(value, value))
+            for key, value in (given.get("by_query") or {}).items()
+            if value
+        ],
         "asked": counts(_part(report, "request")),
         "method": f"{done.get('method') or 'unknown method'}{model}{lam}",
         "done": {

@@ -197,7 +197,8 @@ def _embedding(report: Report) -> Picture:
         for side, held in thin.items()
     )  # fmt: skip
     spread = section.get("explained") if section else None
-    shown = f" The plane shows {100 * sum(spread):.0f}% of the spread." if spread else ""
+    hidden = 100 * (1 - sum(spread)) if spread else 0.0
+    shown = f" A flat view: {hidden:.0f}% of how the nodes differ lies outside it." if spread else ""
     caption = (
         f"The same nodes in the same plane. Ring 0 are the ends of what was deleted, ring 1 their neighbours.{shown}"
     )

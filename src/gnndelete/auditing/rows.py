@@ -10,6 +10,7 @@ from gnndelete.auditing.wording import (
     DASH,
     KIND_NAMES,
     QUERIES,
+    VERDICTS,
     interval,
     label,
     number,
@@ -79,9 +80,12 @@ def utility(section: Part, names: Names) -> Iterable[Table]:
 def forgetting(section: Part, names: Names) -> Iterable[Table]:
     """The paper's ranking, then the held-out test on each graph that can be asked."""
     rows = [compared(label(key), values, names) for key, values in (section.get("ranking") or {}).items()]
-    yield Table(
-        ("remaining above deleted", *names.values()), tuple(rows), "The ranking of the paper; it rewards suppression."
-    )
+    if any(set(row[1:]) != {DASH} for row in rows):
+        yield Table(
+            ("remaining above deleted", *names.values()),
+            tuple(rows),
+            "The ranking of the paper; it rewards suppression.",
+        )
     for key, test in (section.get("heldout") or {}).items():
         title = f"held-out test, {QUERIES.get(key, key)}"
         if reason(test):
@@ -96,13 +100,18 @@ def forgetting(section: Part, names: Names) -> Iterable[Table]:
             f"{share(after.get('matched'))} of the deleted with a match."
         )
         gap = (
-            f" Gap to {names['reference']}: {test['gap']:+.3f}."
+            f" Gap to {names['reference']}: {test['gap']:+.3f}{_error(test)}."
             if test.get("gap") is not None and "reference" in names
             else ""
         )
-        verdict = f"{str(test['verdict']).capitalize()}. " if test.get("verdict") else ""
+        word = str(test.get("verdict") or "")
+        verdict = f"{VERDICTS.get(word, word).capitalize()}. " if word else ""
         said = " ".join(str(test[part]) for part in ("graph", "sentence") if test.get(part))
         yield Table((title, *names.values()), tuple(listed), f"{verdict}{said}{gap}{size}")
+
+
+def _error(test: Part) -> str:
+    return "" if test.get("gap_error") is None else f" ± {number(test['gap_error'])}"
 
 
 def membership(section: Part, names: Names) -> Iterable[Table]:

@@ -14,7 +14,7 @@ Trial = Mapping[str, Any]
 
 
 def panels(calibration: Mapping[str, Any]) -> list[Panel]:
-    """Utility over lam and the held-out AUC over lam; a panel without values is left out.
+    """Utility over lam and the held-out AUC over lam; a panel with fewer than two values shows nothing and is left out.
 
     >>> trials = [{"lam": 0.0, "auc": 0.55, "se": 0.01, "utility": 0.96}, {"lam": 0.02, "auc": 0.5, "se": 0.01, "utility": 0.95}]
     >>> [panel.title for panel in panels({"lam": 0.02, "target": 0.5, "trials": trials})]
@@ -25,7 +25,7 @@ def panels(calibration: Mapping[str, Any]) -> list[Panel]:
     made = []
     for key, title in (("auc", "Forgetting: held-out AUC"), ("utility", "Utility: validation score")):
         measured = [trial for trial in trials if trial.get(key) is not None]
-        if measured:
+        if len(measured) > 1:
             said = "; ".join(f"lam {trial['lam']:.3g}: {number(trial[key])}" for trial in measured)
             band = _band(calibration, measured, key)
             made.append(

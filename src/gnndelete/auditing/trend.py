@@ -27,8 +27,9 @@ WHAT = (
     "Asked on the graph as served: was there an edge between these two nodes? Deleted edges against pairs that never were "
     "edges. The attack reads how similar the model's outputs at the two ends are, and two bits for each end: is its "
     "confidence c below the mean c1 of its neighbours, and c1 below the two-step mean c2 (the neighbours' c1 averaged). {c} "
-    "It learns from the shadow model after {count} of its own edges were deleted by the same method. Deleted edges join "
-    "similar nodes whatever the model has seen, so the AUC is high for a retrained model too: only the gap to it counts."
+    "It learns from the shadow model of the membership attack after {count} of its own edges were deleted by the same "
+    "method. Deleted edges join similar nodes whatever the model has seen, so the AUC is high for a retrained model too: "
+    "only the gap to it counts."
 )
 CLASSES = "c is the largest class probability."
 LINKS = (
@@ -77,7 +78,7 @@ def trend(case: Case, shadow: Shadow) -> dict[str, Any]:
         "shadow": {"auc": attack.quality, "without_bits": plain.quality},
         "counts": {"deleted": deleted.size(1), "non_edges": asked.size(1)},
         "sentence": _sentence(found, without, deleted.size(1)),
-        "what": f"{WHAT.format(c=c, count=own.size(1))} {shadow.what}",
+        "what": WHAT.format(c=c, count=own.size(1)),
     }
 
 

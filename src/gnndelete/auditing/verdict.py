@@ -5,56 +5,46 @@ from __future__ import annotations
 from typing import Any
 
 from gnndelete.auditing.case import Case
+from gnndelete.auditing.judging import attacked, title
 from gnndelete.auditing.samples import labels
 
 #: A model that keeps less than this share of its skill above chance is called ruined; near the deletion, less than half of it.
 SKILL, SKILL_NEAR = 0.75, 0.4
-#: Differences of the AUC below this are called none, and a sample with more noise than this decides nothing.
-TOLERANCE, VAGUE = 0.03, 0.15
 #: Skill above chance that a model must have had before its loss can be judged.
 LEAST_SKILL = 0.02
 
 TITLES = {
     "ruined": "The model is ruined",
     "under-forgotten": "Under-forgotten: the deleted data can still be recognised",
-    "indistinguishable": "Indistinguishable from data the model never saw",
     "over-forgotten": "Over-forgotten: the deleted data stand out by low scores",
     "undecided": "Undecided",
 }
 
-RETRAINED = "Indistinguishable from a model trained without the data"
-
-
-def judge(test: dict[str, Any]) -> tuple[str, str]:
-    """The verdict on one held-out test: by the reference's AUC where there is one, else by 0.5.
-
-    >>> judge({"after": {"auc": 0.62, "low": 0.6, "high": 0.64, "se": 0.01, "deleted": 900}, "reference": None})[0]
-    'under-forgotten'
-    """
-    after, reference = test["after"], test.get("reference")
-    aim = 0.5 if reference is None else reference["auc"]
-    figures = f"AUC {after['auc']:.3f} (95% interval {after['low']:.3f} to {after['high']:.3f})"
-    against = "0.5 for what was never seen" if reference is None else f"{aim:.3f} of the retrained model"
-    if reference is None and test.get("unfair"):
-        return "undecided", f"Without a reference this does not tell, since {test['unfair']}: {figures}."
-    off, noise = after["auc"] - aim, 1.96 * after["se"]
-    if abs(off) > max(TOLERANCE, noise) and not after["low"] <= aim <= after["high"]:
-        word, how = ("under-forgotten", "above") if off > 0 else ("over-forgotten", "below")
-        return word, f"Deleted elements score {how} matched held-out ones: {figures}, against {against}."
-    if noise > VAGUE:
-        return "undecided", f"{after['deleted']:,} deleted elements are too few to tell: {figures}, against {against}."
-    return "indistinguishable", f"Deleted elements score like matched held-out ones: {figures}, against {against}."
+#: The graphs on which deleted elements may be asked about, in words.
+ASKED = {
+    "served": "as served",
+    "old_id": "presented again under their old ids",
+    "new_id": "presented again under new ids",
+}
 
 
 def verdict(
-    case: Case, utility: dict[str, Any], forgetting: dict[str, Any], still_there: int, only_reported: str | None
+    case: Case,
+    utility: dict[str, Any],
+    forgetting: dict[str, Any],
+    membership: dict[str, Any],
+    still_there: int,
+    only_reported: str | None,
 ) -> dict[str, Any]:
-    """The word, its reasons, and the verdict of each graph that can be asked."""
+    """The word, its reasons, and the verdict of each graph that can be asked.
+
+    ``doubts`` names the graphs whose own verdict speaks against the word; they take its tick away.
+    """
     tests = forgetting.get("heldout", {})
     by_query: dict[str, str | None] = {
         name: test["verdict"] if test["available"] else None for name, test in tests.items()
     }
-    ruin = ruined(case, utility)
+    ruin, asked = ruined(case, utility), None
     if ruin:
         word, sentence = "ruined", ruin
     elif still_there:
@@ -63,14 +53,30 @@ def verdict(
     elif only_reported:
         word, sentence = "under-forgotten", only_reported
     else:
-        word, sentence = _headline(case, forgetting, by_query)
+        asked, word, sentence = _headline(case, forgetting, by_query)
+        against = attacked(membership) if word == "indistinguishable" else None
+        if against is not None:
+            word, sentence = against[0], f"{sentence} But {against[1]}."
+    doubts = [
+        name
+        for name in ("served", "old_id")
+        if word == "indistinguishable" and by_query.get(name) in ("under-forgotten", "over-forgotten")
+    ]
     return {
         "word": word,
-        "title": RETRAINED if word == "indistinguishable" and case.reference is not None else TITLES[word],
+        "title": _title(word, asked, tests, doubts),
         "sentence": sentence,
-        "warnings": _warnings(word, by_query, tests, utility),
+        "warnings": _warnings(case, word, by_query, tests, utility),
         "by_query": by_query,
+        "doubts": doubts,
     }
+
+
+def _title(word: str, asked: str | None, tests: dict[str, Any], doubts: list[str]) -> str:
+    if word != "indistinguishable" or asked is None:
+        return TITLES[word]
+    said = title(tests[asked])
+    return f"{said}, {ASKED[asked]}; but not {' or '.join(ASKED[name] for name in doubts)}" if doubts else said
 
 
 def ruined(case: Case, utility: dict[str, Any]) -> str:
@@ -108,9 +114,10 @@ def _ruined_near(near: dict[str, Any], chance: float) -> str:
     return ""
 
 
-def _headline(case: Case, forgetting: dict[str, Any], by_query: dict[str, str | None]) -> tuple[str, str]:
+def _headline(case: Case, forgetting: dict[str, Any], by_query: dict[str, str | None]) -> tuple[str | None, str, str]:
+    """The graph that decides, its verdict and why."""
     if not forgetting["available"]:
-        return "undecided", f"Forgetting could not be tested: {forgetting['reason']}."
+        return None, "undecided", f"Forgetting could not be tested: {forgetting['reason']}."
     # a deleted node, or one without its features, is blank in the graph as served, where nothing of it can be asked
     deletion = case.deletion
     blank = not deletion.edges.size(1) and bool(deletion.nodes.numel() or deletion.features.size(1))
@@ -118,17 +125,21 @@ def _headline(case: Case, forgetting: dict[str, Any], by_query: dict[str, str | 
         blank = bool(deletion.nodes.numel() or deletion.features.size(1))
     for name in ("old_id", "served") if blank else ("served", "old_id"):
         if by_query.get(name) is not None:
-            return str(by_query[name]), forgetting["heldout"][name]["sentence"]
-    return "undecided", "No graph could be asked about the deleted elements."
+            return name, str(by_query[name]), forgetting["heldout"][name]["sentence"]
+    return None, "undecided", "No graph could be asked about the deleted elements."
 
 
-def _warnings(word: str, by_query: dict[str, str | None], tests: dict[str, Any], utility: dict[str, Any]) -> list[str]:
+def _warnings(
+    case: Case, word: str, by_query: dict[str, str | None], tests: dict[str, Any], utility: dict[str, Any]
+) -> list[str]:
     found = []
-    names = {"old_id": "presented again under their old ids", "new_id": "presented again under new ids"}
     if word != "ruined":
-        for name, said in names.items():
-            if by_query.get(name) not in (None, "indistinguishable", "undecided") and by_query[name] != word:
-                found.append(f"When deleted elements are {said}, they are {by_query[name]}. {tests[name]['sentence']}")
+        for name, said in ASKED.items():
+            if by_query.get(name) in (None, "indistinguishable", "undecided", word):
+                continue
+            kept = case.unlearned.adapter is not None and name == "new_id"
+            expected = " This is to be expected: operators know rows, and the weights are unchanged." if kept else ""
+            found.append(f"Deleted elements {said} are {by_query[name]}. {tests[name]['sentence']}{expected}")
     near = utility.get("near", {"available": False})
     if near["available"] and word != "ruined":
         values = near[near["metric"]]

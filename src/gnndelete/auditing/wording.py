@@ -18,6 +18,9 @@ QUERIES = {
     "new_id": "presented again, new id",
 }
 
+#: The verdict of one test in words that claim no more than it does; verdicts that are not here say it themselves.
+VERDICTS = {"indistinguishable": "no difference seen"}
+
 
 def number(value: Any, digits: int = 3) -> str:
     """A value as text.

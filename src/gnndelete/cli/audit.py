@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gnndelete.auditing import Audit
     from gnndelete.cli.settings import Settings
 
-_WHAT = "What is measured"
+_WHAT, FULLER = "What is measured", "fuller"
 
 
 def audit(
@@ -64,7 +64,8 @@ def audit(
     A bad verdict is a finding, not an error: the exit code is 0 all the same, unless --strict is given.
     """
     from gnndelete.auditing.page import text
-    from gnndelete.cli.runs import run_settings, unchanged
+    from gnndelete.cli.aside import EARLIER, lost
+    from gnndelete.cli.runs import run_settings, unchanged, writable
     from gnndelete.cli.settings import resolve
 
     given = {
@@ -78,8 +79,12 @@ def audit(
     folder = run / "unlearned" if unlearned is None else unlearned
     out = run / "audit" if out is None else out
     _refuse_target(run, folder, out)
+    writable(out)
+    less = lost(out, settings)
     found = _audit(run, folder, out, settings)
-    _write(found, out, settings)
+    _write(found, out, settings, less)
+    if less:
+        note(f"note: the report before had {' and '.join(less)}; it was kept in {out / EARLIER / FULLER}")
 
     def show(console: Console) -> None:
         said = text(found.values, console.width) if console.is_terminal else str(found)
@@ -87,11 +92,13 @@ def audit(
         console.print(f"\nThe whole report: {out / 'report.html'}", markup=False, soft_wrap=True)
 
     code = 1 if strict and found.verdict != "indistinguishable" else 0
-    return Report({"out": str(out), **found.to_dict()}, show, code)
+    values = {name: value for name, value in found.to_dict().items() if name != "figures"}  # those are in audit.json
+    return Report({"out": str(out), **values}, show, code)
 
 
 def _refuse_target(run: Path, unlearned: Path, out: Path) -> None:
     from gnndelete.cli import runs
+    from gnndelete.cli.aside import EARLIER
     from gnndelete.cli.reference import CACHE
     from gnndelete.errors import SettingError
 
@@ -101,7 +108,11 @@ def _refuse_target(run: Path, unlearned: Path, out: Path) -> None:
         (out / name).exists() for name in (runs.METRICS, runs.RESULT)
     ):
         raise SettingError(f"'{out}' holds a run or its result; give --out a folder of its own")
-    if out.is_dir() and any(out.iterdir()) and not any((out / name).exists() for name in ("audit.json", CACHE)):
+    if (
+        out.is_dir()
+        and any(out.iterdir())
+        and not any((out / name).exists() for name in ("audit.json", CACHE, EARLIER))
+    ):
         raise SettingError(f"'{out}' holds other files and no earlier audit; give --out a new folder")
 
 
@@ -130,10 +141,11 @@ def _audit(run: Path, folder: Path, out: Path, settings: Settings) -> Audit:
     return auditing.audit(unlearned, beside, attacks=asked.attacks, seed=settings.train.seed, progress=True)
 
 
-def _write(audit: Audit, out: Path, settings: Settings) -> None:
-    """Everything at once: an audit that fails here leaves an earlier report whole."""
+def _write(audit: Audit, out: Path, settings: Settings, less: list[str]) -> None:
+    """Everything at once: an audit that fails here leaves an earlier report whole. A fuller one is moved aside."""
     import tempfile
 
+    from gnndelete.cli.aside import move_aside
     from gnndelete.cli.runs import SETTINGS, commit
 
     with tempfile.TemporaryDirectory() as name:
@@ -142,4 +154,5 @@ def _write(audit: Audit, out: Path, settings: Settings) -> None:
         contents: dict[Path, Any] = {out / p.relative_to(made): p.read_bytes() for p in made.rglob("*") if p.is_file()}
     contents[out / SETTINGS] = settings.to_yaml("data", "model", "task", "train", "audit").encode()
     earlier = [path for kind in ("png", "svg") for path in (out / "figures").glob(f"*.{kind}")]
-    commit(contents, remove=[path for path in earlier if path not in contents])
+    aside = move_aside(out, FULLER)[0] if less else {}
+    commit(contents | aside, remove=[path for path in earlier if path not in contents])

@@ -9,7 +9,7 @@ import typer
 
 from gnndelete.cli import options
 from gnndelete.cli.asking import asking
-from gnndelete.cli.report import Report, prose
+from gnndelete.cli.report import Report, note, prose
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +27,10 @@ def delete(
     ] = None,
     aim: Annotated[
         str | None,
-        typer.Option(help="With --lam auto: as if retrained, or as if nonexistent (gnndelete).", rich_help_panel=_HOW),
+        typer.Option(
+            help="With --lam auto: as if retrained, or as if nonexistent (gnndelete); as for earlier requests by default.",
+            rich_help_panel=_HOW,
+        ),
     ] = None,
     device: options.Device = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; RUN/unlearned by default.")] = None,
@@ -52,7 +55,8 @@ def delete(
     For link models the edges must be among the training edges of the run: held-out ones were never learned.
     RUN/state.json names what was deleted, to go on with later requests: keep it as safe as the data itself.
     """
-    from gnndelete.cli.runs import run_settings, unchanged
+    from gnndelete.cli.runs import STATE, run_settings, unchanged
+    from gnndelete.cli.sequence import go_on
     from gnndelete.cli.serving import Serving
     from gnndelete.cli.settings import resolve
 
@@ -67,11 +71,16 @@ def delete(
     unchanged(run, settings)
     out = run / "unlearned" if out is None else out
     _refuse_target(run, out)
+    changed = ""
+    if not fresh and settings.deletion.asks:
+        settings, changed = go_on(settings, run / STATE)
     serving = Serving(run, out, settings, save_graph)
     if save_graph is not None and not settings.deletion.asks and not (fresh or dry_run):
         saved = serving.save_remaining()
         return Report(saved, lambda console: _show_saved(console, saved))
     values = serving.plan(fresh) if dry_run else serving.serve(fresh)
+    if changed:
+        note(f"note: {changed}")
     return Report(values, lambda console: (_show_plan if dry_run else _show)(console, values))
 
 
@@ -104,11 +113,17 @@ def _show_plan(console: Console, values: dict[str, Any]) -> None:
     lines = [
         f"The request is valid: {_counts(values['request'])} would be forgotten with '{values['method']}'.",
         f"{values['earlier_requests']} earlier request(s) stay in force; together {_counts(values['counts'])}.",
-        f"assurance: {values['assurance']}. {values['assurance_meaning']}",
+        f"assurance: {_level(values)}. {values['assurance_meaning']}",
         *([f"aim: {_aim(values)}."] if values["aim"] else []),
         f"The result would go to {values['out']}, the sequence to {values['state']}. Nothing was written.",
     ]
     prose(console, lines)
+
+
+def _level(values: dict[str, Any]) -> str:
+    if values["weaker"] is None:
+        return str(values["assurance"])
+    return f"{values['assurance']}, or {values['weaker']} where cutting the graph is found to be enough"
 
 
 def _aim(values: dict[str, Any]) -> str:

@@ -81,6 +81,8 @@ def _show(console: Console, found: Any) -> None:
 
     kind = "undirected" if found.undirected else "directed"
     console.print(f"[bold]{found.model}[/] on {found.nodes:,} nodes and {found.edges:,} edges ({kind})\n")
+    if found.error:
+        console.print(f"error: the model could not be run on this graph: {found.error}\n", markup=False, soft_wrap=True)
     console.print("layers an operator would follow:")
     layers = Table()
     layers.add_column("layer", overflow="fold")

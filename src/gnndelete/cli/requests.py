@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -60,11 +61,12 @@ def read_request(settings: DeletionSettings, graph: NamedGraph, task: Task) -> D
 def _named(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
     request = _in_place(settings, graph)
     if settings.graphs_csv is not None:
-        request = request | Deletion(graphs=Deletion.from_csv(settings.graphs_csv).nodes)
+        request = request | Deletion(graphs=Deletion.from_csv(_from_here(settings.graphs_csv)).nodes)
     for kind in ("edges", "nodes", "features", "labels"):
         option, path = f"--{kind}", getattr(settings, f"{kind}_csv")
         if path is None:
             continue
+        path = _from_here(path)
         of_nodes: Any = kind if kind in ("features", "labels") else None
         fill = settings.fill if kind == "features" else 0.0
         found = Deletion.from_csv(path, ids=graph.ids, relations=graph.relations or None, kind=of_nodes, fill=fill)
@@ -73,6 +75,11 @@ def _named(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
             raise DeletionError(f"'{path}' names {other}, and {option} takes {kind}; give it with --{other}")
         request = request | found
     return request
+
+
+def _from_here(path: Path) -> Path:
+    """A file below the current folder by its relative path, as errors had better name it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _in_place(settings: DeletionSettings, graph: NamedGraph) -> Deletion:

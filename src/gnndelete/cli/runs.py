@@ -94,17 +94,20 @@ def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private:
 
     Each file is exchanged in one step, so that even a process that is killed leaves no half-written one.
     """
-    undo = ExitStack()
+    undo, where = ExitStack(), Path()
     staging: dict[Path, Any] = {}
     remove = [path for path in remove if path.exists()]
     try:
         for folder in {path.parent for path in (*contents, *remove)}:
+            where = folder
             _make(folder, undo)
             staging[folder] = tempfile.TemporaryDirectory(dir=folder, prefix=".writing-", ignore_cleanup_errors=True)
             undo.callback(staging[folder].cleanup)
         for path, content in contents.items():
+            where = path.parent
             _write(Path(staging[path.parent].name) / path.name, content, 0o600 if path in private else 0o644)
         for path in [*contents, *remove]:
+            where = path.parent
             new = Path(staging[path.parent].name) / path.name
             old = new.with_name(f"{path.name}.before")
             undo.callback(_put_back, path, _keep(path, old))
@@ -115,13 +118,24 @@ def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private:
     except BaseException as error:
         undo.close()
         if isinstance(error, OSError):
-            where = next(iter(contents)).parent
             raise RunError(
                 f"could not write to '{where}' ({error.strerror or error}); earlier files are as they were"
             ) from error
         raise
     for temporary in staging.values():
         temporary.cleanup()
+
+
+def writable(*folders: Path) -> None:
+    """Refuse folders that could not be written to, before any work is done; none of them is made."""
+    for folder in folders:
+        there = folder.absolute()
+        while not there.exists():
+            there = there.parent
+        try:
+            tempfile.TemporaryFile(dir=there).close()
+        except OSError as error:
+            raise RunError(f"could not write to '{folder}' ({error.strerror or error}); nothing was done") from error
 
 
 def _keep(path: Path, copy: Path) -> Path | None:

@@ -14,13 +14,15 @@ from torch_geometric.data import Data
 
 from gnndelete.adapter import CARD, CONFIG, TENSORS
 from gnndelete.assurance import explain
+from gnndelete.cli.aside import move_aside, requests_of
 from gnndelete.cli.construct import build_method, build_model
 from gnndelete.cli.loading import dump_weights
 from gnndelete.cli.reference import AUDIT, CACHE, START
 from gnndelete.cli.remaining import NAMES, check_folder, graph_files
 from gnndelete.cli.report import note
 from gnndelete.cli.requests import check_request, read_request
-from gnndelete.cli.runs import MODEL, RESULT, SETTINGS, STATE, commit, open_run, to_bytes, versions
+from gnndelete.cli.runs import MODEL, RESULT, SETTINGS, STATE, commit, open_run, to_bytes, versions, writable
+from gnndelete.cli.sequence import remember
 from gnndelete.cli.settings import SCHEDULE, Settings
 from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, RunError, SettingError
@@ -45,6 +47,7 @@ class Serving:
                 f"method '{self.method.name}' answers with a model of its own, which cannot be kept in a run; compare it "
                 f"with 'gnndelete compare {run} --methods {self.method.name}', or use it from Python"
             )
+        writable(run, out, *([save_graph] if save_graph is not None else []))
         self.model, self.graph, self.task = open_run(run, settings)
         self.data = self.graph.data
         self.table = edge_table(self.data)
@@ -72,11 +75,17 @@ class Serving:
             "aim": self.method.settings().get("aim"),
             "lam": self.method.settings().get("lam"),
             "assurance": self.method.assurance,
+            "weaker": "inference-only" if self._may_only_cut() else None,
             "assurance_meaning": explain(self.method.assurance, adapter=self.method.name == "gnndelete"),
             "out": str(self.out),
             "state": str(self.state),
             "remaining_graph": None if self.folder is None else str(self.folder),
         }
+
+    def _may_only_cut(self) -> bool:
+        """Whether the method may find that cutting the graph is enough, which promises less."""
+        settings = self.method.settings()
+        return settings.get("lam") == "auto" and settings.get("aim") == "retrained"
 
     def save_remaining(self) -> dict[str, Any]:
         """Write the graph that earlier requests have left, without serving another one."""
@@ -113,9 +122,17 @@ class Serving:
                 f"another request was served meanwhile ('{self.state}' has changed); nothing was written, ask again"
             )
         known = {self.out / name for name in (MODEL, CONFIG, TENSORS, CARD)} if (self.out / RESULT).exists() else set()
-        # references of earlier audits were trained on what is deleted now
-        stale = (self.run / AUDIT / CACHE).glob(f"{START}*")
-        commit(contents | graph, remove=[*(known - contents.keys()), *old, *stale], private=[self.state])
+        # references of earlier audits were trained on what is deleted now, and their reports are about another result
+        audit = self.run / AUDIT
+        stale = [*(audit / CACHE).glob(f"{START}*")]
+        aside, moved = move_aside(audit, requests_of(audit))
+        commit(
+            contents | graph | aside,
+            remove=[*(known - contents.keys()), *old, *stale, *moved],
+            private=[self.state],
+        )
+        if moved:
+            note(f"note: the report in {audit} was about the earlier requests; it is now in {next(iter(aside)).parent}")
         return {"out": str(self.out), "state": str(self.state), **values}
 
     def _request(self, fresh: bool) -> tuple[Deletion, tuple[Deletion, ...], bytes | None]:
@@ -178,7 +195,7 @@ class Serving:
         """The adapter, or the whole model where the method makes none, and the state of the run."""
         with tempfile.TemporaryDirectory(dir=self.run, prefix=".writing-") as folder:
             self.unlearner.save_state(Path(folder) / STATE)
-            contents = {self.state: (Path(folder) / STATE).read_bytes()}
+            contents = {self.state: remember((Path(folder) / STATE).read_bytes(), self.method)}
             if unlearned.model is None:
                 return contents
             if unlearned.adapter is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictFloat, StrictInt, ValidationError
 from pydantic_core import PydanticCustomError
 
 from gnndelete.errors import SettingError, unknown
@@ -133,7 +133,7 @@ class DeletionSettings(Section):
     features: list[Annotated[list[Id], Field(min_length=1, max_length=2)]] = Field(default_factory=list)
     labels: list[Id] = Field(default_factory=list)
     fill: float | list[float] = 0.0
-    random: Annotated[int, Field(strict=True, gt=0)] | Annotated[float, Field(strict=True, gt=0)] | None = None
+    random: Annotated[StrictInt | StrictFloat, Field(gt=0)] | None = None
     kind: Literal["edges", "nodes", "graphs"] = "edges"
     where: Literal["random", "in", "out", "hubs", "community"] = "random"
     hops: Literal["undirected", "directed"] = "undirected"

@@ -149,9 +149,8 @@ def share(amount: float | int, total: int, what: str) -> int:
         )
     count = round(amount * total) if isinstance(amount, float) and amount <= 1 else int(amount)
     if not 0 < count <= total:
-        raise SettingError(
-            f"the number of {what} to forget must be between 1 and {total} (got {amount!r}, that is {count})"
-        )
+        said = f"{amount!r}" if count == amount else f"{amount!r}, that is {count}"
+        raise SettingError(f"the number of {what} to forget must be between 1 and {total} (got {said})")
     return count
 
 

@@ -53,9 +53,8 @@ def load_pickle(path: Path, kind: type[RequestError], what: str) -> Any:
             if foreign
             else "it is damaged or of another kind"
         )
-        raise kind(
-            f"the {what} '{path}' is refused: {why}; save it anew with torch.save, nothing in it was run"
-        ) from None
+        way = "torch.save(model.state_dict(), …)" if what == "checkpoint" else "torch.save"
+        raise kind(f"the {what} '{path}' is refused: {why}; save it anew with {way}, nothing in it was run") from None
 
 
 @contextmanager

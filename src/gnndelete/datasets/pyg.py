@@ -36,6 +36,8 @@ def guarded(kind: type, before: Callable[[Path], None]) -> Any:
     """PyG's dataset class ``kind``, that says `OfflineError` when a download fails and calls ``before`` on the raw files."""
 
     class Guarded(kind):
+        log = property(lambda self: False, lambda self, value: None)  # "Processing… Done!" is PyG's word, not ours
+
         def download(self) -> None:
             try:
                 _knock(getattr(kind, "url", None) or getattr(kind, "github_url", None) or self.meta_info["url"])

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable
 from gnndelete.datasets.splits import GraphSplit, LinkSplit, keep_edges
-from gnndelete.errors import GraphError
+from gnndelete.errors import GraphError, why
 from gnndelete.files import write
 from gnndelete.graph import fingerprint, tensor_digest
 
@@ -50,7 +50,7 @@ def load_split(path: str | PathLike[str], graph: Any, **parameters: Any) -> Link
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         kind, seed, made = facts["kind"], int(facts["seed"]), json.loads(facts["parameters"])
     except (OSError, SafetensorError, KeyError, ValueError) as error:
-        raise GraphError(f"no readable split at '{path}' ({error}); make it again with save_split") from error
+        raise GraphError(f"no readable split at '{path}' ({why(error)}); make it again with save_split") from error
     if facts["graph"] != _name(graph):
         raise GraphError(
             f"the split at '{path}' belongs to another graph, or the graph has changed since; make it again"

@@ -222,8 +222,15 @@ def _already(trial: Trial) -> str:
     assert trial.se is not None
     figures = f"deleted against held-out AUC {trial.auc:.3f} (standard error {trial.se:.3f}), so lam is 0"
     if trial.se > VAGUE:
-        return f"With the graph cut, so few deleted elements cannot be told from held-out ones: {figures}."
+        return f"With the graph cut, deleted elements cannot be told from held-out ones: {figures}.{_weak(trial)}"
     return f"Cutting the graph alone already forgets as much as training again would: {figures}."
+
+
+def _weak(trial: Trial) -> str:
+    """A caveat where the sample is too small to lean on."""
+    if trial.se is None or trial.se <= VAGUE:
+        return ""
+    return f" The sample is small: an AUC within ±{min(1.96 * trial.se, 0.5):.2f} of this one would say the same."
 
 
 def _as_much(trial: Trial) -> str:
@@ -238,11 +245,11 @@ def _reached(first: Trial, best: Trial) -> str:
         return (
             f"Cutting the graph alone makes deleted elements fainter than held-out ones (AUC {first.auc:.3f}), which would give "
             f"them away; lam {best.lam:.3g} lifts their ends until they score alike: AUC {best.auc:.3f} on validation data "
-            f"(standard error {first.se:.3f})."
+            f"(standard error {first.se:.3f}).{_weak(first)}"
         )
     return (
         f"lam {best.lam:.3g} makes deleted elements score like held-out ones: AUC {best.auc:.3f} on validation data "
-        f"(standard error {first.se:.3f}), {first.auc:.3f} with the graph cut alone."
+        f"(standard error {first.se:.3f}), {first.auc:.3f} with the graph cut alone.{_weak(first)}"
     )
 
 

@@ -1,0 +1,129 @@
+"""Judging one held-out test: is the AUC off its target by more than chance, and how large a difference could hide?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gnndelete.heldout import variance
+
+#: Differences of the AUC below this are called none, and a test that misses larger ones than VAGUE decides nothing.
+TOLERANCE, VAGUE = 0.03, 0.15
+#: Fewer deleted elements than this decide nothing, whatever their scores; a smaller share with a match is pointed out.
+FEW, MATCHED = 12, 0.8
+#: How far the AUC of an attack, which matches nothing, may be off without taking a good verdict away.
+ATTACK = 0.1
+
+NEVER_SEEN, TRAINED = "data the model never saw", "a model trained without the data"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """An AUC minus its target, and the half-width of its 95% interval towards no difference and away from it."""
+
+    off: float
+    error: float
+    other: float
+
+    @classmethod
+    def of(cls, test: Mapping[str, Any]) -> Difference:
+        """Off the reference's AUC, with the error of that difference; or off 0.5, with the interval of the AUC.
+
+        >>> Difference.of({"after": {"auc": 0.6, "low": 0.52, "high": 0.7}})
+        Difference(off=0.1, error=0.08, other=0.1)
+        """
+        after = test["after"]
+        if test.get("reference") is not None:
+            return cls(test["gap"], test["gap_error"], test["gap_error"])
+        off, below, above = (
+            round(v, 9) for v in (after["auc"] - 0.5, after["auc"] - after["low"], after["high"] - after["auc"])
+        )
+        return cls(off, below, above) if off > 0 else cls(off, above, below)
+
+    @property
+    def clear(self) -> bool:
+        """Whether no difference at all lies outside the interval."""
+        return abs(self.off) > self.error
+
+    @property
+    def largest(self) -> float:
+        """The largest true difference that the test could have missed."""
+        return max(abs(self.off) + self.other, self.error - abs(self.off), TOLERANCE)
+
+
+def judge(test: dict[str, Any]) -> tuple[str, str]:
+    """The verdict on one held-out test: by the reference's AUC where there is one, else by 0.5.
+
+    >>> judge({"after": {"auc": 0.62, "low": 0.6, "high": 0.64, "se": 0.01, "deleted": 900}, "reference": None})[0]
+    'under-forgotten'
+    """
+    after, reference = test["after"], test.get("reference")
+    figures = f"AUC {_interval(after)}, against "
+    if reference is None:
+        figures += "0.5 for what was never seen"
+    else:
+        figures += f"{_interval(reference)} of the retrained model: {test['gap']:+.3f} ± {test['gap_error']:.3f}"
+    told = _matched(after)
+    if reference is None and test.get("unfair"):
+        return "undecided", f"Without a reference this does not tell, since {test['unfair']}: {figures}.{told}"
+    found = Difference.of(test)
+    count = round(after["deleted"] * after.get("matched", 1.0))
+    if count < FEW:
+        one = "1 deleted element is" if count == 1 else f"{count:,} deleted elements are"
+        return "undecided", f"{one} too few to tell: {figures}.{told}"
+    # 0.5 has no error of its own, but an AUC that is truly 0.5 scatters by the standard error around it
+    noise = 1.96 * after["se"] if reference is None else 0.0
+    if found.clear and abs(found.off) > max(TOLERANCE, noise):
+        word, how = ("under-forgotten", "above") if found.off > 0 else ("over-forgotten", "below")
+        beside = "matched held-out ones" if reference is None else "what the retrained model makes of them"
+        return word, f"Deleted elements score {how} {beside}: {figures}.{told}"
+    if max(found.error, noise) > VAGUE:
+        return "undecided", f"{count:,} deleted elements are too few to tell: {figures}.{told}"
+    if found.clear:
+        said = f"What differs ({found.off:+.3f}) is less than the {TOLERANCE:g} that counts"
+    else:
+        beside = "like matched held-out ones" if reference is None else "as they do for the retrained model"
+        said = f"Deleted elements score {beside}, as far as this test can see"
+    return "indistinguishable", f"{said}: {figures}.{told}"
+
+
+def title(test: Mapping[str, Any]) -> str:
+    """What the headline may claim of a test that saw no difference: from what, and how much it could have missed."""
+    found, beside = Difference.of(test), NEVER_SEEN if test.get("reference") is None else TRAINED
+    if found.clear:
+        return f"Next to no difference (below {TOLERANCE:g}) from {beside}"
+    return f"No difference seen from {beside} (could have missed up to ±{found.largest:.2f})"
+
+
+def attacked(membership: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The word and the reason where the membership attack tells deleted from test elements better or worse than it should.
+
+    Beside a reference it should do as well as there. Alone it should not tell at all, but it compares elements of any kind,
+    so that then only the tests can be said to disagree.
+    """
+    if not membership.get("available") or membership["counts"]["deleted"] < FEW:
+        return None
+    after, reference = membership["after"]["auc"], (membership.get("reference") or {}).get("auc")
+    if reference is None and membership["elements"] == "edges of deleted nodes":
+        return None  # these carry messages, which test edges do not
+    sizes = membership["counts"]["deleted"], membership["counts"]["test"]
+    error = variance(after, *sizes) + (0.0 if reference is None else variance(reference, *sizes))
+    off = after - (0.5 if reference is None else reference)
+    if abs(off) <= max(ATTACK, 1.96 * math.sqrt(error)):
+        return None
+    beside = "0.5 where it cannot tell" if reference is None else f"{reference:.3f} for the retrained model"
+    said = f"the membership attack tells them from test elements with AUC {after:.3f}, against {beside}"
+    return "undecided" if reference is None else "under-forgotten" if off > 0 else "over-forgotten", said
+
+
+def _interval(test: Mapping[str, Any]) -> str:
+    return f"{test['auc']:.3f} (95% interval {test['low']:.3f} to {test['high']:.3f})"
+
+
+def _matched(after: Mapping[str, Any]) -> str:
+    share = after.get("matched", 1.0)
+    if share >= MATCHED:
+        return ""
+    return f" Only {100 * share:.1f}% of the deleted elements found held-out ones of their kind and were tested."

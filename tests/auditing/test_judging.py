@@ -1,0 +1,125 @@
+"""The verdict on one test: what counts as a difference, what is too few, and how much could have been missed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnndelete.auditing import page
+from gnndelete.auditing.judging import FEW, TOLERANCE, attacked, judge, title
+from gnndelete.auditing.verdict import verdict
+
+
+def side(auc, half=0.04, **rest):
+    return {"auc": auc, "low": auc - half, "high": auc + half, "se": half / 1.96, "deleted": 300, "matched": 1.0} | rest
+
+
+def beside(after, reference, error):
+    return {"after": after, "reference": reference, "gap": after["auc"] - reference["auc"], "gap_error": error}
+
+
+def attack(after, reference=None, deleted=41, elements="deleted training nodes"):
+    return {
+        "available": True,
+        "elements": elements,
+        "counts": {"deleted": deleted, "test": 1000},
+        "after": {"auc": after},
+        "reference": reference and {"auc": reference},
+    }
+
+
+@given(st.floats(0.1, 0.9), st.floats(0.1, 0.9), st.floats(0.005, 0.1), st.floats(0.005, 0.1), st.floats(0, 1))
+def test_intervals_that_do_not_meet_are_a_difference_and_one_within_tolerance_is_none(a, b, one, two, share):
+    after, reference = side(a, one), side(b, two)
+    error = share * (one + two)  # the error of a difference is at most the sum of both
+    word, _ = judge(beside(after, reference, error))
+    if abs(a - b) > max(one + two, TOLERANCE):
+        assert word == ("under-forgotten" if a > b else "over-forgotten")
+    if abs(a - b) <= TOLERANCE:
+        assert word in ("indistinguishable", "undecided")
+
+
+def test_a_reference_is_the_target_and_named_in_the_sentence():
+    word, sentence = judge(beside(side(0.10), side(0.19), 0.05))
+    assert word == "over-forgotten"
+    assert "below what the retrained model makes of them" in sentence
+    assert "-0.090 ± 0.050" in sentence
+    assert judge({"after": side(0.10), "reference": None})[0] == "over-forgotten"
+
+
+def test_the_title_says_how_much_could_have_been_missed():
+    test = {"after": side(0.52, 0.05), "reference": None}
+    assert judge(test)[0] == "indistinguishable"
+    assert title(test) == "No difference seen from data the model never saw (could have missed up to ±0.07)"
+    large = beside(side(0.51, 0.002), side(0.5, 0.002), 0.003)
+    assert judge(large)[0] == "indistinguishable"
+    assert title(large) == "Next to no difference (below 0.03) from a model trained without the data"
+
+
+@pytest.mark.parametrize("deleted", [1, 4, FEW - 1])
+def test_so_few_decide_nothing_whatever_they_score(deleted):
+    word, sentence = judge({"after": side(0.02, 0.01, deleted=deleted), "reference": None})
+    assert word == "undecided"
+    assert sentence.startswith(f"{deleted} deleted element{'s are' if deleted > 1 else ' is'} too few")
+
+
+def test_a_low_share_with_a_match_stands_beside_the_verdict():
+    assert "Only 41.5% of the deleted" in judge({"after": side(0.5, matched=0.415), "reference": None})[1]
+    assert "Only" not in judge({"after": side(0.5, matched=0.95), "reference": None})[1]
+
+
+def test_the_membership_attack_speaks_against_a_good_verdict():
+    assert attacked(attack(0.202))[0] == "undecided"
+    assert attacked(attack(0.202, 0.5))[0] == "over-forgotten"
+    assert attacked(attack(0.8, 0.5))[0] == "under-forgotten"
+    assert attacked(attack(0.202, 0.19)) is None
+    assert attacked(attack(0.55)) is None
+    assert attacked(attack(0.1, deleted=4)) is None
+    assert attacked(attack(0.8, elements="edges of deleted nodes")) is None
+    assert attacked({"available": False, "reason": "left out"}) is None
+
+
+NOT_MEASURED = {"available": False, "reason": "left out"}
+
+
+def whole(served, old_id, new_id, membership=NOT_MEASURED, adapter=True):
+    """The verdict on deleted edges whose tests gave these AUCs, without a reference."""
+    tests = {}
+    for name, value in (("served", served), ("old_id", old_id), ("new_id", new_id)):
+        test = {"available": True, "after": side(value), "reference": None}
+        test["verdict"], test["sentence"] = judge(test)
+        tests[name] = test
+    case = SimpleNamespace(
+        deletion=SimpleNamespace(edges=torch.ones(2, 3), nodes=torch.ones(0), features=torch.ones(2, 0)),
+        task=SimpleNamespace(name="link"),
+        unlearned=SimpleNamespace(adapter=object() if adapter else None),
+    )
+    forgetting = {"available": True, "heldout": tests}
+    return verdict(case, NOT_MEASURED, forgetting, membership, 0, None)
+
+
+def test_another_graph_that_speaks_against_it_takes_the_tick_away_and_is_named():
+    found = whole(0.5, 0.4, 0.5)
+    assert (found["word"], found["doubts"]) == ("indistinguishable", ["old_id"])
+    assert found["title"].endswith("as served; but not presented again under their old ids")
+    assert page.text({"verdict": found}).startswith("[≈]")
+    assert page.text({"verdict": whole(0.5, 0.5, 0.5)}).startswith("[✓]")
+
+
+def test_new_ids_that_show_an_adapter_are_expected_and_no_failure_of_the_verdict():
+    found = whole(0.5, 0.5, 0.9)
+    assert (found["word"], found["doubts"]) == ("indistinguishable", [])
+    assert page.text({"verdict": found}).startswith("[✓]")
+    assert "to be expected" in found["warnings"][0]
+    assert "to be expected" not in whole(0.5, 0.5, 0.9, adapter=False)["warnings"][0]
+
+
+def test_an_attack_that_tells_takes_the_word_away_and_is_named():
+    found = whole(0.5, 0.5, 0.5, attack(0.2))
+    assert found["word"] == "undecided"
+    assert "But the membership attack tells them" in found["sentence"]
+    assert whole(0.8, 0.5, 0.5, attack(0.2))["word"] == "under-forgotten"
