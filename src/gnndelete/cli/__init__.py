@@ -37,7 +37,7 @@ _VERBS: dict[str, Callable[..., Report]] = {
 }
 
 app = typer.Typer(
-    help="Make trained graph neural networks forget edges and nodes, and show what was achieved.",
+    help="Make trained graph neural networks forget, and show what was achieved.",
     epilog="gnndelete --version shows the version.",
     **_LOOKS,
 )
