@@ -30,10 +30,11 @@ class NodeClassification(Task):
 
     name: ClassVar[str] = "node"
     synonyms: ClassVar[set[str]] = {"node"}
+    node_type: str | None = None  # a task of the user's own need not know of types
+    _rows: range | None = None  # the ids of that type across all types of the graph
 
     def __init__(self, node_type: str | None = None) -> None:
         self.node_type = node_type
-        self._rows: range | None = None  # the ids of that type across all types of the graph
 
     def on(self, data: Any) -> NodeClassification:
         if not isinstance(data, HeteroGraph):
