@@ -33,9 +33,20 @@ class Heldout:
     """
 
     parts: tuple[tuple[Floats, Floats], ...]  # (deleted, held-out) scores of each stratum, in the order they were given
-    deleted: int
-    heldout: int
-    plain_auc: float
+    scores: tuple[Floats, Floats]  # of all elements
+
+    @property
+    def deleted(self) -> int:
+        return self.scores[0].size
+
+    @property
+    def heldout(self) -> int:
+        return self.scores[1].size
+
+    @property
+    def plain_auc(self) -> float:
+        """The AUC of all at once, without strata."""
+        return auc(*self.scores) if self.deleted and self.heldout else 0.5
 
     @property
     def matched(self) -> float:
@@ -98,31 +109,51 @@ def heldout(
 
     A request too small to fill any stratum is compared with all held-out elements of its kinds, or else with all at once.
     """
-    scores = _numbers(deleted), _numbers(held)
+    return strata(degree_deleted, degree_held, kind_deleted, kind_held, bins).test(deleted, held)
+
+
+@dataclass(frozen=True)
+class Strata:
+    """Which elements are compared with which, by their positions: found once, for the scores of any number of models."""
+
+    parts: tuple[tuple[Ints, Ints], ...]
+
+    def test(self, deleted: Tensor, held: Tensor) -> Heldout:
+        """The scores of one model, put into the strata."""
+        scores = _numbers(deleted), _numbers(held)
+        return Heldout(tuple((scores[0][mine], scores[1][theirs]) for mine, theirs in self.parts), scores)
+
+
+def strata(
+    degree_deleted: Tensor,
+    degree_held: Tensor,
+    kind_deleted: Tensor | None = None,
+    kind_held: Tensor | None = None,
+    bins: int = BINS,
+) -> Strata:
+    """The strata of `heldout`."""
     degrees = _numbers(degree_deleted), _numbers(degree_held)
     kinds = [
         np.zeros(part.size, dtype=np.int64) if kind is None else kind.detach().cpu().numpy().astype(np.int64)
-        for part, kind in zip(scores, (kind_deleted, kind_held), strict=True)
+        for part, kind in zip(degrees, (kind_deleted, kind_held), strict=True)
     ]
+    members = [[np.flatnonzero(part == kind) for part in kinds] for kind in np.unique(kinds[0])]
     parts = []
-    for kind in np.unique(kinds[0]):
-        mine = [part == kind for part in kinds]
+    for mine in members:
         values = [degree[chosen] for degree, chosen in zip(degrees, mine, strict=True)]
         if values[1].size < LEAST:
             continue
         edges = np.unique(np.quantile(np.concatenate(values), np.linspace(0, 1, bins + 1)[1:-1]))
         places = [np.searchsorted(edges, value, side="right") for value in values]
         for place in np.unique(places[0]):
-            pair = [s[m][p == place] for s, m, p in zip(scores, mine, places, strict=True)]
+            pair = [chosen[p == place] for chosen, p in zip(mine, places, strict=True)]
             if min(pair[0].size, pair[1].size) >= LEAST:
                 parts.append((pair[0], pair[1]))
-    plain = auc(*scores) if scores[0].size and scores[1].size else 0.5
     if not parts and kind_deleted is not None:
-        pairs = [[s[k == kind] for s, k in zip(scores, kinds, strict=True)] for kind in np.unique(kinds[0])]
-        parts = [(low, high) for low, high in pairs if low.size and high.size]
-    if not parts and scores[0].size and scores[1].size:
-        parts = [scores]
-    return Heldout(tuple(parts), scores[0].size, scores[1].size, plain)
+        parts = [(mine, theirs) for mine, theirs in members if mine.size and theirs.size]
+    if not parts and degrees[0].size and degrees[1].size:
+        parts = [(np.arange(degrees[0].size), np.arange(degrees[1].size))]
+    return Strata(tuple(parts))
 
 
 def auc(deleted: Floats, held: Floats) -> float:
@@ -131,7 +162,7 @@ def auc(deleted: Floats, held: Floats) -> float:
     >>> auc(np.array([3.0, 1.0]), np.array([0.0, 2.0, 1.0]))
     0.75
     """
-    return float(_placed(deleted, held).mean())
+    return float(_placed(np.sort(deleted), held).mean())  # sorted ones are found faster
 
 
 def _placed(scores: Floats, others: Floats) -> Floats:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.errors import GraphError
-from gnndelete.heldout import edge_strata, heldout
+from gnndelete.heldout import edge_strata, strata
 from gnndelete.methods.base import Context
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.graph import graph_labels
@@ -66,12 +66,12 @@ def _of_edges(context: Context, task: LinkPrediction) -> Ruler:
     if task.heldout is None:
         return Ruler(task, data, missing="the task has no held-out edges to compare with (pass heldout=…)")
     held = task.heldout.positives
-    strata = edge_strata(degrees(data), edges, held)
+    alike = strata(**edge_strata(degrees(data), edges, held))
     both = torch.cat([edges.to(held.device), held], dim=1)
 
     def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:
         deleted, true = task.predict(model, output, both).split([edges.size(1), held.size(1)])
-        test = heldout(deleted, true, **strata)
+        test = alike.test(deleted, true)
         return test.auc, test.standard_error
 
     alone = not context.deletion.nodes.numel() and not context.deletion.features.numel()
@@ -121,11 +121,12 @@ def _of_graphs(context: Context, task: GraphClassification) -> Ruler:
 def _of_true_class(task: Task, labels: Tensor, size: Tensor, named: Tensor, held: Tensor) -> Forgetting:
     """The probability of their true class that named nodes or graphs are given, against held-out ones of class and size."""
     both = torch.cat([named, held])
+    alike = strata(size[named], size[held], labels[named], labels[held], bins=NODE_BINS)
 
     def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:
         true = task.predict(model, output, both).gather(1, labels[both].view(-1, 1)).view(-1)
         deleted, unseen = true.split([named.numel(), held.numel()])
-        test = heldout(deleted, unseen, size[named], size[held], labels[named], labels[held], bins=NODE_BINS)
+        test = alike.test(deleted, unseen)
         return test.auc, test.standard_error
 
     return forgetting
