@@ -11,6 +11,7 @@ from gnndelete.errors import ModelError
 from gnndelete.forward import call
 from gnndelete.methods import CONTROLS, resolver
 from gnndelete.methods.base import Context
+from gnndelete.operator import Operator
 from gnndelete.prepared import Prepared
 
 KINDS = ("gcn", "gin", "gat")
@@ -225,6 +226,20 @@ def test_integer_features_are_categories():
     assert unlearned.predict([0]).shape == (1, 2)
     rest = torch.arange(20) != 2
     assert torch.equal(output(unlearned.model, unlearned.data)[rest], output(model, data)[rest])
+
+
+@pytest.mark.parametrize("method", [gd.GNNDelete(lam=0.5), *(control() for control in CONTROLS)], ids=lambda m: m.name)
+def test_graphs_beyond_the_part_that_was_probed_are_forgotten_too(case, method):
+    """Of 200 graphs 64 are probed; operators must act on the rows of every one."""
+    model, _ = case
+    data = gd.datasets.collate(make_graphs(200))
+    deletion = gd.Deletion(graphs=[2, 199])
+    unlearned = gd.Unlearner(model, data, task="graph", method=method).delete(deletion)
+    inside = torch.isin(data.batch, torch.tensor([2, 199])).nonzero().flatten()
+    for operator in (module for module in unlearned.model.modules() if isinstance(module, Operator)):
+        assert operator.num_rows == data.num_nodes
+        assert torch.equal(operator.rows.sort().values, inside)
+    assert torch.isfinite(unlearned.predict(range(200))).all()
 
 
 def test_the_reach_of_layers_is_measured_on_a_part_of_many_graphs(case):

@@ -101,14 +101,18 @@ class Comparison:
             for name in self.scores():
                 cells += [_cell(line[name], ".3f", spread=wide), _cell(line[f"{name}_gap"], "+.3f", spread=False)]
             cells += [_cell(line[name], form, spread=False) for name, form in costs.items()]
-            table.add_row(*cells, line["assurance"] or (f"failed: {line['error']}" if line["error"] else "-"))
+            table.add_row(*cells, line["assurance"] or ("failed" if line["error"] else "-"))
         return table
+
+    def failures(self) -> list[str]:
+        """One sentence for every method that failed; they would not fit into the table."""
+        return [f"{line['method']} failed: {line['error']}" for line in self.summary() if line["error"]]
 
     def __str__(self) -> str:
         console = Console(width=170, record=True, file=io.StringIO())
         console.print(self.table())
-        for note in self.notes:
-            console.print(f"note: {note}", markup=False, highlight=False)
+        for note in (*self.failures(), *(f"note: {note}" for note in self.notes)):
+            console.print(note, markup=False, highlight=False)
         return console.export_text()
 
 

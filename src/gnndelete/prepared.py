@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
@@ -50,7 +52,11 @@ class Prepared:
         key = repr(layers)
         if key not in self._probes:
             data, table = self.sample()
-            self._probes[key] = probe(self.model, data, table, self.forward, layers)
+            found = probe(self.model, data, table, self.forward, layers)
+            if data is not self.data:  # what was measured on a part holds for the rows of all graphs
+                whole = range(self.table.num_nodes)
+                found = replace(found, sites=tuple(replace(site, rows=whole) for site in found.sites))
+            self._probes[key] = found
         return self._probes[key]
 
     def sample(self) -> tuple[Data, EdgeTable]:

@@ -58,9 +58,13 @@ def compare(
 
 def _show(console: Console, table: Comparison, title: str, out: Path) -> None:
     console.print(table.table(title, wide=console.width >= 105))
+    ranked = (
+        "E_d says how surely deleted edges score below remaining ones; ruined models reach it, so read it beside E_t."
+    )
     lines = [
-        "E_d says how surely deleted edges score below remaining ones; the last rows reach it by ruining the model,",
-        f"so read it beside E_t. The gap is the difference from Retrain, that is from training again. Written to {out}.",
+        *table.failures(),
+        *([ranked] if "deleted_auroc" in table.scores() else []),
+        f"The gap is the difference from Retrain, that is from training again. Written to {out}.",
     ]
     console.print("\n".join(lines), markup=False, soft_wrap=True)
 
