@@ -47,6 +47,13 @@ class Plan:
     published: str | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
     about: str = ""
+    source: str = ""  # how a command names it, where that is not its name
+    twins: Mapping[str, str] = field(default_factory=dict)  # methods that are another of the same experiment
+
+    @property
+    def shipped(self) -> bool:
+        """Whether it comes with the package; a file of the user's own has a name without a group."""
+        return "/" in self.name
 
 
 @dataclass(frozen=True)
@@ -118,6 +125,7 @@ class Result:
     errors: Mapping[int, str]
     missing: str = ""
     unfit: str = ""
+    measures: tuple[str, ...] = ()
 
     @property
     def state(self) -> str:
@@ -137,6 +145,15 @@ class Result:
             failed = len(self.errors)
             return f"{failed} of {failed + len(self.rows)} seeds failed: {_first(self.errors)}" if failed else ""
         return self.unfit or (_first(self.errors) if self.errors else self.missing)
+
+    @property
+    def seeds(self) -> int:
+        return len(self.rows)
+
+    @property
+    def jobs(self) -> int:
+        """How many processes ran at a time while its times were taken, at most."""
+        return max(((row.get("hardware") or {}).get("jobs") or 1 for row in self.rows.values()), default=1)
 
     @property
     def identity(self) -> str:
@@ -197,7 +214,8 @@ def _result(plan: Plan, label: str, group: Sequence[Wanted], store: Store) -> Re
         else:
             rows[int(wanted.key["seed"])] = row
     absent = plan.missing.get(str(key["dataset"]), "")
-    return Result(plan.name, Place.of(key), label, key["method"], len(group), rows, errors, absent, unfit)
+    measures = tuple(key.get("measures") or ())
+    return Result(plan.name, Place.of(key), label, key["method"], len(group), rows, errors, absent, unfit, measures)
 
 
 def references(cells: Iterable[Result]) -> dict[str, Result]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,26 +12,45 @@ from gnndelete.bench.curves import TIMES, timings
 from gnndelete.bench.formats import markdown, plain
 from gnndelete.bench.gathered import Plan, Result
 from gnndelete.bench.summary import headline_table
-from gnndelete.bench.tables import Section, sections
-from gnndelete.bench.wording import dataset_name, model_name, request_name, seconds, times
+from gnndelete.bench.tables import Section, sections, silent
+from gnndelete.bench.wording import (
+    dataset_name,
+    listed,
+    many,
+    method_name,
+    model_name,
+    request_name,
+    seconds,
+    times,
+)
 
 
 @dataclass(frozen=True)
 class Commands:
-    """The command lines that made the results and the report."""
+    """The command lines that made the results and the report; ``given`` is what else the report was asked for."""
 
     store: str
     out: str
     device: str
+    names: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
 
-    def run(self, plan: Plan) -> str:
-        seeds = len({wanted.key["seed"] for wanted in plan.cells})
-        name = plan.name if "/" in plan.name else f"{plan.name}.yaml"
-        return f"gnndelete bench run {name} --seeds {seeds} --device {self.device} --store {self.store}"
+    def run(self, plan: Plan, results: Sequence[Result]) -> str:
+        """What does the runs of a page: the seeds and methods that stand there, or all where nothing does."""
+        seeds = list(dict.fromkeys(wanted.key["seed"] for wanted in plan.cells))
+        done = {seed for result in results for seed in (*result.rows, *result.errors)}
+        first = max((seeds.index(seed) + 1 for seed in done), default=len(seeds))
+        unsaid, labels = set(silent(plan, results)), dict.fromkeys(result.label for result in results)
+        tried = [label for label in labels if label not in unsaid]
+        only = ["--only", ",".join(tried)] if done and unsaid else []
+        name = plan.source or (plan.name if plan.shipped else f"{plan.name}.yaml")
+        asked = [name, "--seeds", str(first), *only, "--device", self.device, "--store", self.store]
+        return shlex.join(["gnndelete", "bench", "run", *asked])
 
     @property
     def report(self) -> str:
-        return f"gnndelete bench report --device {self.device} --store {self.store} --out {self.out}"
+        asked = [*self.names, "--device", self.device, "--store", self.store, "--out", self.out, *self.given]
+        return shlex.join(["gnndelete", "bench", "report", *asked])
 
 
 @dataclass(frozen=True)
@@ -38,9 +58,13 @@ class Pictured:
     """Figures by file name, each with the sentence that describes it."""
 
     alts: Mapping[str, str] = field(default_factory=dict)
+    captions: Mapping[str, str] = field(default_factory=dict)  # what a figure leaves out, where it does
 
     def links(self, folder: str) -> str:
-        return "\n\n".join(f"![{alt}]({folder}figures/{name})" for name, alt in self.alts.items())
+        shown = []
+        for name, alt in self.alts.items():
+            shown += [f"![{alt}]({folder}figures/{name})", self.captions.get(name, "")]
+        return "\n\n".join(part for part in shown if part)
 
 
 def page_path(name: str) -> str:
@@ -62,7 +86,8 @@ def experiment_page(plan: Plan, results: Sequence[Result], pictures: Pictured, c
     parts.append(
         f"{_counted(results)} Also as [CSV](../tables/{flat(plan.name)}.csv) and [LaTeX](../tables/{flat(plan.name)}.tex)."
     )
-    parts.append(f"```bash\n{commands.run(plan)}\n```")
+    parts += [_unsaid(plan, results), _twins(plan), *_unmeasured(results)]
+    parts.append(f"```bash\n{commands.run(plan, results)}\n```")
     parts.append(pictures.links("../"))
     parts.append(_times(results))
     shown = ""
@@ -88,13 +113,63 @@ def absent(results: Sequence[Result], published: bool) -> str:
 
 def _section(section: Section) -> list[str]:
     parts = [f"## {section.title}"]
-    if section.scores.lines and section.scores.columns:
+    scored = bool(section.scores.lines and section.scores.columns)
+    if scored:
         parts.append(markdown(section.scores).strip())
     if not section.costs.empty:
-        parts += ["Gap to Retrain, seed by seed, and cost:", markdown(section.costs).strip()]
-    if len(parts) == 1:
-        parts.append("*Nothing measured here yet.*")
-    return parts
+        gaps = any(column.endswith(" gap") for column in section.costs.columns)
+        parts += ["Gap to Retrain, seed by seed, and cost:" if gaps else "Cost:", markdown(section.costs).strip()]
+    return parts if scored else [*parts, *_reasons(section.cells)]
+
+
+def _reasons(results: Sequence[Result]) -> list[str]:
+    """Why there is no number, by reason, where no table of scores says it."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for result in results:
+        if result.state != "done" or result.reason:
+            state = "failed" if result.errors and result.rows else result.state
+            who = f"{method_name(result.label)} ({model_name(result.place.model)})"
+            found.setdefault((state, result.reason), {})[plain(who)] = None
+    return [
+        f"*{state[:1].upper()}{state[1:]}*{f': {plain(reason).rstrip(chr(46))}' if reason else ''}. {', '.join(who)}."
+        for (state, reason), who in found.items()
+    ]
+
+
+def _unsaid(plan: Plan, results: Sequence[Result]) -> str:
+    """The methods that the experiment asks for and the store knows nothing of."""
+    labels = silent(plan, results)
+    if not labels or not any(result.rows or result.errors for result in results):
+        return ""
+    return f"Not run here: {listed(plain(method_name(label)) for label in labels)}."
+
+
+def _twins(plan: Plan) -> str:
+    return " ".join(
+        f"`{label}` has the same settings as `{other}`, whose row stands for both."
+        for label, other in plan.twins.items()
+    )
+
+
+#: What a measure adds to the scores of a row, and how its note begins where it could not be taken.
+_GIVEN = {
+    "heldout": ("heldout_auc", "No held-out AUC"),
+    "mi": ("mi_ratio", "No membership attack"),
+    "outliers": ("outlier_share", "No detection of outliers"),
+}
+
+
+def _unmeasured(results: Sequence[Result]) -> list[str]:
+    """A sentence for every measure that was asked for and gave no number, with the reason that the rows name."""
+    said = []
+    for measure, (score, note) in _GIVEN.items():
+        asked = [row for result in results if measure in result.measures for row in result.rows.values()]
+        empty = [row for row in asked if score not in (row.get("scores") or {})]
+        if empty:
+            notes = [str(text) for row in empty for text in row.get("notes") or () if str(text).startswith(note)]
+            reason = plain(max(sorted(set(notes)), key=notes.count)) if notes else "No reason was recorded."
+            said.append(f"`{measure}` gave no number in {len(empty)} of {many(len(asked), 'run')}. {reason}")
+    return said
 
 
 def _times(results: Sequence[Result]) -> str:
@@ -137,8 +212,8 @@ def _counted(results: Sequence[Result]) -> str:
 
 
 _READING = """\
-Every number is a mean over seeds with its standard error; beneath it stand the number of the paper, where it has one, and \
-ours minus the paper's. E_t AUROC says how well test edges are told from random pairs, E_d AUROC how surely deleted edges rank \
+Every number is a mean over as many seeds as the last column of its table says, with its standard error where they are two or \
+more; beneath it stand the number of the paper, where it has one, and ours minus the paper's. E_t AUROC says how well test edges are told from random pairs, E_d AUROC how surely deleted edges rank \
 below remaining ones (a ruined model can reach it: read it beside E_t). The held-out AUC asks whether deleted edges can be told \
 from true edges that the model never trained on: 0.5 is best, and what counts is the gap to Retrain. Gaps are taken seed by \
 seed. What is missing says why."""
@@ -152,7 +227,8 @@ def index_page(
     commands: Commands,
 ) -> str:
     """The first page: the summary, the methods side by side, and every experiment with its state."""
-    rows = [f"| [{plan.title}]({page_path(plan.name)}) | {_states(results)} |" for plan, results in gathered]
+    begun = [(plan, results) for plan, results in gathered if any(r.rows or r.errors or r.unfit for r in results)]
+    rows = [f"| [{plan.title}]({page_path(plan.name)}) | {_states(results)} |" for plan, results in begun]
     table = "\n".join(
         [
             "| experiment | done | failed | does not fit | not here | not run |",
@@ -171,10 +247,22 @@ def index_page(
         "## All methods" if pictures.alts else "",
         pictures.links(""),
         "## Experiments",
-        table if rows else "No experiment was given.",
-        "Runs are counted one per method, place and seed.",
+        table if rows else "None has been run.",
+        "Runs are counted one per method, place and seed." if rows else "",
+        *_not_run([pair for pair in gathered if pair not in begun]),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _not_run(gathered: Sequence[tuple[Plan, Sequence[Result]]]) -> list[str]:
+    if not gathered:
+        return []
+    lines = []
+    for plan, results in gathered:
+        why = listed(dict.fromkeys(r.missing for r in results if r.missing)) if any(r.missing for r in results) else ""
+        count = many(sum(r.wanted for r in results), "run")
+        lines.append(f"- [{plan.title}]({page_path(plan.name)}): {count}{f'; {plain(why)}' if why else ''}")
+    return ["## Not run here", "Described, and in this store without a single run:", "\n".join(lines)]
 
 
 def _states(results: Sequence[Result]) -> str:
@@ -188,7 +276,7 @@ def _states(results: Sequence[Result]) -> str:
 def _provenance(provenance: Mapping[str, Any]) -> str:
     if not provenance.get("rows"):
         return "The store holds no rows yet."
-    parts = [f"{provenance['rows']:,} rows"]
+    parts = [many(provenance["rows"], "row")]
     if provenance.get("jobs", 1) > 1:
         parts.append(f"up to {provenance['jobs']} processes at a time")
     parts += [f"{title} {', '.join(provenance[name])}" for name, title in _PROVENANCE.items() if provenance.get(name)]

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from gnndelete.bench.cells import cells
-from gnndelete.bench.experiment import find
+from gnndelete.bench.cells import Cell, cells
+from gnndelete.bench.experiment import Experiment, find
 from gnndelete.bench.gathered import Plan
 
 
 def plans(names: Iterable[str], device: str, seeds: int | None = None) -> list[Plan]:
     """Experiments by name, by group or from files of your own; all where none is named."""
-    return [
-        Plan(each.name, each.title, cells(each, device, seeds), each.published, each.missing, each.about)
-        for each in find(names)
-    ]
+    asked = list(dict.fromkeys(names))
+    found: dict[tuple[str, str], Plan] = {}
+    for name in asked or [""]:
+        source = name if name.endswith((".yaml", ".yml")) else ""
+        for each in find([name] if name else []):
+            if (source, each.name) not in found:
+                found[source, each.name] = _plan(each, source, device, seeds)
+    return list(found.values())
+
+
+def _plan(each: Experiment, source: str, device: str, seeds: int | None) -> Plan:
+    wanted = cells(each, device, seeds)
+    twins = _twins(each, wanted, device)
+    return Plan(each.name, each.title, wanted, each.published, each.missing, each.about, source, twins)
+
+
+def _twins(each: Experiment, wanted: Sequence[Cell], device: str) -> dict[str, str]:
+    """Methods without a cell of their own, because another of the experiment has the same settings."""
+    known = {cell.label for cell in wanted}
+    owners = {cell.digest: cell.label for cell in wanted}
+    found = {}
+    for spec in each.methods:
+        if spec.title not in known:
+            alone = cells(each.model_copy(update={"methods": [spec]}), device, 1)
+            found |= {spec.title: owners[cell.digest] for cell in alone[:1] if cell.digest in owners}
+    return found

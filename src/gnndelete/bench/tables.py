@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gnndelete.bench import published as paper
@@ -46,6 +46,11 @@ class Line:
     seeds: tuple[int, int]  # fewest and most seeds among its entries
     entries: tuple[Entry, ...]
 
+    @property
+    def told(self) -> bool:
+        """Whether it holds a number, ours or the paper's."""
+        return any(entry.stat or entry.paper for entry in self.entries)
+
 
 @dataclass(frozen=True)
 class Table:
@@ -71,18 +76,33 @@ class Section:
     title: str
     scores: Table
     costs: Table
+    cells: tuple[Result, ...] = ()
+
+
+def silent(plan: Plan, cells: Sequence[Result]) -> list[str]:
+    """The methods of an experiment of which the store holds nothing at all, neither a number nor a reason."""
+    states: dict[str, set[str]] = {}
+    for cell in cells:
+        states.setdefault(cell.label, set()).add(cell.state)
+    return [label for label, found in states.items() if found == {"not run"}]
 
 
 def sections(plan: Plan, cells: Sequence[Result]) -> list[Section]:
     """The tables of an experiment, one section per dataset and request, in the order of its file."""
     settings = dict.fromkeys(cell.place.setting for cell in cells)
     titles = _titles([next(c.place for c in cells if c.place.setting == setting) for setting in settings])
+    unsaid = {method_name(label) for label in silent(plan, cells)}
     made = []
     for number, (setting, title) in enumerate(zip(settings, titles, strict=True), 1):
         own = [cell for cell in cells if cell.place.setting == setting]
         name = f"{plan.name.replace('/', '-')}-{number}"
         scores, costs = _scores(plan, own, name, title), _costs(own, f"{name}-cost", title)
-        made.append(Section(own[0].place.dataset, title, scores, costs))
+        if not scores.empty:  # what has neither a number nor the paper's is named once, above the tables
+            scores = replace(
+                scores, lines=tuple(line for line in scores.lines if line.label not in unsaid or line.told)
+            )
+        costs = replace(costs, lines=tuple(line for line in costs.lines if line.told))
+        made.append(Section(own[0].place.dataset, title, scores, costs, tuple(own)))
     return made
 
 
@@ -132,7 +152,7 @@ def _scores(plan: Plan, cells: Sequence[Result], name: str, title: str) -> Table
                 reference = retrained.get(cell.place.rest) if cell else None
                 entries.append(entry(plan, cell, metric, reference, step) if cell else Entry(metric))
             lines.append(Line(_step_label(label, cells[0].place, step), _seeds(cells, label), tuple(entries)))
-    return _without_empty(name, title, columns, lines)
+    return _without_empty(name, title, columns, lines, task=cells[0].place.task)
 
 
 def _costs(cells: Sequence[Result], name: str, title: str) -> Table:
@@ -148,7 +168,7 @@ def _costs(cells: Sequence[Result], name: str, title: str) -> Table:
             cell = lookup.get((label, variant))
             entries.append(_cost(cell, kind, retrained.get(cell.place.rest)) if cell else Entry(kind))
         lines.append(Line(method_name(label), _seeds(cells, label), tuple(entries)))
-    return _without_empty(name, title, columns, lines, gaps=True)
+    return _without_empty(name, title, columns, lines, gaps=True, task=cells[0].place.task)
 
 
 def _cost(cell: Result, kind: str, reference: Result | None) -> Entry:
@@ -165,7 +185,12 @@ def _cost(cell: Result, kind: str, reference: Result | None) -> Entry:
 
 
 def _without_empty(
-    name: str, title: str, columns: Sequence[tuple[str, str]], lines: Sequence[Line], gaps: bool = False
+    name: str,
+    title: str,
+    columns: Sequence[tuple[str, str]],
+    lines: Sequence[Line],
+    gaps: bool = False,
+    task: str = "link",
 ) -> Table:
     """A table of the columns that say something, where models have a group each; the paper's alone if nothing was run."""
     measured = {columns[i][1] for i in range(len(columns)) if any(line.entries[i].stat for line in lines)}
@@ -178,7 +203,9 @@ def _without_empty(
     groups = [
         (title, sum(columns[i][0] == v for i in kept)) for v, title in zip(variants, _models(variants), strict=True)
     ]
-    titles = [f"{metric_name(columns[i][1])}{' gap' * (gaps and lines[0].entries[i].metric in _GAPS)}" for i in kept]
+    titles = [
+        f"{metric_name(columns[i][1], task)}{' gap' * (gaps and lines[0].entries[i].metric in _GAPS)}" for i in kept
+    ]
     shown = [Line(line.label, line.seeds, tuple(line.entries[i] for i in kept)) for line in lines]
     return Table(name, title, tuple(groups), tuple(titles), tuple(shown))
 

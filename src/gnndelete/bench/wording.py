@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from gnndelete.bench.gathered import Place, Stat
 
@@ -16,6 +17,7 @@ METRICS = {
     "mi_ratio": "MI ratio",
     "mi_auc": "MI AUC",
     "regular_share": "regular share",
+    "outlier_share": "outlier share",
     "parameters": "parameters",
     "speedup": "times faster",
 }
@@ -51,11 +53,11 @@ _METHODS = {
 def dataset_name(name: str) -> str:
     """
     >>> dataset_name("dblp"), dataset_name("generated:collab?nodes=2000000&edges=24000000")
-    ('DBLP', 'generated graph, 24M edges')
+    ('DBLP', 'generated collab, 24M edges')
     """
     if name.startswith("generated:"):
-        size = re.search(r"(?:edges|triples)=(\d+)", name)
-        return f"generated graph, {count(int(size[1]))} edges" if size else f"generated graph ({name[10:]})"
+        kind, size = name[10:].partition("?")[0], re.search(r"(?:edges|triples)=(\d+)", name)
+        return f"generated {kind}, {count(int(size[1]))} edges" if size else f"generated graph ({name[10:]})"
     return _DATASETS.get(name, name)
 
 
@@ -67,8 +69,41 @@ def method_name(label: str) -> str:
     return _METHODS.get(label, label)
 
 
-def metric_name(metric: str) -> str:
+def metric_name(metric: str, task: str = "link") -> str:
+    """The title of a score; only links have a set E_t of test edges.
+
+    >>> metric_name("test_auroc"), metric_name("test_auroc", "graph")
+    ('E_t AUROC', 'AUROC')
+    """
+    if metric == "test_auroc" and task in ("node", "graph"):
+        return "AUROC"
     return METRICS.get(metric, metric.replace("_", " "))
+
+
+def many(number: int, what: str) -> str:
+    """
+    >>> many(1, "cell"), many(39, "cell")
+    ('1 cell', '39 cells')
+    """
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def span(counts: Iterable[int], what: str) -> str:
+    """
+    >>> span([3, 1, 3], "seed"), span([1], "seed")
+    ('1 to 3 seeds', '1 seed')
+    """
+    known = sorted(counts)
+    return many(known[0], what) if known[0] == known[-1] else f"{known[0]} to {many(known[-1], what)}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def request_name(place: Place) -> str:
@@ -79,11 +114,15 @@ def request_name(place: Place) -> str:
     '2.5% of the edges, IN, in 5 requests'
     >>> request_name(Place("dblp", "gcn", "nodes", "", 100, 1, "node"))
     '100 nodes'
+    >>> request_name(Place("wordnet18", "rgcn", "relations", "", 1, 1, "link"))
+    '1 relation'
+    >>> request_name(Place("ogbg-molhiv", "gcn", "features", "", 100, 1, "graph"))
+    'features of 100 graphs'
     """
     kind = place.kind or "elements"
-    parts = [kind if place.amount is None else f"{amount_name(place.amount)}{' of the' * (place.amount < 1)} {kind}"]
-    if place.kind == "features" and place.amount is not None:
-        parts = [f"features of {amount_name(place.amount)}{' of the' * (place.amount < 1)} nodes"]
+    whose = ("graphs" if place.task == "graph" else "nodes") if kind == "features" else kind
+    prefix = "features of " * (kind == "features")
+    parts = [kind if place.amount is None else f"{prefix}{_amount_of(place.amount, whose)}"]
     if place.kind == "edges" and place.where:
         parts.append({"in": "IN", "out": "OUT", "random": "at random"}.get(place.where, place.where))
     if place.steps > 1:
@@ -91,12 +130,23 @@ def request_name(place: Place) -> str:
     return ", ".join(parts)
 
 
+def _amount_of(amount: float, kind: str) -> str:
+    if _is_share(amount):
+        return f"{amount_name(amount)} of the {kind}"
+    return f"1 {kind[:-1]}" if amount == 1 else f"{amount_name(amount)} {kind}"
+
+
 def amount_name(amount: float) -> str:
     """
-    >>> amount_name(0.005), amount_name(100)
-    ('0.5%', '100')
+    >>> amount_name(0.005), amount_name(1.0), amount_name(100)
+    ('0.5%', '100%', '100')
     """
-    return f"{100 * amount:g}%" if amount < 1 else f"{amount:,.0f}"
+    return f"{100 * amount:g}%" if _is_share(amount) else f"{amount:,.0f}"
+
+
+def _is_share(amount: float) -> bool:
+    """Shares are fractions up to 1.0; whole numbers count elements."""
+    return amount < 1 or (isinstance(amount, float) and amount == 1)
 
 
 def count(number: float) -> str:

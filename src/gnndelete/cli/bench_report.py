@@ -54,6 +54,7 @@ def report(
 
     Nothing is run. What is missing is shown as missing with the reason; the same store gives the same files.
     """
+    from gnndelete.bench.acceptance import BEST
     from gnndelete.bench.pages import Commands
     from gnndelete.bench.plans import plans
     from gnndelete.bench.report import build, usual_device, write
@@ -70,7 +71,10 @@ def report(
     rows = Store(store)
     kind = device or usual_device(rows)
     wanted = plans(name or [], kind, seeds)
-    made, found = build(wanted, rows, Commands(store.as_posix(), out.as_posix(), kind), best, figures.value)
+    given = ["--seeds", str(seeds)] if seeds else []
+    given += (["--best", best] if best != BEST else []) + (["--figures", "png"] if figures is Figures.PNG else [])
+    commands = Commands(store.as_posix(), out.as_posix(), kind, tuple(name or ()), tuple(given))
+    made, found = build(wanted, rows, commands, best, figures.value)
     write(out, made)
     lines = headline(found)
     values = {"out": str(out), "store": str(store), "device": kind, "files": sorted(made), "summary": lines}
