@@ -57,6 +57,7 @@ class Gap:
     cell_gap: float  # mean over cells of |mean gap|
     signed: float  # mean over cells of the mean gap
     worst: Result
+    seeds: tuple[int, int]  # fewest and most seeds of a cell
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Speed:
     cell: Result
     cells: int
     alone: bool  # whether the times were measured with nothing else running
+    jobs: int  # else how many processes there were at a time, at most
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,31 @@ class Acceptance:
     gaps: tuple[Gap, ...]
     speeds: tuple[Speed, ...]
     absent: tuple[Result, ...]
+    failed: tuple[Result, ...] = ()  # every cell of which a run failed, also where other seeds have numbers
+    graded: bool = True  # aims are for the experiments that come with the package
+
+    def left_out(self, aim: str) -> list[Result]:
+        """The cells that the answer to a question goes without because they failed; ``aim`` is a name of `AIMS`."""
+        lost = [cell for cell in self.failed if not cell.rows and cell.place.steps == 1]
+        if aim in ("repeated", "above"):
+            label = PAPER if aim == "repeated" else self.best
+            return [cell for cell in lost if cell.label == label and "scores" in cell.measures and _theirs(cell)]
+        if aim in ("use_gap", "heldout_gap"):
+            own = [cell for cell in lost if cell.label == CALIBRATED and cell.place.task == "link"]
+            return [cell for cell in own if "heldout" in cell.measures]
+        return [cell for cell in lost if _is_solved(cell) and aim in (_kind(cell), *_both(cell))]
 
 
 def acceptance(gathered: Iterable[tuple[Plan, Sequence[Result]]], best: str = BEST) -> Acceptance:
-    """Answer the four questions; a cell that several experiments share counts once."""
-    plans = list(gathered)
+    """Answer the four questions; a cell that several experiments share counts once.
+
+    They are asked of the experiments that come with the package; where there is none among those given, numbers are
+    computed from the user's own, and nothing is held against an aim.
+    """
+    given = list(gathered)
+    plans = [(plan, cells) for plan, cells in given if plan.shipped]
+    graded = bool(plans)
+    plans = plans or given
     main = once(cell for plan, cells in plans if plan.published == MAIN for cell in cells)
     beside = [found for cell in main if (found := _beside(cell)) is not None]
     labels = dict.fromkeys(each.cell.label for each in beside if each.cell.method.get("name") == "gnndelete")
@@ -99,7 +121,21 @@ def acceptance(gathered: Iterable[tuple[Plan, Sequence[Result]]], best: str = BE
         tuple(_gaps(everything)),
         _speeds([cells for _, cells in plans]),
         tuple(absent),
+        tuple(_failed(everything, [cell for _, cells in plans for cell in cells])),
+        graded,
     )
+
+
+def _failed(counted: Sequence[Result], cells: Iterable[Result]) -> list[Result]:
+    """Failed cells, each once and under the name that a question asks for; one that has its number elsewhere is none."""
+    whole = {(cell.identity, cell.measures) for cell in counted if cell.rows and not cell.errors}
+    found: dict[str, Result] = {}
+    for cell in cells:
+        earlier = found.get(cell.identity)
+        better = earlier is None or (cell.label in _ASKED and earlier.label not in _ASKED)
+        if cell.errors and better and (cell.identity, cell.measures) not in whole:
+            found[cell.identity] = cell
+    return list(found.values())
 
 
 def once(cells: Iterable[Result]) -> list[Result]:
@@ -166,7 +202,9 @@ def _gap(label: str, task: str, metric: str, gaps: Sequence[tuple[Result, list[f
     means = [mean(values) for _, values in gaps]
     strict = [mean(abs(value) for value in values) for _, values in gaps]
     worst = gaps[strict.index(max(strict))][0]
-    return Gap(label, task, metric, len(gaps), mean(strict), mean(abs(m) for m in means), mean(means), worst)
+    counts = [len(values) for _, values in gaps]
+    size, seeds = mean(abs(m) for m in means), (min(counts), max(counts))
+    return Gap(label, task, metric, len(gaps), mean(strict), size, mean(means), worst, seeds)
 
 
 def _speeds(parts: Sequence[Sequence[Result]]) -> tuple[Speed, ...]:
@@ -177,20 +215,34 @@ def _speeds(parts: Sequence[Sequence[Result]]) -> tuple[Speed, ...]:
         retrained = references(cells)
         for cell in cells:
             reference = retrained.get(cell.place.rest)
-            if cell.method.get("name") != "gnndelete" or cell.method.get("solver") == "gradient" or reference is None:
+            if not _is_solved(cell) or reference is None:
                 continue
             timed = _timed(cell, reference)
             for kind, ratio in timed.items():
                 alone.setdefault((cell.place.dataset, kind), {})[cell.identity] = (ratio, cell)
             faster = cell.faster(reference)
             if not timed and faster is not None:
-                kind = _calibrated(cell) if cell.method.get("lam") == "auto" else "fixed"
-                shared.setdefault((cell.place.dataset, kind), {})[cell.identity] = (faster, cell)
+                shared.setdefault((cell.place.dataset, _kind(cell)), {})[cell.identity] = (faster, cell)
     found = []
     for key in sorted(alone.keys() | shared.keys()):
         known = list(alone.get(key, shared.get(key, {})).values())
-        found.append(Speed(*key, *min(known, key=lambda pair: pair[0]), len(known), key in alone))
+        jobs = max(cell.jobs for _, cell in known)
+        found.append(Speed(*key, *min(known, key=lambda pair: pair[0]), len(known), key in alone, jobs))
     return tuple(found)
+
+
+def _is_solved(cell: Result) -> bool:
+    """Whether speed is asked of it: the paper's training by gradients is there for comparison alone."""
+    return cell.method.get("name") == "gnndelete" and cell.method.get("solver") != "gradient"
+
+
+def _kind(cell: Result) -> str:
+    return _calibrated(cell) if cell.method.get("lam") == "auto" else "fixed"
+
+
+def _both(cell: Result) -> tuple[str, ...]:
+    """A cell that takes times would have answered for both kinds."""
+    return ("fixed", _calibrated(cell)) if "time" in cell.measures else ()
 
 
 def _calibrated(cell: Result) -> str:

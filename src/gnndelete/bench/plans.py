@@ -35,5 +35,6 @@ def _twins(each: Experiment, wanted: Sequence[Cell], device: str) -> dict[str, s
     for spec in each.methods:
         if spec.title not in known:
             alone = cells(each.model_copy(update={"methods": [spec]}), device, 1)
-            found |= {spec.title: owners[cell.digest] for cell in alone[:1] if cell.digest in owners}
+            if alone and alone[0].digest in owners:
+                found[spec.title] = owners[alone[0].digest]
     return found

@@ -8,13 +8,13 @@ from typing import Any
 from gnndelete.bench.acceptance import AIMS, CALIBRATED, PAPER, WITHIN, Acceptance, Beside, Gap, Speed
 from gnndelete.bench.formats import plain
 from gnndelete.bench.gathered import Result
-from gnndelete.bench.wording import dataset_name, method_name, metric_name, model_name, request_name, times
+from gnndelete.bench.wording import dataset_name, many, method_name, metric_name, model_name, request_name, span, times
 
 _REACHED = {True: "reached", False: "**not reached**", None: "not run"}
 
 
 def headline(found: Acceptance) -> list[dict[str, Any]]:
-    """Each question with its aim, the answer and whether it was reached; None where nothing was run."""
+    """Each question with its aim, the answer, whether it was reached (None where nothing was run) and what failed."""
     above = found.settings.get(found.best, ())
     lines = [
         _share(
@@ -27,6 +27,10 @@ def headline(found: Acceptance) -> list[dict[str, Any]]:
         lines.append(_distance(metric, aim, gap))
     for kind, title in (("fixed", "a deletion at fixed lam"), ("calibrated", "a calibrated deletion")):
         lines.append(_speed(kind, title, [speed for speed in found.speeds if speed.kind == kind]))
+    for line, aim in zip(lines, AIMS, strict=True):
+        line["left_out"] = len(found.left_out(aim))
+        if not found.graded:
+            line["aim"], line["reached"] = None, None
     return lines
 
 
@@ -42,9 +46,10 @@ def _share(question: str, aim: str, answers: Sequence[bool]) -> dict[str, Any]:
 
 
 def _distance(metric: str, aim: str, gap: Gap | None) -> dict[str, Any]:
-    answer = (
-        "–" if gap is None else f"{gap.seed_gap:.4f} seed by seed ({gap.cell_gap:.4f} by cell), {_cells(gap.cells)}"
-    )
+    answer = "–"
+    if gap is not None:
+        sizes = f"{gap.seed_gap:.4f} seed by seed ({gap.cell_gap:.4f} by cell)"
+        answer = f"{sizes}, {many(gap.cells, 'cell')} of {span(gap.seeds, 'seed')}"
     return {
         "question": f"`{CALIBRATED}`: mean distance to Retrain in {metric_name(metric)}",
         "aim": f"at most {AIMS[aim]}",
@@ -56,33 +61,51 @@ def _distance(metric: str, aim: str, gap: Gap | None) -> dict[str, Any]:
 
 def _speed(kind: str, title: str, speeds: Sequence[Speed]) -> dict[str, Any]:
     slowest = min(speeds, key=lambda speed: speed.ratio, default=None)
-    where = (
-        ""
-        if slowest is None
-        else f" on {dataset_name(slowest.dataset)}, the slowest of {_many(len(speeds), 'dataset')}"
-    )
+    answer = "–"
+    if slowest is not None:
+        where = f"on {dataset_name(slowest.dataset)}"
+        where += f", the slowest of {len(speeds)} datasets" * (len(speeds) > 1)
+        answer = f"{times(slowest.ratio)} {where}; timed {_timed(slowest)}"
     return {
         "question": f"{title} against Retrain",
         "aim": f"at least {AIMS[kind]:.0f} times faster on every dataset",
-        "answer": "–" if slowest is None else f"{times(slowest.ratio)}{where}",
+        "answer": answer,
         "value": slowest.ratio if slowest else None,
         "reached": None if slowest is None else slowest.ratio >= AIMS[kind],
     }
 
 
+def _timed(speed: Speed) -> str:
+    if speed.alone:
+        return "alone"
+    return f"in a sweep of up to {speed.jobs} processes on one machine" if speed.jobs > 1 else "in a sweep"
+
+
 def headline_table(found: Acceptance) -> str:
     """The questions as a Markdown table."""
-    rows = [[line["question"], line["aim"], line["answer"], _REACHED[line["reached"]]] for line in headline(found)]
-    return _table(["", "aim", "result", ""], rows)
+    rows = []
+    for line in headline(found):
+        lost = f"; {many(line['left_out'], 'failed cell')} left out" if line["left_out"] else ""
+        verdict = [line["aim"], _REACHED[line["reached"]] + lost] if found.graded else []
+        rows.append([line["question"], *verdict[:1], line["answer"] + lost * (not found.graded), *verdict[1:]])
+    if found.graded:
+        return _table(["", "aim", "result", ""], rows)
+    return _table(["", "result"], rows) + f"\n\n{_UNGRADED}"
+
+
+_UNGRADED = "Aims are set for the experiments that come with the package, not for others."
 
 
 def summary_page(found: Acceptance) -> str:
     """The whole page."""
     parts = [
         "# Summary",
-        "Computed from the rows of the store alone. The aims were set before the runs. A cell is one dataset, model, share "
-        "of deleted edges and side (IN, OUT); a cell that two experiments share counts once; failed ones never count.",
+        f"Computed from the rows of the store alone.{' The aims were set before the runs.' * found.graded} A cell is one "
+        "dataset, model, share "
+        "of deleted edges and side (IN, OUT); a cell that two experiments share counts once; failed ones never count, and are "
+        "listed below.",
         headline_table(found),
+        *_failures(found),
         "## Does paper() repeat the paper?",
         _repeated(found),
         "## Above the paper on both scores",
@@ -93,6 +116,18 @@ def summary_page(found: Acceptance) -> str:
         _speeds(found),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _failures(found: Acceptance) -> list[str]:
+    """Every cell that no number above or below counts, with the reason its row names; seeds where others have numbers."""
+    if not found.failed:
+        return []
+    rows = [
+        [*_where(cell), plain(method_name(cell.label)), ", ".join(map(str, sorted(cell.errors))), plain(reason)]
+        for cell in found.failed
+        for reason in [next(iter(cell.errors.values()))]
+    ]
+    return ["## Failed, and left out", _table([*_PLACE, "method", "seed", "why"], rows)]
 
 
 def _repeated(found: Acceptance) -> str:
@@ -120,7 +155,11 @@ def _absent(cells: Sequence[Result]) -> str:
     """Cells of the paper without a number of ours, counted by dataset and reason."""
     groups: dict[tuple[str, str, str], int] = {}
     for cell in cells:
-        key = (cell.place.dataset, cell.state, cell.reason)
+        key = (
+            cell.place.dataset,
+            cell.state,
+            cell.reason or f"no run of it is in the store; {cell.experiment} asks for it",
+        )
         groups[key] = groups.get(key, 0) + 1
     rows = [[dataset_name(d), str(n), state, plain(reason)] for (d, state, reason), n in groups.items()]
     return "Cells of the paper without a number of ours:\n\n" + _table(["dataset", "cells", "", "why"], rows)
@@ -204,7 +243,7 @@ def _speeds(found: Acceptance) -> str:
     for speed in found.speeds:
         kind = {"fixed": "fixed lam", "nonexistent": "calibrated, aim nonexistent"}.get(speed.kind, speed.kind)
         worst = ", ".join([*_where(speed.cell)[1:], plain(speed.cell.label)])
-        how = "alone" if speed.alone else "in the sweep"
+        how = _timed(speed)
         rows.append([dataset_name(speed.dataset), kind, times(speed.ratio), how, worst, str(speed.cells)])
     return f"{note}\n\n" + _table(["dataset", "", "times faster", "timed", "slowest cell", "of cells"], rows)
 
@@ -212,14 +251,6 @@ def _speeds(found: Acceptance) -> str:
 def _where(cell: Result) -> list[str]:
     place = cell.place
     return [dataset_name(place.dataset), model_name(place.model), request_name(place)]
-
-
-def _cells(number: int) -> str:
-    return _many(number, "cell")
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -82,9 +82,15 @@ def report(
 
 
 def _show(console: Console, lines: list[dict[str, Any]], out: Path, experiments: int) -> None:
-    said = {True: "reached", False: "not reached", None: "not run"}
-    answers = [
-        f"{line['question'].replace('`', '')}: {line['answer']} (aim: {line['aim']}; {said[line['reached']]})"
-        for line in lines
-    ]
-    prose(console, [*answers, f"{experiments} experiments written to {out}; begin with {out / 'index.md'}."])
+    answers = [f"{line['question'].replace('`', '')}: {line['answer']}{_verdict(line)}" for line in lines]
+    count = f"{experiments} experiment{'s' * (experiments != 1)}"
+    prose(console, [*answers, f"{count} written to {out}; begin with {out / 'index.md'}."])
+
+
+def _verdict(line: dict[str, Any]) -> str:
+    """The aim and whether it was reached, where there is one, and how many cells failed."""
+    said = {True: "reached", False: "not reached", None: "not run"}[line["reached"]]
+    parts = [f"aim: {line['aim']}", said] if line["aim"] else []
+    lost = line["left_out"]
+    parts += [f"{lost} failed cell{'s' * (lost != 1)} left out"] if lost else []
+    return f" ({'; '.join(parts)})" if parts else ""
