@@ -156,6 +156,11 @@ class Result:
         return max(((row.get("hardware") or {}).get("jobs") or 1 for row in self.rows.values()), default=1)
 
     @property
+    def device(self) -> str:
+        said = {str((row.get("hardware") or {}).get("device") or "") for row in self.rows.values()}
+        return said.pop() if len(said) == 1 else ""
+
+    @property
     def identity(self) -> str:
         """Equal for cells that two experiments share."""
         return f"{self.place.rest} {text(self.method)}"

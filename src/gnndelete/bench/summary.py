@@ -78,14 +78,15 @@ def _speed(kind: str, title: str, speeds: Sequence[Speed]) -> dict[str, Any]:
 def _timed(speed: Speed) -> str:
     if speed.alone:
         return "alone"
-    return f"in a sweep of up to {speed.jobs} processes on one machine" if speed.jobs > 1 else "in a sweep"
+    where = "GPU" if speed.cell.device == "cuda" else "machine"
+    return f"in a sweep of up to {speed.jobs} processes on one {where}" if speed.jobs > 1 else "in a sweep"
 
 
 def headline_table(found: Acceptance) -> str:
     """The questions as a Markdown table."""
     rows = []
     for line in headline(found):
-        lost = f"; {many(line['left_out'], 'failed cell')} left out" if line["left_out"] else ""
+        lost = f", with {many(line['left_out'], 'failed cell')} left out" if line["left_out"] else ""
         verdict = [line["aim"], _REACHED[line["reached"]] + lost] if found.graded else []
         rows.append([line["question"], *verdict[:1], line["answer"] + lost * (not found.graded), *verdict[1:]])
     if found.graded:
@@ -127,7 +128,8 @@ def _failures(found: Acceptance) -> list[str]:
         for cell in found.failed
         for reason in [next(iter(cell.errors.values()))]
     ]
-    return ["## Failed, and left out", _table([*_PLACE, "method", "seed", "why"], rows)]
+    note = "A verdict that leaves cells out holds for the other cells alone: these could have changed it."
+    return ["## Failed, and left out", note, _table([*_PLACE, "method", "seed", "why"], rows)]
 
 
 def _repeated(found: Acceptance) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,12 +98,15 @@ def sections(plan: Plan, cells: Sequence[Result]) -> list[Section]:
         name = f"{plan.name.replace('/', '-')}-{number}"
         scores, costs = _scores(plan, own, name, title), _costs(own, f"{name}-cost", title)
         if not scores.empty:  # what has neither a number nor the paper's is named once, above the tables
-            scores = replace(
-                scores, lines=tuple(line for line in scores.lines if line.label not in unsaid or line.told)
-            )
+            scores = replace(scores, lines=tuple(line for line in scores.lines if line.told or not _of(line, unsaid)))
         costs = replace(costs, lines=tuple(line for line in costs.lines if line.told))
         made.append(Section(own[0].place.dataset, title, scores, costs, tuple(own)))
     return made
+
+
+def _of(line: Line, labels: Iterable[str]) -> bool:
+    """Whether a line is one of these methods, or one of them after some requests of a sequence."""
+    return any(line.label == label or line.label.startswith(f"{label}, ") for label in labels)
 
 
 def score_metrics(plan: Plan, cells: Sequence[Result]) -> list[str]:
