@@ -10,7 +10,7 @@ from typing import Any
 
 from gnndelete.bench import published as paper
 from gnndelete.bench.gathered import Plan, Result, Stat, references, text
-from gnndelete.bench.wording import dataset_name, method_name, model_name, request_name
+from gnndelete.bench.wording import dataset_name, method_name, model_name, request_name, span
 
 #: What takes time, in the order of a legend.
 TIMES = {
@@ -39,6 +39,7 @@ class LamPicture:
     curves: Mapping[str, tuple[Curve, ...]]
     paper: Mapping[str, tuple[tuple[float, float], ...]]
     retrain: Mapping[str, float]
+    seeds: str  # how many
 
 
 def lam_pictures(plan: Plan, cells: Sequence[Result]) -> list[LamPicture]:
@@ -72,7 +73,8 @@ def lam_pictures(plan: Plan, cells: Sequence[Result]) -> list[LamPicture]:
             if reference is not None:
                 level[metric] = reference.mean
         title = f"{dataset_name(place.dataset)}, {model_name(place.model)}: {request_name(place)}"
-        found.append(LamPicture(title, curves, theirs, level))
+        counts = {stat.count for lines in curves.values() for line in lines for _, stat in line.points}
+        found.append(LamPicture(title, curves, theirs, level, span(counts, "seed")))
     return found
 
 
@@ -203,7 +205,8 @@ class Point:
     label: str
     x: float
     y: float
-    group: str  # gnndelete, control or other
+    group: str  # gnndelete, retrain, control or other
+    method: str = ""
 
 
 def distances(cells: Sequence[Result]) -> tuple[list[Point], int]:
@@ -251,7 +254,7 @@ def _points(cells: Sequence[Result], of: Any) -> tuple[list[Point], int]:
         label: [values[rest] for rest in places] for label, values in found.items() if values.keys() >= set(places)
     }
     made = [
-        Point(method_name(label), mean(x for x, _ in values), mean(y for _, y in values), groups[label])
+        Point(method_name(label), mean(x for x, _ in values), mean(y for _, y in values), groups[label], label)
         for label, values in shared.items()
         if values
     ]
@@ -262,9 +265,7 @@ def _group(cell: Result) -> str:
     name = cell.method.get("name")
     if name == "gnndelete":
         return "gnndelete"
-    return {"retrain": "retrain", "unlink": "control", "zeroed": "control", "untrained": "control"}.get(
-        str(name), "other"
-    )
+    return {"retrain": "retrain", "zeroed": "control", "untrained": "control"}.get(str(name), "other")
 
 
 def front(points: Sequence[Point]) -> list[Point]:
@@ -283,6 +284,7 @@ class GapRow:
 
     place: str
     gaps: Mapping[str, Mapping[str, Stat]]
+    task: str = "link"
 
 
 def gap_rows(cells: Sequence[Result]) -> list[GapRow]:
@@ -298,8 +300,33 @@ def gap_rows(cells: Sequence[Result]) -> list[GapRow]:
         if gaps:
             place = own[0].place
             where = f"{dataset_name(place.dataset)} {model_name(place.model)}"
-            found.append(GapRow(f"{where}, {request_name(place).replace(' of the edges', '')}", gaps))
+            found.append(GapRow(f"{where}, {request_name(place).replace(' of the edges', '')}", gaps, place.task))
     return found
+
+
+def is_about(plan: Plan, cells: Sequence[Result], rows: Sequence[GapRow]) -> bool:
+    """Whether gaps show what an experiment is about: more than Unlink, and every method that its title names was run."""
+    drawn = {label for row in rows for label in row.gaps}
+    named = {cell.label for cell in cells if method_name(cell.label) in re.findall(r"[\w()]+", plan.title)}
+    run = {cell.label for cell in cells if cell.rows}
+    return bool(drawn - {"unlink"}) and named <= run
+
+
+def failed(cells: Sequence[Result]) -> list[str]:
+    """What a figure of gaps would show and cannot, because it failed."""
+    return [
+        f"{method_name(cell.label)} at {dataset_name(cell.place.dataset)} {model_name(cell.place.model)}, "
+        f"{request_name(cell.place)}"
+        for cell in cells
+        if _shown(cell) and cell.state == "failed"
+    ]
+
+
+def undrawn(cells: Sequence[Result], rows: Sequence[GapRow]) -> list[str]:
+    """Methods with numbers that a figure of gaps leaves out."""
+    drawn = {label for row in rows for label in row.gaps}
+    rest = [cell for cell in cells if cell.rows and cell.method.get("name") != "retrain" and cell.label not in drawn]
+    return list(dict.fromkeys(method_name(cell.label) for cell in rest))
 
 
 #: Scores whose gap is drawn.

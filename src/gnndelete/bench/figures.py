@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Literal
 
 from gnndelete.auditing.figures import STYLE, svg_bytes
 from gnndelete.auditing.palette import INK, LINE, MUTED, PAPER
 from gnndelete.auditing.panels import plain
 from gnndelete.bench.curves import GAPS, GapRow, LamPicture, Point, TimePicture, front
-from gnndelete.bench.wording import amount_name, count, method_name, metric_name, model_name, seconds
+from gnndelete.bench.looks import COLORS, MARKERS, logarithmic, looks
+from gnndelete.bench.wording import amount_name, count, many, method_name, metric_name, model_name, seconds
 
 Format = Literal["svg", "png"]
 
-# Okabe and Ito's colours, which keep apart for every kind of colour vision.
-_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8a8a", INK, "#7b4b94", "#a6761d")
-_MARKERS = "osD^vPXh<>"
-_GROUPS = {
-    "retrain": (INK, "Retrain"),
-    "gnndelete": ("#0072b2", "GNNDelete"),
-    "other": ("#d55e00", "other methods"),
-    "control": ("#8a8a8a", "controls"),
-}
+#: Markers by the kind of a method: colours name the method itself.
+_GROUPS = {"gnndelete": ("o", "GNNDelete"), "other": ("s", "other methods"), "control": ("X", "controls")}
 _FLOOR = 5e-4  # smaller distances than this are drawn here, so that a logarithmic axis can hold them
 
 
@@ -38,8 +34,8 @@ def lam_figure(picture: LamPicture, form: Format) -> bytes:
                     xs,
                     [stat.mean for stat in stats],
                     [stat.error or 0 for stat in stats],
-                    color=_COLORS[index % 10],
-                    marker=_MARKERS[index % 10],
+                    color=COLORS[index % len(COLORS)],
+                    marker=MARKERS[index % 10],
                     markersize=4,
                     linewidth=1.5,
                     label=curve.label,
@@ -51,7 +47,8 @@ def lam_figure(picture: LamPicture, form: Format) -> bytes:
                 axes.axhline(picture.retrain[metric], color=MUTED, linestyle="--", linewidth=1, label="Retrain")
         _legend(figure)
 
-    return _drawn(draw, (3.3 * len(picture.curves) + 0.3, 3.1), picture.title, form)
+    title = f"{picture.title}\nmeans over {picture.seeds}, bars ± standard error"
+    return _drawn(draw, (3.3 * len(picture.curves) + 0.3, 3.3), title, form)
 
 
 def time_figure(picture: TimePicture, form: Format) -> bytes:
@@ -63,23 +60,25 @@ def time_figure(picture: TimePicture, form: Format) -> bytes:
         axes.set_yscale("log")
         if picture.axis == "edges":
             axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(lambda value, _: count(value))
-        else:
-            axes.xaxis.set_major_formatter(lambda value, _: amount_name(value))
-        for index, (name, points) in enumerate(picture.lines.items()):
+        looks = {name: (COLORS[i % len(COLORS)], MARKERS[i % 10]) for i, name in enumerate(picture.lines)}
+        for name, points in picture.lines.items():
             style = ("--" if name.startswith("one ") else "-") if picture.joined else "none"
-            color, marker = _COLORS[index % 10], _MARKERS[index % 10]
+            color, marker = looks[name]
             axes.plot(
                 *zip(*points, strict=True), linestyle=style, marker=marker, markersize=4.5, color=color, label=name
             )
-        axes.yaxis.set_major_formatter(lambda value, _: seconds(value))
+        if picture.axis == "edges":
+            logarithmic(axes.xaxis, count)
+        else:
+            axes.xaxis.set_major_formatter(lambda value, _: amount_name(value))
+        logarithmic(axes.yaxis, seconds)
         axes.minorticks_off()
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=8, labelcolor=MUTED)
 
     return _drawn(draw, (7.2, 3.4), f"Time against {picture.axis}, {model_name(picture.model)}", form)
 
 
-def distance_figure(points: Sequence[Point], form: Format) -> bytes:
+def distance_figure(points: Sequence[Point], places: int, form: Format) -> bytes:
     """All methods by their distance to Retrain in use and in the held-out test; the front joins the unbeaten ones."""
 
     def draw(figure: Any) -> None:
@@ -87,40 +86,50 @@ def distance_figure(points: Sequence[Point], form: Format) -> bytes:
         plain(axes, "distance to Retrain in E_t AUROC", "distance to Retrain in held-out AUC")
         axes.set_xscale("log")
         axes.set_yscale("log")
-        placed = [Point(p.label, max(p.x, _FLOOR), max(p.y, _FLOOR), p.group) for p in points]
+        placed = [replace(p, x=max(p.x, _FLOOR), y=max(p.y, _FLOOR)) for p in points]
         best = front(placed)
-        axes.step([p.x for p in best], [p.y for p in best], where="post", color=MUTED, linewidth=1, linestyle="--")
-        _scatter(figure, axes, placed)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.margins(0.12)
+        axes.plot([p.x for p in placed], [p.y for p in placed], "none")
+        logarithmic(axes.xaxis, lambda value: f"{value:g}")
+        logarithmic(axes.yaxis, lambda value: f"{value:g}")
+        _scatter(figure, axes, placed, _front(axes, [(p.x, p.y) for p in best]))
 
-    return _drawn(draw, (6.6, 4.4), "How far from Retrain: lower left is better", form)
+    title = f"How far from Retrain, means over {many(places, 'cell')}: lower left is nearer"
+    return _drawn(draw, (6.6, 4.4), title, form)
 
 
-def scores_figure(points: Sequence[Point], form: Format) -> bytes:
+def scores_figure(points: Sequence[Point], places: int, form: Format) -> bytes:
     """All methods by the paper's two scores; the front joins those that no other beats in both."""
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         plain(axes, "E_d AUROC: deleted edges rank below remaining ones", "E_t AUROC: test edges are found")
         best = front([Point(p.label, -p.x, -p.y, p.group) for p in points])
-        xs, ys = [-p.x for p in best], [-p.y for p in best]
-        axes.step(xs, ys, where="post", color=MUTED, linewidth=1, linestyle="--")
-        _scatter(figure, axes, points)
+        _scatter(figure, axes, points, _front(axes, [(-p.x, -p.y) for p in best]))
 
-    return _drawn(draw, (6.6, 4.4), "The paper's two scores: upper right is better", form)
+    title = (
+        f"The paper's two scores, means over {many(places, 'cell')}\n"
+        "The paper wants both high; a deletion that is like training again lies where Retrain does"
+    )
+    return _drawn(draw, (6.6, 4.6), title, form)
 
 
-def gap_figure(rows: Sequence[GapRow], form: Format) -> bytes:
+def gap_figure(rows: Sequence[GapRow], title: str, form: Format) -> bytes:
     """The gap to Retrain of every place, seed by seed and then averaged, with standard errors."""
     labels = list(dict.fromkeys(label for row in rows for label in row.gaps))
+    look = looks(labels)
     metrics = [metric for metric in GAPS if any(metric in gaps for row in rows for gaps in row.gaps.values())]
+    errors = [stat.error for row in rows for gaps in row.gaps.values() for stat in gaps.values()]
 
     def draw(figure: Any) -> None:
+        from matplotlib.ticker import MaxNLocator
+
         panels = figure.subplots(1, len(metrics), squeeze=False, sharey=True)[0]
         for axes, metric in zip(panels, metrics, strict=True):
-            plain(axes, f"gap to Retrain in {metric_name(metric)}", grid="x")
+            plain(axes, f"gap to Retrain in {metric_name(metric, rows[0].task)}", grid="x")
             axes.axvline(0, color=INK, linewidth=1)
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
             for index, label in enumerate(labels):
                 known = [
                     (i, row.gaps[label][metric]) for i, row in enumerate(rows) if metric in row.gaps.get(label, {})
@@ -131,9 +140,9 @@ def gap_figure(rows: Sequence[GapRow], form: Format) -> bytes:
                     [i + shift for i, _ in known],
                     xerr=[stat.error or 0 for _, stat in known],
                     linestyle="none",
-                    marker=_MARKERS[index % 10],
+                    marker=look[label][1],
                     markersize=4,
-                    color=_COLORS[index % 10],
+                    color=look[label][0],
                     label=method_name(label),
                 )
             axes.set_yticks(range(len(rows)), [row.place for row in rows])
@@ -143,25 +152,55 @@ def gap_figure(rows: Sequence[GapRow], form: Format) -> bytes:
                 axes.axhline(i + 0.5, color=LINE, linewidth=0.5)
         _legend(figure)
 
-    size = (2.0 + 2.9 * len(metrics), 1.3 + max(0.28, 0.09 * len(labels) + 0.1) * len(rows))
-    return _drawn(draw, size, "Gap to Retrain, cell by cell", form)
+    size = (2.0 + 2.9 * len(metrics), 1.5 + max(0.28, 0.09 * len(labels) + 0.1) * len(rows))
+    known = sum(error is not None for error in errors)
+    bars = "no bars: one seed each" if not known else "bars ± standard error over seeds"
+    bars += " (none where there is one seed)" * (0 < known < len(errors))
+    return _drawn(draw, size, f"{title}\nGap to Retrain in every cell, mean over seeds; {bars}", form)
 
 
-def _scatter(figure: Any, axes: Any, points: Sequence[Point]) -> None:
-    """Points coloured by kind, with their names beside them where nothing else lies."""
-    for group, (color, title) in _GROUPS.items():
+def _front(axes: Any, corners: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Joins the methods that no other beats in both; the corners of the line, so that names keep off it."""
+    if len(corners) < 2:
+        return []
+    line = [corners[0]]
+    for x, y in corners[1:]:
+        line += [(x, line[-1][1]), (x, y)]
+    label = "beaten by none in both"
+    axes.plot(*zip(*line, strict=True), color=MUTED, linewidth=1, linestyle="--", label=label, zorder=1)
+    return line
+
+
+def _scatter(figure: Any, axes: Any, points: Sequence[Point], line: Sequence[tuple[float, float]]) -> None:
+    """Points with the colour of their method, the marker of its kind and its name beside; Retrain is a ring."""
+    look = looks(point.method for point in points)
+    for group, (marker, title) in _GROUPS.items():
         own = [p for p in points if p.group == group]
+        for p in own:
+            axes.plot([p.x], [p.y], marker, markersize=6, color=look[p.method][0], zorder=3)
         if own:
-            axes.plot([p.x for p in own], [p.y for p in own], "o", markersize=6, color=color, zorder=3, label=title)
+            axes.plot([], [], marker, markersize=6, color=MUTED, label=title)
+    for p in points:
+        if p.group == "retrain":  # a ring, so that what lies on it is seen
+            ring = {"markersize": 11, "markerfacecolor": "none", "markeredgewidth": 1.5, "color": INK}
+            axes.plot([p.x], [p.y], "o", zorder=4, label="Retrain", **ring)
     axes.margins(0.12)
     _legend(figure)
     figure.canvas.draw()  # so that positions on the page are known
     scale = 72 / figure.dpi
-    spots = [tuple(float(v) * scale for v in axes.transData.transform((p.x, p.y))) for p in points]
+
+    def on_page(x: float, y: float) -> tuple[float, float]:
+        across, up = axes.transData.transform((x, y))
+        return float(across) * scale, float(up) * scale
+
+    spots, bends = [on_page(p.x, p.y) for p in points], [on_page(x, y) for x, y in line]
     frame = axes.get_window_extent()
-    taken: list[_Box] = [(x - 4, y - 4, x + 4, y + 4) for x, y in spots]
+    taken: list[_Box] = [(x - 5, y - 5, x + 5, y + 5) for x, y in spots]
+    taken += [(min(a, c) - 1, min(b, d) - 1, max(a, c) + 1, max(b, d) + 1) for (a, b), (c, d) in pairwise(bends)]
+    leader = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4}
     for point, (x, y) in zip(points, spots, strict=True):
-        box = _free(x, y, 4.7 * len(point.label), taken, (frame.x0 * scale, frame.x1 * scale))
+        others = [spot for spot in spots if spot != (x, y)]
+        box = _free(x, y, 4.7 * len(point.label), taken, (frame.x0 * scale, frame.x1 * scale), others)
         taken.append(box)
         axes.annotate(
             point.label,
@@ -174,25 +213,42 @@ def _scatter(figure: Any, axes: Any, points: Sequence[Point]) -> None:
             color=INK,
             zorder=4,
             bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.7, "pad": 0.6},
+            arrowprops=leader if box[1] > y or box[3] < y else None,
         )
 
 
 _Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 
-def _free(x: float, y: float, wide: float, taken: Sequence[_Box], limits: tuple[float, float]) -> _Box:
-    """Where a name of that width lies on the least: beside the point if it can, else above or below it."""
+def _free(
+    x: float,
+    y: float,
+    wide: float,
+    taken: Sequence[_Box],
+    limits: tuple[float, float],
+    others: Sequence[tuple[float, float]],
+) -> _Box:
+    """Where a name of that width lies on the least: beside the point if it can, else above or below it.
+
+    A name that is nearer to another point than to its own would be taken for that point's.
+    """
     best: tuple[float, _Box] | None = None
     for up in (0, 11, -11, 20, -20, 29, -29):
         for side in (0, 1, 2) if up else (0, 1):
-            left = (x + 7, x - 7 - wide, x - wide / 2)[side]
+            left = (x + 8, x - 8 - wide, x - wide / 2)[side]
             box = (left, y + up - 5, left + wide, y + up + 5)
             out = max(0.0, limits[0] - box[0]) + max(0.0, box[2] - limits[1])
-            cost = 100 * out + sum(_overlap(box, other) for other in taken)
+            nearer = any(_away(box, *spot) < _away(box, x, y) for spot in others)
+            cost = 100 * out + 60 * nearer + sum(_overlap(box, other) for other in taken)
             if best is None or cost < best[0]:
                 best = (cost, box)
     assert best is not None
     return best[1]
+
+
+def _away(box: _Box, x: float, y: float) -> float:
+    """How far a point is from the edge of a box."""
+    return float(max(box[0] - x, 0, x - box[2]) ** 2 + max(box[1] - y, 0, y - box[3]) ** 2)
 
 
 def _overlap(a: _Box, b: _Box) -> float:
@@ -225,7 +281,7 @@ def _drawn(draw: Callable[[Any], None], size: tuple[float, float], title: str, f
         figure = Figure(figsize=size, layout="constrained", dpi=110)
         FigureCanvasAgg(figure)
         figure.set_facecolor(PAPER)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=10.5, color=INK)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, color=INK)
         draw(figure)
         if form == "svg":
             return svg_bytes(figure)

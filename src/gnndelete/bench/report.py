@@ -11,12 +11,12 @@ from typing import Any
 from gnndelete.bench import curves, figures
 from gnndelete.bench.acceptance import BEST, Acceptance, acceptance, once
 from gnndelete.bench.figures import Format
-from gnndelete.bench.formats import latex, tidy_csv
+from gnndelete.bench.formats import latex, plain, tidy_csv
 from gnndelete.bench.gathered import Plan, Result, gather
 from gnndelete.bench.pages import Commands, Pictured, experiment_page, flat, index_page, page_path
 from gnndelete.bench.summary import headline, summary_page
 from gnndelete.bench.tables import sections
-from gnndelete.bench.wording import model_name
+from gnndelete.bench.wording import listed, many, model_name
 from gnndelete.files import write_all
 from gnndelete.store import Store
 
@@ -42,7 +42,7 @@ def build(
     made: dict[str, bytes] = {}
     everything = Pictured(_drawn(made, _overall(gathered, form)))
     for plan, results in gathered:
-        pictures = Pictured(_drawn(made, _pictures(plan, results, form)))
+        pictures = Pictured(_drawn(made, _pictures(plan, results, form)), _captions(plan, results, form))
         made[page_path(plan.name)] = experiment_page(plan, results, pictures, commands).encode()
         made[f"tables/{flat(plan.name)}.csv"] = tidy_csv(plan, results).encode()
         made[f"tables/{flat(plan.name)}.tex"] = _tex(plan, results).encode()
@@ -98,9 +98,18 @@ def _pictures(plan: Plan, results: Sequence[Result], form: Format) -> list[_Pict
         alt = f"Time against the number of {timed.axis}, {model_name(timed.model)}"
         found.append((f"{name}-time-{timed.model}", alt, figures.time_figure(timed, form)))
     rows = curves.gap_rows(results)
-    if rows and not curves.timings(results):  # where times are taken, gaps are not what is looked at
-        found.append((f"{name}-gap", "Gap to Retrain of every cell", figures.gap_figure(rows, form)))
+    if curves.is_about(plan, results, rows) and not curves.timings(results):  # times are looked at for themselves
+        alt = f"{plan.title}: gap to Retrain of every cell"
+        found.append((f"{name}-gap", alt, figures.gap_figure(rows, plan.title, form)))
     return found
+
+
+def _captions(plan: Plan, results: Sequence[Result], form: Format) -> dict[str, str]:
+    """What a figure of gaps does not show: methods that are in the tables alone, and cells that failed."""
+    rest, failed = curves.undrawn(results, curves.gap_rows(results)), curves.failed(results)
+    parts = [f"Not drawn, but in the tables: {plain(listed(rest))}."] if rest else []
+    parts += [f"Failed, and so not drawn: {plain('; '.join(failed))}."] if failed else []
+    return {f"{flat(plan.name)}-gap.{form}": " ".join(parts)} if parts else {}
 
 
 def _overall(gathered: Gathered, form: Format) -> list[_Picture]:
@@ -109,12 +118,12 @@ def _overall(gathered: Gathered, form: Format) -> list[_Picture]:
     found: list[_Picture] = []
     points, places = curves.distances(shared)
     if len(points) > 1:
-        alt = f"Distance to Retrain in E_t and in held-out AUC, means over {places} cells"
-        found.append(("methods-retrain", alt, figures.distance_figure(points, form)))
+        alt = f"Distance to Retrain in E_t and in held-out AUC, means over {many(places, 'cell')}"
+        found.append(("methods-retrain", alt, figures.distance_figure(points, places, form)))
     points, places = curves.both_scores(shared)
     if len(points) > 1:
-        alt = f"E_t and E_d AUROC of all methods, means over {places} cells"
-        found.append(("methods-scores", alt, figures.scores_figure(points, form)))
+        alt = f"E_t and E_d AUROC of all methods, means over {many(places, 'cell')}"
+        found.append(("methods-scores", alt, figures.scores_figure(points, places, form)))
     return found
 
 
