@@ -140,3 +140,34 @@ def test_failed_cells_answer_nothing() -> None:
     assert before[0]["answer"].endswith("%)")
     assert len(after.repeated) == 4
     assert len(after.absent) == 4
+
+
+def test_failed_cells_are_named_beside_the_verdict_with_their_reason() -> None:
+    plan = plan_of()
+    store = store_with(plan, lambda *_: (0.94, 0.75, 0.5))
+    for job in plan.cells:
+        if job.label == "calibrated" and job.key["forget"]["where"] == "out":
+            store.add(job.key, {"label": "calibrated", "error": "withdrawn: an old rule", "kind": "Withdrawn"})
+    found = answers(store, plan, plan_of("beyond/gap"))
+    lines = headline(found)
+    assert [line["left_out"] for line in lines] == [0, 0, 1, 1, 0, 1]
+    page = summary_page(found)
+    assert page.count("with 1 failed cell left out |") == 3
+    assert "| DBLP | GCN | 2.5% of the edges, OUT | calibrated | 13, 21, 42 | withdrawn: an old rule |" in page
+
+
+def test_the_verdict_on_speed_says_how_times_were_taken() -> None:
+    plan = plan_of()
+    store = store_with(plan, lambda *_: (0.9, 0.5, 0.5), {"retrain": 6.0, "paper()": 0.01, "calibrated": 0.05})
+    for cell, result in list(store.items()):
+        store.add(cell, result | {"hardware": result["hardware"] | {"jobs": 12}})
+    assert headline(answers(store, plan))[4]["answer"].endswith("timed in a sweep of up to 12 processes on one GPU")
+
+
+def test_files_of_ones_own_are_held_against_no_aim() -> None:
+    plan = plan_of("mine")
+    found = answers(store_with(plan, lambda *_: (0.94, 0.75, 0.5)), plan)
+    assert {line["reached"] for line in headline(found)} == {None}
+    assert "at least 200 times" not in summary_page(found)
+    shipped = plan_of()
+    assert answers(store_with(shipped, lambda *_: (0.94, 0.75, 0.5)), shipped, plan).graded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import posixpath
 import re
@@ -10,13 +11,26 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gnndelete.bench.curves import Point, both_scores, distances, front, gap_rows, lam_pictures, time_pictures, timings
+from gnndelete.bench.curves import (
+    Point,
+    both_scores,
+    distances,
+    front,
+    gap_rows,
+    is_about,
+    lam_pictures,
+    time_pictures,
+    timings,
+    undrawn,
+)
+from gnndelete.bench.figures import distance_figure
 from gnndelete.bench.gathered import Plan, gather
+from gnndelete.bench.looks import looks
 from gnndelete.bench.pages import Commands
 from gnndelete.bench.report import build, usual_device, write
 from gnndelete.store import Store
 
-from .sample import METHODS, Job, key, lam_plan, link_plan, row, store_of, time_plan
+from .sample import METHODS, Job, key, lam_plan, link_plan, row, rows, store_of, time_plan
 
 COMMANDS = Commands("results.jsonl", "out", "cuda")
 
@@ -61,6 +75,75 @@ def test_each_page_has_the_command_that_made_it(made: dict[str, bytes]) -> None:
     command = "gnndelete bench run paper/link-dblp --seeds 3 --device cuda --store results.jsonl"
     assert command in made["paper/link-dblp.md"].decode()
     assert "gnndelete bench report --device cuda --store results.jsonl --out out" in made["index.md"].decode()
+
+
+def test_a_page_in_which_all_failed_says_why() -> None:
+    jobs = [Job(label, key("digits", "gcn", METHODS[label], 1)) for label in ("unlink", "calibrated")]
+    plan, store = Plan("mine", "Mine", jobs), Store(None)
+    for job in jobs:
+        store.add(job.key, {"label": job.label, "error": f"no room for <{job.label}>", "kind": "RunError"})
+    page = build([plan], store, COMMANDS)[0]["own/mine.md"].decode()
+    assert "- Unlink (GCN): *failed*: no room for &lt;unlink&gt;." in page
+    assert "- calibrated (GCN): *failed*: no room for &lt;calibrated&gt;." in page
+
+
+def test_what_nobody_has_run_is_named_and_stands_apart() -> None:
+    plan, other = link_plan("digits"), link_plan("cs")
+    store = Store(None)
+    for cell, result in rows(plan):
+        if cell["method"]["name"] != "gradascent" and cell["seed"] != 13:
+            store.add(cell, result)
+    made = build([plan, other], store, COMMANDS)[0]
+    index, page = made["index.md"].decode(), made["paper/link-digits.md"].decode()
+    assert index.index("link-digits.md") < index.index("## Not run here") < index.index("link-cs.md")
+    assert "Not run here: GradAscent." in page
+    assert "*not run*" not in page
+    assert "--seeds 2 --only 'retrain,unlink,zeroed,paper(),calibrated,nonexistent' --device" in page
+
+
+def test_a_measure_without_a_number_says_why() -> None:
+    job = Job("unlink", key("digits", "gcn", METHODS["unlink"], 1, measures=["scores", "mi"]))
+    store = Store(None)
+    store.add(job.key, row("unlink", 1.0, test_auroc=0.9) | {"notes": ["No membership attack: too few nodes."]})
+    page = build([Plan("mine", "Mine", [job])], store, COMMANDS)[0]["own/mine.md"].decode()
+    assert "`mi` gave no number in 1 of 1 run. No membership attack: too few nodes." in page
+
+
+def test_gaps_are_drawn_only_with_what_the_experiment_is_about() -> None:
+    plan = link_plan()
+    results = gather(plan, store_of(plan))
+    rows = gap_rows(results)
+    assert is_about(plan, results, rows)
+    assert undrawn(results, rows) == ["zeroed (control)", "GradAscent"]
+    alone = [result for result in results if result.label in ("retrain", "unlink")]
+    assert not is_about(plan, alone, gap_rows(alone))
+    named, nothing = Plan("p", "Calibration, GradAscent and Unlink", plan.cells), gather(plan, Store(None))
+    without = [r for r in results if r.label != "gradascent"] + [r for r in nothing if r.label == "gradascent"]
+    assert is_about(named, results, rows)
+    assert not is_about(named, without, gap_rows(without))
+
+
+def test_short_logarithmic_axes_have_plain_labels() -> None:
+    points = [Point(name, x, 2 * x, "other", name) for name, x in (("a", 0.06), ("b", 0.061), ("c", 0.08))]
+    texts = _words(distance_figure(points, 3, "svg"))
+    assert "0.05" in texts
+    assert not [text for text in texts if "$" in text or "mathdefault" in text]
+
+
+def _words(svg: bytes) -> list[str]:
+    """What an SVG says in text or, where letters are drawn, in the comments beside them."""
+    found = re.findall(r"<!-- (.*?) -->|<text[^>]*>([^<]*)</text>", svg.decode())
+    return [html.unescape(a or b) for a, b in found]
+
+
+def test_a_method_looks_the_same_in_every_figure() -> None:
+    for labels in (["unlink", "calibrated"], ["mine", "calibrated", "other", "unlink"]):
+        found = looks(labels)
+        assert found["calibrated"] == looks(["calibrated"])["calibrated"]
+        assert found["unlink"] == looks(["unlink"])["unlink"]
+        assert len(set(found.values())) == len(labels)
+    many = [f"method {i}" for i in range(12)]
+    assert len(set(looks(many).values())) == 12
 
 
 def test_a_dataset_that_is_not_here_says_why(made: dict[str, bytes]) -> None:

@@ -130,10 +130,11 @@ def _reasons(results: Sequence[Result]) -> list[str]:
             state = "failed" if result.errors and result.rows else result.state
             who = f"{method_name(result.label)} ({model_name(result.place.model)})"
             found.setdefault((state, result.reason), {})[plain(who)] = None
-    return [
-        f"*{state[:1].upper()}{state[1:]}*{f': {plain(reason).rstrip(chr(46))}' if reason else ''}. {', '.join(who)}."
+    lines = [
+        f"- {', '.join(who)}: *{state}*{f': {plain(reason).rstrip(chr(46))}' if reason else ''}."
         for (state, reason), who in found.items()
     ]
+    return ["\n".join(lines)] if lines else []
 
 
 def _unsaid(plan: Plan, results: Sequence[Result]) -> str:

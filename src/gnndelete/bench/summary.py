@@ -31,7 +31,7 @@ def headline(found: Acceptance) -> list[dict[str, Any]]:
         line["left_out"] = len(found.left_out(aim))
         if not found.graded:
             line["aim"], line["reached"] = None, None
-    return lines
+    return lines if found.graded else [line for line in lines if line["value"] is not None]
 
 
 def _share(question: str, aim: str, answers: Sequence[bool]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def headline_table(found: Acceptance) -> str:
         rows.append([line["question"], *verdict[:1], line["answer"] + lost * (not found.graded), *verdict[1:]])
     if found.graded:
         return _table(["", "aim", "result", ""], rows)
-    return _table(["", "result"], rows) + f"\n\n{_UNGRADED}"
+    return (_table(["", "result"], rows) + "\n\n") * bool(rows) + _UNGRADED
 
 
 _UNGRADED = "Aims are set for the experiments that come with the package, not for others."
@@ -128,7 +128,9 @@ def _failures(found: Acceptance) -> list[str]:
         for cell in found.failed
         for reason in [next(iter(cell.errors.values()))]
     ]
-    note = "A verdict that leaves cells out holds for the other cells alone: these could have changed it."
+    note = (
+        "A verdict that leaves cells out holds for the other cells alone: these could have changed it." * found.graded
+    )
     return ["## Failed, and left out", note, _table([*_PLACE, "method", "seed", "why"], rows)]
 
 
