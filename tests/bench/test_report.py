@@ -101,6 +101,20 @@ def test_what_nobody_has_run_is_named_and_stands_apart() -> None:
     assert "--seeds 2 --only 'retrain,unlink,zeroed,paper(),calibrated,nonexistent' --device" in page
 
 
+def test_a_request_that_nobody_has_run_shows_the_papers_numbers_alone() -> None:
+    plan, store = link_plan(), Store(None)
+    for cell, result in rows(plan):
+        if cell["forget"]["where"] == "in":
+            store.add(cell, result)
+    page = build([plan], store, COMMANDS)[0]["paper/link-dblp.md"].decode().replace("\u00a0", " ")
+    unrun = page.partition("## DBLP: 2.5% of the edges, OUT")[2].partition("## ")[0]
+    assert "*Not run*: the store holds no run of this. The paper's numbers:" in unrun
+    assert "| paper() | *not run*<br><small>paper 0.957</small> |" in unrun
+    assert "| Unlink |" not in unrun
+    nothing = build([plan], Store(None), COMMANDS)[0]["paper/link-dblp.md"].decode()
+    assert "*Not run*: the store holds no run of this experiment" in nothing
+
+
 def test_a_measure_without_a_number_says_why() -> None:
     job = Job("unlink", key("digits", "gcn", METHODS["unlink"], 1, measures=["scores", "mi"]))
     store = Store(None)

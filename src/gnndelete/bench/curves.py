@@ -330,7 +330,7 @@ def undrawn(cells: Sequence[Result], rows: Sequence[GapRow]) -> list[str]:
 
 
 #: Scores whose gap is drawn.
-GAPS = ("test_auroc", "test_accuracy", "heldout_auc")
+GAPS = ("test_auroc", "test_accuracy", "heldout_auc", "mi_ratio", "regular_share")
 
 
 def _shown(cell: Result) -> bool:

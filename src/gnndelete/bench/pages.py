@@ -90,6 +90,10 @@ def experiment_page(plan: Plan, results: Sequence[Result], pictures: Pictured, c
     parts.append(f"```bash\n{commands.run(plan, results)}\n```")
     parts.append(pictures.links("../"))
     parts.append(_times(results))
+    if all(result.state == "not run" for result in results):
+        there = " The paper's values are in the CSV file." if plan.published else ""
+        parts.append(f"*Not run*: the store holds no run of this experiment; the command above does them.{there}")
+        return "\n\n".join(part for part in parts if part) + "\n"
     shown = ""
     for section in sections(plan, results):
         own = [result for result in results if result.place.dataset == section.dataset]
@@ -114,12 +118,19 @@ def absent(results: Sequence[Result], published: bool) -> str:
 def _section(section: Section) -> list[str]:
     parts = [f"## {section.title}"]
     scored = bool(section.scores.lines and section.scores.columns)
+    if all(cell.state == "not run" for cell in section.cells):
+        beside = " The paper's numbers:" if scored else ""
+        return [*parts, f"*Not run*: the store holds no run of this.{beside}", *_tabled(section, scored)]
     if scored:
         parts.append(markdown(section.scores).strip())
     if not section.costs.empty:
         gaps = any(column.endswith(" gap") for column in section.costs.columns)
         parts += ["Gap to Retrain, seed by seed, and cost:" if gaps else "Cost:", markdown(section.costs).strip()]
     return parts if scored else [*parts, *_reasons(section.cells)]
+
+
+def _tabled(section: Section, scored: bool) -> list[str]:
+    return [markdown(section.scores).strip()] if scored else []
 
 
 def _reasons(results: Sequence[Result]) -> list[str]:

@@ -97,8 +97,9 @@ def sections(plan: Plan, cells: Sequence[Result]) -> list[Section]:
         own = [cell for cell in cells if cell.place.setting == setting]
         name = f"{plan.name.replace('/', '-')}-{number}"
         scores, costs = _scores(plan, own, name, title), _costs(own, f"{name}-cost", title)
-        if not scores.empty:  # what has neither a number nor the paper's is named once, above the tables
-            scores = replace(scores, lines=tuple(line for line in scores.lines if line.told or not _of(line, unsaid)))
+        # what has neither a number nor the paper's is named once, above the tables
+        untold = list(unsaid) if not scores.empty else [line.label for line in scores.lines if _unrun(line)]
+        scores = replace(scores, lines=tuple(line for line in scores.lines if line.told or not _of(line, untold)))
         costs = replace(costs, lines=tuple(line for line in costs.lines if line.told))
         made.append(Section(own[0].place.dataset, title, scores, costs, tuple(own)))
     return made
@@ -107,6 +108,10 @@ def sections(plan: Plan, cells: Sequence[Result]) -> list[Section]:
 def _of(line: Line, labels: Iterable[str]) -> bool:
     """Whether a line is one of these methods, or one of them after some requests of a sequence."""
     return any(line.label == label or line.label.startswith(f"{label}, ") for label in labels)
+
+
+def _unrun(line: Line) -> bool:
+    return all(entry.state in ("", "not run") for entry in line.entries)
 
 
 def score_metrics(plan: Plan, cells: Sequence[Result]) -> list[str]:
