@@ -16,6 +16,7 @@ from gnndelete.bench.cells import cells
 from gnndelete.bench.cost import Cost
 from gnndelete.bench.experiment import Experiment, read
 from gnndelete.bench.lock import Lock
+from gnndelete.bench.provenance import source
 from gnndelete.bench.runner import Choice, run
 from gnndelete.cli import run as command
 from gnndelete.errors import SettingError
@@ -90,9 +91,10 @@ def test_a_failed_cell_is_recorded_and_not_counted(write: Write, store: Path, ca
         assert "are OUT" in row["error"]
     assert "FAILED" in capsys.readouterr().err
     again = run([experiment], store=store)
-    assert (again.done, again.failed, again.already) == (0, 0, 4)
+    assert (again.done, again.failed, again.failed_before, again.already) == (0, 2, 2, 4)
+    assert again.failures == first.failures
     retried = run([experiment], store=store, retry_failed=True)
-    assert (retried.done, retried.failed, retried.already) == (0, 2, 2)
+    assert (retried.done, retried.failed, retried.failed_before, retried.already, retried.left) == (0, 2, 0, 2, 0)
     assert Cost(Store(store)).of({**lines(store)[0]["key"]}) is not None
 
 
@@ -279,7 +281,32 @@ def test_the_command_line(write: Write, store: Path, capsys: Any) -> None:
     assert command(["bench", "run", "nonsense"]) == 2
     assert "there is no experiment 'nonsense'" in capsys.readouterr().err
     failing = str(write("failing", forget={"amount": 0.05, "where": "out"}))
-    assert command(["bench", "run", failing, "--store", str(store), "--device", "cpu"]) == 1
+    options = ["--store", str(store), "--device", "cpu"]
+    assert command(["bench", "run", failing, *options]) == 1
+    capsys.readouterr()
+    assert command(["bench", "run", failing, *options, "--limit-seconds", "0"]) == 1
+    assert "6 of them failed; --retry-failed does them again" in capsys.readouterr().out
+    assert command(["bench", "run", failing, *options, "--json"]) == 1
+    assert len(json.loads(capsys.readouterr().out)["failures"]) == 6
+
+
+def test_the_first_line_says_what_there_is_to_do(small: Experiment, store: Path, capsys: Any) -> None:
+    run([small], store=store, choice=Choice(labels=["unlink"]), seeds=1)
+    assert capsys.readouterr().err.splitlines()[0] == "1 cell, 0 done, 1 model to train"
+    run([small], store=store, choice=Choice(labels=["unlink"]))
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line.startswith("2 cells, 1 done, 1 model to train; 0 s of work, ")
+
+
+def test_rows_of_another_source_are_named(write: Write, store: Path, capsys: Any) -> None:
+    file = str(write(methods=["unlink"]))
+    options = ["--store", str(store), "--device", "cpu"]
+    assert command(["bench", "run", file, *options]) == 0
+    assert "from source" not in capsys.readouterr().out
+    changed = [{**line, "row": {**line["row"], "git": "0123456789abcdef"}} for line in lines(store)]
+    store.write_text("".join(json.dumps(line) + "\n" for line in changed))
+    assert command(["bench", "run", file, *options]) == 0
+    assert f"2 rows come from source 0123456789ab; this is {source()}." in capsys.readouterr().out
 
 
 def test_all_experiments_are_listed(store: Path, capsys: Any) -> None:

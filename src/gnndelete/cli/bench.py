@@ -130,20 +130,36 @@ def _device(name: str) -> str:
 
 
 def _show_run(console: Console, summary: Summary) -> None:
+    from gnndelete.bench.words import counted
+
+    before, now = summary.failed_before, summary.failed - summary.failed_before
     if summary.already == summary.cells:
-        lines = [f"All {summary.cells} cells are in {summary.store} already; there is nothing to do."]
+        there = "The cell is" if summary.cells == 1 else f"All {summary.cells:,} cells are"
+        which = "it" if summary.cells == 1 else f"{before:,} of them"
+        again = f"{which} failed; --retry-failed does {'it' if before == 1 else 'them'} again"
+        rest = again if before else "there is nothing to do"
+        lines = [f"{there} in {summary.store} already; {rest}."]
     else:
         lines = [
-            f"{summary.done} cells done, {summary.failed} failed, {summary.unfit} to which a method does not apply, "
-            f"{summary.already} were there already, in {summary.seconds:.0f} s ({summary.models} models trained). "
-            f"Written to {summary.store}."
+            f"{counted(summary.done, 'cell')} done, {now} failed, {summary.unfit} to which a method does not apply, "
+            f"{summary.already} there already{f' ({before} of them failed)' if before else ''}, in {summary.seconds:.0f} s "
+            f"({counted(summary.models, 'model')} trained)."
         ]
+        if summary.done + now + summary.unfit:
+            lines.append(f"Written to {summary.store}.")
     if summary.left:
-        lines.append(f"Time was up: {summary.left} cells are left. The same command goes on with them.")
+        left = "1 cell is left; the same command does it" if summary.left == 1 else ""
+        lines.append(f"Time was up: {left or f'{summary.left:,} cells are left; the same command goes on with them'}.")
     lines += [f"Left out: dataset '{dataset}': {reason}." for dataset, reason in summary.skipped.items()]
     lines += [f"failed: {failure['cell']}: {failure['error']}" for failure in summary.failures[:10]]
     if len(summary.failures) > 10:
-        lines.append(f"… and {len(summary.failures) - 10} more; --retry-failed does them again.")
+        lines.append(f"… and {len(summary.failures) - 10} more.")
+    if summary.failures and summary.already != summary.cells:
+        lines.append("--retry-failed does again what failed.")
+    if summary.other_sources:
+        total, names = sum(summary.other_sources.values()), ", ".join(summary.other_sources)
+        comes = "comes" if total == 1 else "come"
+        lines.append(f"{counted(total, 'row')} {comes} from source {names}; this is {summary.source}.")
     prose(console, lines)
 
 
