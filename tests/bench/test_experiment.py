@@ -72,6 +72,22 @@ def test_groups_and_single_names() -> None:
         ({"missing": {"dblp": "far away"}}, "'dblp', which is none of the datasets"),
         ({"measures": ["scores", "beauty"]}, "got 'beauty'"),
         ({"datasets": []}, "'datasets'"),
+        ({"datasets": ["digit"]}, "no dataset is called 'digit'; did you mean 'digits'?"),
+        ({"datasets": ["generated:collab?nods=100"]}, "has no parameter 'nods'; did you mean 'nodes'?"),
+        ({"published": "link_predictions"}, "'link_predictions'; did you mean 'link_prediction'?"),
+        ({"task": "graph", "datasets": ["digits"]}, "'digits' is one graph, and the task is 'graph'"),
+        ({"datasets": ["mutag"]}, "'mutag' is many graphs, and the task is 'link'"),
+        ({"task": "node", "datasets": ["wordnet18"]}, "'wordnet18' has no classes of nodes"),
+        (
+            {"task": "node", "forget": {"where": "in", "amount": 3}},
+            "in is relative to test edges, and task 'node' has none",
+        ),
+        ({"forget": {"kind": "graphs", "amount": 3}}, "graphs are deleted in task 'graph'"),
+        (
+            {"task": "graph", "datasets": ["mutag"], "forget": {"kind": "labels", "amount": 3}},
+            "labels are those of nodes",
+        ),
+        ({"forget": {"kind": "relations", "amount": 1}}, "has no relations to delete"),
     ],
 )
 def test_a_mistake_is_one_sentence(write: Write, changes: dict[str, Any], words: str) -> None:

@@ -290,6 +290,12 @@ def test_the_command_line(write: Write, store: Path, capsys: Any) -> None:
     assert len(json.loads(capsys.readouterr().out)["failures"]) == 6
 
 
+@pytest.mark.parametrize("changes", [{"datasets": ["digit"]}, {"published": "link_predictions"}])
+def test_what_would_fail_everywhere_is_refused(write: Write, store: Path, changes: dict[str, Any]) -> None:
+    assert command(["bench", "run", str(write(**changes)), "--store", str(store), "--device", "cpu"]) == 2
+    assert not store.parent.exists()
+
+
 def test_the_first_line_says_what_there_is_to_do(small: Experiment, store: Path, capsys: Any) -> None:
     run([small], store=store, choice=Choice(labels=["unlink"]), seeds=1)
     assert capsys.readouterr().err.splitlines()[0] == "1 cell, 0 done, 1 model to train"

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from gnndelete.bench.experiment import MEASURES, Experiment, MethodSpec, ModelSpec
+from gnndelete.bench.sound import check_sound
 from gnndelete.errors import SettingError, unknown
 from gnndelete.methods import CONTROLS, Method
 from gnndelete.methods import resolver as methods
@@ -83,6 +84,7 @@ def cells(experiment: Experiment, device: str = "cpu", seeds: int | None = None)
     >>> len(cells(read("paper/lambda"), seeds=1))
     7
     """
+    check_sound(experiment)
     schedule = experiment.train.model_dump()
     split = experiment.split.effective(experiment.task)
     chosen = [(spec, _method_key(spec, schedule)) for spec in experiment.methods]
