@@ -315,6 +315,23 @@ def test_rows_of_another_source_are_named(write: Write, store: Path, capsys: Any
     assert f"2 rows come from source 0123456789ab; this is {source()}." in capsys.readouterr().out
 
 
+def test_a_store_of_another_device_is_listed_without_it(write: Write, store: Path, capsys: Any) -> None:
+    file, options = str(write(methods=["unlink"])), ["--store", str(store)]
+    assert command(["bench", "run", file, *options, "--device", "cpu"]) == 0
+    moved = [{**line, "key": {**line["key"], "device": "cuda"}} for line in lines(store)]
+    store.write_text("".join(json.dumps(line) + "\n" for line in moved))
+    for device, done in (([], 2), (["--device", "cuda"], 2), (["--device", "cpu"], 0)):
+        capsys.readouterr()
+        assert command(["bench", "ls", file, *options, *device, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["device"], found["experiments"][0]["done"]) == ("cuda" if done else "cpu", done)
+    assert command(["bench", "ls", file, *options]) == 0
+    assert "Done on cuda" in capsys.readouterr().out
+    assert command(["bench", "ls", file, *options, "--device", "gpu"]) == 2
+    assert command(["bench", "run", file, *options, "--device", "gpu"]) == 2
+    assert capsys.readouterr().err.count("'--device' must be auto, cpu or cuda (got 'gpu')") == 2
+
+
 def test_all_experiments_are_listed(store: Path, capsys: Any) -> None:
     assert command(["bench", "ls", "--store", str(store), "--device", "cpu"]) == 0
     shown = capsys.readouterr().out

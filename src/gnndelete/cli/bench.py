@@ -39,15 +39,20 @@ def ls(
     name: Names = None,
     store: StoreFile = _STORE,
     seeds: Seeds = None,
-    device: Device = "auto",
+    device: Annotated[
+        str | None,
+        typer.Option(help="auto, cpu or cuda; by default the one that most rows come from.", rich_help_panel=_HOW),
+    ] = None,
     json: options.Json = False,
 ) -> Report:
     """List the experiments: how many cells they have, how many are done, and what the rest would cost."""
     from gnndelete.bench.experiment import find
     from gnndelete.bench.listing import listing
 
-    entries = listing(find(name or []), store, _device(device), seeds)
-    return Report({"store": str(store), "experiments": entries}, lambda console: _show_list(console, entries, store))
+    kind = _listed_device(device, store)
+    entries = listing(find(name or []), store, kind, seeds)
+    values = {"store": str(store), "device": kind, "experiments": entries}
+    return Report(values, lambda console: _show_list(console, entries, store, kind))
 
 
 def run(
@@ -123,10 +128,23 @@ def _number(text: str) -> float:
 
 
 def _device(name: str) -> str:
-    from gnndelete.cli.settings import Settings, TrainSettings
-    from gnndelete.cli.setup import device
+    from gnndelete.cli.setup import device_here
 
-    return str(device(Settings(train=TrainSettings(device=name))))
+    return str(device_here(name, "--device"))
+
+
+def _listed_device(name: str | None, store: Path) -> str:
+    """The kind of device whose cells are listed, which need not be here: by default the one most rows come from."""
+    from gnndelete.bench.report import usual_device
+    from gnndelete.errors import SettingError
+    from gnndelete.store import Store
+
+    if name in ("cpu", "cuda"):
+        return name
+    if name not in (None, "auto"):
+        raise SettingError(f"'--device' must be auto, cpu or cuda (got '{name}')")
+    rows = Store(store)
+    return usual_device(rows) if name is None and len(rows) else _device("auto").partition(":")[0]
 
 
 def _show_run(console: Console, summary: Summary) -> None:
@@ -163,7 +181,7 @@ def _show_run(console: Console, summary: Summary) -> None:
     prose(console, lines)
 
 
-def _show_list(console: Console, entries: list[dict[str, Any]], store: Path) -> None:
+def _show_list(console: Console, entries: list[dict[str, Any]], store: Path, device: str) -> None:
     from rich import box
     from rich.table import Table
 
@@ -176,7 +194,8 @@ def _show_list(console: Console, entries: list[dict[str, Any]], store: Path) -> 
         numbers = [f"{entry[title]:,}" for title in ("cells", "done", "failed", "missing")]
         table.add_row(entry["name"], *((entry["title"],) if wide else ()), *numbers, entry["cost"])
     console.print(table)
-    prose(console, [f"Done as {store} has it. Times are those of one process, by finished cells of the same kind."])
+    has = f"Done on {device}, as {store} has it." if store.exists() else f"There is no {store} yet (cells on {device})."
+    prose(console, [f"{has} Times are those of one process, by finished cells of the same kind."])
 
 
 _VERBS: dict[str, Callable[..., Report]] = {"ls": ls, "run": run, "report": report}
