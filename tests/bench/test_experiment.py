@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,7 +60,9 @@ def test_groups_and_single_names() -> None:
         ({"train": {"epochs": 0}}, "'train.epochs'"),
         ({"train": {"lr": "fast"}}, "got 'fast'"),
         ({"forget": {"amont": 3}}, "'forget.amont'; did you mean 'forget.amount'"),
-        ({"forget": {"amount": 1.5}}, "'forget.amount'"),
+        ({"forget": {"amount": 1.5}}, "'forget.amount': an amount is a share above 0 and up to 1.0, or a whole number"),
+        ({"forget": {"amount": [2.5]}}, "at least 1 (got 2.5)"),
+        ({"forget": {"amount": True}}, "(got True)"),
         ({"forget": {"kind": "nodes", "where": "in", "amount": 3}}, "nodes are drawn at random"),
         ({"split": {"train": 0.5}}, "'split.train' is what the other parts leave"),
         ({"methods": ["unlink", "unlink"]}, "two methods are called 'unlink'"),
@@ -97,7 +100,29 @@ def test_a_mistake_is_one_sentence(write: Write, changes: dict[str, Any], words:
     assert "\n" not in str(error.value)
 
 
+def test_one_wrong_amount_is_one_complaint(write: Write) -> None:
+    with pytest.raises(SettingError) as error:
+        read(str(write(forget={"amount": [2.5]})))
+    assert str(error.value).count("amount is") == 1
+    assert ";" not in str(error.value)
+
+
+def test_everything_that_is_missing_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "empty.yaml"
+    file.write_text("")
+    with pytest.raises(SettingError, match=r"it lacks 'title', 'task', 'datasets', 'models', 'forget', 'methods'$"):
+        read(str(file))
+    file.write_text("forget: {kind: nodes}")
+    with pytest.raises(SettingError, match=r"it lacks 'title', .*'forget\.amount'"):
+        read(str(file))
+    file.write_text("- title: a list\n")
+    with pytest.raises(SettingError, match="holds a 'list'; it must hold settings such as title:, task:, datasets:"):
+        read(str(file))
+
+
 def test_an_experiment_that_is_not_there() -> None:
+    with pytest.raises(SettingError, match="'papr'; did you mean 'paper'"):
+        read("papr")
     with pytest.raises(SettingError, match="'paper/link-dlbp'; did you mean 'paper/link-dblp'"):
         read("paper/link-dlbp")
 

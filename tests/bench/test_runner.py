@@ -104,6 +104,12 @@ def test_a_method_that_does_not_apply_is_no_failure(write: Write, store: Path) -
     assert {line["row"].get("kind") for line in lines(store)} == {None, "Unfit"}
 
 
+def test_a_way_out_is_named_once(write: Write, store: Path) -> None:
+    run([read(str(write(methods=["gradascent"], forget={"kind": "features", "amount": 5}, seeds=[1])))], store=store)
+    (line,) = lines(store)
+    assert line["row"]["error"].count("method='gnndelete'") == 1
+
+
 def test_a_base_model_that_cannot_be_trained(write: Write, store: Path) -> None:
     experiment = read(str(write(models=["rgcn"])))  # for typed edges only
     summary = run([experiment], store=store)
@@ -294,6 +300,21 @@ def test_the_command_line(write: Write, store: Path, capsys: Any) -> None:
 def test_what_would_fail_everywhere_is_refused(write: Write, store: Path, changes: dict[str, Any]) -> None:
     assert command(["bench", "run", str(write(**changes)), "--store", str(store), "--device", "cpu"]) == 2
     assert not store.parent.exists()
+
+
+def test_a_store_that_cannot_be_written_is_a_bad_request(write: Write, capsys: Any) -> None:
+    file = write()
+    assert command(["bench", "run", str(file), "--store", str(file / "results.jsonl"), "--device", "cpu"]) == 2
+    assert f"the store '{file / 'results.jsonl'}' cannot be written" in capsys.readouterr().err
+
+
+def test_stopped_it_says_how_to_go_on(write: Write, store: Path, monkeypatch: Any, capsys: Any) -> None:
+    def stop(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gnndelete.bench.executors.perform", stop)
+    assert command(["bench", "run", str(write()), "--store", str(store), "--device", "cpu"]) == 130
+    assert "the same command goes on with the rest" in capsys.readouterr().err
 
 
 def test_the_first_line_says_what_there_is_to_do(small: Experiment, store: Path, capsys: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from gnndelete.bench.experiment import MEASURES, Experiment, MethodSpec, ModelSpec
 from gnndelete.bench.sound import check_sound
+from gnndelete.bench.words import measured
 from gnndelete.errors import SettingError, unknown
 from gnndelete.methods import CONTROLS, Method
 from gnndelete.methods import resolver as methods
@@ -61,10 +62,9 @@ def title(key: Mapping[str, Any]) -> str:
     words = [key["dataset"], key["model"]["name"]]
     if "forget" in key:
         forget = key["forget"]
-        amount = f"{forget['amount']:.3g}" if isinstance(forget["amount"], int) else f"{forget['amount']:.1%}"
         where = forget["where"].upper() if forget["where"] != "random" else ""
         steps = f"in {forget['steps']} steps" if forget["steps"] > 1 else ""
-        words += [word for word in (amount, forget["kind"], where, steps) if word]
+        words += [word for word in (measured(forget["amount"], forget["kind"]), where, steps) if word]
     return " ".join([*words, f"seed {key['seed']}"])
 
 

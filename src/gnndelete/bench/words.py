@@ -12,6 +12,15 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def measured(amount: int | float, nouns: str) -> str:
+    """How much of something: a number of things, or a share of all.
+
+    >>> measured(1, "relations"), measured(1000, "nodes"), measured(0.025, "edges")
+    ('1 relation', '1,000 nodes', '2.5% of edges')
+    """
+    return counted(amount, nouns.removesuffix("s")) if isinstance(amount, int) else f"{100 * amount:g}% of {nouns}"
+
+
 def span(seconds: float) -> str:
     """A span of time.
 

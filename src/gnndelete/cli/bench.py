@@ -10,7 +10,7 @@ import typer
 
 from gnndelete.cli import options
 from gnndelete.cli.bench_report import report
-from gnndelete.cli.report import Report, prose
+from gnndelete.cli.report import Report, note, prose
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,18 +99,22 @@ def run(
     from gnndelete.bench.runner import run as work
 
     choice = Choice(_list(only), _list(dataset), _list(model), [_number(text) for text in _list(amount)])
-    summary = work(
-        find(name),
-        store=store,
-        device=_device(device),
-        seeds=seeds,
-        jobs=jobs,
-        ray=ray,
-        choice=choice,
-        limit_seconds=limit_seconds,
-        retry_failed=retry_failed,
-        models=models,
-    )
+    try:
+        summary = work(
+            find(name),
+            store=store,
+            device=_device(device),
+            seeds=seeds,
+            jobs=jobs,
+            ray=ray,
+            choice=choice,
+            limit_seconds=limit_seconds,
+            retry_failed=retry_failed,
+            models=models,
+        )
+    except KeyboardInterrupt:
+        note("Stopped: finished cells are kept, and the same command goes on with the rest.")
+        raise
     return Report(summary.to_dict(), lambda console: _show_run(console, summary), exit_code=int(summary.failed > 0))
 
 
