@@ -161,5 +161,6 @@ def refuse_unfit(method: Method, context: Context) -> None:
     found = reasons(method, context)
     if found:
         other = nearest_fit(context)
-        hint = f" (or use method='{other}', which fits)" if other and other != method.name else ""
+        said = other is None or other == method.name or f"method='{other}'" in str(found[0])
+        hint = "" if said else f" (or use method='{other}', which fits)"
         raise ModelError(f"method '{method.name}' does not fit: {found[0]}{hint}")

@@ -20,7 +20,7 @@ Loader.add_implicit_resolver(
 )
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path, expected: str = "sections such as data:, model:, train:") -> dict[str, Any]:
     """The settings in a YAML file, or one sentence that says why there are none."""
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)  # a SafeLoader
@@ -33,7 +33,5 @@ def read_yaml(path: Path) -> dict[str, Any]:
         place = f" at line {mark.line + 1}" if mark else ""
         raise SettingError(f"'{path}' is not YAML{place}: {getattr(error, 'problem', None) or error}") from None
     if not isinstance(values or {}, dict):
-        raise SettingError(
-            f"'{path}' holds a '{type(values).__name__}'; it must hold sections such as data:, model:, train:"
-        )
+        raise SettingError(f"'{path}' holds a '{type(values).__name__}'; it must hold {expected}")
     return values or {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,7 +60,9 @@ def test_groups_and_single_names() -> None:
         ({"train": {"epochs": 0}}, "'train.epochs'"),
         ({"train": {"lr": "fast"}}, "got 'fast'"),
         ({"forget": {"amont": 3}}, "'forget.amont'; did you mean 'forget.amount'"),
-        ({"forget": {"amount": 1.5}}, "'forget.amount'"),
+        ({"forget": {"amount": 1.5}}, "'forget.amount': an amount is a share above 0 and up to 1.0, or a whole number"),
+        ({"forget": {"amount": [2.5]}}, "at least 1 (got 2.5)"),
+        ({"forget": {"amount": True}}, "(got True)"),
         ({"forget": {"kind": "nodes", "where": "in", "amount": 3}}, "nodes are drawn at random"),
         ({"split": {"train": 0.5}}, "'split.train' is what the other parts leave"),
         ({"methods": ["unlink", "unlink"]}, "two methods are called 'unlink'"),
@@ -72,6 +75,22 @@ def test_groups_and_single_names() -> None:
         ({"missing": {"dblp": "far away"}}, "'dblp', which is none of the datasets"),
         ({"measures": ["scores", "beauty"]}, "got 'beauty'"),
         ({"datasets": []}, "'datasets'"),
+        ({"datasets": ["digit"]}, "no dataset is called 'digit'; did you mean 'digits'?"),
+        ({"datasets": ["generated:collab?nods=100"]}, "has no parameter 'nods'; did you mean 'nodes'?"),
+        ({"published": "link_predictions"}, "'link_predictions'; did you mean 'link_prediction'?"),
+        ({"task": "graph", "datasets": ["digits"]}, "'digits' is one graph, and the task is 'graph'"),
+        ({"datasets": ["mutag"]}, "'mutag' is many graphs, and the task is 'link'"),
+        ({"task": "node", "datasets": ["wordnet18"]}, "'wordnet18' has no classes of nodes"),
+        (
+            {"task": "node", "forget": {"where": "in", "amount": 3}},
+            "in is relative to test edges, and task 'node' has none",
+        ),
+        ({"forget": {"kind": "graphs", "amount": 3}}, "graphs are deleted in task 'graph'"),
+        (
+            {"task": "graph", "datasets": ["mutag"], "forget": {"kind": "labels", "amount": 3}},
+            "labels are those of nodes",
+        ),
+        ({"forget": {"kind": "relations", "amount": 1}}, "has no relations to delete"),
     ],
 )
 def test_a_mistake_is_one_sentence(write: Write, changes: dict[str, Any], words: str) -> None:
@@ -81,7 +100,29 @@ def test_a_mistake_is_one_sentence(write: Write, changes: dict[str, Any], words:
     assert "\n" not in str(error.value)
 
 
+def test_one_wrong_amount_is_one_complaint(write: Write) -> None:
+    with pytest.raises(SettingError) as error:
+        read(str(write(forget={"amount": [2.5]})))
+    assert str(error.value).count("amount is") == 1
+    assert ";" not in str(error.value)
+
+
+def test_everything_that_is_missing_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "empty.yaml"
+    file.write_text("")
+    with pytest.raises(SettingError, match=r"it lacks 'title', 'task', 'datasets', 'models', 'forget', 'methods'$"):
+        read(str(file))
+    file.write_text("forget: {kind: nodes}")
+    with pytest.raises(SettingError, match=r"it lacks 'title', .*'forget\.amount'"):
+        read(str(file))
+    file.write_text("- title: a list\n")
+    with pytest.raises(SettingError, match="holds a 'list'; it must hold settings such as title:, task:, datasets:"):
+        read(str(file))
+
+
 def test_an_experiment_that_is_not_there() -> None:
+    with pytest.raises(SettingError, match="'papr'; did you mean 'paper'"):
+        read("papr")
     with pytest.raises(SettingError, match="'paper/link-dlbp'; did you mean 'paper/link-dblp'"):
         read("paper/link-dlbp")
 

@@ -58,6 +58,26 @@ def _wait_for_rows(process: subprocess.Popen[bytes], store: Path, count: int) ->
         time.sleep(0.01)
 
 
+def _wait_for_the_end(group: int) -> None:
+    end = time.monotonic() + 60
+    while _alive(group):
+        assert time.monotonic() < end, "processes stayed behind"
+        time.sleep(0.1)
+
+
+def test_killed_before_its_first_cell_it_leaves_no_process(write: Write, tmp_path: Path) -> None:
+    store = tmp_path / "out/results.jsonl"
+    process = _start(write(train={"epochs": 400, "lr": 0.05}), store, jobs=2)
+    end = time.monotonic() + 300
+    while not (store.parent / "results.jsonl.lock").exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    time.sleep(0.5)  # the processes are there, and still import
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    _wait_for_the_end(process.pid)
+
+
 def test_killed_five_times_at_random(write: Write, tmp_path: Path) -> None:
     file, store = write(seeds=[1, 2, 3, 4], train={"epochs": 40, "lr": 0.05}), tmp_path / "out/results.jsonl"
     chance = random.Random()
@@ -94,10 +114,7 @@ def test_asked_to_end_it_keeps_what_is_done(write: Write, tmp_path: Path) -> Non
     assert process.wait(timeout=60) == 130
     kept = len(lines(store))
     assert 0 < kept < 12
-    end = time.monotonic() + 60
-    while _alive(process.pid):  # its processes end as well
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    _wait_for_the_end(process.pid)  # its processes end as well
     assert run([read(str(file))], store=store).already == kept
 
 

@@ -16,6 +16,7 @@ from gnndelete.bench.cells import cells
 from gnndelete.bench.cost import Cost
 from gnndelete.bench.experiment import Experiment, read
 from gnndelete.bench.lock import Lock
+from gnndelete.bench.provenance import source
 from gnndelete.bench.runner import Choice, run
 from gnndelete.cli import run as command
 from gnndelete.errors import SettingError
@@ -90,9 +91,10 @@ def test_a_failed_cell_is_recorded_and_not_counted(write: Write, store: Path, ca
         assert "are OUT" in row["error"]
     assert "FAILED" in capsys.readouterr().err
     again = run([experiment], store=store)
-    assert (again.done, again.failed, again.already) == (0, 0, 4)
+    assert (again.done, again.failed, again.failed_before, again.already) == (0, 2, 2, 4)
+    assert again.failures == first.failures
     retried = run([experiment], store=store, retry_failed=True)
-    assert (retried.done, retried.failed, retried.already) == (0, 2, 2)
+    assert (retried.done, retried.failed, retried.failed_before, retried.already, retried.left) == (0, 2, 0, 2, 0)
     assert Cost(Store(store)).of({**lines(store)[0]["key"]}) is not None
 
 
@@ -100,6 +102,12 @@ def test_a_method_that_does_not_apply_is_no_failure(write: Write, store: Path) -
     summary = run([read(str(write(methods=["megu", "unlink"])))], store=store)
     assert (summary.done, summary.failed, summary.unfit) == (2, 0, 2)
     assert {line["row"].get("kind") for line in lines(store)} == {None, "Unfit"}
+
+
+def test_a_way_out_is_named_once(write: Write, store: Path) -> None:
+    run([read(str(write(methods=["gradascent"], forget={"kind": "features", "amount": 5}, seeds=[1])))], store=store)
+    (line,) = lines(store)
+    assert line["row"]["error"].count("method='gnndelete'") == 1
 
 
 def test_a_base_model_that_cannot_be_trained(write: Write, store: Path) -> None:
@@ -279,7 +287,70 @@ def test_the_command_line(write: Write, store: Path, capsys: Any) -> None:
     assert command(["bench", "run", "nonsense"]) == 2
     assert "there is no experiment 'nonsense'" in capsys.readouterr().err
     failing = str(write("failing", forget={"amount": 0.05, "where": "out"}))
-    assert command(["bench", "run", failing, "--store", str(store), "--device", "cpu"]) == 1
+    options = ["--store", str(store), "--device", "cpu"]
+    assert command(["bench", "run", failing, *options]) == 1
+    capsys.readouterr()
+    assert command(["bench", "run", failing, *options, "--limit-seconds", "0"]) == 1
+    assert "6 of them failed; --retry-failed does them again" in capsys.readouterr().out
+    assert command(["bench", "run", failing, *options, "--json"]) == 1
+    assert len(json.loads(capsys.readouterr().out)["failures"]) == 6
+
+
+@pytest.mark.parametrize("changes", [{"datasets": ["digit"]}, {"published": "link_predictions"}])
+def test_what_would_fail_everywhere_is_refused(write: Write, store: Path, changes: dict[str, Any]) -> None:
+    assert command(["bench", "run", str(write(**changes)), "--store", str(store), "--device", "cpu"]) == 2
+    assert not store.parent.exists()
+
+
+def test_a_store_that_cannot_be_written_is_a_bad_request(write: Write, capsys: Any) -> None:
+    file = write()
+    assert command(["bench", "run", str(file), "--store", str(file / "results.jsonl"), "--device", "cpu"]) == 2
+    assert f"the store '{file / 'results.jsonl'}' cannot be written" in capsys.readouterr().err
+
+
+def test_stopped_it_says_how_to_go_on(write: Write, store: Path, monkeypatch: Any, capsys: Any) -> None:
+    def stop(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gnndelete.bench.executors.perform", stop)
+    assert command(["bench", "run", str(write()), "--store", str(store), "--device", "cpu"]) == 130
+    assert "the same command goes on with the rest" in capsys.readouterr().err
+
+
+def test_the_first_line_says_what_there_is_to_do(small: Experiment, store: Path, capsys: Any) -> None:
+    run([small], store=store, choice=Choice(labels=["unlink"]), seeds=1)
+    assert capsys.readouterr().err.splitlines()[0] == "1 cell, 0 done, 1 model to train"
+    run([small], store=store, choice=Choice(labels=["unlink"]))
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line.startswith("2 cells, 1 done, 1 model to train; 0 s of work, ")
+
+
+def test_rows_of_another_source_are_named(write: Write, store: Path, capsys: Any) -> None:
+    file = str(write(methods=["unlink"]))
+    options = ["--store", str(store), "--device", "cpu"]
+    assert command(["bench", "run", file, *options]) == 0
+    assert "from source" not in capsys.readouterr().out
+    changed = [{**line, "row": {**line["row"], "git": "0123456789abcdef"}} for line in lines(store)]
+    store.write_text("".join(json.dumps(line) + "\n" for line in changed))
+    assert command(["bench", "run", file, *options]) == 0
+    assert f"2 rows come from source 0123456789ab; this is {source()}." in capsys.readouterr().out
+
+
+def test_a_store_of_another_device_is_listed_without_it(write: Write, store: Path, capsys: Any) -> None:
+    file, options = str(write(methods=["unlink"])), ["--store", str(store)]
+    assert command(["bench", "run", file, *options, "--device", "cpu"]) == 0
+    moved = [{**line, "key": {**line["key"], "device": "cuda"}} for line in lines(store)]
+    store.write_text("".join(json.dumps(line) + "\n" for line in moved))
+    for device, done in (([], 2), (["--device", "cuda"], 2), (["--device", "cpu"], 0)):
+        capsys.readouterr()
+        assert command(["bench", "ls", file, *options, *device, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["device"], found["experiments"][0]["done"]) == ("cuda" if done else "cpu", done)
+    assert command(["bench", "ls", file, *options]) == 0
+    assert "Done on cuda" in capsys.readouterr().out
+    assert command(["bench", "ls", file, *options, "--device", "gpu"]) == 2
+    assert command(["bench", "run", file, *options, "--device", "gpu"]) == 2
+    assert capsys.readouterr().err.count("'--device' must be auto, cpu or cuda (got 'gpu')") == 2
 
 
 def test_all_experiments_are_listed(store: Path, capsys: Any) -> None:

@@ -37,6 +37,15 @@ print([name for name in heavy if name in sys.modules], codes, file=sys.stderr)
         assert verb in done.stdout
 
 
+@pytest.mark.parametrize("arguments", [["bench"], ["bench", "ls"], ["bench", "run"], ["bench", "report"]])
+def test_help_of_bench_imports_no_torch(arguments: list[str]) -> None:
+    code = (
+        "import sys; from gnndelete.cli import run; "
+        f"code = run({[*arguments, '--help']!r}); sys.exit(code or 'torch' in sys.modules or 'numpy' in sys.modules)"
+    )
+    assert _python("-c", code).returncode == 0
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_json(cli: Cli, verb: str) -> None:
     shown = cli(verb, "--help")

@@ -58,8 +58,10 @@ def test_digits_neighbors() -> None:
 
 
 def test_unknown_name() -> None:
-    with pytest.raises(GraphError, match=r"'dlbp'.*'dblp'.*planetoid-cora"):
+    with pytest.raises(GraphError, match=r"'dlbp'; did you mean 'dblp'\?"):
         load("dlbp")
+    with pytest.raises(GraphError, match=r"'zzz'; choose from digits, .*planetoid-cora"):
+        load("zzz")
     assert len(set(names())) == len(names()) == len(describe())
     for entry in describe():
         assert entry.source
@@ -78,7 +80,7 @@ def test_parameters_in_the_name() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("generated:collab?node=3", r"no parameter 'node'; it has: nodes, edges.*seed"),
+        ("generated:collab?node=3", r"no parameter 'node'; did you mean 'nodes'\?"),
         ("generated:collab?nodes=many", r"'nodes'.*whole number.*'many'"),
         ("generated:biokg?mixing=x", r"'mixing'.*a number.*'x'"),
         ("generated:collab?nodes", r"NAME\?parameter=value"),

@@ -11,6 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from gnndelete.bench.experiment import MEASURES, Experiment, MethodSpec, ModelSpec
+from gnndelete.bench.sound import check_sound
+from gnndelete.bench.words import measured
 from gnndelete.errors import SettingError, unknown
 from gnndelete.methods import CONTROLS, Method
 from gnndelete.methods import resolver as methods
@@ -60,10 +62,9 @@ def title(key: Mapping[str, Any]) -> str:
     words = [key["dataset"], key["model"]["name"]]
     if "forget" in key:
         forget = key["forget"]
-        amount = f"{forget['amount']:.3g}" if isinstance(forget["amount"], int) else f"{forget['amount']:.1%}"
         where = forget["where"].upper() if forget["where"] != "random" else ""
         steps = f"in {forget['steps']} steps" if forget["steps"] > 1 else ""
-        words += [word for word in (amount, forget["kind"], where, steps) if word]
+        words += [word for word in (measured(forget["amount"], forget["kind"]), where, steps) if word]
     return " ".join([*words, f"seed {key['seed']}"])
 
 
@@ -83,6 +84,7 @@ def cells(experiment: Experiment, device: str = "cpu", seeds: int | None = None)
     >>> len(cells(read("paper/lambda"), seeds=1))
     7
     """
+    check_sound(experiment)
     schedule = experiment.train.model_dump()
     split = experiment.split.effective(experiment.task)
     chosen = [(spec, _method_key(spec, schedule)) for spec in experiment.methods]

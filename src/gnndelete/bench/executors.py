@@ -46,7 +46,8 @@ class Processes:
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-        work = (delayed(_perform_beside)(job) for job in jobs)
+        parent = os.getpid()
+        work = (delayed(_perform_beside)(job, parent) for job in jobs)
         parallel = Parallel(
             n_jobs=self.jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs", max_nbytes=None
         )
@@ -66,15 +67,17 @@ class Processes:
         get_reusable_executor(reuse=True).shutdown(wait=True)
 
 
-def _perform_beside(job: Job) -> Done:
-    _end_with_parent()
+def _perform_beside(job: Job, parent: int) -> Done:
+    _end_with_parent(parent)
     return perform(job)
 
 
 @cache
-def _end_with_parent() -> None:
-    """A process whose parent was killed ends too, at once: it would keep memory of the device, and nobody takes its results."""
-    parent = os.getppid()
+def _end_with_parent(parent: int) -> None:
+    """A process whose parent was killed ends too, at once: it would keep memory of the device, and nobody takes its results.
+
+    The parent says who it is: it may be gone by the time this process has imported what it needs.
+    """
 
     def watch() -> None:
         while os.getppid() == parent:

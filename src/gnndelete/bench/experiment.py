@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -32,7 +32,17 @@ def _named(value: Any) -> Any:
 
 
 Share = Annotated[float, Field(strict=True, gt=0, lt=1)]
-Amount = Annotated[int, Field(strict=True, ge=1)] | Annotated[float, Field(strict=True, gt=0, le=1)]
+
+
+def _amount(value: Any) -> Any:
+    """A share or a number, refused in one sentence where it is neither."""
+    whole, share = type(value) is int and value >= 1, type(value) is float and 0 < value <= 1
+    if not (whole or share):
+        raise ValueError(f"an amount is a share above 0 and up to 1.0, or a whole number of at least 1 (got {value!r})")
+    return value
+
+
+Amount = Annotated[int | float, BeforeValidator(_amount)]
 
 
 class Part(BaseModel):
@@ -198,6 +208,15 @@ def names() -> list[str]:
     return sorted(str(path.relative_to(root).with_suffix("")) for path in root.glob("*/*.yaml"))
 
 
+def groups() -> list[str]:
+    """The groups of experiments that come with the package.
+
+    >>> groups()
+    ['beyond', 'paper']
+    """
+    return sorted({name.partition("/")[0] for name in names()})
+
+
 def read(name: str) -> Experiment:
     """An experiment by its name, or from a YAML file of your own.
 
@@ -207,12 +226,13 @@ def read(name: str) -> Experiment:
     own = name.endswith((".yaml", ".yml"))
     path = Path(name) if own else folder() / f"{name}.yaml"
     if not own and name not in names():
-        raise SettingError(f"{unknown('there is no experiment', name, names())} (a file of your own ends with .yaml)")
+        known = [*groups(), *names()]
+        raise SettingError(f"{unknown('there is no experiment', name, known)} (a file of your own ends with .yaml)")
     try:
-        return Experiment.model_validate({**read_yaml(path), "name": path.stem if own else name})
+        values = read_yaml(path, "settings such as title:, task:, datasets:")
+        return Experiment.model_validate({**values, "name": path.stem if own else name})
     except ValidationError as error:
-        said = "; ".join(_sentence(problem) for problem in error.errors()[:3])
-        raise SettingError(f"the experiment '{path}': {said}") from None
+        raise SettingError(f"the experiment '{path}': {_sentences(error.errors())}") from None
 
 
 def find(wanted: Iterable[str]) -> list[Experiment]:
@@ -232,6 +252,18 @@ def find(wanted: Iterable[str]) -> list[Experiment]:
 _PARTS: dict[str, type[Part]] = {"forget": Forget, "only": Only, "train": Schedule, "split": Split}
 
 
+def _sentences(problems: Sequence[Any]) -> str:
+    """What is missing, all of it, then the first few mistakes."""
+    missing = [
+        ".".join(part for part in problem["loc"] if isinstance(part, str))
+        for problem in problems
+        if problem["type"] == "missing"
+    ]
+    said = [f"it lacks {', '.join(f'{name!r}' for name in missing)}"] if missing else []
+    said += [_sentence(problem) for problem in problems if problem["type"] != "missing"][:3]
+    return "; ".join(said)
+
+
 def _sentence(problem: Any) -> str:
     names = [
         str(part)
@@ -244,5 +276,5 @@ def _sentence(problem: Any) -> str:
         known = _PARTS[above[-1]].model_fields if above else Experiment.model_fields
         return unknown("there is no setting", name, known, prefix="".join(f"{part}." for part in above))
     said = problem["msg"].removeprefix("Value error, ")
-    got = "" if problem["type"] in ("value_error", "missing") else f" (got {problem['input']!r})"
+    got = "" if problem["type"] == "value_error" else f" (got {problem['input']!r})"
     return f"'{place}': {said[:1].lower()}{said[1:]}{got}" if place else f"{said}{got}"

@@ -11,6 +11,7 @@ import torch
 from gnndelete.bench.cells import cells
 from gnndelete.bench.cost import Cost
 from gnndelete.bench.experiment import Experiment
+from gnndelete.bench.words import span
 from gnndelete.store import Store
 
 
@@ -53,11 +54,4 @@ def _words(missing: int, seconds: float, unknown: int) -> str:
         return "-"
     if unknown == missing:
         return "unknown"
-    said = (
-        f"{seconds:.0f} s"
-        if seconds < 60
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )
-    return f"over {said}" if unknown else said
+    return f"over {span(seconds)}" if unknown else span(seconds)

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from gnndelete.errors import RunError, SettingError
+from gnndelete.errors import SettingError, why
 
 try:
     import fcntl
@@ -20,6 +20,7 @@ class Lock:
     """Held while a store is written. The file beside the store names the holder and stays; the lock on it does not."""
 
     def __init__(self, store: Path) -> None:
+        self._store = store
         self.path = store.with_name(f"{store.name}.lock")
         self._file: IO[str] | None = None
 
@@ -28,7 +29,9 @@ class Lock:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             file = self.path.open("a+")
         except OSError as error:
-            raise RunError(f"'{self.path}' cannot be written ({error.strerror}); give another --store") from error
+            raise SettingError(
+                f"the store '{self._store}' cannot be written ({why(error)}); give another file"
+            ) from error
         if fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

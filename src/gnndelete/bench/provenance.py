@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,19 @@ def provenance(device: torch.device, jobs: int) -> dict[str, Any]:
         "torch": torch.__version__.split("+")[0],
         "finished": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
     }
+
+
+def source(row: Mapping[str, Any] | None = None) -> str:
+    """The state of the source that a row comes from, or without a row this one: a short commit, else the version.
+
+    >>> source({"git": "0123456789abcdef0123", "version": "1.0"}), source({"git": None, "version": "1.0"})
+    ('0123456789ab', 'version 1.0')
+    """
+    git, version = (_git(), __version__) if row is None else (row.get("git"), row.get("version"))
+    if not git:
+        return f"version {version or 'unknown'}"
+    commit, dash, dirty = str(git).partition("-")
+    return f"{commit[:12]}{dash}{dirty}"
 
 
 def _hardware(device: torch.device) -> dict[str, Any]:

@@ -47,6 +47,15 @@ def published(
     return None
 
 
+def parts() -> list[str]:
+    """The parts of the paper that report numbers.
+
+    >>> "link_prediction" in parts()
+    True
+    """
+    return list(dict.fromkeys(key[0] for key in _numbers()))
+
+
 def metrics(part: str | None) -> list[str]:
     """The scores that a part of the paper reports.
 

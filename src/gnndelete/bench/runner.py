@@ -20,8 +20,9 @@ from gnndelete.bench.executors import Executor, Here, executor
 from gnndelete.bench.experiment import Experiment
 from gnndelete.bench.jobs import UNFIT, Done, Job, Kind
 from gnndelete.bench.kept import place
-from gnndelete.bench.live import Live
+from gnndelete.bench.live import Live, announce
 from gnndelete.bench.lock import Lock
+from gnndelete.bench.provenance import source
 from gnndelete.errors import GraphError, SettingError, unknown
 from gnndelete.store import Store
 
@@ -32,12 +33,17 @@ MODELS = "models"
 
 @dataclass
 class Summary:
-    """What a run did. ``left`` cells were not started, because time was up; to ``unfit`` ones the method does not apply."""
+    """What a run did. ``left`` cells were not started, because time was up; to ``unfit`` ones the method does not apply.
+
+    ``failed`` counts all failures among the cells asked for, ``failed_before`` those of them that an earlier run left in
+    the store. ``other_sources`` says how many rows that were there already come from another state of the source.
+    """
 
     cells: int = 0
     already: int = 0
     done: int = 0
     failed: int = 0
+    failed_before: int = 0
     unfit: int = 0
     left: int = 0
     models: int = 0
@@ -45,6 +51,8 @@ class Summary:
     store: str = ""
     failures: list[dict[str, str]] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    source: str = ""
+    other_sources: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -126,7 +134,8 @@ def run(
     with Lock(store), _terminable():
         rows = Store(store)
         missing = pending(todo, rows, retry_failed)
-        summary = Summary(cells=len(todo), already=len(todo) - len(missing), store=str(store))
+        summary = Summary(cells=len(todo), already=len(todo) - len(missing), store=str(store), source=source())
+        _look_back(todo, missing, rows, summary)
         missing = _without_absent(missing, experiments, summary)
         if missing:
             sweep = _Sweep(rows, models or store.parent / MODELS, device, threads, start, limit_seconds, summary)
@@ -155,6 +164,7 @@ class _Sweep:
 
     def run(self, missing: list[Cell], workers: Executor) -> None:
         count = len(missing)
+        announce(self._summary.cells, self._summary.already, self._untrained(missing), self._cost.total(missing))
         try:
             missing = self._models("model", missing, workers)
             missing = self._models("shadow", missing, workers)
@@ -163,7 +173,13 @@ class _Sweep:
         finally:
             workers.close()
         self._cells(alone, Here())
-        self._summary.left = count - self._summary.done - self._summary.failed - self._summary.unfit
+        failed = self._summary.failed - self._summary.failed_before
+        self._summary.left = count - self._summary.done - failed - self._summary.unfit
+
+    def _untrained(self, missing: list[Cell]) -> int:
+        """How many base and shadow models are not kept yet."""
+        keys = [key for cell in missing for key in (cell.base, cell.shadow) if key is not None]
+        return sum(not path.is_file() for path in {place(self._folder, key) for key in keys})
 
     def _models(self, kind: Kind, missing: list[Cell], workers: Executor) -> list[Cell]:
         """Train and keep the models that are not there yet; the cells whose model could be trained."""
@@ -209,6 +225,22 @@ class _Sweep:
             if self._end is not None and time.perf_counter() >= self._end:
                 return
             yield Job(kind, cell, self._folder, self._device, threads, workers.jobs)
+
+
+def _look_back(todo: list[Cell], missing: list[Cell], rows: Store, summary: Summary) -> None:
+    """What is known of cells that are not done again: which of them failed, and what their rows come from."""
+    again = {cell.digest for cell in missing}
+    for cell in todo:
+        row = rows.get(cell.key) if cell.digest not in again else None
+        if row is None:
+            continue
+        made_by = source(row)
+        if made_by != summary.source:
+            summary.other_sources[made_by] = summary.other_sources.get(made_by, 0) + 1
+        if "error" in row and row.get("kind") != UNFIT:
+            summary.failed += 1
+            summary.failed_before += 1
+            summary.failures.append({"cell": str(cell), "error": row["error"]})
 
 
 def _blamed(done: Done, cell: Cell) -> dict[str, Any]:

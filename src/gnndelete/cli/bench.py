@@ -10,7 +10,7 @@ import typer
 
 from gnndelete.cli import options
 from gnndelete.cli.bench_report import report
-from gnndelete.cli.report import Report, prose
+from gnndelete.cli.report import Report, note, prose
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,15 +39,20 @@ def ls(
     name: Names = None,
     store: StoreFile = _STORE,
     seeds: Seeds = None,
-    device: Device = "auto",
+    device: Annotated[
+        str | None,
+        typer.Option(help="auto, cpu or cuda; by default the one that most rows come from.", rich_help_panel=_HOW),
+    ] = None,
     json: options.Json = False,
 ) -> Report:
     """List the experiments: how many cells they have, how many are done, and what the rest would cost."""
     from gnndelete.bench.experiment import find
     from gnndelete.bench.listing import listing
 
-    entries = listing(find(name or []), store, _device(device), seeds)
-    return Report({"store": str(store), "experiments": entries}, lambda console: _show_list(console, entries, store))
+    kind = _listed_device(device, store)
+    entries = listing(find(name or []), store, kind, seeds)
+    values = {"store": str(store), "device": kind, "experiments": entries}
+    return Report(values, lambda console: _show_list(console, entries, store, kind))
 
 
 def run(
@@ -94,18 +99,22 @@ def run(
     from gnndelete.bench.runner import run as work
 
     choice = Choice(_list(only), _list(dataset), _list(model), [_number(text) for text in _list(amount)])
-    summary = work(
-        find(name),
-        store=store,
-        device=_device(device),
-        seeds=seeds,
-        jobs=jobs,
-        ray=ray,
-        choice=choice,
-        limit_seconds=limit_seconds,
-        retry_failed=retry_failed,
-        models=models,
-    )
+    try:
+        summary = work(
+            find(name),
+            store=store,
+            device=_device(device),
+            seeds=seeds,
+            jobs=jobs,
+            ray=ray,
+            choice=choice,
+            limit_seconds=limit_seconds,
+            retry_failed=retry_failed,
+            models=models,
+        )
+    except KeyboardInterrupt:
+        note("Stopped: finished cells are kept, and the same command goes on with the rest.")
+        raise
     return Report(summary.to_dict(), lambda console: _show_run(console, summary), exit_code=int(summary.failed > 0))
 
 
@@ -123,31 +132,60 @@ def _number(text: str) -> float:
 
 
 def _device(name: str) -> str:
-    from gnndelete.cli.settings import Settings, TrainSettings
-    from gnndelete.cli.setup import device
+    from gnndelete.cli.setup import device_here
 
-    return str(device(Settings(train=TrainSettings(device=name))))
+    return str(device_here(name, "--device"))
+
+
+def _listed_device(name: str | None, store: Path) -> str:
+    """The kind of device whose cells are listed, which need not be here: by default the one most rows come from."""
+    from gnndelete.bench.report import usual_device
+    from gnndelete.errors import SettingError
+    from gnndelete.store import Store
+
+    if name in ("cpu", "cuda"):
+        return name
+    if name not in (None, "auto"):
+        raise SettingError(f"'--device' must be auto, cpu or cuda (got '{name}')")
+    rows = Store(store)
+    return usual_device(rows) if name is None and len(rows) else _device("auto").partition(":")[0]
 
 
 def _show_run(console: Console, summary: Summary) -> None:
+    from gnndelete.bench.words import counted
+
+    before, now = summary.failed_before, summary.failed - summary.failed_before
     if summary.already == summary.cells:
-        lines = [f"All {summary.cells} cells are in {summary.store} already; there is nothing to do."]
+        there = "The cell is" if summary.cells == 1 else f"All {summary.cells:,} cells are"
+        which = "it" if summary.cells == 1 else f"{before:,} of them"
+        again = f"{which} failed; --retry-failed does {'it' if before == 1 else 'them'} again"
+        rest = again if before else "there is nothing to do"
+        lines = [f"{there} in {summary.store} already; {rest}."]
     else:
         lines = [
-            f"{summary.done} cells done, {summary.failed} failed, {summary.unfit} to which a method does not apply, "
-            f"{summary.already} were there already, in {summary.seconds:.0f} s ({summary.models} models trained). "
-            f"Written to {summary.store}."
+            f"{counted(summary.done, 'cell')} done, {now} failed, {summary.unfit} to which a method does not apply, "
+            f"{summary.already} there already{f' ({before} of them failed)' if before else ''}, in {summary.seconds:.0f} s "
+            f"({counted(summary.models, 'model')} trained)."
         ]
+        if summary.done + now + summary.unfit:
+            lines.append(f"Written to {summary.store}.")
     if summary.left:
-        lines.append(f"Time was up: {summary.left} cells are left. The same command goes on with them.")
+        left = "1 cell is left; the same command does it" if summary.left == 1 else ""
+        lines.append(f"Time was up: {left or f'{summary.left:,} cells are left; the same command goes on with them'}.")
     lines += [f"Left out: dataset '{dataset}': {reason}." for dataset, reason in summary.skipped.items()]
     lines += [f"failed: {failure['cell']}: {failure['error']}" for failure in summary.failures[:10]]
     if len(summary.failures) > 10:
-        lines.append(f"… and {len(summary.failures) - 10} more; --retry-failed does them again.")
+        lines.append(f"… and {len(summary.failures) - 10} more.")
+    if summary.failures and summary.already != summary.cells:
+        lines.append("--retry-failed does again what failed.")
+    if summary.other_sources:
+        total, names = sum(summary.other_sources.values()), ", ".join(summary.other_sources)
+        comes = "comes" if total == 1 else "come"
+        lines.append(f"{counted(total, 'row')} {comes} from source {names}; this is {summary.source}.")
     prose(console, lines)
 
 
-def _show_list(console: Console, entries: list[dict[str, Any]], store: Path) -> None:
+def _show_list(console: Console, entries: list[dict[str, Any]], store: Path, device: str) -> None:
     from rich import box
     from rich.table import Table
 
@@ -160,7 +198,8 @@ def _show_list(console: Console, entries: list[dict[str, Any]], store: Path) -> 
         numbers = [f"{entry[title]:,}" for title in ("cells", "done", "failed", "missing")]
         table.add_row(entry["name"], *((entry["title"],) if wide else ()), *numbers, entry["cost"])
     console.print(table)
-    prose(console, [f"Done as {store} has it. Times are those of one process, by finished cells of the same kind."])
+    has = f"Done on {device}, as {store} has it." if store.exists() else f"There is no {store} yet (cells on {device})."
+    prose(console, [f"{has} Times are those of one process, by finished cells of the same kind."])
 
 
 _VERBS: dict[str, Callable[..., Report]] = {"ls": ls, "run": run, "report": report}

@@ -32,21 +32,25 @@ def prepare(settings: Settings) -> tuple[NamedGraph, Task]:
 
 def device(settings: Settings) -> torch.device:
     """The device of a run; one that is not here is an error, not a surprise later."""
-    name = settings.train.device
+    return device_here(settings.train.device, "train.device")
+
+
+def device_here(name: str, setting: str) -> torch.device:
+    """A device by its name; ``setting`` is what the user calls the place where the name was given."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if name == "auto":
         return accelerator or torch.device("cpu")
     try:
         chosen = torch.device(name)
     except RuntimeError:
-        raise SettingError(f"'train.device' must be auto, cpu or cuda (got '{name}')") from None
+        raise SettingError(f"'{setting}' must be auto, cpu or cuda (got '{name}')") from None
     here = (
         accelerator is not None
         and chosen.type == accelerator.type
         and (chosen.index or 0) < torch.accelerator.device_count()
     )
     if chosen.type != "cpu" and not here:
-        raise SettingError(f"'train.device' is '{name}', and torch finds no such device here; use auto or cpu")
+        raise SettingError(f"'{setting}' is '{name}', and torch finds no such device here; use auto or cpu")
     return chosen
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from gnndelete.datasets.digits import digits
 from gnndelete.datasets.generated import community_graph, knowledge_graph
 from gnndelete.datasets.mirror import data_folder, open_raw
 from gnndelete.datasets.stored import as_graph
-from gnndelete.errors import GraphError, SettingError
+from gnndelete.errors import GraphError, SettingError, unknown
 
 _MADE: dict[str, Callable[..., Data]] = {
     "digits": digits,
@@ -64,18 +63,29 @@ def load(name: str, root: str | Path | None = None, *, sparse: bool = False) -> 
     >>> load("generated:collab?nodes=500&edges=3000&features=16&seed=3")
     Data(x=[500, 16], edge_index=[2, 3000], y=[500])
     """
+    entry, parameters = named(name)
+    if entry.name in _MADE:
+        return _MADE[entry.name](**parameters)
+    return as_graph(open_raw(entry, data_folder(root), _reader(entry)), sparse)
+
+
+def named(name: str) -> tuple[Entry, dict[str, int | float]]:
+    """What is known of a dataset without loading it, and the parameters in its name; a name that `load` refuses is refused.
+
+    >>> entry, parameters = named("generated:collab?nodes=500")
+    >>> entry.graphs, parameters
+    (1, {'nodes': 500})
+    """
     key, _, query = name.strip().partition("?")
     key = key.lower()
     entry = ENTRIES.get(key)
     if entry is None:
-        close = difflib.get_close_matches(key, ENTRIES, n=1, cutoff=0.5)
-        hint = f"did you mean '{close[0]}'? " if close else ""
-        raise GraphError(f"no dataset is called '{name}'; {hint}there are: {', '.join(ENTRIES)}")
+        raise GraphError(unknown("no dataset is called", key, ENTRIES))
     if key in _MADE:
-        return _MADE[key](**_parameters(name, query, _MADE[key]))
+        return entry, _parameters(name, query, _MADE[key])
     if query:
         raise SettingError(f"'{key}' takes no parameters (got '?{query}'); those that do are: {', '.join(_MADE)}")
-    return as_graph(open_raw(entry, data_folder(root), _reader(entry)), sparse)
+    return entry, {}
 
 
 def _reader(entry: Entry) -> Callable[[Entry, Path], dict[str, Any]]:
@@ -102,7 +112,7 @@ def _parameters(name: str, query: str, make: Callable[..., Data]) -> dict[str, i
     found: dict[str, int | float] = {}
     for key, value in given:
         if key not in known:
-            raise SettingError(f"'{name}' has no parameter '{key}'; it has: {', '.join(known)}")
+            raise SettingError(unknown(f"'{name}' has no parameter", key, known))
         kind = type(known[key])
         try:
             found[key] = kind(value.replace(",", "").replace("_", ""))

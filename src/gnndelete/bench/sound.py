@@ -1,0 +1,50 @@
+"""Whether an experiment can be done at all: what would fail in every cell is refused before the first."""
+
+from __future__ import annotations
+
+from gnndelete.bench.experiment import Experiment, Forget
+from gnndelete.bench.published import parts
+from gnndelete.datasets.catalog import Entry
+from gnndelete.datasets.registry import named
+from gnndelete.errors import RequestError, SettingError, unknown
+
+
+def check_sound(experiment: Experiment) -> None:
+    """Refuse names that do not exist, and a task or a deletion that a dataset has nothing for."""
+    try:
+        if experiment.published is not None and experiment.published not in parts():
+            raise SettingError(unknown("'published': no part of the paper is called", experiment.published, parts()))
+        for forget in experiment.forget:
+            _check_task(experiment.task, forget)
+        for dataset in experiment.datasets:
+            entry, _ = named(dataset)
+            _check_dataset(dataset, entry, experiment)
+    except RequestError as error:
+        raise SettingError(f"the experiment '{experiment.name}': {error}") from None
+
+
+def _check_task(task: str, forget: Forget) -> None:
+    near = [where for where in forget.where if where in ("in", "out")]
+    if near and task != "link":
+        raise SettingError(
+            f"'forget.where': {near[0]} is relative to test edges, and task '{task}' has none; take random or another place"
+        )
+    if forget.kind == "graphs" and task != "graph":
+        raise SettingError(f"'forget.kind': graphs are deleted in task 'graph' (got task '{task}'); take another kind")
+    if forget.kind == "labels" and task == "graph":
+        raise SettingError("'forget.kind': labels are those of nodes, and task 'graph' has none; take graphs")
+
+
+def _check_dataset(dataset: str, entry: Entry, experiment: Experiment) -> None:
+    task, many = experiment.task, entry.graphs > 1
+    if many != (task == "graph"):
+        what = "many graphs" if many else "one graph"
+        raise SettingError(f"'{dataset}' is {what}, and the task is '{task}'; choose another dataset or task")
+    if task == "node" and not entry.classes:
+        raise SettingError(
+            f"'{dataset}' has no classes of nodes, and the task is 'node'; choose another dataset or task"
+        )
+    if not entry.typed and any(forget.kind == "relations" for forget in experiment.forget):
+        raise SettingError(
+            f"'forget.kind': '{dataset}' has no relations to delete; take another kind or a typed dataset"
+        )
