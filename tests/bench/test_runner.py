@@ -98,9 +98,14 @@ def test_a_failed_cell_is_recorded_and_not_counted(write: Write, store: Path, ca
     assert Cost(Store(store)).of({**lines(store)[0]["key"]}) is not None
 
 
-def test_a_method_that_does_not_apply_is_no_failure(write: Write, store: Path) -> None:
-    summary = run([read(str(write(methods=["megu", "unlink"])))], store=store)
+def test_a_method_that_does_not_apply_is_no_failure(write: Write, store: Path, capsys: Any) -> None:
+    file = str(write(methods=["megu", "unlink"]))
+    summary = run([read(file)], store=store)
     assert (summary.done, summary.failed, summary.unfit) == (2, 0, 2)
+    assert run([read(file)], store=store).failed == 0
+    assert command(["bench", "ls", file, "--store", str(store), "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["experiments"]
+    assert (entry["done"], entry["failed"], entry["unfit"], entry["missing"]) == (2, 0, 2, 0)
     assert {line["row"].get("kind") for line in lines(store)} == {None, "Unfit"}
 
 

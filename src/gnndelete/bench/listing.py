@@ -11,12 +11,13 @@ import torch
 from gnndelete.bench.cells import cells
 from gnndelete.bench.cost import Cost
 from gnndelete.bench.experiment import Experiment
+from gnndelete.bench.jobs import UNFIT
 from gnndelete.bench.words import span
 from gnndelete.store import Store
 
 
 def listing(experiments: Iterable[Experiment], store: Path, device: str, seeds: int | None) -> list[dict[str, Any]]:
-    """One entry per experiment: its cells, how many are done, failed and missing, and expected seconds for the missing."""
+    """One entry per experiment: its cells, how many are done, failed, unfit and missing, and expected seconds for the missing."""
     rows = Store(store)
     cost = Cost(rows)
     found = []
@@ -24,15 +25,17 @@ def listing(experiments: Iterable[Experiment], store: Path, device: str, seeds: 
         every = cells(experiment, torch.device(device).type, seeds)
         known = [(cell, rows.get(cell.key)) for cell in every]
         missing = [cell for cell, row in known if row is None]
-        failed = sum(row is not None and "error" in row for _, row in known)
+        wrong = [row.get("kind") for _, row in known if row is not None and "error" in row]
+        unfit = wrong.count(UNFIT)
         seconds, unknown = cost.total(missing)
         found.append(
             {
                 "name": experiment.name,
                 "title": experiment.title,
                 "cells": len(every),
-                "done": len(every) - len(missing) - failed,
-                "failed": failed,
+                "done": len(every) - len(missing) - len(wrong),
+                "failed": len(wrong) - unfit,
+                "unfit": unfit,
                 "missing": len(missing),
                 "expected_seconds": seconds if len(missing) > unknown else None if missing else 0.0,
                 "unknown": unknown,
@@ -48,10 +51,10 @@ def _words(missing: int, seconds: float, unknown: int) -> str:
     """The cost for people.
 
     >>> _words(4, 90.0, 0), _words(4, 90.0, 1), _words(4, 0.0, 4), _words(0, 0.0, 0)
-    ('2 min', 'over 2 min', 'unknown', '-')
+    ('2 min', '> 2 min', 'unknown', '-')
     """
     if not missing:
         return "-"
     if unknown == missing:
         return "unknown"
-    return f"over {span(seconds)}" if unknown else span(seconds)
+    return f"> {span(seconds)}" if unknown else span(seconds)

@@ -192,13 +192,16 @@ def _show_list(console: Console, entries: list[dict[str, Any]], store: Path, dev
     table, wide = Table(box=box.SIMPLE_HEAD), console.width >= 120
     for title in ("name", *(("title",) if wide else ())):
         table.add_column(title, no_wrap=title == "name")
-    for title in ("cells", "done", "failed", "missing", "would take"):
+    counts = ("cells", "done", "failed", *(("unfit",) if any(entry["unfit"] for entry in entries) else ()), "missing")
+    for title in (*counts, "would take"):
         table.add_column(title, justify="right", no_wrap=True)
     for entry in entries:
-        numbers = [f"{entry[title]:,}" for title in ("cells", "done", "failed", "missing")]
+        numbers = [f"{entry[title]:,}" for title in counts]
         table.add_row(entry["name"], *((entry["title"],) if wide else ()), *numbers, entry["cost"])
     console.print(table)
     has = f"Done on {device}, as {store} has it." if store.exists() else f"There is no {store} yet (cells on {device})."
+    if "unfit" in counts:
+        has += " Unfit: the method does not apply."
     prose(console, [f"{has} Times are those of one process, by finished cells of the same kind."])
 
 
