@@ -27,26 +27,15 @@ from gnndelete.training import fresh
 #: Test AUROC in the paper: 2.5% of edges, and 100 graphs' features; GNNDelete and Retrain.
 PAPER = {"edges": {"gnndelete": 0.710, "retrain": 0.758}, "features": {"gnndelete": 0.724, "retrain": 0.753}}
 SEEDS = (42, 21, 13, 87, 100)
-#: One per model, not searched for; of its epochs the one with the best validation score is kept.
-RECIPES: dict[str, dict[str, Any]] = {
-    "gcn": {
-        "epochs": 30,
-        "lr": 1e-3,
-        "batch_size": 256,
-        "hidden": 128,
-        "num_layers": 4,
-        "dropout": 0.5,
-        "pool": "mean",
-    },
-    "gin": {
-        "epochs": 30,
-        "lr": 1e-3,
-        "batch_size": 256,
-        "hidden": 128,
-        "num_layers": 4,
-        "dropout": 0.5,
-        "pool": "mean",
-    },
+#: For every model, not searched for; of its epochs the one with the best validation score is kept.
+RECIPE: dict[str, Any] = {
+    "epochs": 30,
+    "lr": 1e-3,
+    "batch_size": 256,
+    "hidden": 128,
+    "num_layers": 4,
+    "dropout": 0.5,
+    "pool": "mean",
 }
 _SCHEDULE = ("epochs", "lr", "batch_size")
 
@@ -80,10 +69,9 @@ def methods(seed: int) -> dict[str, Method]:
     }
 
 
-def recipe(name: str, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The schedule and the shape of a model; what the command line says goes first."""
-    given = {key: value for key in RECIPES["gcn"] if (value := getattr(options, key)) is not None}
-    chosen = RECIPES.get(name, RECIPES["gcn"]) | given
+def recipe(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The schedule and the shape of a model."""
+    chosen = {key: getattr(options, key) for key in RECIPE}
     return (
         {key: chosen[key] for key in _SCHEDULE},
         {key: value for key, value in chosen.items() if key not in _SCHEDULE},
@@ -92,7 +80,7 @@ def recipe(name: str, options: argparse.Namespace) -> tuple[dict[str, Any], dict
 
 def cells(name: str, data: gd.datasets.GraphBatch, options: argparse.Namespace, seed: int) -> dict[str, Cell]:
     task = gd.GraphClassification()
-    schedule, shape = recipe(name, options)
+    schedule, shape = recipe(options)
 
     def fit(model: torch.nn.Module, remaining: Any, chosen: int) -> None:
         found = gd.train(model, remaining, task, seed=chosen, validate_every=1, progress=True, **schedule)
@@ -139,8 +127,8 @@ def main() -> None:
     parser.add_argument("--requests", nargs="*", default=["edges", "features"], choices=known, help="none: only train")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    for key, value in RECIPES["gcn"].items():
-        parser.add_argument(f"--{key.replace('_', '-')}", type=type(value), help="else the recipe of the model")
+    for key, value in RECIPE.items():
+        parser.add_argument(f"--{key.replace('_', '-')}", type=type(value), default=value, help=f"{value} by default")
     parser.add_argument("--molecules", type=int, default=100, help="how many lose their features, or are deleted")
     parser.add_argument("--graphs", type=int, default=None, help="only about so many of all, to try it out")
     parser.add_argument("--out", default=None, help="file to add one JSON line per result to")

@@ -11,27 +11,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import time
-from collections.abc import Callable
 
 import torch
+from clock import forward_pass, medians, training_epoch
 from torch import nn
 
 import gnndelete as gd
-from gnndelete.forward import call, evaluating
-from gnndelete.methods.base import synchronize
 from gnndelete.operator import LinearMap
 from gnndelete.probe import Site
 from gnndelete.solver import Problem, gradient, objective
-
-
-def timed(work: Callable[[], object], device: torch.device) -> float:
-    synchronize(device)
-    start = time.perf_counter()
-    work()
-    synchronize(device)
-    return time.perf_counter() - start
 
 
 def main() -> None:
@@ -61,19 +49,6 @@ def main() -> None:
     request = gd.Deletion(edges=gd.datasets.forget_edges(split.data, args.delete, seed=0))
 
     learner = gd.models.build(args.model, data.num_features).to(device)
-    optimizer = torch.optim.Adam(learner.parameters(), lr=1e-3)
-    generator = torch.Generator(device).manual_seed(0)
-
-    def forward() -> None:
-        with evaluating(model):
-            call(model, data)
-
-    def epoch() -> None:
-        learner.train()
-        optimizer.zero_grad()
-        task.loss(learner, call(learner, data), data, generator).backward()
-        optimizer.step()
-
     plain = gd.GNNDelete(lam=0.5)  # at a fixed lam: calibration has a benchmark of its own
     warm = gd.Unlearner(model, data, task=task, method=plain)
     warm.delete(request)
@@ -83,18 +58,12 @@ def main() -> None:
         warm.delete(request)
 
     work = {
-        "forward pass": forward,
-        "training epoch": epoch,
+        "forward pass": forward_pass(model, data),
+        "training epoch": training_epoch(learner, data, task),
         "exact, first request": lambda: gd.Unlearner(model, data, task=task, method=plain).delete(request),
         "exact, further request": further,
     }
-    for one in work.values():
-        one()
-    samples: dict[str, list[float]] = {name: [] for name in work}
-    for _ in range(args.repeats):
-        for name, one in work.items():
-            samples[name].append(timed(one, device))
-    seconds = {name: statistics.median(values) for name, values in samples.items()}
+    seconds = medians(work, args.repeats, device)
 
     epochs = args.retrain_epochs or (1000 if device.type == "cuda" else 20)
     retrain = gd.Unlearner(model, data, task=task, method=gd.Retrain(epochs=epochs)).delete(request).seconds

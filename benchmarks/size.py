@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import time
 from collections import defaultdict
@@ -21,10 +20,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from clock import forward_pass, medians, training_epoch
 from torch_geometric.data import Data
 
 import gnndelete as gd
-from gnndelete.forward import call, evaluating
 from gnndelete.methods import passes, solving
 from gnndelete.methods.base import synchronize
 
@@ -43,14 +42,6 @@ def random_graph(edges: int, features: int, device: torch.device, seed: int = 0)
     ends = torch.stack([found // nodes, found % nodes])
     x = torch.randn(nodes, features, generator=generator, device=device)
     return Data(x=x, edge_index=torch.cat([ends, ends.flip(0)], dim=1), num_nodes=nodes)
-
-
-def timed(work: Callable[[], object], device: torch.device) -> float:
-    synchronize(device)
-    start = time.perf_counter()
-    work()
-    synchronize(device)
-    return time.perf_counter() - start
 
 
 @contextmanager
@@ -105,22 +96,11 @@ def measured(edges: int, args: argparse.Namespace) -> dict[str, Any]:
     model = gd.models.build(args.model, args.features, hidden=args.hidden, out=args.out).to(device)
     task = gd.LinkPrediction()
     learner = gd.models.build(args.model, args.features, hidden=args.hidden, out=args.out).to(device)
-    optimizer = torch.optim.Adam(learner.parameters(), lr=1e-3)
     generator = torch.Generator(device).manual_seed(0)
     half = data.edge_index[:, : data.num_edges // 2]
     picked = torch.randperm(half.size(1), generator=generator, device=device)[: max(int(half.size(1) * args.delete), 1)]
     request = gd.Deletion(edges=half[:, picked].cpu())
     method = gd.GNNDelete(lam=0.03)
-
-    def forward() -> None:
-        with evaluating(model):
-            call(model, data)
-
-    def epoch() -> None:
-        learner.train()
-        optimizer.zero_grad()
-        task.loss(learner, call(learner, data), data, generator).backward()
-        optimizer.step()
 
     warm = gd.Unlearner(model, data, task=task, method=method)
     warm.delete(request)
@@ -129,18 +109,12 @@ def measured(edges: int, args: argparse.Namespace) -> dict[str, Any]:
         warm._requests.clear()  # the same request again, as if it were the first after the graph became known
         warm.delete(request)
 
-    work: dict[str, Callable[[], object]] = {"forward": forward, "further": further}
+    work: dict[str, Callable[[], object]] = {"forward": forward_pass(model, data), "further": further}
     if edges <= args.first_up_to:
         work["first"] = lambda: gd.Unlearner(model, data, task=task, method=method).delete(request)
     if edges <= args.epochs_up_to:
-        work["epoch"] = epoch
-    for one in work.values():
-        one()
-    samples: dict[str, list[float]] = {name: [] for name in work}
-    for _ in range(args.repeats):
-        for name, one in work.items():
-            samples[name].append(timed(one, device))
-    seconds = {name: statistics.median(values) for name, values in samples.items()}
+        work["epoch"] = training_epoch(learner, data, task)
+    seconds = medians(work, args.repeats, device)
     row: dict[str, Any] = {"edges": data.num_edges, "nodes": data.num_nodes, "deleted": args.delete, "seconds": seconds}
     row["over_forward"] = seconds["further"] / seconds["forward"]
     if args.stages:

@@ -263,7 +263,7 @@ def test_the_papers_setting():
     ("settings", "needle"),
     [
         ({"lam": 1.5}, "'lam' .*1.5"),
-        ({"lam": -0.4}, "'lam' .*-0.4"),
+        ({"lam": -0.2}, "'lam' .*-0.2"),
         ({"lam": float("nan")}, "'lam' .*nan"),
         ({"lam": "high"}, "'lam' .*'high'"),
         ({"lam": None}, "'lam' .*None"),
