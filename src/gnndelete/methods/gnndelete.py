@@ -28,6 +28,7 @@ from gnndelete.methods.solving import MakeMap, Solved, Solving, learned_labels
 from gnndelete.neighborhood import Hops
 from gnndelete.operator import LinearMap
 from gnndelete.probe import Probe, Site
+from gnndelete.products import sparse_products
 from gnndelete.solver import Problem, exact, gradient
 
 Watch = Callable[[Site, Problem, nn.Module], None]
@@ -133,7 +134,7 @@ class GNNDelete(Method):
         model = working_copy(context.model)
         solving = Solving(context, model, probe, self.targets, self.hops, shared=self.operator != "ring")
         notes, details = (*self._notes(probe), *_unlearned_labels(context)), {}
-        with evaluating(model):
+        with evaluating(model), sparse_products(model, context.remaining, context.data):
             if not solving.acts:
                 solved: Solved = []  # nothing that was deleted has rows
                 if self.lam == "auto":

@@ -1,0 +1,146 @@
+"""Passes of one deletion as sparse matrix products, in place of one message per edge.
+
+PyG gathers a message per edge and sums them up: on a large graph that is nearly all of a layer's time and memory. A
+layer that only sums neighbours can as well multiply with the adjacency matrix. A deletion runs its layers a few times over
+one and the same graph, so the matrix (for GCN layers with its normalisation) is made once and shared by all of them.
+The layers, their weights and what they compute stay PyG's own; afterwards they are as they were.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import APPNP, GCN2Conv, GCNConv, GINConv, MessagePassing, SAGEConv
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils.sparse import index2ptr
+
+#: Layers that normalise the edges first, and can be told to keep the result.
+_NORMALIZING = (GCNConv, GCN2Conv, APPNP)
+#: Layers that take the edges as they are. Classes derived from any of these may do otherwise, so they are not meant.
+_PLAIN = (GINConv, SAGEConv)
+
+Key = tuple[Any, ...]
+
+
+@contextmanager
+def sparse_products(model: nn.Module, *graphs: Data) -> Iterator[None]:
+    """Within the block known layers of ``model`` multiply by the edges of ``graphs``; in place, so give a working copy.
+
+    Only tensors of these graphs are recognised, and only as long as nobody writes into them: edges that a model makes up
+    in its own ``forward`` pass as messages, as ever.
+
+    >>> graph = Data(x=torch.eye(3), edge_index=torch.tensor([[0, 1], [1, 2]]))
+    >>> layer = SAGEConv(3, 2, aggr="sum")
+    >>> with torch.no_grad(), sparse_products(layer, graph):
+    ...     product = layer(graph.x, graph.edge_index)
+    >>> torch.allclose(product, layer(graph.x, graph.edge_index))
+    True
+    """
+    shared = _Shared(graphs)
+    layers = [module for module in model.modules() if _multiplies(module)]
+    own = [vars(layer).get("forward") for layer in layers]
+    for layer in layers:
+        layer.forward = shared.forward(layer)
+    try:
+        yield
+    finally:
+        for layer, before in zip(layers, own, strict=True):
+            del layer.forward
+            if before is not None:
+                layer.forward = before
+
+
+def _multiplies(module: Any) -> bool:
+    """Whether a layer only sums neighbours, and nobody looks at its single messages."""
+    if not isinstance(module, MessagePassing) or type(module) not in (*_NORMALIZING, *_PLAIN):
+        return False
+    if not module.fuse or module.explain or module.flow != "source_to_target" or module.aggr not in ("add", "sum", "mean"):
+        return False
+    if type(module) in _NORMALIZING and (not module.normalize or module.cached):
+        return False
+    watched = ("_propagate_forward_pre_hooks", "_message_forward_pre_hooks", "_message_forward_hooks")
+    return not any(getattr(module, name) for name in (*watched, "_aggregate_forward_pre_hooks", "_aggregate_forward_hooks"))
+
+
+class _Shared:
+    """The matrices of some graphs, made when first asked for."""
+
+    def __init__(self, graphs: tuple[Data, ...]) -> None:
+        self._tensors = [v for graph in graphs for v in graph.to_dict().values() if isinstance(v, Tensor)]
+        self._matrices: dict[Key, Tensor] = {}
+
+    def forward(self, layer: Any) -> Callable[..., Any]:
+        compute = layer.forward
+        names = inspect.signature(compute)
+        normalizes = type(layer) in _NORMALIZING
+        settings = (getattr(layer, "improved", False), layer.add_self_loops) if normalizes else None
+
+        @functools.wraps(compute)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            asked = names.bind(*args, **kwargs)
+            given = asked.arguments
+            key = self._key(**given)
+            if key is None:
+                return compute(*args, **kwargs)
+            found = self._matrix((*key, settings), given["edge_index"], given.get("edge_weight"), settings)
+            if not normalizes:
+                given["edge_index"] = found
+                return compute(*asked.args, **asked.kwargs)
+            layer.cached, layer._cached_edge_index = True, (found, None)  # where it looks before it normalises
+            try:
+                return compute(*args, **kwargs)
+            finally:
+                layer.cached, layer._cached_edge_index = False, None
+
+        return forward
+
+    def _key(self, x: Any, edge_index: Any, edge_weight: Any = None, size: Any = None, **_: Any) -> Key | None:
+        """What a matrix depends on, beside a layer's settings; None where the edges have to pass as messages."""
+        if not isinstance(x, Tensor) or x.dim() != 2 or x.dtype not in (torch.float32, torch.float64) or size is not None:
+            return None
+        if x.device.type not in ("cpu", "cuda") or (x.device.type == "cpu" and not torch.backends.mkl.is_available()):
+            return None
+        edges, weights = self._place(edge_index), self._place(edge_weight)
+        if edges is None or edge_index.dim() != 2 or (weights is None and edge_weight is not None):
+            return None
+        return edges, weights, x.size(0), x.dtype
+
+    def _place(self, tensor: Any) -> tuple[int, int] | None:
+        """Which tensor of the graphs it is, and how often that was written to."""
+        for place, own in enumerate(self._tensors):
+            if own is tensor:
+                return None if own.is_inference() else (place, own._version)
+        return None
+
+    def _matrix(self, key: Key, edge_index: Tensor, edge_weight: Tensor | None, settings: tuple[bool, bool] | None) -> Tensor:
+        if key not in self._matrices:
+            if settings is not None:
+                improved, loops = settings
+                edge_index, weights = gcn_norm(edge_index, edge_weight, key[2], improved, loops, dtype=key[3])
+            else:
+                weights = torch.ones(edge_index.size(1), dtype=key[3], device=edge_index.device)
+            self._matrices[key] = matrix(edge_index, weights, key[2])
+        return self._matrices[key]
+
+
+def matrix(edge_index: Tensor, weights: Tensor, nodes: int) -> Tensor:
+    """The matrix that sums weighted neighbours: a row per target, in the order in which the edges are given.
+
+    >>> matrix(torch.tensor([[0, 1, 2], [2, 2, 0]]), torch.tensor([1.0, 2.0, 3.0]), 3).to_dense()[2].tolist()
+    [1.0, 2.0, 0.0]
+    """
+    kind = torch.int32 if max(nodes, edge_index.size(1)) < 2**31 - 1 else torch.int64
+    target, order = edge_index[1].to(kind).sort(stable=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that this kind of tensor is new
+        return torch.sparse_csr_tensor(
+            index2ptr(target, nodes), edge_index[0][order].to(kind), weights[order], (nodes, nodes), check_invariants=False
+        )
