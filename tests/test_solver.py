@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -80,6 +82,8 @@ def test_rank_deficient_rows(rank):
 
 def test_nothing_to_do_is_the_identity_to_the_last_bit():
     p = problem(lam=0.0, keep="own", dtype=torch.float32)
+    assert torch.equal(exact(p).weight.data, torch.eye(5)), "weights that are all zero pull nowhere"
+    p = replace(p, dec=None)
     assert p.at_rest
     assert torch.equal(exact(p).weight.data, torch.eye(5))
     zero = Problem(torch.zeros(9, 4), torch.arange(9), torch.full((9,), 0.1), torch.zeros(9), torch.ones(4), None)

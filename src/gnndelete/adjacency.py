@@ -112,7 +112,7 @@ class EdgeTable:
 
     def edges(self, keys: Tensor) -> Tensor:
         """The pairs (triples) that numbers stand for: the inverse of `key`."""
-        pair = keys // self.num_relations
+        pair = keys // self.num_relations if self.num_relations > 1 else keys
         head, tail = pair // self.num_nodes, pair % self.num_nodes
         return torch.stack([head, keys % self.num_relations, tail] if self.typed else [head, tail])
 
@@ -155,7 +155,7 @@ class EdgeTable:
         """Targets of all edges that leave the given nodes, repeats included, in O(their number)."""
         pointers = self._pointers
         keys = self.keys[ranges(pointers[nodes], pointers[nodes + 1])]
-        return (keys // self.num_relations) % self.num_nodes
+        return (keys // self.num_relations if self.num_relations > 1 else keys) % self.num_nodes
 
     @property
     def degree(self) -> Tensor:

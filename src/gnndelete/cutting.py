@@ -25,6 +25,7 @@ def cut(deletion: Deletion, data: Data, table: EdgeTable) -> Data:
     keep = kept_edges(deletion, data, table)
     if isinstance(data, HeteroGraph):
         return _cut_types(deletion, data, table, keep)
+    left = keep.nonzero().flatten()
     result = data.__copy__()
     result.num_nodes = count_nodes(data)
     for name, value in data.to_dict().items():
@@ -32,7 +33,7 @@ def cut(deletion: Deletion, data: Data, table: EdgeTable) -> Data:
             continue
         if isinstance(value, Tensor):
             dim = data.__cat_dim__(name, value)
-            result[name] = value.index_select(dim, keep.nonzero().flatten())
+            result[name] = value.index_select(dim, left)
         else:
             result[name] = [item for item, kept in zip(value, keep.tolist(), strict=True) if kept]
     _cut_labels(result, deletion, data, table)

@@ -24,7 +24,7 @@ class PeakMemory:
     def __enter__(self) -> PeakMemory:
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
-            self._before: float | None = torch.cuda.memory_allocated(self._device) / 2**20
+            self._before: float | None = self._allocated("current")
         else:
             _reset_high_water()
             self._before = _resident("VmRSS")
@@ -34,11 +34,16 @@ class PeakMemory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._device.type == "cuda":
-            after: float | None = torch.cuda.max_memory_allocated(self._device) / 2**20
+            after: float | None = self._allocated("peak")
         else:
             after = _resident("VmHWM")
         if self._before is not None and after is not None:
             self.peak_mb = max(after - self._before, 0.0)
+
+    def _allocated(self, when: str) -> float:
+        """Megabytes on a CUDA device, without the hundred other figures that torch would flatten and sort."""
+        found = torch.cuda.memory_stats_as_nested_dict(self._device)
+        return float(found["allocated_bytes"]["all"][when]) / 2**20 if found else 0.0
 
 
 def _reset_high_water() -> None:

@@ -56,19 +56,21 @@ def walk(tables: list[EdgeTable], seeds: Tensor, hops: int) -> list[Tensor]:
     """Breadth-first rings over the union of edge tables; empty rings at the end are kept so that indices are distances."""
     nodes, device = tables[0].num_nodes, tables[0].keys.device
     seen = torch.zeros(nodes, dtype=torch.bool, device=device)
-    ring = torch.unique(seeds.to(device))
-    seen[ring] = True
-    rings = [ring]
-    for _ in range(hops):
-        if ring.numel():
-            found = torch.cat([table.neighbors(ring) for table in tables])
-            found = found[~seen[found]]
-            if found.numel() * 8 < nodes:
-                ring = torch.unique(found)
-            else:  # a mask is cheaper than sorting once the ring is a large part of the graph
-                mark = torch.zeros_like(seen)
-                mark[found] = True
-                ring = mark.nonzero().flatten()
+
+    def unseen(found: Tensor) -> Tensor:
+        """Those not seen before, sorted, each once; from now on they are."""
+        nonlocal seen
+        if device.type == "cpu" and found.numel() * 8 < nodes:
+            ring = torch.unique(found[~seen[found]])
             seen[ring] = True
-        rings.append(ring)
+            return ring
+        now = seen.index_fill(0, found, True)  # a mask is cheaper than sorting, but for a small part of a large graph
+        ring = (now ^ seen).nonzero().flatten()
+        seen = now
+        return ring
+
+    rings = [unseen(seeds.to(device))]
+    for _ in range(hops):
+        found = [table.neighbors(rings[-1]) for table in tables] if rings[-1].numel() else []
+        rings.append(unseen(found[0] if len(found) == 1 else torch.cat(found)) if found else rings[-1])
     return rings

@@ -46,6 +46,8 @@ class Site:
 
     def local(self, nodes: Tensor) -> Tensor:
         """The rows of those of the nodes that have one here."""
+        if not nodes.numel():
+            return nodes
         return nodes[(nodes >= self.rows.start) & (nodes < self.rows.stop)] - self.rows.start
 
     @property

@@ -30,7 +30,7 @@ class Problem:
 
     h: Tensor  # [n, d]: all rows of the layer's output on the remaining graph
     rows: Tensor  # [k]: those the map acts on
-    dec: Tensor  # [k] weights of the pull to `away`
+    dec: Tensor | None  # [k] weights of the pull to `away`; None where nothing pulls
     ni: Tensor  # [k] weights of the pull to `keep`
     away: Tensor  # [d]
     keep: Tensor | None  # [k, d]; None where every row is its own target
@@ -42,16 +42,21 @@ class Problem:
     @property
     def at_rest(self) -> bool:
         """Whether the identity already is the minimum: nothing pulls away, and every row is its own target."""
-        return self.keep is None and not bool(self.dec.any())
+        return self.keep is None and self.dec is None
 
-    def chunks(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    def chunks(self) -> Iterator[tuple[Tensor, Tensor | None, Tensor, Tensor]]:
         """Rows with both weights and their targets, a few at a time, in double precision."""
         size = max((CHUNK if self.h.device.type == "cpu" else CHUNK_ON_DEVICE) // self.width, 1)
+        given = (self.rows, self.dec, self.ni, self.keep)
         for start in range(0, self.rows.numel(), size):
-            part = slice(start, start + size)
-            h = self.h[self.rows[part]].flatten(1).double()
-            keep = h if self.keep is None else self.keep[part].flatten(1).double()
-            yield h, self.dec[part].double()[:, None], self.ni[part].double()[:, None], keep
+            if self.rows.numel() > size:
+                rows, dec, ni, keep = (None if v is None else v[start : start + size] for v in given)
+            else:
+                rows, dec, ni, keep = given
+            assert rows is not None and ni is not None
+            h = self.h.index_select(0, rows).flatten(1).double()
+            pull = None if dec is None else dec.double().unsqueeze(1)
+            yield h, pull, ni.double().unsqueeze(1), h if keep is None else keep.flatten(1).double()
 
 
 def exact(problem: Problem, ridge: float = 1e-6) -> LinearMap:
@@ -66,31 +71,45 @@ def exact(problem: Problem, ridge: float = 1e-6) -> LinearMap:
     """
     width = problem.width
     dtype = torch.float64 if problem.h.dtype == torch.float64 else torch.float32
-    identity = torch.eye(width, dtype=torch.float64, device=problem.h.device)
-    if problem.at_rest:
-        return LinearMap(width, identity.to(dtype))
-    left, right = torch.zeros_like(identity), torch.zeros_like(identity)
-    away = problem.away.flatten().double()
-    for h, dec, ni, keep in problem.chunks():
-        left += _product(h, (dec + ni) * h)
-        pull = dec * (away - h)
-        right += _product(h, pull if keep is h else pull.add_(ni * (keep - h)))
+    identity = torch.eye(width, dtype=dtype, device=problem.h.device)
+    if problem.at_rest or not problem.rows.numel():
+        return LinearMap(width, identity)
+    left, right = _sides(problem)
     scale = left.diagonal().mean()
-    damped = left + ridge * scale * identity
-    factor, failed = torch.linalg.cholesky_ex(damped)
-    if bool((failed == 0) & (scale > 0) & scale.isfinite()):  # one question to the device instead of three
-        return LinearMap(width, (identity + torch.cholesky_solve(right, factor)).to(dtype))
-    if not 0 < float(scale) < float("inf"):
-        return _zero_or_fail(float(scale), LinearMap(width, identity.to(dtype)))
-    return LinearMap(width, (identity + torch.linalg.lstsq(damped, right).solution).to(dtype))
+    left.diagonal().add_(ridge * scale)
+    factor, failed = torch.linalg.cholesky_ex(left)
+    size = float(scale)
+    if not 0 < size < float("inf"):
+        return _zero_or_fail(size, LinearMap(width, identity))
+    change = torch.linalg.lstsq(left, right).solution if int(failed) else torch.cholesky_solve(right, factor)
+    change.diagonal().add_(1)
+    return LinearMap(width, change.to(dtype).contiguous())  # column by column it would multiply in another order
+
+
+def _sides(problem: Problem) -> tuple[Tensor, Tensor]:
+    """Both sides of the linear system for W - I, without the ridge: sums over rows."""
+    away = problem.away.flatten().double()
+    left, right = [], []
+    for h, dec, ni, keep in problem.chunks():
+        pull = None if dec is None else (away - h).mul_(dec)
+        if keep is not h:
+            kept = (keep - h).mul_(ni)
+            pull = kept if pull is None else pull.add_(kept)
+        left.append(_product(h, h * (ni if dec is None else dec + ni)))
+        right.append(torch.zeros_like(left[-1]) if pull is None else _product(h, pull))
+    return _total(left), _total(right)
+
+
+def _total(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(dim=0)
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
     """``a.t() @ b`` for long and narrow matrices, in blocks of rows side by side: as one product it would keep few cores busy."""
+    if a.size(0) < BLOCK_ROWS:
+        return a.t() @ b
     whole = a.size(0) // BLOCK_ROWS * BLOCK_ROWS
     rest = a[whole:].t() @ b[whole:]
-    if not whole:
-        return rest
     blocks = [part[:whole].unflatten(0, (-1, BLOCK_ROWS)) for part in (a, b)]
     return rest + torch.bmm(blocks[0].transpose(1, 2), blocks[1]).sum(dim=0)
 
@@ -108,7 +127,7 @@ def gradient(problem: Problem, apply: nn.Module, epochs: int, lr: float) -> nn.M
     rows = problem.h[problem.rows].flatten(1).detach()
     keep = rows if problem.keep is None else problem.keep.flatten(1).to(rows.dtype)
     away = problem.away.flatten().to(rows.dtype)
-    dec, ni = problem.dec.to(rows.dtype)[:, None], problem.ni.to(rows.dtype)[:, None]
+    dec, ni = (0 if v is None else v.to(rows.dtype)[:, None] for v in (problem.dec, problem.ni))
     with torch.enable_grad():
         optimizer = torch.optim.Adam(apply.parameters(), lr=lr)
         for _ in range(epochs):
@@ -129,5 +148,6 @@ def objective(problem: Problem, apply: nn.Module) -> float:
     with torch.no_grad():
         for h, dec, ni, keep in problem.chunks():
             out = apply(h.to(problem.h.dtype)).double()
-            total += float((dec * (out - problem.away.flatten().double()).square() + ni * (out - keep).square()).sum())
+            away = 0 if dec is None else dec * (out - problem.away.flatten().double()).square()
+            total += float((away + ni * (out - keep).square()).sum())
     return total / problem.width

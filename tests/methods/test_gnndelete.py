@@ -42,11 +42,11 @@ def within(deletion, hops, data):
 def test_a_node_in_three_deleted_edges_counts_three_times(graph, gcn, lam):
     problems, _ = solved(gcn, graph, STAR, lam=lam)
     ends = {2: 1, 5: 3, 6: 1, 7: 1, 20: 1, 22: 1}
-    for _, problem, _ in (p for p in problems if p[1].dec.any()):
+    for _, problem, _ in (p for p in problems if p[1].dec is not None):
         assert problem.rows.tolist() == sorted(ends)
         expected = torch.tensor([lam * ends[row] / 8 for row in sorted(ends)])
-        torch.testing.assert_close(problem.dec, expected)
-        torch.testing.assert_close(problem.ni, torch.full((6,), (1 - lam) / 6))  # each row once
+        torch.testing.assert_close(problem.dec.float(), expected)
+        torch.testing.assert_close(problem.ni.float(), torch.full((6,), (1 - lam) / 6))  # each row once
 
 
 def test_both_directions_and_repeats_do_not_count_twice(graph, gcn):
@@ -63,8 +63,8 @@ def test_one_operator_per_ring(graph, gcn):
     assert problems[1][1].rows.tolist() == ring.tolist()
     outer = problems[2][1]
     assert outer.rows.tolist() == near[~torch.isin(near, ring)].tolist()
-    assert not outer.dec.any()
-    torch.testing.assert_close(outer.ni.sum(), torch.tensor(1.0))
+    assert outer.dec is None, "nothing pulls them"
+    assert float(outer.ni.sum()) == pytest.approx(1)
     assert [operator.sizes for _, operator in unlearned.adapter.operators] == [[6], [6, outer.rows.numel()]]
 
 
@@ -76,8 +76,7 @@ def test_one_shared_operator(graph, gcn, settings):
     assert [layer for layer, *_ in problems] == ["convs.0", "convs.1"]
     for hops, (_, problem, _) in enumerate(problems, start=1):
         assert problem.rows.tolist() == within(STAR, hops, graph).tolist()
-        torch.testing.assert_close(problem.dec.sum(), torch.tensor(0.25))
-        torch.testing.assert_close(problem.ni.sum(), torch.tensor(0.75))
+        assert (float(problem.dec.sum()), float(problem.ni.sum())) == pytest.approx((0.25, 0.75))
         assert problem.ni.unique().numel() == 1
 
 
@@ -107,13 +106,13 @@ def test_deleted_nodes_are_pulled_away_and_kept_by_nothing(graph, gcn):
                 dead = ~alive[problem.rows]
                 assert not problem.ni[dead].any()
                 assert (problem.ni[~dead] > 0).all()
-                assert (problem.dec[dead] > 0).all()
+                assert not dead.any() or (problem.dec[dead] > 0).all()
                 seen += int(dead.sum())
                 continue
             assert (problem.ni > 0).tolist() == [False, False, True, True]
             assert (problem.dec > 0).all()
             torch.testing.assert_close(problem.h[2:], full[int(layer[-1])][[9, 30]])
-            torch.testing.assert_close(problem.dec[2:] / problem.ni[2:], torch.full((2,), 0.4 / 0.6))
+            torch.testing.assert_close((problem.dec[2:] / problem.ni[2:]).float(), torch.full((2,), 0.4 / 0.6))
             seen += 2
         assert seen == 4
 

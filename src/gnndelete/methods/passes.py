@@ -13,8 +13,8 @@ from gnndelete.methods.base import Context
 from gnndelete.probe import Site
 from gnndelete.taps import Finished, entry, listening
 
-#: Rows that are summed in their own precision.
-BLOCK_ROWS = 1024
+#: Rows that are summed in their own precision, and numbers of which a copy in double precision costs nothing.
+BLOCK_ROWS, SMALL = 1024, 1 << 21
 
 
 @dataclass
@@ -95,9 +95,10 @@ def _mean(h: Tensor, dead: Tensor) -> Tensor:
     Blocks of rows are summed as they are and added up in double precision: one look at every row, and no second copy.
     """
     rows = h.flatten(1)
-    whole = rows.size(0) // BLOCK_ROWS * BLOCK_ROWS
-    total = rows[:whole].unflatten(0, (-1, BLOCK_ROWS)).sum(dim=1).double().sum(dim=0) if whole else 0
-    total = total + rows[whole:].double().sum(dim=0)
+    whole = rows.size(0) // BLOCK_ROWS * BLOCK_ROWS if rows.numel() > SMALL else 0
+    total = rows[whole:].double().sum(dim=0)
+    if whole:
+        total += rows[:whole].unflatten(0, (-1, BLOCK_ROWS)).sum(dim=1).double().sum(dim=0)
     if dead.numel():
         total -= rows[dead].double().sum(dim=0)
     return total / max(h.size(0) - dead.numel(), 1)

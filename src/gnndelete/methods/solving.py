@@ -33,8 +33,8 @@ class Group:
     forget: bool
     gone: bool = False
     again: bool = False
-    alive: Tensor | None = None  # 0 for rows of deleted nodes, which have nothing to keep
-    ends: Tensor | None = None  # how often each row is an end of something deleted: the weights of forgetting
+    alive: Tensor | None = None  # weights of keeping, 1 in all: none for rows of deleted nodes
+    ends: Tensor | None = None  # weights of forgetting, 1 in all: how often each row is an end of something deleted
 
 
 class Solving:
@@ -159,14 +159,15 @@ class Solving:
         served, presented = h.index_select(0, group.rows), self._presented[site]
         presented = presented[site.local(self._shape.gone).numel() :]
         count = presented.size(0)
-        own = self._shape.problem(
+        own = self._shape.problem(  # what deleted edges or labels ask of them
             group, h, lam, self.base().mean[site], keep
-        )  # what deleted edges or labels ask of them
-        share = torch.full((count,), 1 / max(count, 1), device=h.device)
+        )
+        share = torch.full((count,), 1 / max(count, 1), dtype=own.ni.dtype, device=h.device)
+        asked = torch.zeros_like(share) if own.dec is None else own.dec
         return Problem(
             torch.cat([served, presented]),
             torch.arange(2 * count, device=h.device),
-            torch.cat([own.dec, lam * share]) / 2,
+            torch.cat([asked, lam * share]) / 2,
             torch.cat([own.ni, (1 - lam) * share]) / 2,
             own.away,
             None if keep is None else torch.cat([keep, presented]),
@@ -185,10 +186,9 @@ class Shape:
         self.again = features[:0] if shared else features
         self.presented = torch.cat([self.gone, self.again])  # whose rows on the original graph are needed
         ends = torch.cat([edges, nodes, features]) if shared else edges
-        self._ends = torch.bincount(ends, minlength=count).float()
-        self._ends_told = torch.bincount(torch.cat([ends, labels]), minlength=count).float()
-        # a deleted node has nothing to keep: staying close to what it was would be the opposite of forgetting
-        self._alive = torch.ones(count, device=device).index_fill(0, nodes, 0.0)
+        self._count, self._dead = count, nodes
+        self._ends = _counted(ends, count)
+        self._ends_told = _counted(torch.cat([ends, labels]), count) if labels.numel() else self._ends
         near = context.prepared.neighborhood(hops)
         # a label carries no messages: nothing around its node has to be repaired
         self._rings = near.rings(torch.cat([edges, nodes, features]), max(site.hops for site in probe.sites))
@@ -203,13 +203,15 @@ class Shape:
         return self._groups[site]
 
     def _local(self, group: Group, site: Site) -> Group:
-        if site.rows.start == 0 and site.rows.stop == self._alive.numel():
-            return replace(group, alive=self._alive[group.rows])
-        own = (group.rows >= site.rows.start) & (group.rows < site.rows.stop)
-        alive = self._alive[group.rows][own]
-        return replace(
-            group, rows=site.local(group.rows), alive=alive, ends=None if group.ends is None else group.ends[own]
-        )
+        rows, ends = group.rows, group.ends
+        if site.rows.start > 0 or site.rows.stop < self._count:
+            own = (rows >= site.rows.start) & (rows < site.rows.stop)
+            rows, ends = rows[own], None if ends is None else ends[own]
+        alive = torch.full((rows.numel(),), 1 / max(rows.numel(), 1), dtype=torch.float64, device=rows.device)
+        if self._dead.numel():  # nothing of them is kept: staying close to what they were is the opposite of forgetting
+            alive = _shared_out(alive.masked_fill_(torch.isin(rows, self._dead), 0))
+        ends = None if ends is None else _shared_out(ends)
+        return replace(group, rows=rows - site.rows.start if site.rows.start else rows, alive=alive, ends=ends)
 
     def _grouped(self, site: Site) -> list[Group]:
         rings = self._rings[: site.hops + 1]
@@ -218,7 +220,7 @@ class Shape:
         if self._shared:
             rows = torch.cat([*rings, told]).unique()
             return [Group(rows, forget=True, ends=counts[rows])]
-        apart = torch.cat([self.gone, self.again, told])
+        apart = torch.cat([self.gone, self.again, told]) if len(self._dead) or len(self.again) or len(told) else told
         inner = _without(rings[0], apart)
         result = [Group(inner, forget=True, ends=counts[inner])]
         if self.gone.numel():
@@ -234,17 +236,28 @@ class Shape:
         return result
 
     def rows(self, site: Site) -> Tensor:
-        return torch.cat([group.rows for group in self.groups(site)])
+        parts = [group.rows for group in self.groups(site)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def problem(self, group: Group, h: Tensor, lam: float, mean: Tensor, keep: Tensor | None) -> Problem:
         weight = lam if group.forget else 0.0  # outer rings see Neighborhood Influence alone
         assert group.alive is not None
-        ends = torch.zeros_like(group.alive) if group.ends is None else group.ends
-        if weight < 0:  # away from the mean, every end alike: then no row has a negative weight in all
-            ends = torch.ones_like(ends)
-        dec = weight * ends / ends.sum().clamp(min=1)
-        ni = group.alive / group.alive.sum().clamp(min=1) * (1 - weight)
-        return Problem(h, group.rows, dec, ni, mean, keep)
+        ends = group.ends if weight else None
+        if ends is not None and weight < 0:  # away from the mean, every end alike: then no row has a negative weight in all
+            ends = torch.full_like(ends, 1 / max(ends.numel(), 1))
+        dec = None if ends is None else weight * ends
+        return Problem(h, group.rows, dec, group.alive * (1 - weight) if weight else group.alive, mean, keep)
+
+
+def _shared_out(weights: Tensor) -> Tensor:
+    """The same weights, 1 in all; none at all stay none."""
+    return weights / weights.sum().clamp_(min=1e-30)
+
+
+def _counted(nodes: Tensor, count: int) -> Tensor:
+    """How often each of ``count`` nodes is named (`bincount` would ask a GPU for the largest, and wait)."""
+    result = torch.zeros(count, dtype=torch.float64, device=nodes.device)
+    return result.scatter_add_(0, nodes, torch.ones_like(nodes, dtype=torch.float64))
 
 
 def _without(rows: Tensor, others: Tensor) -> Tensor:

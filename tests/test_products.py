@@ -1,0 +1,177 @@
+"""Sparse products in place of messages: the same numbers, and layers that are afterwards as they were."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.nn import APPNP, GATConv, GCN2Conv, GCNConv, GINConv, SAGEConv
+
+import gnndelete as gd
+from gnndelete import products
+from gnndelete.products import sparse_products
+
+
+def graph(seed=0, nodes=30, edges=120):
+    """Directed, with parallel edges, self-loops and nodes that no edge reaches."""
+    generator = torch.Generator().manual_seed(seed)
+    ends = torch.randint(0, nodes - 3, (2, edges), generator=generator)
+    ends = torch.cat([ends, ends[:, :5], torch.tensor([[0, 1], [0, 1]])], dim=1)
+    x = torch.randn(nodes, 6, generator=generator)
+    return Data(x=x, edge_index=ends, edge_weight=torch.rand(ends.size(1), generator=generator))
+
+
+class TwoLayers(nn.Module):
+    def __init__(self, first, second):
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, x, edge_index):
+        return self.second(self.first(x, edge_index).relu(), edge_index)
+
+
+LAYERS = {
+    "gcn": lambda: GCNConv(6, 5),
+    "gcn, improved": lambda: GCNConv(6, 5, improved=True),
+    "gcn, no loops": lambda: GCNConv(6, 5, add_self_loops=False),
+    "appnp": lambda: APPNP(3, 0.2),
+    "gin": lambda: GINConv(nn.Linear(6, 5)),
+    "gin, mean": lambda: GINConv(nn.Linear(6, 5), aggr="mean"),
+    "sage": lambda: SAGEConv(6, 5),
+    "sage, sum": lambda: SAGEConv(6, 5, aggr="sum"),
+}
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Every matrix that is made."""
+    found = []
+
+    def matrix(*args):
+        found.append(kept(*args))
+        return found[-1]
+
+    kept = products.matrix
+    monkeypatch.setattr(products, "matrix", matrix)
+    return found
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_product_gives_what_messages_give(name, dtype, made):
+    data, layer = graph(), LAYERS[name]().to(dtype).eval()
+    x = data.x.to(dtype)
+    before = dict(vars(layer))
+    with torch.no_grad():
+        expected = layer(x, data.edge_index)
+        with sparse_products(layer, data):
+            for given in ((x, data.edge_index), (x,)):
+                rest = {} if len(given) == 2 else {"edge_index": data.edge_index}
+                torch.testing.assert_close(layer(*given, **rest), expected, rtol=1e-5, atol=1e-6)
+    assert len(made) == 1, "one matrix serves all passes"
+    assert {k: v for k, v in vars(layer).items() if k != "_cached_edge_index"} == {
+        k: v for k, v in before.items() if k != "_cached_edge_index"
+    }, "the layer is as it was"
+
+
+def test_weights_and_second_inputs_count(made):
+    data, layer, other = graph(), GCNConv(6, 6).eval(), GCN2Conv(6, 0.1).eval()
+    with torch.no_grad():
+        expected = layer(data.x, data.edge_index, data.edge_weight), other(data.x, data.x * 2, data.edge_index)
+        with sparse_products(nn.ModuleList([layer, other]), data):
+            got = layer(data.x, data.edge_index, data.edge_weight), other(data.x, data.x * 2, data.edge_index)
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+    assert len(made) == 2, "edges with and without weights are two matrices"
+
+
+def test_layers_share_a_matrix(made):
+    data, model = graph(), TwoLayers(GCNConv(6, 5), GCNConv(5, 4)).eval()
+    with torch.no_grad(), sparse_products(model, data):
+        model(data.x, data.edge_index)
+        model(data.x, data.edge_index)
+    assert len(made) == 1
+
+
+def test_edges_written_to_are_new_edges(made):
+    data, layer = graph(), GINConv(nn.Linear(6, 5)).eval()
+    with torch.no_grad(), sparse_products(layer, data):
+        layer(data.x, data.edge_index)
+        data.edge_index[:, 0] = torch.tensor([5, 6])
+        got = layer(data.x, data.edge_index)
+    torch.testing.assert_close(got, layer(data.x, data.edge_index), rtol=1e-5, atol=1e-6)
+    assert len(made) == 2
+
+
+class Doubled(GCNConv):
+    """Weighs its edges by what it sees: what it normalised before must not be used again."""
+
+    def forward(self, x, edge_index):
+        return super().forward(x, edge_index, x[edge_index[0]].sum(dim=1).abs())
+
+
+def hooked():
+    layer = GINConv(nn.Linear(6, 5))
+    layer.register_message_forward_hook(lambda *_: None)
+    return layer
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: Doubled(6, 5),
+        lambda: GATConv(6, 5),
+        lambda: GINConv(nn.Linear(6, 5), aggr="max"),
+        lambda: SAGEConv(6, 5, flow="target_to_source"),
+        hooked,
+    ],
+    ids=["derived", "attention", "maximum", "the other way", "watched"],
+)
+def test_others_send_messages(layer, made):
+    data, layer = graph(), layer().eval()
+    with torch.no_grad():
+        expected = layer(data.x, data.edge_index)
+        with sparse_products(layer, data):
+            assert torch.equal(layer(data.x, data.edge_index), expected)
+    assert not made
+
+
+def test_edges_that_are_not_the_graphs_send_messages(made):
+    data, layer = graph(), GCNConv(6, 5).eval()
+    with torch.no_grad():
+        expected = layer(data.x, data.edge_index.clone())
+        with sparse_products(layer, data):
+            assert torch.equal(layer(data.x, data.edge_index.clone()), expected)
+            layer(data.x.to(torch.bfloat16).float(), data.edge_index, data.edge_weight * 2)
+    assert not made
+
+
+def test_layers_are_whole_after_an_error():
+    data, layer = graph(), GCNConv(6, 5)
+    with pytest.raises(RuntimeError), sparse_products(layer, data):
+        layer(data.x[:, :3], data.edge_index)
+    assert "forward" not in vars(layer)
+    assert not layer.cached and layer._cached_edge_index is None
+
+
+@pytest.mark.parametrize("model", ["gcn", "gin"])
+@pytest.mark.parametrize("lam", [0.3, "auto"])
+def test_a_deletion_makes_one_matrix_and_the_same_operators(model, lam, made, monkeypatch):
+    data = gd.datasets.load("digits")
+    split = gd.datasets.split_links(data, seed=0)
+    torch.manual_seed(0)
+    built = gd.models.build(model, data.num_features)
+    task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
+
+    def weights():
+        unlearner = gd.Unlearner(built, split.data, task=task, method=gd.GNNDelete(lam=lam))
+        return unlearner.delete(gd.Deletion(edges=split.data.edge_index[:, :40])).model.state_dict()
+
+    got = weights()
+    assert len(made) == 1
+    monkeypatch.setattr(products, "_multiplies", lambda module: False)
+    expected = weights()
+    assert len(made) == 1
+    assert any("gnndelete" in name for name in got) or lam == "auto"
+    for name, value in expected.items():
+        torch.testing.assert_close(got[name], value, rtol=1e-4, atol=1e-5)
