@@ -110,6 +110,13 @@ class Doubled(GCNConv):
         return super().forward(x, edge_index, x[edge_index[0]].sum(dim=1).abs())
 
 
+def replaced():
+    layer = GINConv(nn.Linear(6, 5))
+    own = layer.forward
+    layer.forward = lambda *args: own(*args) * 2
+    return layer
+
+
 def hooked():
     layer = GINConv(nn.Linear(6, 5))
     layer.register_message_forward_hook(lambda *_: None)
@@ -124,8 +131,9 @@ def hooked():
         lambda: GINConv(nn.Linear(6, 5), aggr="max"),
         lambda: SAGEConv(6, 5, flow="target_to_source"),
         hooked,
+        replaced,
     ],
-    ids=["derived", "attention", "maximum", "the other way", "watched"],
+    ids=["derived", "attention", "maximum", "the other way", "watched", "replaced"],
 )
 def test_others_send_messages(layer, made):
     data, layer = graph(), layer().eval()
@@ -146,12 +154,31 @@ def test_edges_that_are_not_the_graphs_send_messages(made):
     assert not made
 
 
+@pytest.mark.parametrize("layer", [lambda: GCNConv(6, 5), lambda: SAGEConv(6, 5)])
+def test_an_adjacency_matrix_of_the_graphs_own_is_left_alone(layer, made):
+    data, layer = graph(), layer().eval()
+    ones = torch.ones(data.num_edges)
+    data.adj_t = torch.sparse_coo_tensor(data.edge_index.flip(0), ones, (30, 30)).coalesce().to_sparse_csr()
+    with torch.no_grad():
+        expected = layer(data.x, data.adj_t)
+        with sparse_products(layer, data):
+            assert torch.equal(layer(data.x, data.adj_t), expected)
+    assert not made
+
+
+def test_a_wrong_call_fails_as_it_does_without(made):
+    data, layer = graph(), GCNConv(6, 5)
+    with sparse_products(layer, data), pytest.raises(TypeError, match="edge_index"):
+        layer(data.x)
+
+
 def test_layers_are_whole_after_an_error():
     data, layer = graph(), GCNConv(6, 5)
     with pytest.raises(RuntimeError), sparse_products(layer, data):
         layer(data.x[:, :3], data.edge_index)
     assert "forward" not in vars(layer)
-    assert not layer.cached and layer._cached_edge_index is None
+    assert not layer.cached
+    assert layer._cached_edge_index is None
 
 
 @pytest.mark.parametrize("model", ["gcn", "gin"])

@@ -13,7 +13,7 @@ from torch import nn
 from gnndelete import solver
 from gnndelete.errors import RunError
 from gnndelete.operator import LinearMap
-from gnndelete.solver import Problem, exact, gradient, objective
+from gnndelete.solver import Problem, exact, gradient, objective, sound
 
 
 def problem(seed=0, rows=40, width=5, lam=0.5, keep="other", dtype=torch.float64, rank=None):
@@ -192,3 +192,17 @@ def test_failures_are_told():
         exact(broken)
     with pytest.raises(RunError, match=r"diverged at lr=0\.5"):
         gradient(broken, LinearMap(5), epochs=2, lr=0.5)
+
+
+def test_what_is_checked_later_is_solved_alike():
+    unchecked = []
+    p = problem()
+    assert torch.equal(exact(p, unchecked=unchecked).weight, exact(p).weight)
+    assert sound(unchecked)
+    for broken in (replace(p, h=p.h * 0), replace(p, h=p.h * float("nan"))):
+        exact(broken, unchecked=unchecked)
+        assert not sound(unchecked)
+        unchecked.pop()
+    lame = problem(rank=2)
+    exact(lame, ridge=0.0, unchecked=unchecked)
+    assert torch.isfinite(exact(lame, ridge=0.0).weight).all(), "there, least squares answer"

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -35,8 +36,7 @@ def call(model: nn.Module, data: Any) -> Any:
     torch.Size([3, 2])
     """
     data = seen(data)
-    parameters = inspect.signature(model.forward).parameters.values()
-    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    named = _named(model.forward)
     if not named:
         return model(*(_lookup(data, name)[1] for name in ("x", "edge_index")))
     positional: list[Any] = []
@@ -60,6 +60,19 @@ def call(model: nn.Module, data: Any) -> Any:
         else:
             keywords[parameter.name] = value
     return model(*positional, **keywords)
+
+
+def _named(forward: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The arguments that a model's ``forward`` names; found once per function, since every pass asks for them."""
+    if not inspect.ismethod(forward):
+        return _parameters(forward)
+    return _parameters(forward.__func__)[1:]
+
+
+@lru_cache(maxsize=64)
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    found = inspect.signature(function).parameters.values()
+    return [p for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
 @dataclass(frozen=True)

@@ -58,16 +58,26 @@ def sparse_products(model: nn.Module, *graphs: Data) -> Iterator[None]:
                 layer.forward = before
 
 
+@functools.cache
+def _arguments(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of what a layer is called with, in their order."""
+    return tuple(inspect.signature(function).parameters)[1:]
+
+
 def _multiplies(module: Any) -> bool:
     """Whether a layer only sums neighbours, and nobody looks at its single messages."""
     if not isinstance(module, MessagePassing) or type(module) not in (*_NORMALIZING, *_PLAIN):
         return False
-    if not module.fuse or module.explain or module.flow != "source_to_target" or module.aggr not in ("add", "sum", "mean"):
+    if "forward" in vars(module) or not module.fuse or module.explain:
+        return False
+    if module.flow != "source_to_target" or module.aggr not in ("add", "sum", "mean"):
         return False
     if type(module) in _NORMALIZING and (not module.normalize or module.cached):
         return False
     watched = ("_propagate_forward_pre_hooks", "_message_forward_pre_hooks", "_message_forward_hooks")
-    return not any(getattr(module, name) for name in (*watched, "_aggregate_forward_pre_hooks", "_aggregate_forward_hooks"))
+    return not any(
+        getattr(module, name) for name in (*watched, "_aggregate_forward_pre_hooks", "_aggregate_forward_hooks")
+    )
 
 
 class _Shared:
@@ -79,21 +89,19 @@ class _Shared:
 
     def forward(self, layer: Any) -> Callable[..., Any]:
         compute = layer.forward
-        names = inspect.signature(compute)
+        names = _arguments(type(layer).forward)
         normalizes = type(layer) in _NORMALIZING
         settings = (getattr(layer, "improved", False), layer.add_self_loops) if normalizes else None
 
         @functools.wraps(compute)
         def forward(*args: Any, **kwargs: Any) -> Any:
-            asked = names.bind(*args, **kwargs)
-            given = asked.arguments
-            key = self._key(**given)
+            given = dict(zip(names, args, strict=False)) | kwargs
+            key = self._key(**given) if "x" in given and "edge_index" in given else None
             if key is None:
                 return compute(*args, **kwargs)
             found = self._matrix((*key, settings), given["edge_index"], given.get("edge_weight"), settings)
             if not normalizes:
-                given["edge_index"] = found
-                return compute(*asked.args, **asked.kwargs)
+                return compute(**given | {"edge_index": found})
             layer.cached, layer._cached_edge_index = True, (found, None)  # where it looks before it normalises
             try:
                 return compute(*args, **kwargs)
@@ -104,12 +112,14 @@ class _Shared:
 
     def _key(self, x: Any, edge_index: Any, edge_weight: Any = None, size: Any = None, **_: Any) -> Key | None:
         """What a matrix depends on, beside a layer's settings; None where the edges have to pass as messages."""
-        if not isinstance(x, Tensor) or x.dim() != 2 or x.dtype not in (torch.float32, torch.float64) or size is not None:
+        if not isinstance(x, Tensor) or x.dim() != 2 or x.dtype not in (torch.float32, torch.float64):
+            return None
+        if size is not None or type(edge_index) is not Tensor or edge_index.layout != torch.strided:
             return None
         if x.device.type not in ("cpu", "cuda") or (x.device.type == "cpu" and not torch.backends.mkl.is_available()):
             return None
         edges, weights = self._place(edge_index), self._place(edge_weight)
-        if edges is None or edge_index.dim() != 2 or (weights is None and edge_weight is not None):
+        if edges is None or edge_index.size(0) != 2 or (weights is None and edge_weight is not None):
             return None
         return edges, weights, x.size(0), x.dtype
 
@@ -120,7 +130,9 @@ class _Shared:
                 return None if own.is_inference() else (place, own._version)
         return None
 
-    def _matrix(self, key: Key, edge_index: Tensor, edge_weight: Tensor | None, settings: tuple[bool, bool] | None) -> Tensor:
+    def _matrix(
+        self, key: Key, edge_index: Tensor, edge_weight: Tensor | None, settings: tuple[bool, bool] | None
+    ) -> Tensor:
         if key not in self._matrices:
             if settings is not None:
                 improved, loops = settings
@@ -142,5 +154,9 @@ def matrix(edge_index: Tensor, weights: Tensor, nodes: int) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that this kind of tensor is new
         return torch.sparse_csr_tensor(
-            index2ptr(target, nodes), edge_index[0][order].to(kind), weights[order], (nodes, nodes), check_invariants=False
+            index2ptr(target, nodes),
+            edge_index[0][order].to(kind),
+            weights[order],
+            (nodes, nodes),
+            check_invariants=False,
         )

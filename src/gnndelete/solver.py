@@ -53,16 +53,18 @@ class Problem:
                 rows, dec, ni, keep = (None if v is None else v[start : start + size] for v in given)
             else:
                 rows, dec, ni, keep = given
-            assert rows is not None and ni is not None
+            assert rows is not None
+            assert ni is not None
             h = self.h.index_select(0, rows).flatten(1).double()
             pull = None if dec is None else dec.double().unsqueeze(1)
             yield h, pull, ni.double().unsqueeze(1), h if keep is None else keep.flatten(1).double()
 
 
-def exact(problem: Problem, ridge: float = 1e-6) -> LinearMap:
+def exact(problem: Problem, ridge: float = 1e-6, unchecked: list[Tensor] | None = None) -> LinearMap:
     """The W that minimises the loss, with a ridge of relative size ``ridge`` that pulls it to the identity.
 
-    Solved for W - I, so that a problem at rest gives the identity to the last bit.
+    Solved for W - I, so that a problem at rest gives the identity to the last bit. With ``unchecked`` nothing waits for the
+    device: what `sound` has to look at is put there, and where that finds something amiss, solve again without it.
 
     >>> h = torch.eye(2)
     >>> p = Problem(h, torch.arange(2), torch.tensor([0.5, 0.0]), torch.tensor([0.0, 0.5]), torch.tensor([0.0, 1.0]), None)
@@ -78,12 +80,20 @@ def exact(problem: Problem, ridge: float = 1e-6) -> LinearMap:
     scale = left.diagonal().mean()
     left.diagonal().add_(ridge * scale)
     factor, failed = torch.linalg.cholesky_ex(left)
-    size = float(scale)
-    if not 0 < size < float("inf"):
-        return _zero_or_fail(size, LinearMap(width, identity))
-    change = torch.linalg.lstsq(left, right).solution if int(failed) else torch.cholesky_solve(right, factor)
+    if unchecked is not None:
+        unchecked.append(torch.stack([scale, failed.to(scale.dtype)]))
+        failed = None
+    elif not 0 < float(scale) < float("inf"):
+        return _zero_or_fail(float(scale), LinearMap(width, identity))
+    plain = failed is None or not int(failed)
+    change = torch.cholesky_solve(right, factor) if plain else torch.linalg.lstsq(left, right).solution
     change.diagonal().add_(1)
     return LinearMap(width, change.to(dtype).contiguous())  # column by column it would multiply in another order
+
+
+def sound(unchecked: list[Tensor]) -> bool:
+    """Whether every system that was left unchecked was of an ordinary size and could be factored."""
+    return all(0 < scale < float("inf") and not failed for scale, failed in torch.stack(unchecked).tolist())
 
 
 def _sides(problem: Problem) -> tuple[Tensor, Tensor]:

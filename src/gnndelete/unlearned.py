@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from os import PathLike
 from typing import Any
 
@@ -119,10 +120,7 @@ class Unlearned:
     @cached_property
     def deletion(self) -> Deletion:
         """Everything that was deleted, all requests together."""
-        result = Deletion()
-        for request in self.history:
-            result = result | request
-        return result
+        return reduce(or_, self.history) if self.history else Deletion()
 
     @property
     def counts(self) -> dict[str, int]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch_geometric.nn import GCNConv
 from torch_geometric.utils import k_hop_subgraph
 
 import gnndelete as gd
-from gnndelete.errors import SettingError
+from gnndelete.errors import RunError, SettingError
+from gnndelete.methods.solving import Solving
 from gnndelete.operator import LinearMap
 from gnndelete.solver import gradient, objective
 
@@ -283,3 +285,35 @@ def test_the_papers_setting():
 def test_bad_settings(settings, needle):
     with pytest.raises(SettingError, match=needle):
         gd.GNNDelete(**settings)
+
+
+@pytest.fixture
+def deferring(monkeypatch):
+    """As on a GPU: what could go wrong in a solve is looked at once, at the end."""
+    monkeypatch.setattr(Solving, "defers", True)
+
+
+def test_checks_at_the_end_change_nothing(graph, gcn, deferring, monkeypatch):
+    late = gd.Unlearner(gcn, graph).delete(STAR)
+    monkeypatch.setattr(Solving, "defers", False)
+    assert torch.equal(late.output(), gd.Unlearner(gcn, graph).delete(STAR).output())
+
+
+def test_what_fails_is_solved_again_with_a_look_at_every_step(graph, deferring):
+    class Silent(nn.Module):
+        """A first layer that says nothing, so that no system has a size."""
+
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = GCNConv(6, 4), GCNConv(4, 3)
+            nn.init.zeros_(self.first.lin.weight)
+
+        def forward(self, x, edge_index):
+            return self.second(self.first(x, edge_index) + x[:, :4], edge_index)
+
+    unlearned = gd.Unlearner(Silent(), graph, method=gd.GNNDelete(lam=0.5)).delete(STAR)
+    assert torch.isfinite(unlearned.output()).all()
+    broken = Silent()
+    nn.init.constant_(broken.second.lin.weight, float("nan"))
+    with pytest.raises(RunError, match="NaN"):
+        gd.Unlearner(broken, graph, method=gd.GNNDelete(lam=0.5)).delete(STAR)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Any, ClassVar, Literal
 
-from torch import nn
+from torch import Tensor, nn
 
 from gnndelete.adapter import Adapter
 from gnndelete.errors import ModelError, SettingError
@@ -185,13 +185,13 @@ class GNNDelete(Method):
             return fallback(self.aim, "there is no validation data to measure a loss of utility on", lam=0.5)
         return as_nonexistent(measure, self.budget)
 
-    def _exact(self, site: Site, problem: Problem) -> nn.Module:
-        return exact(problem, self.ridge).requires_grad_(False)
+    def _exact(self, site: Site, problem: Problem, unchecked: list[Tensor] | None = None) -> nn.Module:
+        return exact(problem, self.ridge, unchecked).requires_grad_(False)
 
-    def _map(self, site: Site, problem: Problem) -> nn.Module:
+    def _map(self, site: Site, problem: Problem, unchecked: list[Tensor] | None = None) -> nn.Module:
         apply: nn.Module
         if self.solver == "exact":
-            apply = exact(problem, self.ridge)
+            apply = exact(problem, self.ridge, unchecked)
         else:
             apply = self.operator(site.width) if callable(self.operator) else LinearMap(site.width)
             apply = gradient(problem, apply.to(problem.h.device, problem.h.dtype), self.epochs, self.lr)

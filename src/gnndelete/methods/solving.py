@@ -14,12 +14,13 @@ from gnndelete.methods.passes import BasePass, base_pass, first_output_given, pr
 from gnndelete.neighborhood import Hops
 from gnndelete.operator import Operator, attach, detach
 from gnndelete.probe import Probe, Site
-from gnndelete.solver import Problem
+from gnndelete.solver import Problem, sound
 from gnndelete.taps import Finished, entry, listening, replaced
 from gnndelete.tasks import LinkPrediction
 
 Solved = list[tuple[Site, Operator]]
-MakeMap = Callable[[Site, Problem], nn.Module]
+#: Makes the map of a problem; in the list it may leave to be checked later what would have to wait for the device now.
+MakeMap = Callable[[Site, Problem, list[Tensor] | None], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,11 @@ class Solving:
         """Whether anything that was deleted has rows at all."""
         return any(self._shape.rows(site).numel() for site in self.probe.sites)
 
+    @property
+    def defers(self) -> bool:
+        """Whether a look at a number would have to wait for a device that works on its own."""
+        return self.context.data.edge_index.is_cuda
+
     def base(self, whole: bool = False) -> BasePass:
         """The targets. ``whole`` lets the pass run to its end, so that it also gives the output with the graph only cut."""
         if self._base is None:
@@ -65,8 +71,17 @@ class Solving:
     def run(self, lam: float, make: MakeMap, whole: bool = False, free: bool = False) -> tuple[Solved, Any]:
         """Solve at one lam; with ``whole`` the pass runs to its end and its output comes along.
 
-        ``free`` maps may not have the identity among them, so that they are trained where nothing pulls, too.
+        ``free`` maps may not have the identity among them, so that they are trained where nothing pulls, too. On a GPU
+        what could go wrong in a solve is looked at once, at the end, so that the pass need not wait for it; where it did,
+        all is solved again with a look at every step.
         """
+        unchecked: list[Tensor] | None = [] if self.defers else None
+        result = self._run(lam, make, whole, free, unchecked)
+        return self._run(lam, make, whole, free, None) if unchecked and not sound(unchecked) else result
+
+    def _run(
+        self, lam: float, make: MakeMap, whole: bool, free: bool, unchecked: list[Tensor] | None
+    ) -> tuple[Solved, Any]:
         probe, base = self.probe, self.base(whole)
         if lam == 0 and self.targets == "remaining" and base.output is not None:
             return [], base.output
@@ -76,12 +91,15 @@ class Solving:
         last = (probe.sites[-1].layer, probe.sites[-1].call)
         solved: Solved = []
 
+        def solve(site: Site, problem: Problem) -> nn.Module:
+            return make(site, problem, unchecked)
+
         def visit(name: str, call: int, output: Any) -> Any:
             goes_on = whole or (name, call) != last
             untouched = not solved and self.targets == "remaining"  # operators of other types here change nothing below
             for site in sites.get((name, call), []):
                 h = entry(output, site.key)
-                operator = self._operator(site, h, lam, make, untouched, free)
+                operator = self._operator(site, h, lam, solve, untouched, free)
                 if operator is not None:
                     solved.append((site, operator))
                     if goes_on:
@@ -116,7 +134,7 @@ class Solving:
             detach(self.model)
 
     def _operator(
-        self, site: Site, h: Tensor, lam: float, make: MakeMap, untouched: bool, free: bool
+        self, site: Site, h: Tensor, lam: float, make: Callable[[Site, Problem], nn.Module], untouched: bool, free: bool
     ) -> Operator | None:
         """DEL behind one site, or None where the identity is the answer; ``untouched``: nothing below changed anything."""
         base, shape = self.base(), self._shape
@@ -243,7 +261,9 @@ class Shape:
         weight = lam if group.forget else 0.0  # outer rings see Neighborhood Influence alone
         assert group.alive is not None
         ends = group.ends if weight else None
-        if ends is not None and weight < 0:  # away from the mean, every end alike: then no row has a negative weight in all
+        if (
+            ends is not None and weight < 0
+        ):  # away from the mean, every end alike: then no row has a negative weight in all
             ends = torch.full_like(ends, 1 / max(ends.numel(), 1))
         dec = None if ends is None else weight * ends
         return Problem(h, group.rows, dec, group.alive * (1 - weight) if weight else group.alive, mean, keep)
