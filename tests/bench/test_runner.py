@@ -98,6 +98,16 @@ def test_a_failed_cell_is_recorded_and_not_counted(write: Write, store: Path, ca
     assert Cost(Store(store)).of({**lines(store)[0]["key"]}) is not None
 
 
+def test_a_full_gpu_is_told_in_one_sentence(small: Experiment, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has … Process 1 has …")
+
+    monkeypatch.setattr("gnndelete.bench.measure.measure", measure)
+    run([small], store=store)
+    said = {line["row"]["error"] for line in lines(store)}
+    assert said == {"CUDA out of memory. Tried to allocate 1.00 GiB; run it with fewer --jobs"}
+
+
 def test_a_method_that_does_not_apply_is_no_failure(write: Write, store: Path, capsys: Any) -> None:
     file = str(write(methods=["megu", "unlink"]))
     summary = run([read(file)], store=store)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch_geometric.data import Data
 
 import gnndelete as gd
 from gnndelete.datasets.generated import community_graph
 from gnndelete.methods.calibration import LIFT, STRONGEST, TRIALS, Trial, as_nonexistent, as_retrained
+from gnndelete.methods.ruler import MOST, _apart, ruler
 from gnndelete.testing import problem
 
 
@@ -119,6 +121,37 @@ def test_as_nonexistent_takes_the_strongest_lam_within_the_budget(power, budget)
 def test_a_budget_that_nothing_keeps_leaves_the_graph_cut():
     found = as_nonexistent(curve(lambda lam: 0.5, lambda lam: 0.9 - 0.1 * (lam > 0)), 0.01)
     assert (found.lam, found.status) == (0.0, "unreached")
+
+
+def test_edges_that_the_deletion_left_alone_itself_are_no_ruler():
+    """A path of six nodes and a pair far away: deleting (4, 5) leaves 5 alone, and with it the held-out edge (3, 5)."""
+    pairs = torch.tensor([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (6, 7)]).t()
+    data = Data(x=torch.eye(9), edge_index=torch.cat([pairs, pairs.flip(0)], dim=1))
+    held = torch.tensor([(3, 5), (0, 2), (1, 8)]).t()  # 8 never had an edge, so that nothing moves it
+    task = gd.LinkPrediction(heldout=held)
+    prepared = gd.Unlearner(gd.models.GCN(9), data, task=task)._context
+    deletion = gd.Deletion(edges=[(4, 5)]).check(data)
+    assert _apart(held, prepared.for_deletion(deletion)).t().tolist() == [[0, 2], [1, 8]]
+    assert _apart(held[:, :1], prepared.for_deletion(deletion)).t().tolist() == [[3, 5]], "where there are no others"
+
+
+def test_where_few_can_be_compared_nothing_is_lifted_and_the_result_says_so(memory):
+    """Sixty nodes lose all their edges: to edges with an end left alone no held-out one is fit to be compared."""
+    model, data, task, deletion = memory
+    lonely = deletion.edges.flatten().unique()[:60]
+    near = torch.isin(data.edge_index, lonely).any(dim=0) & (data.edge_index[0] < data.edge_index[1])
+    request = gd.Deletion(edges=data.edge_index[:, near]) | deletion
+    measured = ruler(gd.Unlearner(model, data, task=task)._context.for_deletion(request.check(data)))
+    assert measured.compared < MOST
+    assert not measured.lifts
+    found = gd.Unlearner(model, data, task=task).delete(request)
+    assert (
+        f"Only {measured.compared:.0%} of the deleted edges have held-out ones like them"
+        in found.calibration["sentence"]
+    )
+    usual = ruler(gd.Unlearner(model, data, task=task)._context.for_deletion(deletion.check(data)))
+    assert usual.compared > MOST
+    assert usual.lifts
 
 
 class Memory(nn.Module):

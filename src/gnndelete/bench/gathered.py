@@ -215,7 +215,7 @@ def _result(plan: Plan, label: str, group: Sequence[Wanted], store: Store) -> Re
         if row.get("kind") == UNFIT:
             unfit = str(row["error"])
         elif "error" in row:
-            errors[int(wanted.key["seed"])] = str(row["error"])
+            errors[int(wanted.key["seed"])] = shortened(str(row["error"]))
         else:
             rows[int(wanted.key["seed"])] = row
     absent = plan.missing.get(str(key["dataset"]), "")
@@ -261,6 +261,19 @@ def hardware(row: Row) -> tuple[Any, Any]:
     """What a time depends on: the machine, and how many processes shared it."""
     said = row.get("hardware") or {}
     return said.get("name"), said.get("jobs")
+
+
+def shortened(said: str, most: int = 400) -> str:
+    """A reason for a table: of one that goes on and on, its first sentences.
+
+    >>> shortened("Out of memory. " + "This and that. " * 40)[:32]
+    'Out of memory. This and that. Th'
+    >>> len(shortened("Out of memory. " + "This and that. " * 40)) < 220
+    True
+    """
+    if len(said) <= most:
+        return said
+    return said[:200].rpartition(". ")[0] or f"{said[:200]}…"
 
 
 def _first(errors: Mapping[int, str]) -> str:

@@ -89,6 +89,8 @@ def _failure(error: Exception) -> dict[str, Any]:
     """The error as one sentence, and its kind."""
     lines = str(error).strip().splitlines()
     said = lines[0] if lines else type(error).__name__
+    if type(error).__name__ == "OutOfMemoryError":  # the rest of its line lists who else was there
+        said = f"{'. '.join(said.split('. ')[:2])}; run it with fewer --jobs"
     unfit = isinstance(error, ModelError) and " does not fit: " in said
     return {"error": said, "kind": UNFIT if unfit else type(error).__name__}
 

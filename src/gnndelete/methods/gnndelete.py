@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, Literal
 
@@ -23,7 +24,7 @@ from gnndelete.methods.calibration import (
     fallback,
     nothing_learned,
 )
-from gnndelete.methods.ruler import Ruler, ruler
+from gnndelete.methods.ruler import MOST, Ruler, ruler
 from gnndelete.methods.solving import MakeMap, Solved, Solving, learned_labels
 from gnndelete.neighborhood import Hops
 from gnndelete.operator import LinearMap
@@ -167,6 +168,9 @@ class GNNDelete(Method):
             return trial
 
         calibration = self._search(measured, measure)
+        if calibration.trials and self.aim == "retrained" and measured.compared < MOST:
+            few = f" Only {measured.compared:.0%} of the deleted edges have held-out ones like them: lam was chosen by these."
+            calibration = replace(calibration, sentence=calibration.sentence + few)
         if calibration.lam == 0 and self.targets == "remaining":
             return calibration, []
         if calibration.lam in kept and self.solver == "exact" and self._watch is None:
