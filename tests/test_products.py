@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.nn import APPNP, GATConv, GCN2Conv, GCNConv, GINConv, SAGEConv
+from torch_geometric.nn.aggr import MaxAggregation
 
 import gnndelete as gd
 from gnndelete import products
@@ -117,6 +118,18 @@ def replaced():
     return layer
 
 
+def changed(name, value):
+    layer = SAGEConv(6, 5)
+    setattr(layer, name, value)
+    return layer
+
+
+def hooked_inside():
+    layer = GINConv(nn.Linear(6, 5))
+    layer.register_message_and_aggregate_forward_hook(lambda *_: None)
+    return layer
+
+
 def hooked():
     layer = GINConv(nn.Linear(6, 5))
     layer.register_message_forward_hook(lambda *_: None)
@@ -131,9 +144,22 @@ def hooked():
         lambda: GINConv(nn.Linear(6, 5), aggr="max"),
         lambda: SAGEConv(6, 5, flow="target_to_source"),
         hooked,
+        hooked_inside,
         replaced,
+        lambda: changed("message", lambda x_j: 2 * x_j),
+        lambda: changed("aggr_module", MaxAggregation()),
     ],
-    ids=["derived", "attention", "maximum", "the other way", "watched", "replaced"],
+    ids=[
+        "derived",
+        "attention",
+        "maximum",
+        "the other way",
+        "watched",
+        "watched inside",
+        "replaced",
+        "message",
+        "aggregation",
+    ],
 )
 def test_others_send_messages(layer, made):
     data, layer = graph(), layer().eval()
@@ -170,6 +196,26 @@ def test_a_wrong_call_fails_as_it_does_without(made):
     data, layer = graph(), GCNConv(6, 5)
     with sparse_products(layer, data), pytest.raises(TypeError, match="edge_index"):
         layer(data.x)
+
+
+@pytest.mark.parametrize("layer", [lambda: GCNConv(6, 5), lambda: GINConv(nn.Linear(6, 5))])
+def test_mixed_precision_sends_messages(layer, made):
+    data, layer = graph(), layer().eval()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = layer(data.x, data.edge_index)
+        with sparse_products(layer, data):
+            assert torch.equal(layer(data.x, data.edge_index), expected)
+    assert not made
+
+
+def test_weights_of_another_precision_send_messages(made):
+    data, layer = graph(), APPNP(3, 0.1).eval()
+    data.edge_weight = data.edge_weight.double()
+    with torch.no_grad():
+        expected = layer(data.x, data.edge_index, data.edge_weight)
+        with sparse_products(layer, data):
+            assert torch.equal(layer(data.x, data.edge_index, data.edge_weight), expected)
+    assert not made
 
 
 def test_layers_are_whole_after_an_error():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -38,7 +39,23 @@ def check_graph(data: Any) -> None:
             f"'edge_index' names node {worst}, but the graph has nodes 0 to {nodes - 1}; fix the edge list"
         )
     _check_types(data)
+    _check_matrices(data, nodes)
     _check_finite(data)
+
+
+def _check_matrices(data: Data, nodes: int) -> None:
+    """Refuse the edges a second time: a model that reads the matrix would go on seeing what was cut from the list."""
+    for name, value in data.to_dict().items():
+        sparse = isinstance(value, Tensor) and value.layout != torch.strided
+        if (sparse or type(value).__name__ == "SparseTensor") and name != "x" and list(_sizes(value)) == [nodes, nodes]:
+            raise GraphError(
+                f"'{name}' holds the edges a second time, beside 'edge_index', and nothing could be deleted from it; remove it "
+                "(del data." + name + "), and let the model make it from edge_index in its forward"
+            )
+
+
+def _sizes(value: Any) -> Iterable[int]:
+    return value.shape if isinstance(value, Tensor) else value.sizes()
 
 
 def _check_types(data: Data) -> None:

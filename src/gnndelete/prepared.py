@@ -16,6 +16,7 @@ from gnndelete.layers import Layers
 from gnndelete.neighborhood import Hops, Neighborhood
 from gnndelete.operator import PREFIX, layer_operators
 from gnndelete.probe import Probe, probe
+from gnndelete.sight import refuse_blind
 
 #: Of many graphs, how many are enough to measure the reach of a model's layers on.
 PROBED_GRAPHS = 64
@@ -40,6 +41,7 @@ class Prepared:
             )
         self.model, self.data, self.forward = model, data, forward
         self.table = edge_table(data)
+        self._looked = False
         self._near: dict[str, Neighborhood] = {}
         self._probes: dict[str, Probe] = {}
 
@@ -58,6 +60,12 @@ class Prepared:
                 found = replace(found, sites=tuple(replace(site, rows=whole) for site in found.sites))
             self._probes[key] = found
         return self._probes[key]
+
+    def look(self) -> None:
+        """Refuse a model that does not read the graph's edges; asked once."""
+        if not self._looked:
+            refuse_blind(self.model, self.sample()[0], self.forward)
+            self._looked = True
 
     def sample(self) -> tuple[Data, EdgeTable]:
         """What the model is probed on: of many graphs the largest ones show as much as all."""

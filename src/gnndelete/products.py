@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import APPNP, GCN2Conv, GCNConv, GINConv, MessagePassing, SAGEConv
+from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils.sparse import index2ptr
 
@@ -26,6 +27,10 @@ from torch_geometric.utils.sparse import index2ptr
 _NORMALIZING = (GCNConv, GCN2Conv, APPNP)
 #: Layers that take the edges as they are. Classes derived from any of these may do otherwise, so they are not meant.
 _PLAIN = (GINConv, SAGEConv)
+
+#: How PyG names the hooks on what happens inside a layer.
+_STEPS = ("propagate", "message", "aggregate", "message_and_aggregate")
+_HOOKS = tuple(f"_{step}_forward{when}_hooks" for step in _STEPS for when in ("", "_pre"))
 
 Key = tuple[Any, ...]
 
@@ -68,16 +73,17 @@ def _multiplies(module: Any) -> bool:
     """Whether a layer only sums neighbours, and nobody looks at its single messages."""
     if not isinstance(module, MessagePassing) or type(module) not in (*_NORMALIZING, *_PLAIN):
         return False
-    if "forward" in vars(module) or not module.fuse or module.explain:
+    if "forward" in vars(module) or not module.fuse or module.explain:  # changed by hand, or looked into
         return False
     if module.flow != "source_to_target" or module.aggr not in ("add", "sum", "mean"):
         return False
     if type(module) in _NORMALIZING and (not module.normalize or module.cached):
         return False
-    watched = ("_propagate_forward_pre_hooks", "_message_forward_pre_hooks", "_message_forward_hooks")
-    return not any(
-        getattr(module, name) for name in (*watched, "_aggregate_forward_pre_hooks", "_aggregate_forward_hooks")
-    )
+    changed = vars(module).keys() & {"message", "aggregate", "message_and_aggregate", "update", "propagate"}
+    means = MeanAggregation if module.aggr == "mean" else SumAggregation
+    if changed or type(module.aggr_module) is not means:
+        return False
+    return not any(hooks for name, hooks in vars(module).items() if name.endswith(_HOOKS))
 
 
 class _Shared:
@@ -115,6 +121,8 @@ class _Shared:
         if not isinstance(x, Tensor) or x.dim() != 2 or x.dtype not in (torch.float32, torch.float64):
             return None
         if size is not None or type(edge_index) is not Tensor or edge_index.layout != torch.strided:
+            return None
+        if torch.is_autocast_enabled(x.device.type) or (edge_weight is not None and edge_weight.dtype != x.dtype):
             return None
         if x.device.type not in ("cpu", "cuda") or (x.device.type == "cpu" and not torch.backends.mkl.is_available()):
             return None

@@ -84,7 +84,7 @@ def train(
     flags = {module: module.training for module in model.modules()}
     generator = torch.Generator(device=where).manual_seed(seed)
     try:
-        with _seeded(seed, where), bar("training", epochs, progress) as advance:
+        with _seeded(seed, where), torch.enable_grad(), bar("training", epochs, progress) as advance:
             optimizer = torch.optim.Adam(_parameters(model, data, forward), lr=lr, weight_decay=weight_decay)
             for epoch in range(1, epochs + 1):
                 model.train()

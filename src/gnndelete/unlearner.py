@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
+import torch
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
@@ -67,6 +69,7 @@ class Unlearner:
         if self.task is not None:
             self.task.check(data)  # before any edge is gone: negatives must be drawn where all edges are known
         self._requests: list[Deletion] = []
+        self._turn = Lock()
         refuse_unfit(self.method, self._context)
 
     @property
@@ -85,7 +88,14 @@ class Unlearner:
         return tuple(self._requests)
 
     def delete(self, deletion: Deletion) -> Unlearned:
-        """Forget ``deletion`` and everything asked for before; on any error nothing has changed."""
+        """Forget ``deletion`` and everything asked for before; on any error nothing has changed.
+
+        Threads wait for each other, since each request is solved together with all before it.
+        """
+        with self._turn, torch.inference_mode(False):  # some methods train, wherever they are called
+            return self._delete(deletion)
+
+    def _delete(self, deletion: Deletion) -> Unlearned:
         start = time.perf_counter()
         if not isinstance(deletion, Deletion):
             raise DeletionError(
@@ -102,6 +112,8 @@ class Unlearner:
             union = union.check(data, table)
         context = self._context.for_deletion(union, request)
         refuse_unfit(self.method, context)  # some methods fit only some kinds of deletion
+        if self.method.keeps_model and (union.edges.size(1) or union.nodes.numel()):
+            self._context.prepared.look()
         with PeakMemory(data.edge_index.device) as memory:
             outcome = self.method.unlearn(context)
             synchronize(data.edge_index.device)
@@ -147,13 +159,21 @@ class Unlearner:
         """Solve all requests so far again, for example after `load_state`."""
         if not self._requests:
             raise RunError("nothing was deleted yet; call delete(Deletion(…)) first")
-        *earlier, last = self._requests
-        self._requests = earlier
-        try:
-            return self.delete(last)
-        except BaseException:
-            self._requests = [*earlier, last]
-            raise
+        with self._turn, torch.inference_mode(False):
+            *earlier, last = self._requests
+            self._requests = earlier
+            try:
+                return self._delete(last)
+            except BaseException:
+                self._requests = [*earlier, last]
+                raise
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_turn"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._turn = Lock()
 
 
 def refuse_unfit(method: Method, context: Context) -> None:

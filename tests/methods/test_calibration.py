@@ -111,10 +111,18 @@ def test_the_model_is_not_ruined_to_reach_it():
 @pytest.mark.parametrize("power", [1, 2, 3])
 @pytest.mark.parametrize("budget", [0.003, 0.01, 0.05])
 def test_as_nonexistent_takes_the_strongest_lam_within_the_budget(power, budget):
-    found = as_nonexistent(curve(lambda lam: 0.5, lambda lam: 0.9 - 0.06 * lam**power), budget)
+    """As long as forgetting goes on."""
+    found = as_nonexistent(curve(lambda lam: 1 - 5 * lam, lambda lam: 0.9 - 0.06 * lam**power), budget)
     lost = 0.06 * found.lam**power
     assert lost <= budget
     assert lost >= 0.6 * budget or found.lam == STRONGEST
+    assert len(found.trials) <= TRIALS
+
+
+def test_what_is_forgotten_already_is_not_paid_for():
+    found = as_nonexistent(curve(lambda lam: max(0.5 - 2 * lam, 0.01), lambda lam: 0.9 - 0.02 * lam), 0.01)
+    assert 0.24 < found.lam < 0.4, "a quarter is enough, a half stays within the budget"
+    assert "nearly what the budget of 0.01 would buy" in found.sentence
     assert len(found.trials) <= TRIALS
 
 

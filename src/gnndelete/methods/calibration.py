@@ -31,6 +31,9 @@ FALLBACK = 0.03
 #: Loss on validation data past which a calibrated result advises to train again, and past which no lam is taken.
 COSTLY, RUINOUS = 0.03, 0.05
 
+#: How much less of the AUC one unit of the validation score has to buy, and which weaker lam are tried for that.
+RATE, WEAKER = 10.0, (0.75, 0.5)
+
 #: Standard error of the AUC past which being within it says little.
 VAGUE = 0.05
 
@@ -146,15 +149,21 @@ def _lost(first: Trial, trial: Trial) -> float:
 def as_nonexistent(measure: Measure, budget: float) -> Calibration:
     """The strongest lam that costs at most ``budget`` of the validation score at lam 0, where the graph is only cut.
 
+    A weaker one is taken where the rest of the budget would buy next to nothing: deleted elements lie below nearly all
+    held-out ones already.
+
     >>> search = as_nonexistent(lambda lam: Trial(lam, utility=0.9 - 0.02 * lam), budget=0.01)
     >>> search.status, round(search.lam, 1)
     ('reached', 0.5)
+    >>> search = as_nonexistent(lambda lam: Trial(lam, auc=max(0.5 - 2 * lam, 0.01), utility=0.9 - 0.02 * lam), budget=0.01)
+    >>> search.status, round(search.lam, 2)
+    ('reached', 0.34)
     """
     first = measure(0.0)
     assert first.utility is not None
     trials, low, high = [first], first, None
     lam = STRONGEST
-    while len(trials) < TRIALS:
+    while len(trials) < TRIALS - (0 if first.auc is None else len(WEAKER)):
         trial = measure(lam)
         assert trial.utility is not None
         trials.append(trial)
@@ -166,15 +175,37 @@ def as_nonexistent(measure: Measure, budget: float) -> Calibration:
         if high is None or (low is trial and budget - lost <= budget / 20):
             break
         lam = _within(first, low, high, budget)
+    strongest, low = low, _worth_it(measure, first, low, trials)
     lost = first.utility - (low.utility or 0.0)
     if low.lam == 0:
         sentence = f"No lam that was tried stays within the budget of {budget:g}, so only the graph is cut."
         return Calibration("nonexistent", 0.0, "unreached", sentence, tuple(trials), budget)
+    why = f"is the strongest that stays within the budget of {budget:g}"
+    if low is not strongest:
+        why = f"does nearly what the budget of {budget:g} would buy (lam {strongest.lam:.3g})"
     sentence = (
-        f"lam {low.lam:.3g} is the strongest that stays within the budget of {budget:g}: it costs {max(lost, 0.0):.4f} of "
-        "the validation score. Deleted elements are pushed down and can be recognised by that."
+        f"lam {low.lam:.3g} {why}: it costs {max(lost, 0.0):.4f} of the validation score. Deleted elements are pushed down and "
+        "can be recognised by that."
     )
     return Calibration("nonexistent", low.lam, "reached", sentence, tuple(trials), budget)
+
+
+def _worth_it(measure: Measure, first: Trial, strongest: Trial, trials: list[Trial]) -> Trial:
+    """The strongest lam, or a weaker one that forgets nearly as much and costs less: RATE says which is worth more."""
+
+    def worth(trial: Trial) -> float:
+        return -(trial.auc or 0.0) - RATE * max(_lost(first, trial), 0.0)
+
+    best = strongest
+    if best.auc is None or not best.lam:
+        return best
+    for share in WEAKER:
+        trial = measure(share * strongest.lam)
+        trials.append(trial)
+        if worth(trial) <= worth(best):
+            break
+        best = trial
+    return best
 
 
 def fallback(aim: Aim, reason: str, lam: float = FALLBACK) -> Calibration:

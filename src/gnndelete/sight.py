@@ -1,0 +1,65 @@
+"""Does a model read the edges it is given? One that keeps edges of its own would go on serving deleted ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from gnndelete.errors import ModelError
+from gnndelete.forward import Forward, evaluating
+from gnndelete.graph import count_nodes
+from gnndelete.hetero import HeteroGraph
+from gnndelete.layers import graph_layers, working_copy
+from gnndelete.taps import Finished, all_rows, listening, representations
+
+
+def refuse_blind(model: nn.Module, data: Data, forward: Forward) -> None:
+    """One sentence where the graph layers say the same with and without edges: then no cut would change anything.
+
+    Two runs over next to no edges, each as far as the first graph layer, tell for nearly every model. Only where they say
+    the same (rows that are all alike, or a layer that says nothing) are all layers compared, over none and all of the edges.
+    """
+    names = graph_layers(model)
+    between = (data.edge_index[0] != data.edge_index[1]).nonzero()[:1, 0]
+    if not names or not between.numel() or isinstance(data, HeteroGraph):
+        return
+    none = _with_edges(data, between[:0])
+    for some, whole in ((_with_edges(data, between), False), (data, True)):
+        said = [_said(model, graph, forward, names, whole) for graph in (none, some)]
+        if not all(said) or len(said[0]) != len(said[1]) or not all(map(torch.equal, *said)):
+            return
+    raise ModelError(
+        f"'{type(model).__name__}' says the same with and without the edges of the graph, so that deleting some would change "
+        "nothing; if it keeps edges of its own (a cache from training, an adjacency matrix), clear it, or let its forward "
+        "take them from the graph"
+    )
+
+
+def _with_edges(data: Data, which: Tensor) -> Data:
+    part = data.edge_subgraph(which)
+    part.num_nodes = count_nodes(data)
+    return part
+
+
+def _said(model: nn.Module, data: Data, forward: Forward, names: list[str], whole: bool) -> list[Tensor]:
+    """What the graph layers of a fresh copy say, the first one or all; nothing where the model does not run on so few edges."""
+    found: list[Tensor] = []
+    rows = all_rows(data)
+
+    def visit(name: str, call: int, output: Any) -> None:
+        found.extend(value for _, value, _ in representations(output, rows))
+        if found and not whole:
+            raise Finished
+
+    copied = working_copy(model)
+    try:
+        with evaluating(copied), listening(copied, names, visit):
+            forward(copied, data)
+    except Finished:
+        pass
+    except Exception:  # whatever a model of the user's has against a graph of one edge, it shows that it saw it
+        return []
+    return found
