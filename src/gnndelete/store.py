@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,17 @@ from gnndelete.errors import RunError, SettingError, why
 class Store:
     """An append-only file of rows under keys; a key holds everything the row depends on, so that nothing is mixed up.
 
+    ``read`` is given each row of the file with the number of its line, and gives back what stands for it.
+
     >>> Store(None).get({"seed": 1}) is None
     True
     """
 
-    def __init__(self, path: str | PathLike[str] | None) -> None:
+    def __init__(
+        self,
+        path: str | PathLike[str] | None,
+        read: Callable[[dict[str, Any], int], dict[str, Any]] = lambda row, line: row,
+    ) -> None:
         self._path = None if path is None else Path(path)
         self._rows: dict[str, dict[str, Any]] = {}
         self._whole: int | None = None  # bytes up to a last line that an interruption tore
@@ -35,14 +41,17 @@ class Store:
         for number, line in enumerate(lines, 1):
             try:
                 record = json.loads(line)
-                self._rows[_text(record["key"])] = record["row"]
+                if not isinstance(record["row"], dict):
+                    raise TypeError
+                self._rows[_text(record["key"])] = read(record["row"], number)
                 self._ended = not torn
             except (ValueError, KeyError, TypeError):
                 if number == len(lines) and torn:
                     self._whole, self._ended = len(text[: text.rfind("\n") + 1].encode()), True
                 else:
                     raise SettingError(
-                        f"line {number} of the store '{self._path}' is no result; give another file"
+                        f"line {number} of the store '{self._path}' is no result; remove or repair line {number}, "
+                        "or give another file"
                     ) from None
 
     def get(self, key: dict[str, Any]) -> dict[str, Any] | None:

@@ -19,8 +19,6 @@ from gnndelete.bench.curves import (
     gap_rows,
     is_about,
     lam_pictures,
-    time_pictures,
-    timings,
     undrawn,
 )
 from gnndelete.bench.figures import distance_figure
@@ -121,6 +119,35 @@ def test_a_measure_without_a_number_says_why() -> None:
     store.add(job.key, row("unlink", 1.0, test_auroc=0.9) | {"notes": ["No membership attack: too few nodes."]})
     page = build([Plan("mine", "Mine", [job])], store, COMMANDS)[0]["own/mine.md"].decode()
     assert "`mi` gave no number in 1 of 1 run. No membership attack: too few nodes." in page
+
+
+def test_a_title_is_harmless_in_every_page() -> None:
+    plan = Plan("mine", "A | <b>bold</b>\ntitle", link_plan().cells)
+    for store in (store_of(link_plan()), Store(None)):
+        made = build([plan], store, COMMANDS)[0]
+        shown = r"A \| &lt;b&gt;bold&lt;/b&gt; title"
+        assert f"[{shown}](own/mine.md)" in made["index.md"].decode()
+        assert made["own/mine.md"].decode().startswith(f"# {shown}\n")
+        assert made["tables/mine.tex"].decode().startswith("% A | <b>bold</b> title: made")
+        assert "<b>" not in made["own/mine.md"].decode() + made["index.md"].decode()
+    assert "![" in build([plan], store_of(link_plan()), COMMANDS)[0]["own/mine.md"].decode()
+
+
+def test_a_page_names_the_command_that_finishes_it() -> None:
+    plan, store = link_plan("digits"), Store(None)
+    finishing = "What is missing is done by\n\n```bash\ngnndelete bench run paper/link-digits"
+    for cell, result in rows(plan):
+        if cell["seed"] == 42:
+            store.add(cell, result)
+    page = build([plan], store, COMMANDS)[0]["paper/link-digits.md"].decode()
+    assert "56 of 168 runs done." in page
+    assert f"{finishing} --seeds 3 --device cuda --store results.jsonl\n" in page
+    for cell, result in rows(plan):
+        store.add(cell, result)
+    assert finishing not in build([plan], store, COMMANDS)[0]["paper/link-digits.md"].decode()
+    store.add(plan.cells[0].key, {"label": "retrain", "error": "memory ran out", "kind": "RunError"})
+    page = build([plan], store, COMMANDS)[0]["paper/link-digits.md"].decode()
+    assert f"{finishing} --seeds 3 --retry-failed --device" in page
 
 
 def test_gaps_are_drawn_only_with_what_the_experiment_is_about() -> None:
@@ -225,43 +252,6 @@ def test_lam_curves_have_the_papers_points_and_retrain(plans: list[Plan], store:
     assert [lam for lam, _ in picture.curves["test_auroc"][0].points] == [0, 0.2, 0.4, 0.5, 0.6, 0.8, 1]
     assert dict(picture.paper["deleted_auroc"])[0.5] == 0.748
     assert picture.retrain["test_auroc"] == pytest.approx(0.964, abs=0.01)
-
-
-def test_times_stand_beside_retrain_and_other_methods_keep_their_names() -> None:
-    plan = time_plan()
-    store = store_of(plan)
-    others = [Job(label, job.key | {"method": METHODS[label]}) for job in plan.cells for label in ("unlink", "retrain")]
-    for job in others:
-        spent = {"delete": 0.1, "forward": 0.01} if job.label == "unlink" else {"retrain": 50.0}
-        store.add(job.key, row(job.label, 0.1) | {"seconds_of": spent})
-    results = gather(Plan("t", "t", [*plan.cells, *others]), store)
-    (picture,) = time_pictures(results)
-    assert (picture.model, picture.axis, picture.joined) == ("gcn", "edges", True)
-    assert [size for size, _ in picture.lines["deletion, fixed lam"]] == [1e5, 1e6, 1e7, 1e8]
-    assert {seconds for _, seconds in picture.lines["Unlink"]} == {0.1}
-    timing = next(timing for timing in timings(results) if timing.result.label == "unlink")
-    assert timing.ratio("retrain", "delete") == pytest.approx(500)
-    assert timing.ratio("delete", "forward") == pytest.approx(10)
-    assert timing.ratio("further", "forward") is None
-
-
-def test_times_of_one_graph_are_shown_against_what_is_deleted() -> None:
-    shapes = {"ring": METHODS["calibrated"], "shared": METHODS["paper()"]}
-    jobs = [
-        Job(label, key("generated:collab", "gcn", method, 42, "random", amount, measures=["time"]))
-        for amount in (0.01, 0.05)
-        for label, method in shapes.items()
-    ]
-    store = Store(None)
-    for job in jobs:
-        store.add(
-            job.key, row(job.label, 0.1) | {"seconds_of": {"delete": job.key["forget"]["amount"], "forward": 0.01}}
-        )
-    (picture,) = time_pictures(gather(Plan("t", "t", jobs), store))
-    assert picture.axis == "deleted edges"
-    assert picture.lines["deletion, fixed lam (ring)"] == ((0.01, 0.01), (0.05, 0.05))
-    assert "deletion, fixed lam (shared)" in picture.lines
-    assert next(iter(picture.lines)) == "one forward pass"
 
 
 def test_methods_are_compared_over_the_same_cells_only() -> None:

@@ -98,6 +98,8 @@ def test_another_device_has_no_rows(folder: Path, capsys: pytest.CaptureFixture[
     [
         (["--store", "none.jsonl"], "there is no store 'none.jsonl'"),
         (["--device", "tpu"], "'device' must be cpu or cuda"),
+        (["--best", "nosuch"], "no cell of these experiments has the setting 'nosuch'; choose from calibrated"),
+        (["--best", "unlink"], "choose from calibrated"),
     ],
 )
 def test_mistakes_are_one_sentence(

@@ -138,6 +138,62 @@ def test_models_of_one_name_are_told_apart_by_their_options() -> None:
     assert [title for title, _ in section.scores.groups] == ["GCN (embedding 0)", "GCN (embedding 64)"]
 
 
+def test_csv_tells_every_cell_apart() -> None:
+    base = key("dblp", "gin", METHODS["paper()"], 42)
+    small = base | {"model": {"name": "gin", "hidden": 32}}
+    steps = [base | {"forget": base["forget"] | {"steps": count}} for count in (3, 5)]
+    jobs = [Job("paper()", each) for each in (base, small, *steps)]
+    plan, store = Plan("own", "Alike", jobs), Store(None)
+    for job in jobs:
+        parts = [{"test_auroc": 0.9}] * job.key["forget"]["steps"]
+        store.add(job.key, row("paper()", 1.0, test_auroc=0.9) | {"lam": 0.5, "steps": parts})
+    lines = list(csv.DictReader(io.StringIO(tidy_csv(plan, gather(plan, store)))))
+    names = ("model", "model_options", "kind", "where", "amount", "setting", "step", "method", "metric")
+    assert len({tuple(line[name] for name in names) for line in lines}) == len(lines) == 2 + 3 + 5
+    assert [line["model_options"] for line in lines[:2]] == ["hidden 128", "hidden 32"]
+    assert {line["setting"] for line in lines} == {f"forget steps {count}" for count in (1, 3, 5)}
+    assert {line["lam"] for line in lines} == {"0.5"}
+
+
+def test_lam_is_shown_whether_given_or_calibrated() -> None:
+    ridge = {"name": "grapheditor", "lam": 0.1}  # which is no weight of forgetting
+    methods = {name: METHODS[name] for name in ("retrain", "paper()", "calibrated")} | {"grapheditor": ridge}
+    jobs = [Job(label, key("dblp", "gcn", method, 42)) for label, method in methods.items()]
+    lams = {"paper()": 0.5, "calibrated": 0.31, "grapheditor": 0.1, "retrain": None}
+    plan, store = Plan("own", "Lam", jobs), Store(None)
+    for job in jobs:
+        store.add(job.key, row(job.label, 1.0, test_auroc=0.9) | {"lam": lams[job.label]})
+    table = made(plan, store)[0].costs
+    place = table.columns.index("lam")
+    found = {line.label: stat.mean for line in table.lines if (stat := line.entries[place].stat)}
+    assert found == {"paper()": 0.5, "calibrated": 0.31}
+    lines = csv.DictReader(io.StringIO(tidy_csv(plan, gather(plan, store))))
+    assert [line["lam"] for line in lines] == ["", "0.5", "0.31", ""]
+
+
+def test_latex_has_a_minus_and_two_captions() -> None:
+    plan = link_plan()
+    section = made(plan, store_of(plan))[0]
+    scores, costs = latex(section.scores), latex(section.costs)
+    assert r"\caption{DBLP: 2.5\% of the edges, IN.}" in scores
+    assert r"\caption{DBLP: 2.5\% of the edges, IN; gap to Retrain and cost.}" in costs
+    for body in (scores, costs):
+        cells = [line for line in body.splitlines() if line.endswith(r"\\")]
+        assert re.search(r"\$-\$0\.\d{3}", "".join(cells))
+        assert not re.search(r"(?<![\w$])-\d", "".join(cells))
+
+
+def test_requests_in_steps_are_named_in_short() -> None:
+    labels = {}
+    for amount in (0.05, 20):
+        job = Job("unlink", key("dblp", "gcn", METHODS["unlink"], 42, "random", amount, forget={"steps": 3}))
+        store = Store(None)
+        store.add(job.key, row("unlink", 1.0, test_auroc=0.9) | {"steps": [{"test_auroc": 0.9}] * 3})
+        labels[amount] = [line.label for line in made(Plan("own", "Steps", [job]), store)[0].scores.lines]
+    assert labels[0.05] == ["Unlink, 1.67%", "Unlink, 3.33%", "Unlink, 5%"]
+    assert labels[20] == ["Unlink, 7", "Unlink, 14", "Unlink, 20"]
+
+
 def test_settings_that_differ_beside_the_request_are_named() -> None:
     base, hops = key("dblp", "gcn", METHODS["unlink"], 42), ("directed", "undirected")
     jobs = [Job("unlink", base | {"forget": base["forget"] | {"hops": each}}) for each in hops]

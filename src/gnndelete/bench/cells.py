@@ -58,8 +58,11 @@ class Cell:
 
 
 def title(key: Mapping[str, Any]) -> str:
-    """What a key is about, in a few words."""
-    words = [key["dataset"], key["model"]["name"]]
+    """What a key is about, in a few words; of a model's options those that are not its defaults."""
+    given = ", ".join(
+        f"{name.replace('_', ' ')} {value}" for name, value in _unusual(key["model"], key["task"]).items()
+    )
+    words = [key["dataset"], key["model"]["name"], *((f"({given})",) if given else ())]
     if "forget" in key:
         forget = key["forget"]
         where = forget["where"].upper() if forget["where"] != "random" else ""
@@ -149,6 +152,13 @@ def _method_key(spec: MethodSpec, schedule: Mapping[str, Any]) -> dict[str, Any]
     if make is None:
         raise SettingError(f"method '{spec.name}' has no preset '{preset}'")
     return {"name": kind.name, **make(**given).settings()}
+
+
+def _unusual(model: Mapping[str, Any], task: str) -> dict[str, Any]:
+    """The options of a model in which it is not the usual one of its name."""
+    kind = models.lookup_dict.get(model["name"])
+    usual = {"name": model["name"], **(defaults(model_factory(kind, task)) if kind else {})}
+    return {name: value for name, value in model.items() if name not in usual or usual[name] != value}
 
 
 def _model_key(spec: ModelSpec, task: str) -> dict[str, Any]:

@@ -1,26 +1,16 @@
-"""What the figures of a report show, as plain numbers: curves over lam and size, points of methods, gaps of cells."""
+"""What the figures of a report show, as plain numbers: curves over lam, points of methods, gaps of cells."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean, median
+from statistics import mean
 from typing import Any
 
 from gnndelete.bench import published as paper
 from gnndelete.bench.gathered import Plan, Result, Stat, references, text
-from gnndelete.bench.wording import dataset_name, method_name, model_name, request_name, span
-
-#: What takes time, in the order of a legend.
-TIMES = {
-    "forward": "one forward pass",
-    "epoch": "one training epoch",
-    "delete": "deletion, fixed lam",
-    "further": "deletion, graph known",
-    "calibrated": "deletion, calibrated",
-    "retrain": "Retrain",
-}
+from gnndelete.bench.wording import dataset_name, method_name, model_titles, request_name, span
 
 
 @dataclass(frozen=True)
@@ -45,6 +35,7 @@ class LamPicture:
 def lam_pictures(plan: Plan, cells: Sequence[Result]) -> list[LamPicture]:
     """One picture per place at which a shape was tried with at least three values of lam."""
     found, retrained = [], references(cells)
+    models = model_titles(cell.place.variant for cell in cells)
     for rest in dict.fromkeys(cell.place.rest for cell in cells):
         own = [cell for cell in cells if cell.place.rest == rest]
         shapes = _shapes([cell for cell in own if _lam(cell) is not None and cell.rows])
@@ -72,7 +63,7 @@ def lam_pictures(plan: Plan, cells: Sequence[Result]) -> list[LamPicture]:
             reference = retrained[rest].stat(metric) if rest in retrained else None
             if reference is not None:
                 level[metric] = reference.mean
-        title = f"{dataset_name(place.dataset)}, {model_name(place.model)}: {request_name(place)}"
+        title = f"{dataset_name(place.dataset)}, {models[place.variant]}: {request_name(place)}"
         counts = {stat.count for lines in curves.values() for line in lines for _, stat in line.points}
         found.append(LamPicture(title, curves, theirs, level, span(counts, "seed")))
     return found
@@ -100,102 +91,6 @@ def _shapes(cells: Sequence[Result]) -> dict[str, list[tuple[float, Result]]]:
     ]
     shown = {key: ", ".join(f"{name} {rests[key].get(name)}" for name in differing) or "ours" for key in groups}
     return {shown[key]: sorted(group.items(), key=lambda item: item[0]) for key, group in groups.items()}
-
-
-@dataclass(frozen=True)
-class Timing:
-    """What one method took at one place, and beside it a forward pass, an epoch and Retrain: medians over seeds."""
-
-    result: Result
-    edges: float | None
-    spent: Mapping[str, float]
-
-    def ratio(self, above: str, below: str) -> float | None:
-        return self.spent[above] / self.spent[below] if above in self.spent and self.spent.get(below) else None
-
-
-def timings(results: Sequence[Result]) -> list[Timing]:
-    """The methods that were timed, Retrain's own time beside each."""
-    retrained, found = references(results), []
-    for result in results:
-        reference = retrained.get(result.place.rest)
-        spent = _medians(result)
-        if not spent or result is reference:
-            continue
-        whole = _medians(reference) if reference else {}
-        row = next(iter(result.rows.values()))
-        found.append(Timing(result, size_of(result, row), spent | {k: v for k, v in whole.items() if k == "retrain"}))
-    return found
-
-
-def _medians(result: Result) -> dict[str, float]:
-    values: dict[str, list[float]] = {}
-    for row in result.rows.values():
-        for name, value in (row.get("seconds_of") or {}).items():
-            if isinstance(value, int | float):
-                values.setdefault(name, []).append(float(value))
-    return {name: median(values[name]) for name in TIMES if name in values}
-
-
-@dataclass(frozen=True)
-class TimePicture:
-    """Times of one model against the number of edges, or of deleted ones where the graph is always the same."""
-
-    model: str
-    axis: str
-    lines: Mapping[str, tuple[tuple[float, float], ...]]
-    joined: bool  # graphs of one kind; the points of different datasets are not joined
-
-
-def time_pictures(results: Sequence[Result]) -> list[TimePicture]:
-    """One picture per model of whatever was timed at two sizes or more."""
-    found = []
-    known = [timing for timing in timings(results) if timing.edges is not None]
-    for model in dict.fromkeys(timing.result.place.model for timing in known):
-        own = [timing for timing in known if timing.result.place.model == model]
-        by_edges = len({timing.edges for timing in own}) > 1
-        labels = list(dict.fromkeys(t.result.label for t in own if t.result.method.get("name") == "gnndelete"))
-        lines: dict[str, dict[float, list[float]]] = {}
-        for timing in own:
-            x = timing.edges if by_edges else timing.result.place.amount
-            for name, value in timing.spent.items():
-                if name in ("further", "calibrated") and timing.result.label != labels[0]:
-                    continue  # one of each is enough beside the deletions of every setting
-                title = _line_title(timing.result, name, several=len(labels) > 1)
-                lines.setdefault(title, {}).setdefault(float(x or 0), []).append(value)
-        points = {name: tuple((x, median(v)) for x, v in sorted(by.items())) for name, by in lines.items()}
-        if any(len(line) > 1 for line in points.values()):
-            joined = not by_edges or all(t.result.place.dataset.startswith("generated:") for t in own)
-            order = sorted(points, key=lambda name: _rank(name))
-            axis = "edges" if by_edges else "deleted edges"
-            found.append(TimePicture(model, axis, {name: points[name] for name in order}, joined))
-    return found
-
-
-def _line_title(result: Result, name: str, several: bool) -> str:
-    """What a line is called; the deletions of another method go by its own name."""
-    if name in ("forward", "epoch", "retrain"):
-        return TIMES[name]
-    if result.method.get("name") != "gnndelete":
-        return method_name(result.label)
-    return f"{TIMES[name]} ({result.label})" if several else TIMES[name]
-
-
-def _rank(title: str) -> int:
-    return next((i for i, name in enumerate(TIMES.values()) if title.startswith(name)), len(TIMES))
-
-
-def size_of(cell: Result, row: Mapping[str, Any]) -> float | None:
-    """How many edges the graph has: as the row says, as a generated graph's name says, as the catalog says."""
-    for name in ("edges", "num_edges"):
-        if isinstance(row.get(name), int | float):
-            return float(row[name])
-    named = re.search(r"(?:edges|triples)=(\d+)", cell.place.dataset)
-    if named:
-        return float(named[1])
-    from gnndelete.datasets import describe
-
-    return next((float(entry.edges) for entry in describe() if entry.name == cell.place.dataset), None)
 
 
 @dataclass(frozen=True)
@@ -290,6 +185,7 @@ class GapRow:
 def gap_rows(cells: Sequence[Result]) -> list[GapRow]:
     """Calibrated settings, the paper's and Unlink; places without a gap are left out."""
     retrained, found = references(cells), []
+    models = model_titles(cell.place.variant for cell in cells)
     for rest in dict.fromkeys(cell.place.rest for cell in cells):
         own = [cell for cell in cells if cell.place.rest == rest and _shown(cell)]
         gaps = {
@@ -299,7 +195,7 @@ def gap_rows(cells: Sequence[Result]) -> list[GapRow]:
         gaps = {label: values for label, values in gaps.items() if values}
         if gaps:
             place = own[0].place
-            where = f"{dataset_name(place.dataset)} {model_name(place.model)}"
+            where = f"{dataset_name(place.dataset)} {models[place.variant]}"
             found.append(GapRow(f"{where}, {request_name(place).replace(' of the edges', '')}", gaps, place.task))
     return found
 
@@ -314,8 +210,9 @@ def is_about(plan: Plan, cells: Sequence[Result], rows: Sequence[GapRow]) -> boo
 
 def failed(cells: Sequence[Result]) -> list[str]:
     """What a figure of gaps would show and cannot, because it failed."""
+    models = model_titles(cell.place.variant for cell in cells)
     return [
-        f"{method_name(cell.label)} at {dataset_name(cell.place.dataset)} {model_name(cell.place.model)}, "
+        f"{method_name(cell.label)} at {dataset_name(cell.place.dataset)} {models[cell.place.variant]}, "
         f"{request_name(cell.place)}"
         for cell in cells
         if _shown(cell) and cell.state == "failed"

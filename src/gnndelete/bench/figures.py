@@ -11,9 +11,10 @@ from typing import Any, Literal
 from gnndelete.auditing.figures import STYLE, svg_bytes
 from gnndelete.auditing.palette import INK, LINE, MUTED, PAPER
 from gnndelete.auditing.panels import plain
-from gnndelete.bench.curves import GAPS, GapRow, LamPicture, Point, TimePicture, front
+from gnndelete.bench.curves import GAPS, GapRow, LamPicture, Point, front
 from gnndelete.bench.looks import COLORS, MARKERS, logarithmic, looks
-from gnndelete.bench.wording import amount_name, count, many, method_name, metric_name, model_name, seconds
+from gnndelete.bench.timecurves import TimePicture
+from gnndelete.bench.wording import count, many, method_name, metric_name, seconds
 
 Format = Literal["svg", "png"]
 
@@ -52,7 +53,8 @@ def lam_figure(picture: LamPicture, form: Format) -> bytes:
 
 
 def time_figure(picture: TimePicture, form: Format) -> bytes:
-    """Seconds against edges, both logarithmic, or against the share of deleted edges."""
+    """Seconds against edges, both logarithmic, or against the share or the number of what is deleted."""
+    from matplotlib.ticker import MaxNLocator
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
@@ -69,13 +71,18 @@ def time_figure(picture: TimePicture, form: Format) -> bytes:
             )
         if picture.axis == "edges":
             logarithmic(axes.xaxis, count)
+        elif picture.shares:
+            axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
         else:
-            axes.xaxis.set_major_formatter(lambda value, _: amount_name(value))
+            axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         logarithmic(axes.yaxis, seconds)
         axes.minorticks_off()
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=8, labelcolor=MUTED)
 
-    return _drawn(draw, (7.2, 3.4), f"Time against {picture.axis}, {model_name(picture.model)}", form)
+    return _drawn(
+        draw, (7.2, 3.4), f"Time against {'the ' * (picture.axis != 'edges')}{picture.axis}, {picture.title}", form
+    )
 
 
 def distance_figure(points: Sequence[Point], places: int, form: Format) -> bytes:

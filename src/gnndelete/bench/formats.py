@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 
 from gnndelete.bench.gathered import Plan, Result, references
 from gnndelete.bench.published import Published
-from gnndelete.bench.tables import Entry, Table, entry, score_metrics
-from gnndelete.bench.wording import number, spread
+from gnndelete.bench.tables import Entry, Table, entry, lam_of, score_metrics, settings_apart
+from gnndelete.bench.wording import model_options, number, spread
 
-_PLACE = ("experiment", "task", "dataset", "model", "kind", "where", "amount", "step")
-_COUNTS = ("method", "metric", "seeds", "seeds_wanted")
+_PLACE = ("experiment", "task", "dataset", "model", "model_options", "kind", "where", "amount", "setting", "step")
+_COUNTS = ("method", "lam", "metric", "seeds", "seeds_wanted")
 _OURS = ("mean", "standard_error")
 _THEIRS = ("published", "published_std", "difference")
 _REST = ("gap_to_retrain", "gap_standard_error", "seconds", "state", "reason")
@@ -109,9 +110,14 @@ def latex(table: Table) -> str:
 
 def _latex(item: Entry, notes: Notes) -> str:
     shown = _escape(_markdown(Entry(item.metric, item.stat, None, item.state, item.reason, item.signed), notes))
-    shown = shown.replace("*", "")
-    beside = _escape(_beside(item))
+    shown = _minus(shown.replace("*", ""))
+    beside = _minus(_escape(_beside(item)))
     return rf"\shortstack{{{shown} \\ {{\scriptsize {beside}}}}}" if beside else shown
+
+
+def _minus(shown: str) -> str:
+    """Numbers with a minus where they have a hyphen."""
+    return re.sub(r"(?<!\w)-(?=\d)", "$-$", shown)
 
 
 _SIGNS = {
@@ -133,32 +139,41 @@ def _escape(text: str) -> str:
 
 
 def tidy_csv(plan: Plan, cells: Sequence[Result]) -> str:
-    """Every cell and score of an experiment, full digits, one to a line, with its state and the reason."""
+    """Every cell and score of an experiment, full digits, one to a line, with its state and the reason.
+
+    ``model_options`` and ``setting`` say in what a model, or a deletion, differs from others that look the same.
+    """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow([*_PLACE, *_COUNTS, *_OURS, *_THEIRS, *_REST])
     retrained = references(cells)
+    options, settings = model_options(cell.place.variant for cell in cells), settings_apart(c.place for c in cells)
     for cell in cells:
+        apart = options[cell.place.variant], settings[cell.place.setting]
         reference = retrained.get(cell.place.rest)
         for step in range(1, cell.place.steps + 1) if cell.place.steps > 1 else (None,):
             for metric in score_metrics(plan, cells):
                 item = entry(plan, cell, metric, reference, step)
                 if item.stat or item.paper or cell.state != "done":
-                    writer.writerow(_record(cell, item, reference, step))
+                    writer.writerow(_record(cell, apart, item, reference, step))
     return buffer.getvalue()
 
 
-def _record(cell: Result, item: Entry, reference: Result | None, step: int | None) -> list[object]:
+def _record(
+    cell: Result, apart: tuple[str, str], item: Entry, reference: Result | None, step: int | None
+) -> list[object]:
     place, theirs = cell.place, item.paper or Published(float("nan"))
     gap = cell.gap(item.metric, reference) if cell is not reference and step is None else None
     time, stat = cell.stat("seconds"), item.stat
     numbers = [stat.mean if stat else None, stat.error if stat else None]
     numbers += [theirs.value if item.paper else None, theirs.std, item.difference]
     numbers += [gap.mean if gap else None, gap.error if gap else None, time.mean if time else None]
-    where = [cell.experiment, place.task, place.dataset, place.model, place.kind, place.where, place.amount, step]
-    counts = [cell.label, item.metric, stat.count if stat else 0, cell.wanted]
+    options, setting = apart
+    where = [cell.experiment, place.task, place.dataset, place.model, options, place.kind, place.where, place.amount]
+    lam = lam_of(cell)
+    counts = [cell.label, f"{lam.mean:.6g}" if lam else "", item.metric, stat.count if stat else 0, cell.wanted]
     shown = ["" if value is None else f"{value:.6g}" for value in numbers]
-    return [*where, *counts, *shown, item.state, item.reason]
+    return [*where, setting, step, *counts, *shown, item.state, item.reason]
 
 
 def _seeds(seeds: tuple[int, int]) -> str:

@@ -12,13 +12,13 @@ from gnndelete.bench.cells import cells
 from gnndelete.bench.cost import Cost
 from gnndelete.bench.experiment import Experiment
 from gnndelete.bench.jobs import UNFIT
+from gnndelete.bench.rows import open_store
 from gnndelete.bench.words import span
-from gnndelete.store import Store
 
 
 def listing(experiments: Iterable[Experiment], store: Path, device: str, seeds: int | None) -> list[dict[str, Any]]:
     """One entry per experiment: its cells, how many are done, failed, unfit and missing, and expected seconds for the missing."""
-    rows = Store(store)
+    rows = open_store(store)
     cost = Cost(rows)
     found = []
     for experiment in experiments:

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gnndelete.bench.acceptance import Acceptance
-from gnndelete.bench.curves import TIMES, timings
 from gnndelete.bench.formats import markdown, plain
 from gnndelete.bench.gathered import Plan, Result
 from gnndelete.bench.summary import headline_table
 from gnndelete.bench.tables import Section, sections, silent
+from gnndelete.bench.timecurves import TIMES, timings
 from gnndelete.bench.wording import (
     dataset_name,
     listed,
     many,
     method_name,
-    model_name,
+    model_titles,
     request_name,
     seconds,
     times,
@@ -43,8 +43,20 @@ class Commands:
         unsaid, labels = set(silent(plan, results)), dict.fromkeys(result.label for result in results)
         tried = [label for label in labels if label not in unsaid]
         only = ["--only", ",".join(tried)] if done and unsaid else []
+        return self._run(plan, first, *only)
+
+    def rest(self, plan: Plan, results: Sequence[Result]) -> str:
+        """What does the runs that a page counts and does not have, where `run` does not; else nothing."""
+        here = [result for result in results if not result.unfit and result.state != "not here"]
+        if all(len(result.rows) == result.wanted for result in here):
+            return ""
+        again = ["--retry-failed"] if any(result.errors for result in here) else []
+        whole = self._run(plan, len({wanted.key["seed"] for wanted in plan.cells}), *again)
+        return whole if whole != self.run(plan, results) else ""
+
+    def _run(self, plan: Plan, seeds: int, *options: str) -> str:
         name = plan.source or (plan.name if plan.shipped else f"{plan.name}.yaml")
-        asked = [name, "--seeds", str(first), *only, "--device", self.device, "--store", self.store]
+        asked = [name, "--seeds", str(seeds), *options, "--device", self.device, "--store", self.store]
         return shlex.join(["gnndelete", "bench", "run", *asked])
 
     @property
@@ -76,18 +88,29 @@ def page_path(name: str) -> str:
     return f"{name if '/' in name else f'own/{name}'}.md"
 
 
+def heading(text: str) -> str:
+    r"""A title in one line, with nothing in it that Markdown or HTML would act on.
+
+    >>> heading("a <b>|\nc")
+    'a &lt;b&gt;\\| c'
+    """
+    return plain(" ".join(text.split()))
+
+
 def flat(name: str) -> str:
     return name.replace("/", "-")
 
 
 def experiment_page(plan: Plan, results: Sequence[Result], pictures: Pictured, commands: Commands) -> str:
     """Tables, figures and the commands of one experiment."""
-    parts = [f"# {plan.title}", plan.about.strip()]
+    parts = [f"# {heading(plan.title)}", plan.about.strip()]
     parts.append(
         f"{_counted(results)} Also as [CSV](../tables/{flat(plan.name)}.csv) and [LaTeX](../tables/{flat(plan.name)}.tex)."
     )
     parts += [_unsaid(plan, results), _twins(plan), *_unmeasured(results)]
     parts.append(f"```bash\n{commands.run(plan, results)}\n```")
+    rest = commands.rest(plan, results)
+    parts.append(f"What is missing is done by\n\n```bash\n{rest}\n```" if rest else "")
     parts.append(pictures.links("../"))
     parts.append(_times(results))
     if all(result.state == "not run" for result in results):
@@ -116,7 +139,7 @@ def absent(results: Sequence[Result], published: bool) -> str:
 
 
 def _section(section: Section) -> list[str]:
-    parts = [f"## {section.title}"]
+    parts = [f"## {heading(section.title)}"]
     scored = bool(section.scores.lines and section.scores.columns)
     if all(cell.state == "not run" for cell in section.cells):
         beside = " The paper's numbers:" if scored else ""
@@ -124,8 +147,8 @@ def _section(section: Section) -> list[str]:
     if scored:
         parts.append(markdown(section.scores).strip())
     if not section.costs.empty:
-        gaps = any(column.endswith(" gap") for column in section.costs.columns)
-        parts += ["Gap to Retrain, seed by seed, and cost:" if gaps else "Cost:", markdown(section.costs).strip()]
+        what = "Gap to Retrain, seed by seed, and cost:" if section.costs.gaps else "Cost:"
+        parts += [what, markdown(section.costs).strip()]
     return parts if scored else [*parts, *_reasons(section.cells)]
 
 
@@ -136,10 +159,11 @@ def _tabled(section: Section, scored: bool) -> list[str]:
 def _reasons(results: Sequence[Result]) -> list[str]:
     """Why there is no number, by reason, where no table of scores says it."""
     found: dict[tuple[str, str], dict[str, None]] = {}
+    models = model_titles(result.place.variant for result in results)
     for result in results:
         if result.state != "done" or result.reason:
             state = "failed" if result.errors and result.rows else result.state
-            who = f"{method_name(result.label)} ({model_name(result.place.model)})"
+            who = f"{method_name(result.label)} ({models[result.place.variant]})"
             found.setdefault((state, result.reason), {})[plain(who)] = None
     lines = [
         f"- {', '.join(who)}: *{state}*{f': {plain(reason).rstrip(chr(46))}' if reason else ''}."
@@ -199,9 +223,10 @@ def _times(results: Sequence[Result]) -> str:
         *(title for title, *_ in _RATIOS),
     ]
     lines = [head, ["---"] * 4 + ["---:"] * (len(head) - 4)]
+    models = model_titles(result.place.variant for result in results)
     for timing in timed:
         place = timing.result.place
-        where = [dataset_name(place.dataset), model_name(place.model), request_name(place), plain(timing.result.label)]
+        where = [dataset_name(place.dataset), models[place.variant], request_name(place), plain(timing.result.label)]
         spent = [seconds(timing.spent[name]) if name in timing.spent else "–" for name in names]
         ratios = [timing.ratio(above, below) for _, above, below in _RATIOS]
         lines.append([*where, *spent, *("–" if ratio is None else times(ratio) for ratio in ratios)])
@@ -241,7 +266,7 @@ def index_page(
 ) -> str:
     """The first page: the summary, the methods side by side, and every experiment with its state."""
     begun = [(plan, results) for plan, results in gathered if any(r.rows or r.errors or r.unfit for r in results)]
-    rows = [f"| [{plan.title}]({page_path(plan.name)}) | {_states(results)} |" for plan, results in begun]
+    rows = [f"| [{heading(plan.title)}]({page_path(plan.name)}) | {_states(results)} |" for plan, results in begun]
     table = "\n".join(
         [
             "| experiment | done | failed | does not fit | not here | not run |",
@@ -274,7 +299,7 @@ def _not_run(gathered: Sequence[tuple[Plan, Sequence[Result]]]) -> list[str]:
     for plan, results in gathered:
         why = listed(dict.fromkeys(r.missing for r in results if r.missing)) if any(r.missing for r in results) else ""
         count = many(sum(r.wanted for r in results), "run")
-        lines.append(f"- [{plan.title}]({page_path(plan.name)}): {count}{f'; {plain(why)}' if why else ''}")
+        lines.append(f"- [{heading(plan.title)}]({page_path(plan.name)}): {count}{f'; {plain(why)}' if why else ''}")
     return ["## Not run here", "Described, and in this store without a single run:", "\n".join(lines)]
 
 

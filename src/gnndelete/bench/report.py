@@ -13,10 +13,11 @@ from gnndelete.bench.acceptance import BEST, Acceptance, acceptance, once
 from gnndelete.bench.figures import Format
 from gnndelete.bench.formats import latex, plain, tidy_csv
 from gnndelete.bench.gathered import Plan, Result, gather
-from gnndelete.bench.pages import Commands, Pictured, experiment_page, flat, index_page, page_path
+from gnndelete.bench.pages import Commands, Pictured, experiment_page, flat, heading, index_page, page_path
 from gnndelete.bench.summary import headline, summary_page
 from gnndelete.bench.tables import sections
-from gnndelete.bench.wording import listed, many, model_name
+from gnndelete.bench.timecurves import time_pictures, timings
+from gnndelete.bench.wording import listed, many
 from gnndelete.files import write_all
 from gnndelete.store import Store
 
@@ -94,12 +95,14 @@ def _pictures(plan: Plan, results: Sequence[Result], form: Format) -> list[_Pict
         found.append(
             (f"{name}-lam-{number}", f"Scores against lam. {picture.title}", figures.lam_figure(picture, form))
         )
-    for timed in curves.time_pictures(results):
-        alt = f"Time against the number of {timed.axis}, {model_name(timed.model)}"
-        found.append((f"{name}-time-{timed.model}", alt, figures.time_figure(timed, form)))
+    timed = time_pictures(results)
+    for number, each in enumerate(timed, 1):
+        alt = f"Time against the {'number of ' * (each.axis == 'edges')}{each.axis}, {each.title}"
+        alone = [other.model for other in timed].count(each.model) == 1
+        found.append((f"{name}-time-{each.model}{'' if alone else f'-{number}'}", alt, figures.time_figure(each, form)))
     rows = curves.gap_rows(results)
-    if curves.is_about(plan, results, rows) and not curves.timings(results):  # times are looked at for themselves
-        alt = f"{plan.title}: gap to Retrain of every cell"
+    if curves.is_about(plan, results, rows) and not timings(results):  # times are looked at for themselves
+        alt = f"{heading(plan.title)}: gap to Retrain of every cell"
         found.append((f"{name}-gap", alt, figures.gap_figure(rows, plan.title, form)))
     return found
 
@@ -128,7 +131,7 @@ def _overall(gathered: Gathered, form: Format) -> list[_Picture]:
 
 
 def _tex(plan: Plan, results: Sequence[Result]) -> str:
-    parts = [f"% {plan.title}: made by gnndelete bench report"]
+    parts = [f"% {' '.join(plan.title.split())}: made by gnndelete bench report"]
     for section in sections(plan, results):
         parts += [latex(table) for table in (section.scores, section.costs) if table.columns and not table.empty]
     return "\n".join(parts) + "\n"

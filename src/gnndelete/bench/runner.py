@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -23,7 +24,8 @@ from gnndelete.bench.kept import place
 from gnndelete.bench.live import Live, announce
 from gnndelete.bench.lock import Lock
 from gnndelete.bench.provenance import source
-from gnndelete.errors import GraphError, SettingError, unknown
+from gnndelete.bench.rows import open_store
+from gnndelete.errors import GraphError, SettingError, unknown, why
 from gnndelete.store import Store
 
 #: Where results go unless something else is said; trained models are kept beside it.
@@ -132,16 +134,32 @@ def run(
     start = time.perf_counter()
     todo = wanted(experiments, torch.device(device).type, seeds, choice)
     with Lock(store), _terminable():
-        rows = Store(store)
+        rows = open_store(store)
         missing = pending(todo, rows, retry_failed)
         summary = Summary(cells=len(todo), already=len(todo) - len(missing), store=str(store), source=source())
         _look_back(todo, missing, rows, summary)
         missing = _without_absent(missing, experiments, summary)
         if missing:
+            _check_folder(models or store.parent / MODELS, missing)
             sweep = _Sweep(rows, models or store.parent / MODELS, device, threads, start, limit_seconds, summary)
             sweep.run(_in_turn(missing), executor(jobs, ray))
         summary.seconds = time.perf_counter() - start
     return summary
+
+
+def _check_folder(folder: Path, missing: Sequence[Cell]) -> None:
+    """Refuse a folder in which models cannot be kept, where one has to be trained: every cell of it would fail."""
+    keys = (key for cell in missing for key in (cell.base, cell.shadow) if key is not None)
+    if all(place(folder, key).is_file() for key in keys):
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder, prefix=".writing-"):
+            pass
+    except OSError as error:
+        raise SettingError(
+            f"the folder of models '{folder}' cannot be written ({why(error)}); give another with --models"
+        ) from error
 
 
 class _Sweep:

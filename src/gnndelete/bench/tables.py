@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from gnndelete.bench import published as paper
 from gnndelete.bench.gathered import Place, Plan, Result, Stat, originals, references
@@ -14,9 +13,10 @@ from gnndelete.bench.wording import (
     METRICS,
     amount_name,
     dataset_name,
+    is_share,
     method_name,
     metric_name,
-    model_name,
+    model_titles,
     request_name,
 )
 
@@ -67,6 +67,11 @@ class Table:
         """Whether it holds no number of ours."""
         return not any(entry.stat for line in self.lines for entry in line.entries)
 
+    @property
+    def gaps(self) -> bool:
+        """Whether it has a column of gaps to Retrain."""
+        return any(column.endswith(" gap") for column in self.columns)
+
 
 @dataclass(frozen=True)
 class Section:
@@ -100,7 +105,8 @@ def sections(plan: Plan, cells: Sequence[Result]) -> list[Section]:
         # what has neither a number nor the paper's is named once, above the tables
         untold = list(unsaid) if not scores.empty else [line.label for line in scores.lines if _unrun(line)]
         scores = replace(scores, lines=tuple(line for line in scores.lines if line.told or not _of(line, untold)))
-        costs = replace(costs, lines=tuple(line for line in costs.lines if line.told))
+        what = "gap to Retrain and cost" if costs.gaps else "cost"
+        costs = replace(costs, title=f"{title}; {what}", lines=tuple(line for line in costs.lines if line.told))
         made.append(Section(own[0].place.dataset, title, scores, costs, tuple(own)))
     return made
 
@@ -181,7 +187,7 @@ def _costs(cells: Sequence[Result], name: str, title: str) -> Table:
 
 def _cost(cell: Result, kind: str, reference: Result | None) -> Entry:
     if kind == "lam":
-        return Entry(kind, cell.stat(kind) if cell.method.get("lam") == "auto" else None)
+        return Entry(kind, lam_of(cell))
     if kind == "seconds":
         return Entry(kind, cell.stat(kind))
     if cell is reference:
@@ -190,6 +196,12 @@ def _cost(cell: Result, kind: str, reference: Result | None) -> Entry:
         ratio = cell.faster(reference)
         return Entry(kind, Stat(ratio, None, len(cell.rows)) if ratio is not None else None)
     return Entry(kind, cell.gap(kind, reference), signed=True)
+
+
+def lam_of(cell: Result) -> Stat | None:
+    """The weight of forgetting that was used, given or calibrated; what other methods call lam is something else."""
+    forgets = cell.method.get("name") == "gnndelete" or cell.method.get("lam") == "auto"
+    return cell.stat("lam") if forgets else None
 
 
 def _without_empty(
@@ -208,9 +220,7 @@ def _without_empty(
     if not measured:
         kept = [i for i in range(len(columns)) if any(line.entries[i].paper for line in lines)]
     variants = list(dict.fromkeys(columns[i][0] for i in kept))
-    groups = [
-        (title, sum(columns[i][0] == v for i in kept)) for v, title in zip(variants, _models(variants), strict=True)
-    ]
+    groups = [(title, sum(columns[i][0] == v for i in kept)) for v, title in model_titles(variants).items()]
     titles = [
         f"{metric_name(columns[i][1], task)}{' gap' * (gaps and lines[0].entries[i].metric in _GAPS)}" for i in kept
     ]
@@ -230,23 +240,6 @@ def _variants(cells: Sequence[Result]) -> list[str]:
     return list(dict.fromkeys(cell.place.variant for cell in cells))
 
 
-def _models(variants: Sequence[str]) -> list[str]:
-    """Names of models; options only where two of the same name differ in them."""
-    made = [json.loads(variant) for variant in variants]
-    models: list[dict[str, Any]] = [model if isinstance(model, dict) else {"name": str(model)} for model in made]
-    return [
-        model_name(model["name"]) + _options(model, [other for other in models if other["name"] == model["name"]])
-        for model in models
-    ]
-
-
-def _options(model: dict[str, Any], same: Sequence[dict[str, Any]]) -> str:
-    names = dict.fromkeys(name for other in same for name in other)
-    differing = [name for name in names if any(other.get(name) != model.get(name) for other in same)]
-    given = ", ".join(f"{name.replace('_', ' ')} {model.get(name)}" for name in differing)
-    return f" ({given})" if given else ""
-
-
 def _seeds(cells: Sequence[Result], label: str) -> tuple[int, int]:
     counts = [len(cell.rows) for cell in cells if cell.label == label]
     return min(counts), max(counts)
@@ -255,7 +248,19 @@ def _seeds(cells: Sequence[Result], label: str) -> tuple[int, int]:
 def _step_label(label: str, place: Place, step: int | None) -> str:
     if step is None or place.amount is None:
         return method_name(label)
-    return f"{method_name(label)}, {amount_name(place.amount * step / place.steps)}"
+    return f"{method_name(label)}, {_so_far(place.amount, step, place.steps)}"
+
+
+def _so_far(amount: float, step: int, steps: int) -> str:
+    """What the first requests of a sequence delete together; the first ones take what does not divide.
+
+    >>> _so_far(0.05, 1, 3), _so_far(20, 2, 3), _so_far(3, 1, 3)
+    ('1.67%', '14', '1')
+    """
+    if is_share(amount):
+        return f"{100 * amount * step / steps:.3g}%"
+    each, more = divmod(int(amount), steps)
+    return amount_name(step * each + min(step, more))
 
 
 def _titles(places: Sequence[Place]) -> list[str]:
@@ -266,6 +271,15 @@ def _titles(places: Sequence[Place]) -> list[str]:
         for title, place in zip(plain, places, strict=True)
         for same in [[other for other, its in zip(places, plain, strict=True) if its == title]]
     ]
+
+
+def settings_apart(places: Iterable[Place]) -> dict[str, str]:
+    """By setting, what tells it from others with the same dataset and the same kind, place and amount of deletion."""
+    first = {place.setting: place for place in places}
+    groups: dict[tuple[object, ...], list[Place]] = {}
+    for place in first.values():
+        groups.setdefault((place.dataset, place.kind, place.where, place.amount), []).append(place)
+    return {place.setting: ", ".join(_differing(place, same)) for same in groups.values() for place in same}
 
 
 def _differing(place: Place, others: Sequence[Place]) -> Iterator[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from gnndelete.bench.gathered import Place, Stat
 
@@ -63,6 +65,37 @@ def dataset_name(name: str) -> str:
 
 def model_name(name: str) -> str:
     return _MODELS.get(name, name)
+
+
+def model_titles(variants: Iterable[str]) -> dict[str, str]:
+    """Names of models by all their options as text; options are told only where two of the same name differ in them.
+
+    >>> list(model_titles(['{"name": "gcn"}', '{"name": "gin", "hidden": 32}', '{"name": "gin", "hidden": 128}']).values())
+    ['GCN', 'GIN (hidden 32)', 'GIN (hidden 128)']
+    """
+    told = model_options(variants)
+    names = {variant: model_name(str(_model(variant)["name"])) for variant in told}
+    return {variant: f"{names[variant]} ({said})" if said else names[variant] for variant, said in told.items()}
+
+
+def model_options(variants: Iterable[str]) -> dict[str, str]:
+    """In which options a model differs from the others of its name; empty where there is no other."""
+    models = {variant: _model(variant) for variant in variants}
+    return {
+        variant: _differing(model, [other for other in models.values() if other["name"] == model["name"]])
+        for variant, model in models.items()
+    }
+
+
+def _model(variant: str) -> dict[str, Any]:
+    made = json.loads(variant)
+    return made if isinstance(made, dict) else {"name": str(made)}
+
+
+def _differing(model: Mapping[str, Any], same: Sequence[Mapping[str, Any]]) -> str:
+    names = dict.fromkeys(name for other in same for name in other)
+    differing = [name for name in names if any(other.get(name) != model.get(name) for other in same)]
+    return ", ".join(f"{name.replace('_', ' ')} {model.get(name)}" for name in differing)
 
 
 def method_name(label: str) -> str:
@@ -131,7 +164,7 @@ def request_name(place: Place) -> str:
 
 
 def _amount_of(amount: float, kind: str) -> str:
-    if _is_share(amount):
+    if is_share(amount):
         return f"{amount_name(amount)} of the {kind}"
     return f"1 {kind[:-1]}" if amount == 1 else f"{amount_name(amount)} {kind}"
 
@@ -141,10 +174,10 @@ def amount_name(amount: float) -> str:
     >>> amount_name(0.005), amount_name(1.0), amount_name(100)
     ('0.5%', '100%', '100')
     """
-    return f"{100 * amount:g}%" if _is_share(amount) else f"{amount:,.0f}"
+    return f"{100 * amount:g}%" if is_share(amount) else f"{amount:,.0f}"
 
 
-def _is_share(amount: float) -> bool:
+def is_share(amount: float) -> bool:
     """Shares are fractions up to 1.0; whole numbers count elements."""
     return amount < 1 or (isinstance(amount, float) and amount == 1)
 

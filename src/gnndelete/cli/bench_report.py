@@ -58,9 +58,9 @@ def report(
     from gnndelete.bench.pages import Commands
     from gnndelete.bench.plans import plans
     from gnndelete.bench.report import build, usual_device, write
+    from gnndelete.bench.rows import broken, open_store
     from gnndelete.bench.summary import headline
-    from gnndelete.errors import SettingError
-    from gnndelete.store import Store
+    from gnndelete.errors import SettingError, unknown
 
     if not store.exists():
         raise SettingError(
@@ -68,23 +68,32 @@ def report(
         )
     if device not in (None, "cpu", "cuda"):
         raise SettingError(f"'device' must be cpu or cuda (got '{device}')")
-    rows = Store(store)
+    rows = open_store(store)
     kind = device or usual_device(rows)
     wanted = plans(name or [], kind, seeds)
+    settings = {cell.label: None for plan in wanted for cell in plan.cells if cell.key["method"]["name"] == "gnndelete"}
+    if best != BEST and best not in settings:
+        raise SettingError(unknown("'--best': no cell of these experiments has the setting", best, settings))
     given = ["--seeds", str(seeds)] if seeds else []
     given += (["--best", best] if best != BEST else []) + (["--figures", "png"] if figures is Figures.PNG else [])
     commands = Commands(store.as_posix(), out.as_posix(), kind, tuple(name or ()), tuple(given))
     made, found = build(wanted, rows, commands, best, figures.value)
     write(out, made)
     lines = headline(found)
+    flawed = broken((cell for plan in wanted for cell in plan.cells), rows)
     values = {"out": str(out), "store": str(store), "device": kind, "files": sorted(made), "summary": lines}
-    return Report(values, lambda console: _show(console, lines, out, len(wanted)))
+    values["broken"] = flawed
+    return Report(values, lambda console: _show(console, lines, flawed, out, len(wanted)))
 
 
-def _show(console: Console, lines: list[dict[str, Any]], out: Path, experiments: int) -> None:
+def _show(
+    console: Console, lines: list[dict[str, Any]], broken: list[dict[str, str]], out: Path, experiments: int
+) -> None:
     answers = [f"{line['question'].replace('`', '')}: {line['answer']}{_verdict(line)}" for line in lines]
     count = f"{experiments} experiment{'s' * (experiments != 1)}"
-    prose(console, [*answers, f"{count} written to {out}; begin with {out / 'index.md'}."])
+    flaws = [f"Not counted: {each['cell']}: {each['error']}." for each in broken[:10]]
+    flaws += [f"… and {len(broken) - 10} more."] if len(broken) > 10 else []
+    prose(console, [*answers, *flaws, f"{count} written to {out}; begin with {out / 'index.md'}."])
 
 
 def _verdict(line: dict[str, Any]) -> str:

@@ -1,0 +1,68 @@
+"""The store of a benchmark as it is read: a row that is no result is a failure that names its line, never a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
+from os import PathLike
+from typing import Any
+
+from gnndelete.bench.gathered import Wanted
+from gnndelete.store import Store
+
+#: The kind of error of a row that is no result.
+BROKEN = "BrokenRow"
+
+_NUMBERS = ("seconds", "train_seconds", "wall_seconds", "parameters", "peak_mb", "lam")
+
+
+def open_store(path: str | PathLike[str]) -> Store:
+    """The rows of a file; those with something else where a number belongs count as failed."""
+    return Store(path, sound)
+
+
+def broken(cells: Iterable[Wanted], store: Store) -> list[dict[str, str]]:
+    """Which of these cells have a row that is no result, each once, and what is wrong with it."""
+    found = {str(cell): row["error"] for cell in cells if (row := store.get(cell.key)) and row.get("kind") == BROKEN}
+    return [{"cell": cell, "error": error} for cell, error in found.items()]
+
+
+def sound(row: dict[str, Any], line: int) -> dict[str, Any]:
+    """A row as it is, or in its place the failure that says what is wrong with it.
+
+    >>> sound({"scores": {"test_auroc": 0.9}}, 3)
+    {'scores': {'test_auroc': 0.9}}
+    >>> sound({"scores": {"test_auroc": "abc"}}, 3)["error"]
+    "line 3 of the store is no result: its test_auroc is no number ('abc'); repair the line, or run with --retry-failed"
+    """
+    said = "" if "error" in row else flaw(row)
+    if not said:
+        return row
+    way = "repair the line, or run with --retry-failed"
+    return {**row, "error": f"line {line} of the store is no result: {said}; {way}", "kind": BROKEN}
+
+
+def flaw(row: Mapping[str, Any]) -> str:
+    """What is wrong with the row of a finished cell; null stands for what could not be measured, and is sound."""
+    if not isinstance(row.get("scores"), dict):
+        return "it has neither scores nor an error"
+    for name, part in _parts(row):
+        if not isinstance(part, dict):
+            return f"its {name} are no numbers by name ({repr(part)[:40]})"
+        wrong = next(((each, value) for each, value in part.items() if not _is_number(value)), None)
+        if wrong:
+            return f"its {wrong[0]} is no number ({repr(wrong[1])[:40]})"
+    return ""
+
+
+def _parts(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Whatever of a row has to be numbers by name; those of a step may stand under a name of their own."""
+    yield "costs", {name: row.get(name) for name in _NUMBERS}
+    yield from ((name, row.get(name) or {}) for name in ("scores", "before", "seconds_of"))
+    steps = row.get("steps") or []
+    for step in steps if isinstance(steps, list) else [steps]:
+        yield "steps", step.get("scores", step) if isinstance(step, dict) else step
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value))

@@ -1,0 +1,102 @@
+"""Rows that are no results, folders that cannot be written, and cells that must be told apart while they run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnndelete.bench.cells import cells
+from gnndelete.bench.experiment import read
+from gnndelete.bench.gathered import gather
+from gnndelete.bench.plans import plans
+from gnndelete.bench.rows import flaw, open_store
+from gnndelete.cli import run as command
+from gnndelete.errors import SettingError
+from gnndelete.store import Store
+
+from .conftest import Write
+from .sample import row
+
+
+def filled(file: Path, store: Path, line: int, spoiled: dict[str, Any]) -> None:
+    """A row for every cell of an experiment; the one on a line is spoiled."""
+    (plan,), rows = plans([str(file)], "cpu"), Store(store)
+    for number, job in enumerate(plan.cells, 1):
+        sound = row(job.label, 1.0, test_auroc=0.9)
+        rows.add(job.key, sound | (spoiled if number == line else {}))
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "said"),
+    [
+        ({"scores": {"test_auroc": "abc"}}, "its test_auroc is no number ('abc')"),
+        ({"scores": {"test_auroc": float("nan")}}, "its test_auroc is no number (nan)"),
+        ({"scores": {"test_auroc": True}}, "its test_auroc is no number (True)"),
+        ({"scores": None}, "it has neither scores nor an error"),
+        ({"steps": [{"test_auroc": 0.9}, {"test_auroc": "x"}]}, "its test_auroc is no number ('x')"),
+        ({"seconds": "long"}, "its seconds is no number ('long')"),
+        ({"before": 3}, "its before are no numbers by name (3)"),
+        ({"scores": {"test_auroc": None}}, ""),
+        ({"lam": None, "before": None}, ""),
+    ],
+)
+def test_what_is_no_number_is_named(spoiled: dict[str, Any], said: str) -> None:
+    assert flaw(row("unlink", 1.0, test_auroc=0.9) | spoiled) == said
+
+
+@pytest.mark.parametrize("score", ["abc", float("nan")])
+def test_a_row_without_a_number_is_not_done(write: Write, tmp_path: Path, capsys: Any, score: Any) -> None:
+    file, store, out = write(), tmp_path / "rows.jsonl", tmp_path / "report"
+    filled(file, store, 3, {"scores": {"test_auroc": score}})
+    (plan,) = plans([str(file)], "cpu")
+    results = gather(plan, open_store(store))
+    assert sum(len(result.rows) for result in results) == 5
+    asked = [str(file), "--store", str(store)]
+    assert command(["bench", "report", *asked, "--out", str(out), "--json"]) == 0
+    (named,) = json.loads(capsys.readouterr().out)["broken"]
+    assert named["cell"] == str(plan.cells[2])
+    assert named["error"].startswith("line 3 of the store is no result: its test_auroc is no number")
+    page = (out / "own/small.md").read_text()
+    assert "5 of 6 runs done, 1 failed." in page
+    assert "line 3 of the store is no result" in page
+    assert command(["bench", "report", *asked, "--out", str(out)]) == 0
+    assert "Not counted: " in capsys.readouterr().out
+    assert command(["bench", "ls", *asked, "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["experiments"]
+    assert (entry["done"], entry["failed"]) == (5, 1)
+    assert command(["bench", "run", *asked, "--device", "cpu"]) == 1
+    assert "line 3 of the store is no result" in " ".join(capsys.readouterr().out.split())
+    assert command(["bench", "run", *asked, "--device", "cpu", "--retry-failed"]) == 0
+    assert sum(len(result.rows) for result in gather(plan, open_store(store))) == 6
+
+
+@pytest.mark.parametrize("line", ["{", '{"key": {}, "row": 5}', '{"row": {}}'])
+def test_a_broken_line_is_refused_with_the_way_out(tmp_path: Path, line: str) -> None:
+    store = tmp_path / "rows.jsonl"
+    store.write_text('{"key": 1, "row": {}}\n{"key": 2, "row": {}}\n' + line + "\n")
+    with pytest.raises(SettingError, match=r"line 3 of the store .* is no result; remove or repair line 3"):
+        Store(store)
+
+
+def test_a_folder_of_models_that_cannot_be_written_is_a_bad_request(write: Write, tmp_path: Path, capsys: Any) -> None:
+    file, store = write(methods=["unlink"], seeds=[1]), tmp_path / "rows.jsonl"
+    given = ["bench", "run", str(file), "--store", str(store), "--device", "cpu"]
+    assert command([*given, "--models", str(file / "models")]) == 2
+    assert f"the folder of models '{file / 'models'}' cannot be written" in " ".join(capsys.readouterr().err.split())
+    assert not store.exists()
+    assert command([*given, "--models", str(tmp_path / "kept")]) == 0
+
+
+def test_models_of_one_class_are_told_apart_while_they_run(write: Write, tmp_path: Path, capsys: Any) -> None:
+    models = ["gin", {"name": "gin", "hidden": 32}]
+    file = write(models=models, methods=["unlink"], seeds=[1], forget={"amount": 0.05, "where": "out"})
+    names = [str(cell) for cell in cells(read(str(file)))]
+    assert [" gin (hidden 32) " in name for name in names] == [False, True]
+    assert command(["bench", "run", str(file), "--store", str(tmp_path / "rows.jsonl"), "--device", "cpu"]) == 1
+    said = capsys.readouterr()
+    for name in names:
+        assert f"{name}: FAILED" in said.err
+        assert f"failed: {name}: " in " ".join(said.out.split())
