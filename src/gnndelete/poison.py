@@ -16,6 +16,7 @@ from gnndelete.errors import GNNDeleteError, ModelError
 from gnndelete.forward import Forward, evaluating
 from gnndelete.hetero import HeteroGraph
 from gnndelete.layers import working_copy
+from gnndelete.products import sparse_products
 from gnndelete.taps import Key, Rows, all_rows, listening, representations
 
 
@@ -61,7 +62,7 @@ def poisoned_run(
     if isinstance(data.get("x"), Tensor) and data.x.is_floating_point() and data.x.layout == torch.strided:
         spoiled.x = data.x.index_fill(0, seed, float("nan"))
     try:
-        with evaluating(copied), listening(copied, poisoned, visit):
+        with evaluating(copied), sparse_products(copied, spoiled), listening(copied, poisoned, visit):
             output = _called(forward, copied, spoiled)
     finally:
         for handle in handles:

@@ -19,16 +19,20 @@ from gnndelete.taps import Finished, all_rows, listening, representations
 def refuse_blind(model: nn.Module, data: Data, forward: Forward) -> None:
     """One sentence where the graph layers say the same with and without edges: then no cut would change anything.
 
-    Two runs over next to no edges, each as far as the first graph layer, tell for nearly every model. Only where they say
-    the same (rows that are all alike, or a layer that says nothing) are all layers compared, over none and all of the edges.
+    Two nodes with and without the edge between them, as far as the first graph layer, tell for most models; a model that
+    knows its nodes by number has to run on all of them. Only where nothing differs (rows that are all alike, or a layer
+    that says nothing) are all layers compared, over none and all of the edges.
     """
-    names = graph_layers(model)
-    between = (data.edge_index[0] != data.edge_index[1]).nonzero()[:1, 0]
-    if not names or not between.numel() or isinstance(data, HeteroGraph):
+    names, edge = graph_layers(model), _edge(data)
+    if not names or not edge.numel() or isinstance(data, HeteroGraph):
         return
-    none = _with_edges(data, between[:0])
-    for some, whole in ((_with_edges(data, between), False), (data, True)):
-        said = [_said(model, graph, forward, names, whole) for graph in (none, some)]
+    pair = data.subgraph(data.edge_index[:, edge[0]]) if type(data) is Data else None
+    for graph, whole in ((pair, False), (_with_edges(data, edge), False), (data, True)):
+        if graph is None:
+            continue
+        said = [_said(model, some, forward, names, whole) for some in (graph, _with_edges(graph, edge[:0]))]
+        if graph is pair and not all(said):  # two nodes are too few for it
+            continue
         if not all(said) or len(said[0]) != len(said[1]) or not all(map(torch.equal, *said)):
             return
     raise ModelError(
@@ -36,6 +40,15 @@ def refuse_blind(model: nn.Module, data: Data, forward: Forward) -> None:
         "nothing; if it keeps edges of its own (a cache from training, an adjacency matrix), clear it, or let its forward "
         "take them from the graph"
     )
+
+
+def _edge(data: Data) -> Tensor:
+    """The place of an edge that joins two nodes; nothing where there is none. One of the first ones does as a rule."""
+    for ends in (data.edge_index[:, :1024], data.edge_index):
+        found = (ends[0] != ends[1]).nonzero()[:1, 0]
+        if found.numel():
+            break
+    return found
 
 
 def _with_edges(data: Data, which: Tensor) -> Data:
