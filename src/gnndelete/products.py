@@ -51,16 +51,13 @@ def sparse_products(model: nn.Module, *graphs: Data) -> Iterator[None]:
     """
     shared = _Shared(graphs)
     layers = [module for module in model.modules() if _multiplies(module)]
-    own = [vars(layer).get("forward") for layer in layers]
     for layer in layers:
         layer.forward = shared.forward(layer)
     try:
         yield
     finally:
-        for layer, before in zip(layers, own, strict=True):
+        for layer in layers:
             del layer.forward
-            if before is not None:
-                layer.forward = before
 
 
 @functools.cache
@@ -120,7 +117,7 @@ class _Shared:
         """What a matrix depends on, beside a layer's settings; None where the edges have to pass as messages."""
         if not isinstance(x, Tensor) or x.dim() != 2 or x.dtype not in (torch.float32, torch.float64):
             return None
-        if size is not None or type(edge_index) is not Tensor or edge_index.layout != torch.strided:
+        if size is not None or type(edge_index) is not Tensor or {x.layout, edge_index.layout} != {torch.strided}:
             return None
         if torch.is_autocast_enabled(x.device.type) or (edge_weight is not None and edge_weight.dtype != x.dtype):
             return None
