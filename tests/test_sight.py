@@ -42,6 +42,14 @@ def test_edges_of_its_own_are_noticed(graph, method):
     assert model.edges is None, "and the user's model is as it was"
 
 
+def test_inspect_says_so_and_leaves_the_model_as_it_was(graph):
+    model = Remembering()
+    assert not gd.inspect(model, graph).notes
+    assert model.edges is None
+    model(graph.x, graph.edge_index)
+    assert any("same with and without the edges" in note for note in gd.inspect(model, graph).notes)
+
+
 def test_features_need_no_edges(graph):
     model = Remembering()
     model(graph.x, graph.edge_index)

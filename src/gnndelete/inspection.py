@@ -11,7 +11,7 @@ from torch_geometric.data import Data, HeteroData
 from gnndelete.batch import collate
 from gnndelete.errors import ModelError
 from gnndelete.forward import Forward, as_seen, call, evaluating
-from gnndelete.layers import Layers
+from gnndelete.layers import Layers, working_copy
 from gnndelete.methods import resolver
 from gnndelete.methods.base import Context, Reason, reasons
 from gnndelete.prepared import Prepared
@@ -116,6 +116,11 @@ def inspect(
     except ModelError as unknown:
         sites, hops, bounded = (), None, True
         notes += [str(unknown)] if error is None else []
+    if error is None:
+        try:
+            prepared.look()
+        except ModelError as blind:
+            notes.append(str(blind))
     if not bounded:
         notes.append(
             "every node sees every other somewhere in this model, so distance does not bound the influence of a deletion"
@@ -143,8 +148,9 @@ def _refusal(prepared: Prepared) -> str | None:
     """What the model says when it is run as it would be for a deletion; None where it runs."""
     data, _ = prepared.sample()
     try:
-        with evaluating(prepared.model):
-            prepared.forward(prepared.model, data)
+        model = working_copy(prepared.model)  # it may keep something of what it is run on
+        with evaluating(model):
+            prepared.forward(model, data)
     except ModelError as error:
         return str(error)
     except Exception as error:  # the user's own model: whatever it raises

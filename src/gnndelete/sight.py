@@ -30,7 +30,10 @@ def refuse_blind(model: nn.Module, data: Data, forward: Forward) -> None:
     for graph, whole in ((pair, False), (_with_edges(data, edge), False), (data, True)):
         if graph is None:
             continue
-        said = [_said(model, some, forward, names, whole) for some in (graph, _with_edges(graph, edge[:0]))]
+        # one copy for two nodes: a model that remembers the first run says the same twice, and is asked again below
+        copies = [working_copy(model)] * 2 if graph is pair else [working_copy(model), working_copy(model)]
+        both = zip(copies, (graph, _with_edges(graph, edge[:0])), strict=True)
+        said = [_said(copied, some, forward, names, whole) for copied, some in both]
         if graph is pair and not all(said):  # two nodes are too few for it
             continue
         if not all(said) or len(said[0]) != len(said[1]) or not all(map(torch.equal, *said)):
@@ -58,7 +61,7 @@ def _with_edges(data: Data, which: Tensor) -> Data:
 
 
 def _said(model: nn.Module, data: Data, forward: Forward, names: list[str], whole: bool) -> list[Tensor]:
-    """What the graph layers of a fresh copy say, the first one or all; nothing where the model does not run on so few edges."""
+    """What the graph layers say, the first one or all; nothing where the model does not run on so few edges."""
     found: list[Tensor] = []
     rows = all_rows(data)
 
@@ -67,10 +70,9 @@ def _said(model: nn.Module, data: Data, forward: Forward, names: list[str], whol
         if found and not whole:
             raise Finished
 
-    copied = working_copy(model)
     try:
-        with evaluating(copied), listening(copied, names, visit):
-            forward(copied, data)
+        with evaluating(model), listening(model, names, visit):
+            forward(model, data)
     except Finished:
         pass
     except Exception:  # whatever a model of the user's has against a graph of one edge, it shows that it saw it
