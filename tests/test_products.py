@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import APPNP, GATConv, GCN2Conv, GCNConv, GINConv, SAGEConv
+from torch_geometric.nn import APPNP, GATConv, GCN2Conv, GCNConv, GINConv, GraphConv, SAGEConv
 from torch_geometric.nn.aggr import MaxAggregation
 
 import gnndelete as gd
@@ -39,6 +39,8 @@ LAYERS = {
     "appnp": lambda: APPNP(3, 0.2),
     "gin": lambda: GINConv(nn.Linear(6, 5)),
     "gin, mean": lambda: GINConv(nn.Linear(6, 5), aggr="mean"),
+    "graph": lambda: GraphConv(6, 5),
+    "graph, mean": lambda: GraphConv(6, 5, aggr="mean"),
     "sage": lambda: SAGEConv(6, 5),
     "sage, sum": lambda: SAGEConv(6, 5, aggr="sum"),
 }
@@ -74,6 +76,17 @@ def test_a_product_gives_what_messages_give(name, dtype, made):
     assert {k: v for k, v in vars(layer).items() if k != "_cached_edge_index"} == {
         k: v for k, v in before.items() if k != "_cached_edge_index"
     }, "the layer is as it was"
+
+
+@pytest.mark.parametrize("aggr", ["add", "mean"])
+def test_weights_of_edges_that_are_taken_as_they_are(made, aggr):
+    data, layer = graph(), GraphConv(6, 5, aggr=aggr).eval()
+    with torch.no_grad():
+        expected = layer(data.x, data.edge_index, data.edge_weight)
+        with sparse_products(layer, data):
+            got = layer(data.x, data.edge_index, edge_weight=data.edge_weight)
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+    assert len(made) == 1
 
 
 def test_weights_and_second_inputs_count(made):

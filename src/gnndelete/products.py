@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import APPNP, GCN2Conv, GCNConv, GINConv, MessagePassing, SAGEConv
+from torch_geometric.nn import APPNP, GCN2Conv, GCNConv, GINConv, GraphConv, MessagePassing, SAGEConv
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils.sparse import index2ptr
@@ -26,7 +26,7 @@ from torch_geometric.utils.sparse import index2ptr
 #: Layers that normalise the edges first, and can be told to keep the result.
 _NORMALIZING = (GCNConv, GCN2Conv, APPNP)
 #: Layers that take the edges as they are. Classes derived from any of these may do otherwise, so they are not meant.
-_PLAIN = (GINConv, SAGEConv)
+_PLAIN = (GINConv, SAGEConv, GraphConv)
 
 #: How PyG names the hooks on what happens inside a layer.
 _STEPS = ("propagate", "message", "aggregate", "message_and_aggregate")
@@ -104,7 +104,9 @@ class _Shared:
                 return compute(*args, **kwargs)
             found = self._matrix((*key, settings), given["edge_index"], given.get("edge_weight"), settings)
             if not normalizes:
-                return compute(**given | {"edge_index": found})
+                return compute(
+                    **given | {"edge_index": found} | ({"edge_weight": None} if "edge_weight" in given else {})
+                )
             layer.cached, layer._cached_edge_index = True, (found, None)  # where it looks before it normalises
             try:
                 return compute(*args, **kwargs)
@@ -119,7 +121,9 @@ class _Shared:
             return None
         if size is not None or type(edge_index) is not Tensor or {x.layout, edge_index.layout} != {torch.strided}:
             return None
-        if torch.is_autocast_enabled(x.device.type) or (edge_weight is not None and edge_weight.dtype != x.dtype):
+        if torch.is_autocast_enabled(x.device.type):
+            return None
+        if edge_weight is not None and (edge_weight.dtype != x.dtype or edge_weight.dim() != 1):
             return None
         if x.device.type not in ("cpu", "cuda") or (x.device.type == "cpu" and not torch.backends.mkl.is_available()):
             return None
@@ -142,8 +146,10 @@ class _Shared:
             if settings is not None:
                 improved, loops = settings
                 edge_index, weights = gcn_norm(edge_index, edge_weight, key[2], improved, loops, dtype=key[3])
-            else:
+            elif edge_weight is None:
                 weights = torch.ones(edge_index.size(1), dtype=key[3], device=edge_index.device)
+            else:
+                weights = edge_weight
             self._matrices[key] = matrix(edge_index, weights, key[2])
         return self._matrices[key]
 
