@@ -68,11 +68,20 @@ def provenance(gathered: Gathered) -> dict[str, Any]:
     rows = {id(row): row for _, results in gathered for result in results for row in result.rows.values()}.values()
     said: dict[str, Any] = {"rows": len(rows)}
     for name in ("version", "torch", "git"):
-        said[name] = sorted({str(row[name])[:10] for row in rows if row.get(name)})
+        said[name] = sorted({_short(str(row[name])) for row in rows if row.get(name)})
     said["jobs"] = max(((row.get("hardware") or {}).get("jobs") or 1 for row in rows), default=1)
     said["hardware"] = sorted({str(row["hardware"]["name"]) for row in rows if (row.get("hardware") or {}).get("name")})
     times = sorted(str(row["finished"]) for row in rows if row.get("finished"))
     return said | ({"first": times[0][:10], "last": times[-1][:10]} if times else {})
+
+
+def _short(name: str) -> str:
+    """The beginning of a source's name, and whether it had been changed since.
+
+    >>> _short("47dc97c81604-dirty"), _short("2.11.0")
+    ('47dc97c816-dirty', '2.11.0')
+    """
+    return name[:10] + "-dirty" * name.endswith("-dirty")
 
 
 _Picture = tuple[str, str, bytes]  # name without ending, what it shows, content
