@@ -317,3 +317,21 @@ def test_what_fails_is_solved_again_with_a_look_at_every_step(graph, deferring):
     nn.init.constant_(broken.second.lin.weight, float("nan"))
     with pytest.raises(RunError, match="NaN"):
         gd.Unlearner(broken, graph, method=gd.GNNDelete(lam=0.5)).delete(STAR)
+
+
+def test_a_layer_that_adds_a_row_is_named(graph):
+    class Virtual(nn.Module):
+        """A node that all others send to, beside them in the second layer."""
+
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = GCNConv(6, 4), GCNConv(4, 3)
+
+        def forward(self, x, edge_index):
+            h = self.first(x, edge_index)
+            hub = torch.stack([torch.arange(len(x)), torch.full((len(x),), len(x))])
+            return self.second(torch.cat([h, h.mean(dim=0, keepdim=True)]), torch.cat([edge_index, hub], dim=1))[:-1]
+
+    unlearned = gd.Unlearner(Virtual(), graph, method=gd.GNNDelete(lam=0.5)).delete(STAR)
+    assert any("No operator follows second" in note for note in unlearned.notes)
+    assert [place.layer for place, _ in unlearned.adapter.operators] == ["first"]

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 from gnndelete.adapter import Adapter
-from gnndelete.errors import ModelError, SettingError
+from gnndelete.errors import ModelError, SettingError, some
 from gnndelete.forward import evaluating
+from gnndelete.hetero import HeteroGraph
 from gnndelete.layers import Layers, graph_layers, working_copy
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.calibration import (
@@ -134,7 +135,7 @@ class GNNDelete(Method):
         probe = context.prepared.probe(self.layers)
         model = working_copy(context.model)
         solving = Solving(context, model, probe, self.targets, self.hops, shared=self.operator != "ring")
-        notes, details = (*self._notes(probe), *_unlearned_labels(context)), {}
+        notes, details = (*self._notes(probe), *self._passed_over(context, probe), *_unlearned_labels(context)), {}
         with evaluating(model), sparse_products(model, context.remaining, context.data):
             if not solving.acts:
                 solved: Solved = []  # nothing that was deleted has rows
@@ -218,6 +219,15 @@ class GNNDelete(Method):
                 "hops='directed' reproduces the paper's tables; rows outside the neighbourhood can change all the same."
             )
         return tuple(notes)
+
+    def _passed_over(self, context: Context, probe: Probe) -> tuple[str, ...]:
+        """Graph layers that got no operator, since their rows are not those of the graph's nodes."""
+        known = {site.layer for site in probe.sites}
+        left = [name for name in graph_layers(context.model) if name not in known]
+        if not left or self.layers != "all" or isinstance(context.data, HeteroGraph):
+            return ()
+        nodes = context.prepared.table.num_nodes
+        return (f"No operator follows {some(left)}: its output has not one row for each of the {nodes:,} nodes.",)
 
 
 def _unlearned_labels(context: Context) -> tuple[str, ...]:
