@@ -4,8 +4,8 @@
 
 Graphs are random with a skewed degree and are made on the device. A *first request* is everything from a trained model
 and a graph: checks, edge table, the probe of the receptive field, rings, targets, solves. A *further request* uses what
-the first one found out about the graph. ``--stages`` says where the time of a further request goes. Times are medians of
-repeats that take turns in one process.
+the first one found out about the graph; *messages* is a further request without sparse products. ``--stages`` says where
+the time of a further request goes. Times are medians of repeats that take turns in one process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -109,7 +109,18 @@ def measured(edges: int, args: argparse.Namespace) -> dict[str, Any]:
         warm._requests.clear()  # the same request again, as if it were the first after the graph became known
         warm.delete(request)
 
+    def with_messages() -> None:
+        """The same with a message per edge, as PyG's layers work without `sparse_products`."""
+        method_of = gd.methods.gnndelete
+        products, method_of.sparse_products = method_of.sparse_products, lambda *_: nullcontext()
+        try:
+            further()
+        finally:
+            method_of.sparse_products = products
+
     work: dict[str, Callable[[], object]] = {"forward": forward_pass(model, data), "further": further}
+    if edges <= args.messages_up_to:
+        work["messages"] = with_messages
     if edges <= args.first_up_to:
         work["first"] = lambda: gd.Unlearner(model, data, task=task, method=method).delete(request)
     if edges <= args.epochs_up_to:
@@ -140,6 +151,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--first-up-to", type=float, default=1e9, help="largest graph for first requests")
     parser.add_argument("--epochs-up-to", type=float, default=1e9, help="largest graph for training epochs")
+    parser.add_argument("--messages-up-to", type=float, default=1e9, help="largest graph for requests with messages")
     parser.add_argument("--stages", action="store_true")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--json", default=None, help="file to append one JSON line per size to")

@@ -478,6 +478,23 @@ def graph() -> Data:
     return make_graph()
 
 
+class Silent(nn.Module):
+    """A first layer that says nothing, whatever its edges; the second reads them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = GCNConv(6, 4), GCNConv(4, 3)
+        nn.init.zeros_(self.first.lin.weight)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.second(self.first(x, edge_index) + x[:, :4], edge_index)
+
+
+@pytest.fixture
+def silent() -> nn.Module:
+    return Silent()
+
+
 @pytest.fixture
 def gcn(graph: Data) -> nn.Module:
     return build_subject(MODELS[0]).model.eval()

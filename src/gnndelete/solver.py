@@ -99,19 +99,23 @@ def sound(unchecked: list[Tensor]) -> bool:
 def _sides(problem: Problem) -> tuple[Tensor, Tensor]:
     """Both sides of the linear system for W - I, without the ridge: sums over rows."""
     away = problem.away.flatten().double()
-    left, right = [], []
+    left: Tensor | None = None
+    right: Tensor | None = None
     for h, dec, ni, keep in problem.chunks():
         pull = None if dec is None else (away - h).mul_(dec)
         if keep is not h:
             kept = (keep - h).mul_(ni)
             pull = kept if pull is None else pull.add_(kept)
-        left.append(_product(h, h * (ni if dec is None else dec + ni)))
-        right.append(torch.zeros_like(left[-1]) if pull is None else _product(h, pull))
-    return _total(left), _total(right)
+        assert pull is not None  # a problem at rest is solved without this
+        left = _added(left, _product(h, h * (ni if dec is None else dec + ni)))
+        right = _added(right, _product(h, pull))
+    assert left is not None
+    assert right is not None
+    return left, right
 
 
-def _total(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(dim=0)
+def _added(total: Tensor | None, part: Tensor) -> Tensor:
+    return part if total is None else total.add_(part)
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:

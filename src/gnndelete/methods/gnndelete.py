@@ -221,13 +221,15 @@ class GNNDelete(Method):
         return tuple(notes)
 
     def _passed_over(self, context: Context, probe: Probe) -> tuple[str, ...]:
-        """Graph layers that got no operator, since their rows are not those of the graph's nodes."""
+        """Graph layers that got no operator: they are not called, or their rows are not those of the graph's nodes."""
         known = {site.layer for site in probe.sites}
         left = [name for name in graph_layers(context.model) if name not in known]
         if not left or self.layers != "all" or isinstance(context.data, HeteroGraph):
             return ()
         nodes = context.prepared.table.num_nodes
-        return (f"No operator follows {some(left)}: its output has not one row for each of the {nodes:,} nodes.",)
+        return (
+            f"No operator follows {some(left)}, which gave no output with one row for each of the {nodes:,} nodes.",
+        )
 
 
 def _unlearned_labels(context: Context) -> tuple[str, ...]:

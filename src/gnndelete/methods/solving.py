@@ -261,9 +261,8 @@ class Shape:
         weight = lam if group.forget else 0.0  # outer rings see Neighborhood Influence alone
         assert group.alive is not None
         ends = group.ends if weight else None
-        if (
-            ends is not None and weight < 0
-        ):  # away from the mean, every end alike: then no row has a negative weight in all
+        if ends is not None and weight < 0:
+            # away from the mean, every end alike: then no row has a negative weight in all
             ends = torch.full_like(ends, 1 / max(ends.numel(), 1))
         dec = None if ends is None else weight * ends
         return Problem(h, group.rows, dec, group.alive * (1 - weight) if weight else group.alive, mean, keep)
