@@ -170,7 +170,8 @@ def compare(
     jobs = [(label, method, seed) for seed in seeds for label, method in chosen]
     rows = [{"label": "original", "seed": s, "assurance": None, "scores": _original(context, s)} for s in seeds]
     for label, method, seed in track(jobs, "comparing", progress, lambda job: f"{job[0]}, seed {job[2]}"):
-        key = {**scope, "label": label, "method": method.name, "settings": method.settings(), "seed": seed}
+        own = {"method": method.name, "settings": method.settings(), "rule": method.rule(known.name)}
+        key = {**scope, "label": label, **own, "seed": seed}
         row = done.get(key)
         if row is None or "error" in row:
             row = _run(label, method, seed, context)

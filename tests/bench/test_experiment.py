@@ -12,6 +12,7 @@ from gnndelete.bench.cells import Cell, cells, make_method
 from gnndelete.bench.experiment import Experiment, find, names, read
 from gnndelete.datasets.catalog import ENTRIES
 from gnndelete.errors import SettingError
+from gnndelete.methods.ruler import RULES
 
 from .conftest import Write
 
@@ -27,7 +28,8 @@ def test_a_shipped_experiment_is_sound(experiment: Experiment) -> None:
     for cell in found:
         assert json.loads(json.dumps(cell.key)) == cell.key
         method = make_method(cell.key["method"])
-        assert {"name": method.name, **method.settings()} == cell.key["method"]
+        written = {"name": method.name, **method.settings()}
+        assert cell.key["method"] in (written, {**written, "rule": method.rule(experiment.task)})
 
 
 def test_the_paper_and_more_are_there() -> None:
@@ -152,6 +154,18 @@ def test_a_changed_setting_is_another_cell(write: Write, changes: dict[str, Any]
 def test_what_changes_nothing_is_the_same_cell(write: Write) -> None:
     assert _keys(write) == _keys(write, title="Another", forget=[{"amount": [0.05], "hops": "directed"}])
     assert _keys(write) == _keys(write, measures=["heldout", "scores"])
+
+
+def test_a_changed_rule_of_calibration_is_another_cell_where_lam_is_calibrated(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of(lam: float | str) -> set[str]:
+        return _keys(write, methods=[{"name": "gnndelete", "lam": lam}])
+
+    before, fixed = of("auto"), of(0.5)
+    monkeypatch.setitem(RULES, "link", RULES["link"] + 1)
+    assert not before & of("auto")
+    assert fixed == of(0.5)
 
 
 def test_another_device_is_another_cell(small: Experiment) -> None:

@@ -90,7 +90,7 @@ def cells(experiment: Experiment, device: str = "cpu", seeds: int | None = None)
     check_sound(experiment)
     schedule = experiment.train.model_dump()
     split = experiment.split.effective(experiment.task)
-    chosen = [(spec, _method_key(spec, schedule)) for spec in experiment.methods]
+    chosen = [(spec, _method_key(spec, schedule, experiment.task)) for spec in experiment.methods]
     measured = [name for name in MEASURES if name in experiment.measures]
     forget_sets = [item for part in experiment.forget for item in part.grid()]
     found: dict[str, Cell] = {}
@@ -140,8 +140,11 @@ def _method_class(name: str) -> type[Method]:
     return known[name]
 
 
-def _method_key(spec: MethodSpec, schedule: Mapping[str, Any]) -> dict[str, Any]:
-    """The name and all effective settings; a method that trains takes the schedule where nothing else is said."""
+def _method_key(spec: MethodSpec, schedule: Mapping[str, Any], task: str) -> dict[str, Any]:
+    """The name and all effective settings; a method that trains takes the schedule where nothing else is said.
+
+    The rule by which a method decides for itself is there too, from its second version on.
+    """
     kind, given = _method_class(spec.name), spec.parameters
     takes = inspect.signature(kind).parameters
     preset = None if "preset" in takes else given.pop("preset", None)
@@ -151,7 +154,9 @@ def _method_key(spec: MethodSpec, schedule: Mapping[str, Any]) -> dict[str, Any]
     make: Any = kind if preset is None else getattr(kind, str(preset), None)
     if make is None:
         raise SettingError(f"method '{spec.name}' has no preset '{preset}'")
-    return {"name": kind.name, **make(**given).settings()}
+    method = make(**given)
+    rule = method.rule(task)
+    return {"name": kind.name, **method.settings(), **({"rule": rule} if rule > 1 else {})}
 
 
 def _unusual(model: Mapping[str, Any], task: str) -> dict[str, Any]:

@@ -110,6 +110,10 @@ class Method(ABC):
         """The parameters by name, as plain values that can be written down."""
         return {name: _plain(value) for name, value in vars(self).items() if not name.startswith("_")}
 
+    def rule(self, task: str) -> int:
+        """Which version of what it decides by itself; goes up when the same settings give other numbers for this task."""
+        return 1
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.settings().items())})"
 

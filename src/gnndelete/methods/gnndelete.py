@@ -25,7 +25,7 @@ from gnndelete.methods.calibration import (
     fallback,
     nothing_learned,
 )
-from gnndelete.methods.ruler import MOST, Ruler, ruler
+from gnndelete.methods.ruler import MOST, RULES, Ruler, ruler
 from gnndelete.methods.solving import MakeMap, Solved, Solving, learned_labels
 from gnndelete.neighborhood import Hops
 from gnndelete.operator import LinearMap
@@ -121,6 +121,9 @@ class GNNDelete(Method):
             raise SettingError(
                 f"'operator' must be 'ring', 'shared' or a factory width -> nn.Module (got {self.operator!r})"
             )
+
+    def rule(self, task: str) -> int:
+        return RULES.get(task, 1) if self.lam == "auto" else 1
 
     def unfit(self, context: Context) -> list[Reason]:
         try:
