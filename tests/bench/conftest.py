@@ -45,6 +45,11 @@ def small(write: Write) -> Experiment:
     return read(str(write()))
 
 
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "out" / "results.jsonl"
+
+
 def lines(store: Path) -> list[dict[str, Any]]:
     """Every line of a store, which must be whole."""
     text = store.read_text()

@@ -25,11 +25,6 @@ from gnndelete.store import Store
 from .conftest import Write, lines, numbers
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "out" / "results.jsonl"
-
-
 def test_a_sweep_and_the_same_again(small: Experiment, store: Path) -> None:
     first = run([small], store=store)
     assert (first.cells, first.done, first.failed, first.already, first.models) == (6, 6, 0, 0, 2)

@@ -32,13 +32,17 @@ class Cost:
         """Seconds that a cell is expected to take, its base model apart; None where nothing like it has run."""
         return next((mean(self._seen[kind]) for kind in _kinds(key) if kind in self._seen), None)
 
+    def training(self, key: Mapping[str, Any]) -> float | None:
+        """Seconds that training such a base model took; None where no cell of one has run."""
+        return self._trained.get(_training(key))
+
     def total(self, cells: Iterable[Cell]) -> tuple[float, int]:
         """Seconds of all cells with an expectation, base models of the same kind included, and how many have none."""
         seconds, unknown, bases = 0.0, 0, {}
         for cell in cells:
             expected = self.of(cell.key)
             seconds, unknown = seconds + (expected or 0.0), unknown + (expected is None)
-            bases[digest(cell.base)] = self._trained.get(_training(cell.key), 0.0)
+            bases[digest(cell.base)] = self.training(cell.key) or 0.0
         return seconds + sum(bases.values()), unknown
 
 

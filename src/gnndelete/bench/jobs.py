@@ -30,9 +30,7 @@ class Job:
 
     @property
     def key(self) -> dict[str, Any]:
-        if self.kind == "cell":
-            return self.cell.key
-        return self.cell.base if self.kind == "model" else self.cell.shadow or {}
+        return kept_under(self.kind, self.cell)
 
     @property
     def digest(self) -> str:
@@ -40,6 +38,11 @@ class Job:
 
     def __str__(self) -> str:
         return str(self.cell) if self.kind == "cell" else f"{title(self.key)}: {self.kind}"
+
+
+def kept_under(kind: Kind, cell: Cell) -> dict[str, Any]:
+    """The key of a cell or of the model that it needs; empty where it needs no such model."""
+    return cell.key if kind == "cell" else cell.base if kind == "model" else cell.shadow or {}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -27,7 +27,7 @@ def announce(cells: int, done: int, models: int, cost: tuple[float, int]) -> Non
 
 
 class Live:
-    """Follows jobs of one kind. ``expected`` are seconds of cells by digest, as far as they are known."""
+    """Follows jobs. ``expected`` are the seconds of each by digest, as far as they are known."""
 
     def __init__(self, what: str, total: int, workers: int, expected: Mapping[str, float | None] | None = None) -> None:
         self._what, self._total, self._workers = what, total, workers
@@ -46,8 +46,11 @@ class Live:
     ) -> None:
         self._stack.close()
 
-    def finished(self, done: Done) -> None:
-        self._done += 1
+    def finished(self, done: Done, lost: Sequence[str] = ()) -> None:
+        """A job is done; with a model that could not be trained some cells are ``lost``."""
+        self._done += 1 + len(lost)
+        for digest in lost:
+            self._left.pop(digest, None)
         self._failed += done.failed and not done.unfit
         self._left.pop(done.job.digest, None)
         self._update(self._done, self._says())

@@ -15,7 +15,7 @@ from gnndelete.cli.report import Report, note, prose
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gnndelete.bench.runner import Summary
+    from gnndelete.bench.sweep import Summary
 
 _HOW, _WHAT = "How", "What"
 
