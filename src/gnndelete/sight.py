@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -19,12 +20,13 @@ from gnndelete.taps import Finished, all_rows, listening, representations
 def refuse_blind(model: nn.Module, data: Data, forward: Forward) -> None:
     """One sentence where the graph layers say the same with and without edges: then no cut would change anything.
 
-    Two nodes with and without the edge between them, as far as the first graph layer, tell for most models; a model that
-    knows its nodes by number has to run on all of them. Only where nothing differs (rows that are all alike, or a layer
-    that says nothing) are all layers compared, over none and all of the edges.
+    A layer of PyG's own that is handed the edges of the graph themselves needs no further look. Else two nodes with and
+    without the edge between them, as far as the first graph layer, tell for most models; a model that knows its nodes by
+    number has to run on all of them. Only where nothing differs (rows that are all alike, or a layer that says nothing) are
+    all layers compared, over none and all of the edges.
     """
     names, edge = graph_layers(model), _edge(data)
-    if not names or not edge.numel() or isinstance(data, HeteroGraph):
+    if not names or not edge.numel() or isinstance(data, HeteroGraph) or _handed_over(model, data, forward, names):
         return
     pair = data.subgraph(data.edge_index[:, edge[0]]) if type(data) is Data else None
     for graph, whole in ((pair, False), (_with_edges(data, edge), False), (data, True)):
@@ -43,6 +45,32 @@ def refuse_blind(model: nn.Module, data: Data, forward: Forward) -> None:
         "nothing; if it keeps edges of its own (a cache from training, an adjacency matrix), clear it, or let its forward "
         "take them from the graph"
     )
+
+
+def _handed_over(model: nn.Module, data: Data, forward: Forward, names: list[str]) -> bool:
+    """Whether the first graph layer that runs is one of PyG's own, called with the very tensor of the graph's edges.
+
+    The tensor is a new one, which nothing but the graph can know. Nothing past that call is computed, and a copy of the model
+    is asked, since others may be using the model itself.
+    """
+    copied, graph, seen = working_copy(model), copy.copy(data), []
+    edges = graph.edge_index = data.edge_index.view(2, -1)
+
+    def before(layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        own = type(layer).__module__.startswith("torch_geometric.nn.conv.")
+        seen.append(own and any(value is edges for value in (*given, *named.values())))
+        raise Finished
+
+    for name in names:
+        copied.get_submodule(name).register_forward_pre_hook(before, with_kwargs=True)
+    try:
+        with evaluating(copied):
+            forward(copied, graph)
+    except Finished:
+        return seen[0]
+    except Exception:  # what a model of the user's has against its own graph is told elsewhere
+        return False
+    return False
 
 
 def _edge(data: Data) -> Tensor:
