@@ -189,7 +189,7 @@ def _show_list(console: Console, entries: list[dict[str, Any]], store: Path, dev
     from rich import box
     from rich.table import Table
 
-    table, wide = Table(box=box.SIMPLE_HEAD), console.width >= 120
+    table, wide = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False), console.width >= 120
     for title in ("name", *(("title",) if wide else ())):
         table.add_column(title, no_wrap=title == "name")
     counts = ("cells", "done", "failed", *(("unfit",) if any(entry["unfit"] for entry in entries) else ()), "missing")
