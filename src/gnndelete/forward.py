@@ -110,12 +110,35 @@ def _lookup_by_type(data: HeteroData, name: str) -> tuple[bool, Any]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; every module gets its own training flag back afterwards."""
+    """Evaluation mode without gradients; every module gets its own training flag back afterwards.
+
+    Layers that keep a normalised graph (``cached=True``) work without it meanwhile: it is the graph of some earlier call.
+    """
     flags = {module: module.training for module in model.modules()}
+    kept = {module: {"cached": True, **graph} for module in flags if (graph := kept_graph(module)) is not None}
     model.eval()
+    for module in kept:
+        forget_graph(module)
     try:
         with torch.no_grad():
             yield
     finally:
         for module, training in flags.items():
             module.training = training
+        for module, values in kept.items():
+            for name, value in values.items():
+                setattr(module, name, value)
+
+
+def kept_graph(module: nn.Module) -> dict[str, Any] | None:
+    """What a layer with ``cached=True`` keeps of the graph of its first call; None for any other module."""
+    if getattr(module, "cached", None) is not True:
+        return None
+    return {name: value for name, value in vars(module).items() if name.startswith("_cached")}
+
+
+def forget_graph(module: nn.Module) -> None:
+    """Have a layer with ``cached=True`` forget its graph, and keep no other."""
+    for name in kept_graph(module) or ():
+        setattr(module, name, None)
+    module.cached = False  # type: ignore[assignment]

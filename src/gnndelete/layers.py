@@ -11,6 +11,7 @@ from torch_geometric.nn import GPSConv, HeteroConv, MessagePassing
 from torch_geometric.nn.models import DeepGCNLayer
 
 from gnndelete.errors import ModelError, SettingError, some
+from gnndelete.forward import forget_graph, kept_graph
 from gnndelete.gathered import gather, gathers
 
 #: Blocks whose output, not that of the layers inside, is the node representation.
@@ -54,10 +55,8 @@ def working_copy(model: nn.Module) -> nn.Module:
             f"the model '{type(model).__name__}' cannot be copied ({error}); remove tensors with gradients from its attributes"
         ) from error
     for module in result.modules():
-        if getattr(module, "cached", None) is True:
-            module.cached = False  # type: ignore[assignment]
-            for name in [name for name in vars(module) if name.startswith("_cached")]:
-                setattr(module, name, None)
+        if kept_graph(module) is not None:
+            forget_graph(module)
         if isinstance(module, GraphModule):
             gather(module)
     return result

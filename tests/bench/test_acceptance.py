@@ -121,16 +121,6 @@ def test_times_measured_alone_go_before_those_of_a_sweep() -> None:
     }
 
 
-def test_a_slower_day_makes_no_deletion_slower() -> None:
-    alone = plan_of(labels=("retrain", "calibrated"))
-    alone = Plan("paper/time", "Time", [Job(j.label, j.key | {"measures": ["time"]}) for j in alone.cells])
-    store = Store(None)
-    for job in alone.cells:
-        own = {"retrain": 5.0, "epoch": 0.01} if job.label == "retrain" else {"delete": 0.02, "epoch": 0.02}
-        store.add(job.key, row(job.label, 5.0, test_auroc=0.9) | {"seconds_of": own})
-    assert {round(speed.ratio) for speed in answers(store, alone).speeds} == {500}
-
-
 def test_nothing_is_claimed_of_an_empty_store() -> None:
     plan = link_plan("cora", missing={"cora": "needs a download"})
     found = answers(Store(None), plan)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from gnndelete.bench import published as paper
-from gnndelete.bench.gathered import Plan, Result, hardware, references, retrain_beside
+from gnndelete.bench.gathered import Plan, Result, hardware, references
 from gnndelete.bench.published import MAIN
 
 SCORES = ("test_auroc", "deleted_auroc")
@@ -254,8 +254,7 @@ def _timed(cell: Result, reference: Result) -> dict[str, float]:
     ratios: dict[str, list[float]] = {}
     for seed, row in sorted(cell.rows.items()):
         other = reference.rows.get(seed) or {}
-        spent = row.get("seconds_of") or {}
-        whole = retrain_beside(spent, other.get("seconds_of") or {})
+        spent, whole = row.get("seconds_of") or {}, (other.get("seconds_of") or {}).get("retrain")
         for name, kind in (("delete", "fixed"), ("calibrated", _calibrated(cell))):
             if whole and spent.get(name) and hardware(row) == hardware(other):
                 ratios.setdefault(kind, []).append(whole / spent[name])

@@ -263,20 +263,6 @@ def hardware(row: Row) -> tuple[Any, Any]:
     return said.get("name"), said.get("jobs")
 
 
-def retrain_beside(spent: Mapping[str, float], reference: Mapping[str, float]) -> float | None:
-    """Retrain's seconds in the process that ``spent`` is of: as many epochs as it took, at the pace of that process.
-
-    A machine that was slower on one of two days plays no part. Without the time of an epoch, the seconds as they are.
-
-    >>> retrain_beside({"epoch": 0.004}, {"epoch": 0.003, "retrain": 6.0})
-    8.0
-    """
-    seconds, theirs, ours = (
-        of.get(name) for of, name in ((reference, "retrain"), (reference, "epoch"), (spent, "epoch"))
-    )
-    return seconds / theirs * ours if seconds and theirs and ours else seconds
-
-
 def shortened(said: str, most: int = 400) -> str:
     """A reason for a table: of one that goes on and on, its first sentences.
 

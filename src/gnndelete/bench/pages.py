@@ -230,9 +230,7 @@ def _times(results: Sequence[Result]) -> str:
         spent = [seconds(timing.spent[name]) if name in timing.spent else "–" for name in names]
         ratios = [timing.ratio(above, below) for _, above, below in _RATIOS]
         lines.append([*where, *spent, *("–" if ratio is None else times(ratio) for ratio in ratios)])
-    note = "Retrain ran in a process of its own: it is counted in its training epochs, at the pace of the deletion's process.\n\n"
-    said = note if "retrain" in names else ""
-    return f"## Times\n\n{said}" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "## Times\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 _RATIOS = (

@@ -241,8 +241,7 @@ def _speeds(found: Acceptance) -> str:
         return "Not run yet."
     note = (
         "Per dataset the slowest cell: the median over seeds of Retrain's time by the deletion's, on the same hardware. "
-        "*Alone* means that nothing else ran while times were taken; where there are such cells, the others do not count, and "
-        "Retrain is counted in training epochs, which both processes time."
+        "*Alone* means that nothing else ran while times were taken; where there are such cells, the others do not count."
     )
     rows = []
     for speed in found.speeds:

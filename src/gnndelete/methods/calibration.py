@@ -96,13 +96,19 @@ def as_retrained(measure: Measure, kept: float = 0.0, lifts: bool = False) -> Ca
         ]
     else:
         trials = _searched(measure, first, goal, START, STRONGEST)
-    best = min(
-        (trial for trial in trials if _lost(first, trial) <= RUINOUS), key=lambda trial: abs((trial.auc or 0.0) - goal)
-    )
-    assert best.auc is not None
-    reached, lost = abs(best.auc - goal) <= first.se, _lost(first, best)
+
+    def distance(trial: Trial) -> float:
+        return abs((trial.auc or 0.0) - goal)
+
+    bearable = [trial for trial in trials if _lost(first, trial) <= RUINOUS]
+    best = min(bearable, key=distance)
+    reached = distance(best) <= first.se
     if faint and not reached:  # then nothing is lifted by halves
         return Calibration("retrained", 0.0, "unreached", _faint(first, best), tuple(trials), None, True, goal)
+    if not reached:  # what the sample cannot show to be nearer is not worth its cost
+        near = distance(best) + first.se / 2
+        best = min((trial for trial in bearable if distance(trial) <= near), key=lambda trial: trial.lam)
+    lost = _lost(first, best)
     sentence = (_reached if reached else _unreached)(first, best)
     if lost > COSTLY:
         sentence += f" It costs {lost:.3f} of the validation score{': training again is advised' * reached}."
@@ -294,9 +300,9 @@ def _faint(first: Trial, best: Trial) -> str:
 
 def _unreached(first: Trial, best: Trial) -> str:
     return (
-        f"No lam that was tried makes deleted elements score like held-out ones at a bearable cost: the nearest, lam "
-        f"{best.lam:.3g}, leaves an AUC of {best.auc:.3f} on validation data ({first.auc:.3f} with the graph cut alone). Train "
-        "again to forget as much as retraining does."
+        f"No lam that was tried makes deleted elements score like held-out ones at a bearable cost: lam {best.lam:.3g}, the "
+        f"weakest of those that come nearest, leaves an AUC of {best.auc:.3f} on validation data ({first.auc:.3f} with the "
+        "graph cut alone). Train again to forget as much as retraining does."
     )
 
 

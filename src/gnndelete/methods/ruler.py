@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gnndelete.errors import GraphError
+from gnndelete.errors import GraphError, ModelError
 from gnndelete.heldout import edge_strata, strata
 from gnndelete.methods.base import Context
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
@@ -71,13 +71,23 @@ def _of_edges(context: Context, task: LinkPrediction) -> Ruler:
     both = torch.cat([edges.to(held.device), held], dim=1)
 
     def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:
-        deleted, true = task.predict(model, output, both).split([edges.size(1), held.size(1)])
+        deleted, true = _sound(task.predict(model, output, both)).split([edges.size(1), held.size(1)])
         test = alike.test(deleted, true)
         return test.auc, test.standard_error
 
     only_edges = not context.deletion.nodes.numel() and not context.deletion.features.numel()
     compared = sum(mine.size for mine, _ in alike.parts) / edges.size(1)
     return Ruler(task, data, forgetting, lifts=only_edges and compared >= MOST, compared=compared)
+
+
+def _sound(answers: Tensor) -> Tensor:
+    bad = int((~torch.isfinite(answers)).sum())
+    if bad:
+        raise ModelError(
+            f"{bad} of {answers.numel()} answers about deleted and held-out elements are NaN or infinite; check the model's "
+            "weights and features"
+        )
+    return answers
 
 
 def _apart(held: Tensor, context: Context) -> Tensor:
@@ -139,7 +149,7 @@ def _of_true_class(task: Task, labels: Tensor, size: Tensor, named: Tensor, held
 
     def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:
         true = task.predict(model, output, both).gather(1, labels[both].view(-1, 1)).view(-1)
-        deleted, unseen = true.split([named.numel(), held.numel()])
+        deleted, unseen = _sound(true).split([named.numel(), held.numel()])
         test = alike.test(deleted, unseen)
         return test.auc, test.standard_error
 
