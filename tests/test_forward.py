@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
 
 from gnndelete.errors import ModelError
 from gnndelete.forward import call, evaluating
@@ -41,7 +42,21 @@ def test_positional_only_and_number_of_nodes(data):
 def test_a_model_of_whole_graphs_gets_the_graph(data, name):
     space = {}
     exec(f"def forward(self, {name}): return {name}", space)
-    assert call(model_of(space["forward"]), data) is data
+    got = call(model_of(space["forward"]), data)
+    assert got.x is data.x
+    assert got.keys() == data.keys()
+
+
+def test_what_a_forward_assigns_to_its_graph_is_gone_afterwards(data):
+    before = data.x.clone()
+
+    def forward(self, data):
+        data.x = data.x * 2
+        return data.x
+
+    model = model_of(forward)
+    assert torch.equal(call(model, data), call(model, data))
+    assert torch.equal(data.x, before)
 
 
 def test_hidden_arguments_get_the_usual_two(data):
@@ -51,6 +66,18 @@ def test_hidden_arguments_get_the_usual_two(data):
 def test_a_missing_argument_is_named(data):
     with pytest.raises(ModelError, match=r"'Model' needs the argument 'z'.*it has: .*edge_index.*forward="):
         call(model_of(lambda self, x, z: x), data)
+
+
+def test_a_kept_graph_plays_no_part_in_an_evaluation_and_is_there_again_afterwards(data):
+    layer = GCNConv(data.num_features, 2, cached=True)
+    layer(data.x, data.edge_index)
+    kept, other = layer._cached_edge_index, data.edge_index[:, :1]
+    with evaluating(layer):
+        found = layer(data.x, other)
+    assert layer.cached
+    assert layer._cached_edge_index is kept
+    layer.cached, layer._cached_edge_index = False, None
+    assert torch.equal(found, layer(data.x, other))
 
 
 def test_evaluating_gives_every_module_its_own_flag_back():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv, global_mean_pool
 
 import gnndelete as gd
 from gnndelete.errors import ModelError
@@ -252,3 +253,25 @@ def test_the_reach_of_layers_is_measured_on_a_part_of_many_graphs(case):
     ]
     assert [site.hops for site in few.sites] == [1, 2]
     assert many.nodes > few.nodes
+
+
+class Plain(torch.nn.Module):
+    """Pools every row that there is."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.out = GCNConv(4, 8), torch.nn.Linear(8, 2)
+
+    def forward(self, x, edge_index, batch, num_graphs):
+        return self.out(global_mean_pool(self.conv(x, edge_index).relu(), batch, num_graphs))
+
+
+@pytest.mark.parametrize("method", ["unlink", "gnndelete"])
+def test_a_pool_that_counts_deleted_nodes_is_told(case, method):
+    said = "they still count as blank ones"
+    data = case[1]
+    own = gd.Unlearner(Plain(), data, task="graph", method=method)
+    assert any(said in note for note in own.delete(gd.Deletion(nodes=data.at(7, [0, 2]))).notes)
+    assert not any(said in note for note in unlearner(case, method).delete(gd.Deletion(nodes=data.at(7, [0, 2]))).notes)
+    rest = gd.Unlearner(Plain(), data, task="graph", method=method).delete(gd.Deletion(graphs=[7]))
+    assert not any(said in note for note in rest.notes)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import APPNP, GCNConv, LGConv, MessagePassing, SimpleConv
+from torch_geometric.nn import APPNP, GCNConv, GraphUNet, LGConv, MessagePassing, SimpleConv
 from torch_geometric.utils import k_hop_subgraph
 
 import gnndelete as gd
@@ -235,3 +235,9 @@ def test_a_kept_graph_is_forgotten_by_the_copy_alone(make_subject):
     copied = working_copy(subject.model)
     assert all(conv._cached_edge_index is None and not conv.cached for conv in copied.convs)
     assert all(conv._cached_edge_index is not None and conv.cached for conv in subject.model.convs)
+
+
+def test_pooling_that_chooses_among_all_nodes_is_no_bound(graph):
+    found = gd.inspect(GraphUNet(6, 8, 4, depth=2), graph)
+    assert not found.bounded
+    assert found.hops is None

@@ -106,3 +106,21 @@ def test_methods_that_train_do_so_anywhere(graph, gcn, mode, method):
     with mode():
         unlearned = gd.Unlearner(gcn, graph, task="node", method=method).delete(REQUEST)
     assert torch.isfinite(unlearned.output()).all()
+
+
+class Noisy(nn.Module):
+    """Its dropout is on in evaluation mode too."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = GCNConv(6, 5), GCNConv(5, 4)
+
+    def forward(self, x, edge_index):
+        return self.second(nn.functional.dropout(self.first(x, edge_index), 0.5), edge_index)
+
+
+def test_random_answers_are_told(graph, gcn):
+    said = "draws random numbers in evaluation mode"
+    assert any(said in note for note in gd.Unlearner(Noisy(), graph, task="node").delete(REQUEST).notes)
+    assert any(said in note for note in gd.inspect(Noisy(), graph).notes)
+    assert not any(said in note for note in gd.inspect(gcn, graph).notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ def call(model: nn.Module, data: Any) -> Any:
         if parameter.name == "batch" and index == 0:  # the whole batch of graphs, not the vector of that name
             found = False
         if not found and parameter.name in _WHOLE and index == 0 and parameter.default is parameter.empty:
-            found, value = True, data
+            found, value = True, copy.copy(data)  # what a forward assigns to its graph is gone after the call
         if not found:
             if parameter.default is parameter.empty:
                 raise ModelError(

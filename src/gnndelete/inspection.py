@@ -14,7 +14,7 @@ from gnndelete.forward import Forward, as_seen, call, evaluating
 from gnndelete.layers import Layers, working_copy
 from gnndelete.methods import resolver
 from gnndelete.methods.base import Context, Reason, reasons
-from gnndelete.prepared import Prepared
+from gnndelete.prepared import RANDOM, Prepared
 from gnndelete.probe import Site
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
@@ -121,6 +121,8 @@ def inspect(
             prepared.look()
         except ModelError as blind:
             notes.append(str(blind))
+    if prepared.random:
+        notes.append(RANDOM[0].lower() + RANDOM[1:].rstrip("."))
     if not bounded:
         notes.append(
             "every node sees every other somewhere in this model, so distance does not bound the influence of a deletion"

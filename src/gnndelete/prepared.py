@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
@@ -20,6 +21,12 @@ from gnndelete.sight import refuse_blind
 
 #: Of many graphs, how many are enough to measure the reach of a model's layers on.
 PROBED_GRAPHS = 64
+
+#: What is said of a model that answers differently each time.
+RANDOM = (
+    "The model draws random numbers in evaluation mode (a dropout without training=self.training, say): the same request "
+    "gives another result each time, and what is said of lam, of distance and of forgetting holds on average at best."
+)
 
 
 class Prepared:
@@ -42,6 +49,7 @@ class Prepared:
         self.model, self.data, self.forward = model, data, forward
         self.table = edge_table(data)
         self._looked = False
+        self.random = False  # whether the model draws random numbers in evaluation mode; known once it was probed
         self._near: dict[str, Neighborhood] = {}
         self._probes: dict[str, Probe] = {}
 
@@ -54,7 +62,10 @@ class Prepared:
         key = repr(layers)
         if key not in self._probes:
             data, table = self.sample()
+            before = _random_states(data.edge_index.device)
             found = probe(self.model, data, table, self.forward, layers)
+            # nothing here draws from the global generators, so that whoever did is the model
+            self.random = not all(map(torch.equal, before, _random_states(data.edge_index.device)))
             if data is not self.data:  # what was measured on a part holds for the rows of all graphs
                 whole = range(self.table.num_nodes)
                 found = replace(found, sites=tuple(replace(site, rows=whole) for site in found.sites))
@@ -79,6 +90,12 @@ class Prepared:
 
     def graph_fingerprint(self) -> str:
         return fingerprint(self.data)
+
+
+def _random_states(device: torch.device) -> list[Tensor]:
+    """The global generators that a model on a device may draw from."""
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
 
 
 def base_state(model: nn.Module) -> dict[str, Tensor]:

@@ -14,6 +14,8 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.nn import ASAPooling, EdgePooling, PANPooling, SAGPooling, TopKPooling
+from torch_geometric.nn.pool import ClusterPooling
 
 from gnndelete.adjacency import EdgeTable
 from gnndelete.cutting import cut
@@ -56,6 +58,10 @@ class Site:
         return (
             name + (f" [call {self.call}]" if self.call else "") + (f" [{self.key!r}]" if self.key is not None else "")
         )
+
+
+#: Pooling that chooses among all nodes: one of them can push another out, which no value that travels along edges shows.
+CHOOSERS = (ASAPooling, ClusterPooling, EdgePooling, PANPooling, SAGPooling, TopKPooling)
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,8 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
             f"none of the layers {some(names)} of '{type(model).__name__}' gave one row per node of the graph "
             f"({table.num_nodes} nodes); is this the graph the model was trained on?"
         )
+    if any(isinstance(module, CHOOSERS) for module in model.modules()):
+        best = replace(best, hops=None, bounded=False)
     return replace(best, sites=tuple(filter(best.is_last, best.sites))) if layers == "last" else best
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete.batch import GraphBatch
 from gnndelete.errors import ModelError
 from gnndelete.forward import Forward, evaluating
 from gnndelete.graph import count_nodes
@@ -45,6 +46,34 @@ def refuse_blind(model: nn.Module, data: Data, forward: Forward) -> None:
         "nothing; if it keeps edges of its own (a cache from training, an adjacency matrix), clear it, or let its forward "
         "take them from the graph"
     )
+
+
+#: What is said of a model that pools nodes that are no longer there.
+POOLS = (
+    "The model's answer about a graph is the same whether its deleted nodes are pooled or not, so that they still count as "
+    "blank ones; take 'alive' in its forward and pool h[alive] by batch[alive] into num_graphs rows."
+)
+
+
+def pools_deleted(model: nn.Module, remaining: Data, nodes: Tensor, forward: Forward) -> bool:
+    """Whether what a model says about a graph that lost a node does not depend on the node's being there (``alive``)."""
+    if not isinstance(remaining, GraphBatch) or not nodes.numel():
+        return False
+    nodes = nodes.to(remaining.batch.device)
+    left = torch.bincount(remaining.batch[remaining.alive], minlength=remaining.num_graphs)
+    within = nodes[left[remaining.batch[nodes]] > 0]  # a graph without any node is gone as a whole
+    if not within.numel():
+        return False
+    graph = remaining.select(remaining.batch[within[:1]])
+    other = copy.copy(graph)
+    other.alive = torch.ones_like(graph.alive)
+    try:
+        copied = working_copy(model)
+        with evaluating(copied):
+            said = [forward(copied, some) for some in (graph, other)]
+        return torch.equal(*said)
+    except Exception:  # the user's own model: whatever it has against a graph of its own, nothing is known then
+        return False
 
 
 def _handed_over(model: nn.Module, data: Data, forward: Forward, names: list[str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from threading import Lock
@@ -25,6 +26,7 @@ from gnndelete.methods import Method, nearest_fit
 from gnndelete.methods import resolver as methods
 from gnndelete.methods.base import Context, Fit, reasons, synchronize
 from gnndelete.prepared import Prepared
+from gnndelete.sight import POOLS, pools_deleted
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
 from gnndelete.unlearned import Unlearned, by_name
@@ -117,6 +119,10 @@ class Unlearner:
         with PeakMemory(data.edge_index.device) as memory:
             outcome = self.method.unlearn(context)
             synchronize(data.edge_index.device)
+        if self.method.keeps_model and pools_deleted(
+            self._context.model, context.remaining, union.nodes, self._context.prepared.forward
+        ):
+            outcome = replace(outcome, notes=(*outcome.notes, POOLS))
         seconds = time.perf_counter() - start
         history = (*self._requests, request)
         unlearned = Unlearned.from_outcome(outcome, context, self.method, history, seconds, memory.peak_mb)

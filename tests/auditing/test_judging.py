@@ -86,7 +86,7 @@ def test_the_membership_attack_speaks_against_a_good_verdict():
 NOT_MEASURED = {"available": False, "reason": "left out"}
 
 
-def whole(served, old_id, new_id, membership=NOT_MEASURED, adapter=True):
+def whole(served, old_id, new_id, membership=NOT_MEASURED, adapter=True, distance=NOT_MEASURED):
     """The verdict on deleted edges whose tests gave these AUCs, without a reference."""
     tests = {}
     for name, value in (("served", served), ("old_id", old_id), ("new_id", new_id)):
@@ -99,7 +99,7 @@ def whole(served, old_id, new_id, membership=NOT_MEASURED, adapter=True):
         unlearned=SimpleNamespace(adapter=object() if adapter else None),
     )
     forgetting = {"available": True, "heldout": tests}
-    return verdict(case, NOT_MEASURED, forgetting, membership, 0, None)
+    return verdict(case, NOT_MEASURED, forgetting, membership, distance, 0, None)
 
 
 def test_another_graph_that_speaks_against_it_takes_the_tick_away_and_is_named():
@@ -123,3 +123,21 @@ def test_an_attack_that_tells_takes_the_word_away_and_is_named():
     assert found["word"] == "undecided"
     assert "But the membership attack tells them" in found["sentence"]
     assert whole(0.8, 0.5, 0.5, attack(0.2))["word"] == "under-forgotten"
+
+
+def apart(deleted, others):
+    """Bits between a model's scores and the reference's, beyond what sampling gives."""
+    parts = {"deleted": deleted, "heldout": others, "remaining": others / 2}
+    return {"available": True, "js": {name: {"after": value + 0.02, "floor": 0.02} for name, value in parts.items()}}
+
+
+def test_scores_that_are_spread_otherwise_take_the_tick_away_though_ranks_agree():
+    found = whole(0.5, 0.5, 0.5, distance=apart(0.3, 0.01))
+    assert found["word"] == "undecided"
+    assert "But their scores are spread otherwise than the retrained model's: 0.32 bits apart" in found["sentence"]
+    for other in (
+        apart(0.3, 0.15),
+        apart(0.05, 0.0),
+        NOT_MEASURED,
+    ):  # two trainings that differ anyway; little; unknown
+        assert whole(0.5, 0.5, 0.5, distance=other)["word"] == "indistinguishable"

@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 
 import gnndelete as gd
 from gnndelete.datasets.generated import community_graph
+from gnndelete.errors import ModelError
 from gnndelete.methods.calibration import LIFT, STRONGEST, TRIALS, Trial, as_nonexistent, as_retrained
 from gnndelete.methods.ruler import MOST, _apart, ruler
 from gnndelete.testing import problem
@@ -91,6 +92,20 @@ def test_where_no_lam_reaches_it_retraining_is_recommended_with_the_figure():
     assert "0.620" in found.sentence
     assert "Train again" in found.sentence
     assert found.lam == STRONGEST
+
+
+def test_what_gains_next_to_nothing_is_not_paid_for_where_nothing_reaches_it():
+    found = as_retrained(curve(lambda lam: 0.66 - 0.005 * lam, lambda lam: 0.9 - 0.05 * lam, se=0.1))
+    assert (found.status, found.lam, found.retrain_recommended) == ("unreached", 0.0, True)
+
+
+def test_answers_that_are_no_numbers_are_refused():
+    model, data, task = problem("node")
+    with torch.no_grad():
+        next(model.parameters()).fill_(float("nan"))
+    unlearner = gd.Unlearner(model, data, task=task)
+    with pytest.raises(ModelError, match="are NaN or infinite; check the model's weights"):
+        unlearner.delete(gd.Deletion(nodes=data.train_mask.nonzero().flatten()[:5]))
 
 
 def test_forgetting_that_costs_much_says_so():

@@ -15,6 +15,9 @@ TOLERANCE, VAGUE = 0.03, 0.15
 FEW, MATCHED = 12, 0.8
 #: How far the AUC of an attack, which matches nothing, may be off without taking a good verdict away.
 ATTACK = 0.1
+#: Bits by which scores of deleted elements may be further from the reference's than sampling explains, and how many times
+#: further than those of other elements, before ranks that agree are doubted: two trainings lie apart anyway.
+SPREAD, BESIDE = 0.1, 3.0
 
 NEVER_SEEN, TRAINED = "data the model never saw", "a model trained without the data"
 
@@ -95,6 +98,25 @@ def title(test: Mapping[str, Any]) -> str:
     if found.clear:
         return f"Next to no difference (below {TOLERANCE:g}) from {beside}"
     return f"No difference seen from {beside} (could have missed up to ±{found.largest:.2f})"
+
+
+def spread_otherwise(distance: Mapping[str, Any]) -> str | None:
+    """What speaks against ranks that agree: scores of deleted elements that are spread otherwise than the reference's.
+
+    >>> parts = {"deleted": {"after": 0.33, "floor": 0.03}, "heldout": {"after": 0.04, "floor": 0.04}}
+    >>> (spread_otherwise({"available": True, "js": parts}) or "")[:41]
+    'their scores are spread otherwise than th'
+    """
+    parts = (distance.get("js") or {}) if distance.get("available") else {}
+    over = {group: max(part["after"] - part["floor"], 0.0) for group, part in parts.items() if "after" in part}
+    others = max((value for group, value in over.items() if group != "deleted"), default=0.0)
+    if over.get("deleted", 0.0) <= max(SPREAD, BESIDE * others):
+        return None
+    mine = parts["deleted"]
+    return (
+        f"their scores are spread otherwise than the retrained model's: {mine['after']:.2f} bits apart, {mine['floor']:.2f} by "
+        f"sampling alone, and at most {others:.2f} beyond that for other elements"
+    )
 
 
 def attacked(membership: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gnndelete.auditing.case import Case
-from gnndelete.auditing.judging import attacked, title
+from gnndelete.auditing.judging import attacked, spread_otherwise, title
 from gnndelete.auditing.samples import labels
 
 #: A model that keeps less than this share of its skill above chance is called ruined; near the deletion, less than half of it.
@@ -33,6 +33,7 @@ def verdict(
     utility: dict[str, Any],
     forgetting: dict[str, Any],
     membership: dict[str, Any],
+    distance: dict[str, Any],
     still_there: int,
     only_reported: str | None,
 ) -> dict[str, Any]:
@@ -57,6 +58,10 @@ def verdict(
         against = attacked(membership) if word == "indistinguishable" else None
         if against is not None:
             word, sentence = against[0], f"{sentence} But {against[1]}."
+        # of a blank node nothing is asked in the graph as served: there two trainings differ by chance
+        doubt = spread_otherwise(distance) if word == "indistinguishable" and asked == "served" else None
+        if doubt is not None:
+            word, sentence = "undecided", f"{sentence} But {doubt}."
     doubts = [
         name
         for name in ("served", "old_id")

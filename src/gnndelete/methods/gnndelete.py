@@ -29,6 +29,7 @@ from gnndelete.methods.ruler import MOST, RULES, Ruler, ruler
 from gnndelete.methods.solving import MakeMap, Solved, Solving, learned_labels
 from gnndelete.neighborhood import Hops
 from gnndelete.operator import LinearMap
+from gnndelete.prepared import RANDOM
 from gnndelete.probe import Probe, Site
 from gnndelete.products import sparse_products
 from gnndelete.solver import Problem, exact, gradient
@@ -138,7 +139,10 @@ class GNNDelete(Method):
         probe = context.prepared.probe(self.layers)
         model = working_copy(context.model)
         solving = Solving(context, model, probe, self.targets, self.hops, shared=self.operator != "ring")
-        notes, details = (*self._notes(probe), *self._passed_over(context, probe), *_unlearned_labels(context)), {}
+        notes, details = (
+            (*self._notes(context, probe), *self._passed_over(context, probe), *_unlearned_labels(context)),
+            {},
+        )
         with evaluating(model), sparse_products(model, context.remaining, context.data):
             if not solving.acts:
                 solved: Solved = []  # nothing that was deleted has rows
@@ -207,8 +211,8 @@ class GNNDelete(Method):
             self._watch(site, problem, apply)
         return apply.requires_grad_(False)
 
-    def _notes(self, probe: Probe) -> tuple[str, ...]:
-        notes = []
+    def _notes(self, context: Context, probe: Probe) -> tuple[str, ...]:
+        notes = [RANDOM] if context.prepared.random else []
         if not probe.bounded:
             notes.append(
                 "Some layers let every node see every other: operators act near the deletion, but distance does not "
