@@ -83,7 +83,7 @@ def test_an_interrupted_run_changes_nothing(subject, snapshot, run):
     last = subject.case.sites[-1][0]
     before = snapshot(subject.model, subject.data)
     interrupted = 0
-    for stop_at in range(1, 6):
+    for stop_at in range(1, 9):
         passes = 0
 
         def forward(model, data, stop_at=stop_at):

@@ -71,8 +71,7 @@ def test_messages_run_over_the_training_graph(links):
         return call(model, graph)
 
     serve(links, gd.Deletion(edges=edges_of(data, 3)), GradAscent(epochs=2), forward=forward)
-    seen = [count for count in seen if count > 2]  # a look whether the model reads its edges comes first
-    assert seen == [data.edge_index.size(1)] * 3
+    assert seen[1:] == [data.edge_index.size(1)] * 3  # a look whether the model reads its edges comes first
 
 
 def test_a_nodes_edges_are_forgotten_with_it(links):
