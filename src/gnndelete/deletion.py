@@ -108,6 +108,7 @@ class Deletion:
         (and ``relations``) of a `NamedGraph` what these are called there.
         """
         found, rows = read_csv(path, ids, relations, kind)
+        ids = None if ids is None else ids.calling(relations)
         if found == "edges":
             return cls(edges=rows)._named(ids)
         if found == "features" and len(rows[0]) == 2:
@@ -278,7 +279,8 @@ class Deletion:
                 edges=join_edges(
                     check_edges(asked.edges, data, table, asked._ids), triples_of(asked.relations, data, table)
                 ),
-                **{name: in_range(name, getattr(asked, name), data) for name in _ID_KINDS},
+                **{name: in_range(name, getattr(asked, name), data) for name in _ID_KINDS if name != "relations"},
+                relations=torch.unique(table.forward_types(asked.relations)),
             )
             ._filled(*check_features(asked.features, asked.fill, data))
             ._named(asked._ids)

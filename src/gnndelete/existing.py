@@ -13,7 +13,7 @@ from gnndelete.attributes import covered
 from gnndelete.errors import DeletionError, some
 from gnndelete.graph import count_nodes, edge_table
 from gnndelete.hetero import HeteroGraph
-from gnndelete.request import common, distinct
+from gnndelete.request import among, common, distinct
 
 if TYPE_CHECKING:
     from gnndelete.datasets.ids import IdMap
@@ -153,7 +153,7 @@ def already_deleted(request: Deletion, earlier: Deletion, ids: IdMap | None, ins
     named = request.edges  # a whole relation, or the rest of it: what of it went before is no mistake
     if request.relations.numel() and named.size(0) == 3:
         named = named[:, ~torch.isin(named[1], request.relations)]
-    again = tuples(common(named, earlier.edges), ids)
+    again = [*_relations_again(request, earlier, ids), *tuples(common(named, earlier.edges), ids)]
     own = request.nodes if inside is None else request.nodes[~torch.isin(request.nodes, inside)]
     twice = own[torch.isin(own, earlier.nodes)].tolist()
     again += [f"node {node if ids is None else repr(ids.names[node])}" for node in twice]
@@ -167,3 +167,16 @@ def already_deleted(request: Deletion, earlier: Deletion, ids: IdMap | None, ins
     for what, nodes in (("features", features), ("label", labels)):
         again += [f"{what} of node {node if ids is None else repr(ids.names[node])}" for node in nodes.tolist()]
     return again
+
+
+def _relations_again(request: Deletion, earlier: Deletion, ids: IdMap | None) -> list[object]:
+    """Relations of which nothing is left to delete: named before, or all their triples went with edges and nodes."""
+    if not request.relations.numel() or request.edges.size(0) != 3:
+        return []
+    gone = torch.zeros(request.edges.size(1), dtype=torch.bool)
+    gone |= torch.isin(request.edges[[0, -1]], earlier.nodes).any(dim=0)
+    if earlier.edges.size(1):
+        gone |= among(request.edges, earlier.edges)
+    left = torch.isin(request.relations, request.edges[1, ~gone])
+    names = getattr(ids, "relations", None)
+    return [f"relation {r if names is None else repr(names[r])}" for r in request.relations[~left].tolist()]

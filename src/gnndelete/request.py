@@ -84,10 +84,13 @@ def common(a: Tensor, b: Tensor) -> Tensor:
     >>> common(torch.tensor([[0, 7], [5, 9]]), torch.tensor([[7], [9]])).tolist()
     [[7], [9]]
     """
-    if not a.numel() or not b.numel():
-        return a[:, :0]
+    return a[:, among(a, b)] if a.numel() and b.numel() else a[:, :0]
+
+
+def among(a: Tensor, b: Tensor) -> Tensor:
+    """Which columns of ``a`` also stand in ``b``; both hold some."""
     base = int(max(a.max(), b.max())) + 1
-    return a[:, torch.isin(_keys(a, base), _keys(b, base))]
+    return torch.isin(_keys(a, base), _keys(b, base))
 
 
 def join_edges(a: Tensor, b: Tensor) -> Tensor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from functools import reduce
+from operator import or_
 from os import PathLike
 from pathlib import Path
 from threading import Lock
@@ -105,11 +107,9 @@ class Unlearner:
         data = self._context.data
         request = deletion.check(data, table)
         union = request
-        for earlier in self._requests:
-            request.without(earlier)
-            union = union | earlier
         if self._requests:
-            union = union.check(data, table)
+            earlier = reduce(or_, self._requests)
+            union = (request.without(earlier) | earlier).check(data, table)
         context = self._context.for_deletion(union, request)
         refuse_unfit(self.method, context)  # some methods fit only some kinds of deletion
         if self.method.keeps_model and (union.edges.size(1) or union.nodes.numel()):

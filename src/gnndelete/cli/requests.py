@@ -122,7 +122,7 @@ def _in_place(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
         if chosen := [cells for cells in features if len(cells) == width]:
             listed: list[Any] = [cells[0] for cells in chosen] if width == 1 else chosen
             request = request | Deletion(features=listed, fill=settings.fill)
-    return request._named(graph.ids)
+    return request._named(None if graph.ids is None else graph.ids.calling(graph.relations))
 
 
 def _relation(name: Any, graph: NamedGraph) -> int:

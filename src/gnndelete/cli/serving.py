@@ -141,12 +141,10 @@ class Serving:
         if seen is not None and not fresh:
             self.unlearner.load_state(self.state)
         earlier = self.unlearner.history
-        _, left = self._left(earlier)
+        gone, left = self._left(earlier)
         asked = read_request(self.settings.deletion, replace(self.graph, data=left), self.task)
         request = check_request(asked, self.data, self.table, self.task, self.graph.ids)
-        for old in earlier:
-            request.without(old)
-        return request, earlier, seen
+        return request.without(gone), earlier, seen
 
     def _left(self, earlier: tuple[Deletion, ...]) -> tuple[Deletion, Data]:
         """All of some requests together, and the graph without them."""
