@@ -44,7 +44,7 @@ class Deletion:
     ``features`` are node ids (all their columns), pairs (node, column), a ``[2, k]`` tensor of these, or ``{node:
     [columns]}``; ``fill`` replaces them, one number or one per column. Order and repeats do not matter. On a
     ``HeteroData`` every kind is a dict by type, ``edges={("author", "writes", "paper"): pairs}, nodes={"paper": ids}``, and
-    ``relations`` a list of edge types.
+    ``relations`` a list of edge types, or of their relations where these are enough to tell.
 
     >>> a = Deletion(edges=[(7, 9), (0, 5), (0, 5)])
     >>> a
@@ -75,7 +75,7 @@ class Deletion:
         nodes: Ids | Mapping[TypeName, Ids] | None = None,
         features: Features | Mapping[TypeName, Features] | None = None,
         labels: Ids | Mapping[TypeName, Ids] | None = None,
-        relations: Ids | Sequence[TypeName] | None = None,
+        relations: Ids | Sequence[TypeName] | TypeName | None = None,
         graphs: Ids | None = None,
         fill: Fill | Mapping[TypeName, Fill] = 0.0,
     ) -> None:
@@ -84,7 +84,7 @@ class Deletion:
         if types is not None:
             object.__setattr__(self, "by_type", {name: Deletion(**kinds) for name, kinds in types.items()})
             edges = nodes = features = labels = relations = None
-            fill = 0.0
+            fill = 0.0 if isinstance(fill, Mapping) or any("features" in kinds for kinds in types.values()) else fill
         object.__setattr__(self, "edges", as_edges(edges))
         ids = {"nodes": nodes, "labels": labels, "relations": relations, "graphs": graphs}
         for name, value in ids.items():
@@ -296,8 +296,9 @@ class Deletion:
         """On a HeteroData: the request in ids across all types; on any other graph the request as it is."""
         if not isinstance(data, HeteroGraph):
             if self.by_type:
+                names = [name[0] if isinstance(name, tuple) and len(name) == 1 else name for name in self.by_type]
                 raise DeletionError(
-                    f"the request names types ({some(map(repr, self.by_type))}), and the graph is no HeteroData; give plain ids"
+                    f"the request names types ({some(map(repr, names))}), and the graph is no HeteroData; give plain ids"
                 )
             return self
         if not self.by_type and not self._placed:

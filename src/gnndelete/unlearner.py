@@ -21,7 +21,7 @@ from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError, why
 from gnndelete.files import write
 from gnndelete.forward import Forward, as_seen, call
-from gnndelete.hetero import seen
+from gnndelete.hetero import HeteroGraph, seen
 from gnndelete.memory import PeakMemory
 from gnndelete.methods import Method, nearest_fit
 from gnndelete.methods import resolver as methods
@@ -111,6 +111,8 @@ class Unlearner:
             earlier = reduce(or_, self._requests)
             union = (request.without(earlier) | earlier).check(data, table)
         context = self._context.for_deletion(union, request)
+        if self.task is not None and isinstance(data, HeteroGraph):
+            self.task.refuse_nothing_left(context.remaining, union.nodes)
         refuse_unfit(self.method, context)  # some methods fit only some kinds of deletion
         if self.method.keeps_model and (union.edges.size(1) or union.nodes.numel()):
             self._context.prepared.look()
