@@ -192,6 +192,23 @@ def test_a_method_that_does_not_fit_says_why_at_once():
         gd.Unlearner(nn.Linear(4, 4), data)
 
 
+def test_a_model_that_is_bound_to_its_edges_is_told_so():
+    class PerEdge(nn.Module):
+        def __init__(self, edges):
+            super().__init__()
+            self.weight, self.conv = nn.Parameter(torch.ones(edges)), gd.models.GCN(4)
+
+        def forward(self, x, edge_index):
+            return self.conv(x * (self.weight * edge_index[0]).mean(), edge_index)
+
+    data, _ = example()
+    model = PerEdge(data.edge_index.size(1))
+    unlearner = gd.Unlearner(model, data, method=gd.GNNDelete(lam=0.3))
+    with pytest.raises(ModelError, match=r"'PerEdge' runs on its graph and not on what remains .*as an edge attribute"):
+        unlearner.delete(A)
+    assert unlearner.history == ()
+
+
 def test_model_and_data_are_within_reach():
     data, model = example()
     unlearner = gd.Unlearner(model, data)

@@ -31,6 +31,7 @@ from gnndelete.progress import track
 from gnndelete.store import Store
 from gnndelete.tasks import LinkPrediction, NodeClassification, Task
 from gnndelete.tasks import resolver as tasks_resolver
+from gnndelete.training import as_fitting
 from gnndelete.unlearned import by_name
 from gnndelete.unlearner import Unlearner, refuse_unfit
 from gnndelete.version import __version__
@@ -155,7 +156,7 @@ def compare(
     known.check(data)
     prepared = Prepared(model, data, as_seen(forward) or call)
     checked = deletion.check(data, prepared.table)
-    context = Context(prepared, task=known, deletion=checked, request=checked, fit=as_seen(fit), build=build)
+    context = Context(prepared, task=known, deletion=checked, request=checked, fit=as_fitting(fit), build=build)
     chosen = _chosen(methods, context, controls)
     scope = {
         "version": __version__,

@@ -296,9 +296,9 @@ class Deletion:
         """On a HeteroData: the request in ids across all types; on any other graph the request as it is."""
         if not isinstance(data, HeteroGraph):
             if self.by_type:
-                names = [name[0] if isinstance(name, tuple) and len(name) == 1 else name for name in self.by_type]
+                types = [name[0] if len(name) == 1 else name for name in self.by_type]
                 raise DeletionError(
-                    f"the request names types ({some(map(repr, names))}), and the graph is no HeteroData; give plain ids"
+                    f"the request names types ({some(map(repr, types))}), and the graph is no HeteroData; give plain ids"
                 )
             return self
         if not self.by_type and not self._placed:
