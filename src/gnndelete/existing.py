@@ -128,7 +128,7 @@ def tuples(edges: Tensor, ids: IdMap | None = None) -> list[object]:
         return [tuple(column) for column in columns]
     relations = getattr(ids, "relations", None)
     return [
-        (ids.names[head], *(middle if relations is None else [relations[m] for m in middle]), ids.names[tail])
+        (ids.names[head], *(relations[m] if relations and m < len(relations) else m for m in middle), ids.names[tail])
         for head, *middle, tail in columns
     ]
 

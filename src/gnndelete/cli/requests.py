@@ -17,6 +17,7 @@ from gnndelete.datasets import IdMap, NamedGraph
 from gnndelete.datasets.forget import forget_edges, forget_graphs, forget_nodes
 from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, RequestError, SettingError, some
+from gnndelete.existing import tuples
 from gnndelete.request import look_up
 from gnndelete.tasks import LinkPrediction, Task
 from gnndelete.tasks.supervision import positives
@@ -182,9 +183,7 @@ def check_request(request: Deletion, data: Data, table: EdgeTable, task: Task, i
         for name, part in (("validation", task.heldout), ("testing", task.test)):
             if part is not None:
                 found = _among(edges, part.positives, table)
-                named = [row.tolist() if ids is None else ids.to_name(row) for row in found[[0, -1]]]
-                named[1:1] = [found[1].tolist()] if table.typed else []
-                held += [f"{pair} (for {name})" for pair in zip(*named, strict=True)]
+                held += [f"{pair} (for {name})" for pair in tuples(found, request._ids or ids)]
         if held:
             raise _held_out(held) from None
         if _among(edges, positives(data), table).size(1) < edges.size(1):
