@@ -133,12 +133,26 @@ def test_requests_by_type_can_be_joined_and_written_down(data: HeteroData) -> No
         a | checked
 
 
+def test_a_held_out_edge_is_named_by_its_types(data: HeteroData) -> None:
+    task = gd.LinkPrediction(edge_type=WRITES, test=torch.tensor([[0], [59]]))
+    unlearner = gd.Unlearner(make_model("HeteroConv", data), data, task=task, method="unlink")
+    with pytest.raises(
+        DeletionError, match=r"held out from training: \('author 0', 'writes', 'paper 59'\) \(for testing\)"
+    ):
+        unlearner.delete(gd.Deletion(edges={WRITES: [(0, 59)]}))
+
+
 def test_a_deletion_that_leaves_nothing_of_the_task_is_refused(data: HeteroData) -> None:
     data["author", "knows", "author"].edge_index = torch.tensor([[0, 1], [1, 2]])  # all other types touch papers
     model, papers = make_model("HeteroConv", data), gd.Deletion(nodes={"paper": range(PAPERS)})
     authors = gd.Deletion(nodes={"author": range(AUTHORS)})
     links, nodes = gd.LinkPrediction(edge_type=WRITES), gd.NodeClassification()
-    for task, request in ((links, papers), (links, authors), (links, gd.Deletion(relations=["writes"])), (nodes, papers)):
+    for task, request in (
+        (links, papers),
+        (links, authors),
+        (links, gd.Deletion(relations=["writes"])),
+        (nodes, papers),
+    ):
         unlearner = gd.Unlearner(model, data, task=task, method="unlink")
         with pytest.raises(DeletionError, match=r"which the task is about; .* retire it"):
             unlearner.delete(request)

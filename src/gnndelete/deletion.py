@@ -282,7 +282,9 @@ class Deletion:
                 **{name: in_range(name, getattr(asked, name), data) for name in _ID_KINDS if name != "relations"},
                 relations=torch.unique(table.forward_types(asked.relations)),
             )
-            ._filled(*check_features(asked.features, asked.fill, data))
+            ._filled(
+                *check_features(asked.features, asked.fill, data, None if asked._ids is None else asked._ids.names)
+            )
             ._named(asked._ids)
             ._with_graphs(data)
             ._across(asked._placed)

@@ -25,10 +25,16 @@ def check_edges(edges: Tensor, data: Data, table: EdgeTable, ids: IdMap | None =
     if not edges.size(1):
         return edges
     if table.typed != (edges.size(0) == 3):
+        width = 3 if table.typed else 2
+        # what the shape of a tensor cannot tell: two triples one below the other look like three pairs
+        other = f", or transpose the tensor if its rows are {'triples' if table.typed else 'pairs'}"
         raise DeletionError(
-            "edges are given as pairs, but the graph has 'edge_type': give triples (head, relation, tail)"
-            if table.typed
-            else "edges are given as triples, but the graph has no 'edge_type': give pairs (source, target)"
+            (
+                "edges are given as pairs, but the graph has 'edge_type': give triples (head, relation, tail)"
+                if table.typed
+                else "edges are given as triples, but the graph has no 'edge_type': give pairs (source, target)"
+            )
+            + (other if edges.size(1) == width else "")
         )
     nodes = count_nodes(data)
     where = edges.to(table.keys.device)

@@ -43,7 +43,9 @@ class Types:
         if isinstance(edge_type, tuple) and len(edge_type) == 1:
             found = [kind for kind in self.edges if kind[1] == edge_type[0]]
             if len(found) > 1:
-                raise GraphError(f"{len(found)} edge types have the relation {edge_type[0]!r}; name one: {some(found, 12)}")
+                raise GraphError(
+                    f"{len(found)} edge types have the relation {edge_type[0]!r}; name one: {some(found, 12)}"
+                )
             edge_type = found[0] if found else edge_type[0]
         if edge_type not in self.edges:
             raise GraphError(f"there is no edge type {edge_type!r}; the graph has {some(self.edges, 12)}")

@@ -184,7 +184,9 @@ def read_csv(
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
-            lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(c.strip() for c in row)]
+            # a blank line is none; one of nothing but commas is a row whose ids are missing
+            filled = ((reader.line_num, [cell.strip() for cell in row]) for row in reader)
+            lines = [(number, cells) for number, cells in filled if len(cells) > 1 or any(cells)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DeletionError(
             f"the request file '{path}' cannot be read: {why(error)}; give a CSV file of ids"

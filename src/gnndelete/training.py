@@ -16,6 +16,7 @@ from torch import nn
 from gnndelete.batch import GraphBatch, collate
 from gnndelete.errors import ModelError, RunError, SettingError
 from gnndelete.forward import Forward, as_seen, call, evaluating
+from gnndelete.graph import check_finite
 from gnndelete.hetero import seen
 from gnndelete.layers import copied
 from gnndelete.minibatches import Neighborhoods
@@ -137,6 +138,7 @@ def train(
                     advance(epoch, _said(best_score))
                     continue
                 if not bool(torch.isfinite(loss)):
+                    check_finite(data)  # no rate of learning helps against data that are no numbers
                     raise RunError(f"the loss became {loss.item()} by epoch {epoch}; lower 'lr' (now {lr})")
                 if selects:
                     with evaluating(model):

@@ -30,6 +30,7 @@ from gnndelete.methods.base import Context, Fit, reasons, synchronize
 from gnndelete.prepared import Prepared
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
+from gnndelete.tasks.trained import check_request
 from gnndelete.training import as_fitting
 from gnndelete.unlearned import Unlearned, by_name
 
@@ -69,7 +70,9 @@ class Unlearner:
         self.task = None if self.task is None else self.task.on(data)
         # a shallow copy: what the user later assigns to data does not reach the base of the sequence
         prepared = Prepared(model, data.__copy__() if isinstance(data, Data) else data, as_seen(forward) or call)
-        self._context = Context(prepared, task=self.task, fit=as_fitting(fit), build=build, seed=seed, progress=progress)
+        self._context = Context(
+            prepared, task=self.task, fit=as_fitting(fit), build=build, seed=seed, progress=progress
+        )
         if self.task is not None:
             self.task.check(data)  # before any edge is gone: negatives must be drawn where all edges are known
         self._requests: list[Deletion] = []
@@ -107,7 +110,7 @@ class Unlearner:
             )
         table = self._context.prepared.table
         data = self._context.data
-        request = deletion.check(data, table)
+        request = check_request(deletion, data, table, self.task)
         union = request
         if self._requests:
             earlier = reduce(or_, self._requests)

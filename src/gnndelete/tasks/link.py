@@ -211,7 +211,7 @@ class LinkPrediction(Task):
         """Logits of edges, given as ``[2, k]`` or as a list of pairs; triples ``[3, k]`` on a typed graph."""
         edges = edge_list(elements, "edges")
         if isinstance(output, Tensor) and self._relation is None:
-            check_range(edges, output.size(0), "edges")
+            check_range(edges, output.size(0), "edges", output=True)
         return self.score(model, output, edges.to(_device(output)))
 
     def forgetting(self, model: nn.Module, output: Any, deleted: Any, remaining: Any, **draw: Any) -> dict[str, float]:
