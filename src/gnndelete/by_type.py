@@ -118,6 +118,14 @@ def place(by_type: Mapping[TypeName, Any], data: HeteroGraph) -> tuple[Kinds, Te
     return kinds, entries, torch.cat([torch.empty(0, dtype=torch.float64), *values])
 
 
+def refuse_types(by_type: Mapping[TypeName, Any]) -> None:
+    """Refuse names of types on a graph that has none."""
+    types = [name[0] if len(name) == 1 else name for name in by_type]  # a relation alone is a tuple of one
+    raise DeletionError(
+        f"the request names types ({some(map(repr, types))}), and the graph is no HeteroData; give plain ids"
+    )
+
+
 def refuse_plain(data: HeteroGraph, counts: Mapping[str, int]) -> None:
     """Refuse plain ids on a graph where each type counts its own."""
     kind = next(iter(counts))

@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 from gnndelete.adjacency import EdgeTable
 from gnndelete.attributes import as_features, check_features, check_labels, merged
 from gnndelete.batch import GraphBatch, check_graphs, taken_along
-from gnndelete.by_type import TypeName, place, refuse_plain, split_by_type
+from gnndelete.by_type import TypeName, place, refuse_plain, refuse_types, split_by_type
 from gnndelete.cutting import cut, refuse_everything
 from gnndelete.errors import DeletionError, some
 from gnndelete.existing import already_deleted, check_edges, edges_among, in_range, triples_of
@@ -298,10 +298,7 @@ class Deletion:
         """On a HeteroData: the request in ids across all types; on any other graph the request as it is."""
         if not isinstance(data, HeteroGraph):
             if self.by_type:
-                types = [name[0] if len(name) == 1 else name for name in self.by_type]
-                raise DeletionError(
-                    f"the request names types ({some(map(repr, types))}), and the graph is no HeteroData; give plain ids"
-                )
+                refuse_types(self.by_type)
             return self
         if not self.by_type and not self._placed:
             refuse_plain(data, self.counts)
