@@ -199,6 +199,19 @@ def test_training_labels_alone_can_be_deleted(graph):
         Deletion(edges=[(0, 40)]).check(graph)
 
 
+def test_of_a_deleted_node_floats_go_and_whole_numbers_and_lists_stay(graph):
+    count = graph.num_nodes
+    graph.pos, graph.walk = torch.rand(count, 3) + 1, torch.rand(count) + 1
+    graph.row, graph.names = torch.arange(count) + 1, [f"n{node}" for node in range(count)]
+    rest = Deletion(nodes=[5]).remaining(graph)
+    others = torch.arange(count) != 5
+    for name in ("x", "pos", "walk"):
+        assert not rest[name][5].any(), name
+        assert torch.equal(rest[name][others], graph[name][others]), name
+    assert torch.equal(rest.row, graph.row)  # it may be an index, and 0 is that of another node
+    assert rest.names == graph.names
+
+
 def test_sparse_features_of_deleted_nodes_are_removed():
     dense = torch.tensor([[1.0, 0.0], [2.0, 3.0], [0.0, 4.0]])
     edges = torch.tensor([[0, 1, 0, 2], [1, 0, 2, 0]])

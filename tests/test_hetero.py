@@ -112,6 +112,12 @@ def test_a_relation_and_its_reverse_name_the_same_edges(data: HeteroData) -> Non
     whole = gd.Deletion(relations=[IN])
     assert whole.check(data).counts == {"edges": 6, "relations": 1}
     assert whole.remaining(data)["venue", "rev_in", "paper"].edge_index.size(1) == 0
+    for short in ("in", ["in"], IN, [list(IN)], ["rev_in"]):  # the relation is enough where one edge type has it
+        assert gd.Deletion(relations=short).check(data) == whole.check(data)
+    assert gd.Deletion.from_lists(gd.Deletion(relations="in").to_lists()).check(data) == whole.check(data)
+    data["author", "in", "author"].edge_index = torch.tensor([[0], [1]])
+    with pytest.raises(DeletionError, match="2 edge types have the relation 'in'"):
+        gd.Deletion(relations=["in"]).check(data)
 
 
 def test_requests_by_type_can_be_joined_and_written_down(data: HeteroData) -> None:
@@ -127,6 +133,33 @@ def test_requests_by_type_can_be_joined_and_written_down(data: HeteroData) -> No
         a | checked
 
 
+def test_a_held_out_edge_is_named_by_its_types(data: HeteroData) -> None:
+    task = gd.LinkPrediction(edge_type=WRITES, test=torch.tensor([[0], [59]]))
+    unlearner = gd.Unlearner(make_model("HeteroConv", data), data, task=task, method="unlink")
+    with pytest.raises(
+        DeletionError, match=r"held out from training: \('author 0', 'writes', 'paper 59'\) \(for testing\)"
+    ):
+        unlearner.delete(gd.Deletion(edges={WRITES: [(0, 59)]}))
+
+
+def test_a_deletion_that_leaves_nothing_of_the_task_is_refused(data: HeteroData) -> None:
+    data["author", "knows", "author"].edge_index = torch.tensor([[0, 1], [1, 2]])  # all other types touch papers
+    model, papers = make_model("HeteroConv", data), gd.Deletion(nodes={"paper": range(PAPERS)})
+    authors = gd.Deletion(nodes={"author": range(AUTHORS)})
+    links, nodes = gd.LinkPrediction(edge_type=WRITES), gd.NodeClassification()
+    for task, request in (
+        (links, papers),
+        (links, authors),
+        (links, gd.Deletion(relations=["writes"])),
+        (nodes, papers),
+    ):
+        unlearner = gd.Unlearner(model, data, task=task, method="unlink")
+        with pytest.raises(DeletionError, match=r"which the task is about; .* retire it"):
+            unlearner.delete(request)
+        assert unlearner.history == ()
+    assert gd.Unlearner(model, data, task=nodes, method="unlink").delete(authors).evaluate()
+
+
 WRONG = {
     "no such node type": ({"nodes": {"papr": [1]}}, "'papr'.*'author', 'paper', 'venue'"),
     "no such edge type": ({"edges": {("author", "reads", "paper"): [(0, 0)]}}, "'reads'.*'writes'"),
@@ -140,10 +173,16 @@ WRONG = {
     "plain ids": ({"nodes": [1]}, r"nodes=\{type: …\}.*'author'"),
     "plain edges": ({"edges": [(0, 1)]}, "plain ids.*writes"),
     "half by type": ({"nodes": {"paper": [1]}, "edges": [(0, 1)]}, "edges= is not"),
-    "no labels": ({"labels": {"author": [1]}}, "no 'y'"),
+    "no labels": ({"labels": {"author": [1]}}, "'author' has no 'y'"),
     "no such column": ({"features": {"author": [(0, 9)]}}, "columns.*0 to 4"),
-    "graphs": ({"graphs": [1]}, "plain ids"),
+    "graphs": ({"graphs": [1]}, "a HeteroData is one graph"),
+    "graphs beside types": ({"graphs": [1], "nodes": {"paper": [1]}}, "a HeteroData is one graph"),
     "relation": ({"relations": [("a", "b", "c")]}, "no edge type"),
+    "relation by name": ({"relations": ["reads"]}, "no edge type 'reads'.*'writes'"),
+    "half an edge type": ({"relations": [("author", "writes")]}, r"\(source type, relation, target type\)"),
+    "fill of another type": ({"features": {"venue": [1]}, "fill": {"papr": 1.0}}, "of 'papr'.*those of 'venue'"),
+    "fill of no features": ({"nodes": {"paper": [1]}, "fill": {"paper": 1.0}}, "features= names none"),
+    "one fill of no features": ({"nodes": {"paper": [1]}, "fill": 1.0}, "features= names none"),
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import APPNP, GCNConv, GraphUNet, LGConv, MessagePassing, SimpleConv
+from torch_geometric.nn import APPNP, GCNConv, GraphUNet, LGConv, MessagePassing, SimpleConv, SuperGATConv
 from torch_geometric.utils import k_hop_subgraph
 
 import gnndelete as gd
@@ -225,9 +225,31 @@ def test_a_layer_without_rows_of_nodes_is_refused(graph):
 
 
 def test_a_model_that_cannot_be_copied_is_refused(graph, gcn):
-    gcn.last = gcn(graph.x, graph.edge_index)  # a tensor with a history
+    gcn.rows = (row for row in graph.x)
     with pytest.raises(ModelError, match="cannot be copied"):
         working_copy(gcn)
+
+
+def test_what_a_layer_keeps_of_a_call_is_no_obstacle(graph):
+    class Super(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.kept = SuperGATConv(6, 4), SuperGATConv(4, 5), []
+
+        def forward(self, x, edge_index):
+            self.kept[:] = [{"hidden": self.first(x, edge_index)}]
+            return self.second(self.kept[0]["hidden"].relu(), edge_index)
+
+    model = Super()
+    gd.train(model, graph, "node", epochs=2)
+    model(graph.x, graph.edge_index)
+    hidden = model.kept[0]["hidden"]
+    assert not gd.inspect(model, graph, task="node").methods["retrain"]
+    assert gd.inspect(model, graph).error is None
+    gd.Unlearner(model, graph, method=gd.GNNDelete(lam=0.3)).delete(gd.Deletion(edges=[(3, 4)]))
+    assert model.kept[0]["hidden"] is hidden
+    assert hidden.requires_grad
+    assert torch.equal(working_copy(model).kept[0]["hidden"], hidden)
 
 
 def test_a_kept_graph_is_forgotten_by_the_copy_alone(make_subject):

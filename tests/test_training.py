@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, GPSConv, Linear
 
 from gnndelete.datasets import LinkSplit, load, split_links, split_nodes
-from gnndelete.errors import ModelError, RunError, SettingError
+from gnndelete.errors import GraphError, ModelError, RunError, SettingError
 from gnndelete.forward import call, evaluating
 from gnndelete.models import build
 from gnndelete.tasks import LinkPrediction, NodeClassification
@@ -190,6 +190,10 @@ def test_errors(nodes: Data) -> None:
             train(small(), nodes, "node", **options)
     with pytest.raises(RunError, match="loss became nan"):
         train(small(), nodes, "node", epochs=1, forward=lambda model, data: call(model, data) * torch.nan)
+    spoiled = nodes.clone()
+    spoiled.x[7, 3] = torch.nan
+    with pytest.raises(GraphError, match=r"'x' holds NaN .*row 7"):
+        train(small(), spoiled, "node", epochs=1)
     frozen = small()
     frozen.requires_grad_(False)
     with pytest.raises(ModelError, match="no parameter that requires a gradient"):

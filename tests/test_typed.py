@@ -190,6 +190,24 @@ def test_a_relation_takes_what_is_left_of_it(tmp_path: Path) -> None:
     assert fingerprint(again.current().data) == fingerprint(rest.data)
 
 
+def test_a_relation_of_which_nothing_is_left_is_refused() -> None:
+    both = with_reverse(GRAPH)
+    whole = gd.Deletion(relations=[1]).check(both)
+    assert whole == gd.Deletion(relations=[4]).check(both)  # by the name of its reverse
+    for earlier in (whole, gd.Deletion(edges=[(1, 1, 2)], nodes=[0]).check(both)):
+        with pytest.raises(DeletionError, match=r"already deleted by an earlier request: relation 1;"):
+            gd.Deletion(relations=[4]).check(both).without(earlier)
+        assert gd.Deletion(relations=[0]).check(both).without(earlier).relations.tolist() == [0]
+    model, data, task = problem()
+    unlearner = gd.Unlearner(model, data, task=task, method="unlink")
+    own = triples(data)[:, data.edge_type == 1]
+    for part in (own[:, :2], own[:, 2:]):  # no single request has deleted all of it
+        unlearner.delete(gd.Deletion(edges=part))
+    with pytest.raises(DeletionError, match=r"already deleted by an earlier request: relation 1;"):
+        unlearner.delete(gd.Deletion(relations=[1]))
+    assert len(unlearner.history) == 2
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     "method", ["gnndelete", "retrain", "unlink", "gradascent", "gif", "d2d", "paper", "untrained", "zeroed"]

@@ -13,7 +13,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 import gnndelete as gd
-from gnndelete.errors import AdapterError, ModelError, RunError, SettingError
+from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError, SettingError
 from gnndelete.methods import Method, Outcome
 
 A, B, C = gd.Deletion(edges=[(3, 4)]), gd.Deletion(nodes=[9]), gd.Deletion(edges=[(4, 5), (20, 22)])
@@ -190,6 +190,39 @@ def test_a_method_that_does_not_fit_says_why_at_once():
         gd.Unlearner(model, data, method="retrain")
     with pytest.raises(ModelError, match=r"'gnndelete' does not fit: .*no graph layers"):
         gd.Unlearner(nn.Linear(4, 4), data)
+
+
+def test_a_held_out_edge_is_called_so():
+    data, model = example()
+    held, test = torch.tensor([[0], [9]]), torch.tensor([[3], [17]])
+    task = gd.LinkPrediction(heldout=held, test=test)
+    unlearner = gd.Unlearner(model, data, task=task, method="unlink")
+    with pytest.raises(
+        DeletionError, match=r"2 .* were held out from training: \(0, 9\) \(for validation\), \(3, 17\)"
+    ):
+        unlearner.delete(gd.Deletion(edges=[(0, 9), (3, 4), (3, 17)]))
+    with pytest.raises(DeletionError, match=r"do not exist: \(0, 8\).* trained on can be deleted"):
+        unlearner.delete(gd.Deletion(edges=[(0, 8)]))
+    with pytest.raises(DeletionError, match=r"not in the graph: \(0, 30\)"):
+        unlearner.delete(gd.Deletion(edges=[(0, 30)]))
+    assert unlearner.history == ()
+
+
+def test_a_model_that_is_bound_to_its_edges_is_told_so():
+    class PerEdge(nn.Module):
+        def __init__(self, edges):
+            super().__init__()
+            self.weight, self.conv = nn.Parameter(torch.ones(edges)), gd.models.GCN(4)
+
+        def forward(self, x, edge_index):
+            return self.conv(x * (self.weight * edge_index[0]).mean(), edge_index)
+
+    data, _ = example()
+    model = PerEdge(data.edge_index.size(1))
+    unlearner = gd.Unlearner(model, data, method=gd.GNNDelete(lam=0.3))
+    with pytest.raises(ModelError, match=r"'PerEdge' runs on its graph and not on what remains .*as an edge attribute"):
+        unlearner.delete(A)
+    assert unlearner.history == ()
 
 
 def test_model_and_data_are_within_reach():

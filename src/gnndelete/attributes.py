@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -142,7 +142,9 @@ def covered(entries: Tensor, earlier: Tensor) -> Tensor:
     return rows | torch.isin(entries[0] * base + entries[1], earlier[0] * base + earlier[1])
 
 
-def check_features(entries: Tensor, values: Tensor, data: Data) -> tuple[Tensor, Tensor]:
+def check_features(
+    entries: Tensor, values: Tensor, data: Data, names: Sequence[str] | None = None, node_type: str | None = None
+) -> tuple[Tensor, Tensor]:
     """The entries in the terms of the graph's own 'x': a row whose columns are all named alike is a whole row."""
     if not entries.size(1):
         return entries, values
@@ -150,21 +152,23 @@ def check_features(entries: Tensor, values: Tensor, data: Data) -> tuple[Tensor,
         parts = []
         for store, own, rows in data.parts(entries[0]):
             shift = torch.tensor([[rows.start], [0]])
-            local, fill = check_features(entries[:, own] - shift, values[own], store)
+            local, fill = check_features(entries[:, own] - shift, values[own], store, None, store._key)
             parts.append((local + shift, fill))
         return torch.cat([part for part, _ in parts], dim=1), torch.cat([fill for _, fill in parts])
     x, nodes = data.get("x"), int(data.num_nodes or 0)
     if not isinstance(x, Tensor) or not x.dim() or x.size(0) != nodes:
         held = "no 'x'" if x is None else f"an 'x' that is no tensor with {nodes} rows"
+        whose = "the graph" if node_type is None else repr(node_type)
         raise DeletionError(
-            f"features= is given and the graph has {held}; name the nodes themselves (nodes=), or their edges"
+            f"features= is given and {whose} has {held}; name the nodes themselves (nodes=), or their edges"
         )
     width = x.size(1) if x.dim() > 1 else 1
     outside = entries[1] >= width
     if bool(outside.any()):
-        wrong = [tuple(pair) for pair in entries[:, outside].t().tolist()]
+        wrong = [(node if names is None else names[node], column) for node, column in entries[:, outside].t().tolist()]
+        of = "" if node_type is None else f" of {node_type!r}"
         raise DeletionError(
-            f"features= names columns that 'x' does not have: {some(wrong)}; they go from 0 to {width - 1}"
+            f"features= names columns that 'x'{of} does not have: {some(wrong)}; they go from 0 to {width - 1}"
         )
     single = entries[1] != ALL
     count = torch.bincount(entries[0, single], minlength=nodes)
@@ -240,13 +244,13 @@ def _replaced_sparse(x: Tensor, entries: Tensor, values: Tensor, whole: Tensor) 
     return result if x.is_sparse else result.to_sparse(layout=x.layout)
 
 
-def check_labels(nodes: Tensor, data: Data) -> None:
+def check_labels(nodes: Tensor, data: Data, whose: str = "the graph") -> None:
     """Refuse labels that the graph does not have."""
     if not nodes.numel():
         return
     if isinstance(data, HeteroGraph):
         for store, own, kind in data.parts(nodes):
-            check_labels(nodes[own] - kind.start, store)
+            check_labels(nodes[own] - kind.start, store, repr(store._key))
         return
     y, count = data.get("y"), int(data.num_nodes or 0)
     if isinstance(y, Tensor) and "ptr" in data and y.dim() and y.size(0) == data.ptr.numel() - 1 != count:
@@ -256,7 +260,7 @@ def check_labels(nodes: Tensor, data: Data) -> None:
         )
     if not isinstance(y, Tensor) or not y.dim() or y.size(0) != count:
         held = "no 'y'" if y is None else f"a 'y' that is no tensor with {count} rows"
-        raise DeletionError(f"labels= is given and the graph has {held}; there is no label of a node to forget")
+        raise DeletionError(f"labels= is given and {whose} has {held}; there is no label of a node to forget")
     rows = y[nodes.to(y.device)].flatten(1) if y.dim() > 1 else y[nodes.to(y.device)].unsqueeze(1)
     empty = (rows.isnan() if rows.is_floating_point() else rows < 0).all(dim=1).cpu()
     if bool(empty.any()):

@@ -12,7 +12,9 @@ from gnndelete.errors import DeletionError, GraphError, some
 from gnndelete.hetero import HeteroGraph
 
 Kinds = dict[str, Any]
-TypeName = str | tuple[str, str, str]
+TypeName = str | tuple[str, ...]  # a node type, an edge type, or the relation of one alone: (relation,)
+
+ONE_GRAPH = "graphs= names graphs of a set, and a HeteroData is one graph; name nodes= or edges= by type instead"
 
 
 def split_by_type(given: Kinds) -> dict[TypeName, Kinds] | None:
@@ -26,6 +28,8 @@ def split_by_type(given: Kinds) -> dict[TypeName, Kinds] | None:
     if not typed:
         return None
     plain = [kind for kind in asked if kind not in typed]
+    if "graphs" in plain:
+        raise DeletionError(ONE_GRAPH)
     if plain:
         raise DeletionError(
             f"{typed[0]}= is given by type and {plain[0]}= is not; give all of them by type, as in {plain[0]}={{…: …}}"
@@ -34,19 +38,41 @@ def split_by_type(given: Kinds) -> dict[TypeName, Kinds] | None:
     for kind in typed:
         value = asked[kind]
         if kind == "relations":  # of one edge type there is one relation: number 0
-            value = {name: [0] for name in ([value] if isinstance(value[0], str) else value)}
+            value = {name: [0] for name in _edge_types(value)}
         for name, part in value.items():
             result.setdefault(_checked(kind, name), {})[kind] = part
-    fill = given.get("fill", 0.0)
-    for name, kinds in result.items():
-        if "features" in kinds:
-            kinds["fill"] = fill.get(name, 0.0) if isinstance(fill, Mapping) else fill
+    _give_fill(given.get("fill", 0.0), result)
     return result
+
+
+def _give_fill(fill: Any, types: dict[TypeName, Kinds]) -> None:
+    """Add to each type that loses features what replaces them."""
+    losing = {name: kinds for name, kinds in types.items() if "features" in kinds}
+    odd = [name for name in fill if name not in losing] if isinstance(fill, Mapping) else []
+    if odd:
+        known = f"those of {some(map(repr, losing), 12)}" if losing else "none"
+        raise DeletionError(
+            f"fill= says what replaces features of {some(map(repr, odd))}, and features= names {known}; name the same types"
+        )
+    for name, kinds in losing.items():
+        kinds["fill"] = fill.get(name, 0.0) if isinstance(fill, Mapping) else fill
+
+
+def _edge_types(value: Any) -> list[Any]:
+    """Edge types as they are named: one, a list of them, or relations alone, which `Types.number` looks up.
+
+    >>> _edge_types(["buys", ("user", "knows", "user")])
+    [('buys',), ('user', 'knows', 'user')]
+    """
+    if isinstance(value, str) or (isinstance(value, tuple) and len(value) == 3 and isinstance(value[0], str)):
+        value = [value]
+    return [(name,) if isinstance(name, str) else tuple(name) if isinstance(name, list) else name for name in value]
 
 
 def _is_typed(kind: str, value: Any) -> bool:
     if kind == "relations":
-        return isinstance(value, (list, tuple)) and bool(value) and isinstance(value[0], (str, tuple))
+        first = value[0] if isinstance(value, (list, tuple)) and value else value
+        return isinstance(first, (str, tuple, list))
     if not isinstance(value, Mapping) or not value:
         return False
     return kind in ("edges", "nodes", "labels") or (kind == "features" and isinstance(next(iter(value)), (str, tuple)))
@@ -54,10 +80,10 @@ def _is_typed(kind: str, value: Any) -> bool:
 
 def _checked(kind: str, name: Any) -> TypeName:
     if kind in ("edges", "relations"):
-        if not isinstance(name, tuple) or len(name) != 3 or not all(isinstance(part, str) for part in name):
-            raise DeletionError(
-                f"{kind}= is a dict by edge type with the key {name!r}; an edge type is (source type, relation, target type)"
-            )
+        widths = (1, 3) if kind == "relations" else (3,)
+        if not isinstance(name, tuple) or len(name) not in widths or not all(isinstance(part, str) for part in name):
+            got = f"is a dict by edge type with the key {name!r}" if kind == "edges" else f"names {name!r}"
+            raise DeletionError(f"{kind}= {got}; an edge type is (source type, relation, target type)")
     elif not isinstance(name, str):
         raise DeletionError(f"{kind}= names the node type {name!r}; a node type is a string")
     return name
@@ -92,9 +118,19 @@ def place(by_type: Mapping[TypeName, Any], data: HeteroGraph) -> tuple[Kinds, Te
     return kinds, entries, torch.cat([torch.empty(0, dtype=torch.float64), *values])
 
 
+def refuse_types(by_type: Mapping[TypeName, Any]) -> None:
+    """Refuse names of types on a graph that has none."""
+    types = [name[0] if len(name) == 1 else name for name in by_type]  # a relation alone is a tuple of one
+    raise DeletionError(
+        f"the request names types ({some(map(repr, types))}), and the graph is no HeteroData; give plain ids"
+    )
+
+
 def refuse_plain(data: HeteroGraph, counts: Mapping[str, int]) -> None:
     """Refuse plain ids on a graph where each type counts its own."""
     kind = next(iter(counts))
+    if kind == "graphs":
+        raise DeletionError(ONE_GRAPH)
     known = data.types.edges if kind in ("edges", "relations") else data.types.nodes
     form = "[edge types]" if kind == "relations" else "{type: …}"
     raise DeletionError(

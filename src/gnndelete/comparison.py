@@ -31,6 +31,8 @@ from gnndelete.progress import track
 from gnndelete.store import Store
 from gnndelete.tasks import LinkPrediction, NodeClassification, Task
 from gnndelete.tasks import resolver as tasks_resolver
+from gnndelete.tasks.trained import check_request
+from gnndelete.training import as_fitting
 from gnndelete.unlearned import by_name
 from gnndelete.unlearner import Unlearner, refuse_unfit
 from gnndelete.version import __version__
@@ -154,8 +156,8 @@ def compare(
     known: Task = by_name("task", task, tasks_resolver).on(data)
     known.check(data)
     prepared = Prepared(model, data, as_seen(forward) or call)
-    checked = deletion.check(data, prepared.table)
-    context = Context(prepared, task=known, deletion=checked, request=checked, fit=as_seen(fit), build=build)
+    checked = check_request(deletion, data, prepared.table, known)
+    context = Context(prepared, task=known, deletion=checked, request=checked, fit=as_fitting(fit), build=build)
     chosen = _chosen(methods, context, controls)
     scope = {
         "version": __version__,

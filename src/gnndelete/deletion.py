@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 from gnndelete.adjacency import EdgeTable
 from gnndelete.attributes import as_features, check_features, check_labels, merged
 from gnndelete.batch import GraphBatch, check_graphs, taken_along
-from gnndelete.by_type import TypeName, place, refuse_plain, split_by_type
+from gnndelete.by_type import TypeName, place, refuse_plain, refuse_types, split_by_type
 from gnndelete.cutting import cut, refuse_everything
 from gnndelete.errors import DeletionError, some
 from gnndelete.existing import already_deleted, check_edges, edges_among, in_range, triples_of
@@ -44,7 +44,7 @@ class Deletion:
     ``features`` are node ids (all their columns), pairs (node, column), a ``[2, k]`` tensor of these, or ``{node:
     [columns]}``; ``fill`` replaces them, one number or one per column. Order and repeats do not matter. On a
     ``HeteroData`` every kind is a dict by type, ``edges={("author", "writes", "paper"): pairs}, nodes={"paper": ids}``, and
-    ``relations`` a list of edge types.
+    ``relations`` a list of edge types, or of their relations where these are enough to tell.
 
     >>> a = Deletion(edges=[(7, 9), (0, 5), (0, 5)])
     >>> a
@@ -75,7 +75,7 @@ class Deletion:
         nodes: Ids | Mapping[TypeName, Ids] | None = None,
         features: Features | Mapping[TypeName, Features] | None = None,
         labels: Ids | Mapping[TypeName, Ids] | None = None,
-        relations: Ids | Sequence[TypeName] | None = None,
+        relations: Ids | Sequence[TypeName] | TypeName | None = None,
         graphs: Ids | None = None,
         fill: Fill | Mapping[TypeName, Fill] = 0.0,
     ) -> None:
@@ -84,7 +84,7 @@ class Deletion:
         if types is not None:
             object.__setattr__(self, "by_type", {name: Deletion(**kinds) for name, kinds in types.items()})
             edges = nodes = features = labels = relations = None
-            fill = 0.0
+            fill = 0.0 if isinstance(fill, Mapping) or any("features" in kinds for kinds in types.values()) else fill
         object.__setattr__(self, "edges", as_edges(edges))
         ids = {"nodes": nodes, "labels": labels, "relations": relations, "graphs": graphs}
         for name, value in ids.items():
@@ -108,6 +108,7 @@ class Deletion:
         (and ``relations``) of a `NamedGraph` what these are called there.
         """
         found, rows = read_csv(path, ids, relations, kind)
+        ids = None if ids is None else ids.calling(relations)
         if found == "edges":
             return cls(edges=rows)._named(ids)
         if found == "features" and len(rows[0]) == 2:
@@ -278,9 +279,12 @@ class Deletion:
                 edges=join_edges(
                     check_edges(asked.edges, data, table, asked._ids), triples_of(asked.relations, data, table)
                 ),
-                **{name: in_range(name, getattr(asked, name), data) for name in _ID_KINDS},
+                **{name: in_range(name, getattr(asked, name), data) for name in _ID_KINDS if name != "relations"},
+                relations=torch.unique(table.forward_types(asked.relations)),
             )
-            ._filled(*check_features(asked.features, asked.fill, data))
+            ._filled(
+                *check_features(asked.features, asked.fill, data, None if asked._ids is None else asked._ids.names)
+            )
             ._named(asked._ids)
             ._with_graphs(data)
             ._across(asked._placed)
@@ -294,9 +298,7 @@ class Deletion:
         """On a HeteroData: the request in ids across all types; on any other graph the request as it is."""
         if not isinstance(data, HeteroGraph):
             if self.by_type:
-                raise DeletionError(
-                    f"the request names types ({some(map(repr, self.by_type))}), and the graph is no HeteroData; give plain ids"
-                )
+                refuse_types(self.by_type)
             return self
         if not self.by_type and not self._placed:
             refuse_plain(data, self.counts)

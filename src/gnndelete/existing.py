@@ -13,7 +13,7 @@ from gnndelete.attributes import covered
 from gnndelete.errors import DeletionError, some
 from gnndelete.graph import count_nodes, edge_table
 from gnndelete.hetero import HeteroGraph
-from gnndelete.request import common, distinct
+from gnndelete.request import among, common, distinct
 
 if TYPE_CHECKING:
     from gnndelete.datasets.ids import IdMap
@@ -25,10 +25,16 @@ def check_edges(edges: Tensor, data: Data, table: EdgeTable, ids: IdMap | None =
     if not edges.size(1):
         return edges
     if table.typed != (edges.size(0) == 3):
+        width = 3 if table.typed else 2
+        # what the shape of a tensor cannot tell: two triples one below the other look like three pairs
+        other = f", or transpose the tensor if its rows are {'triples' if table.typed else 'pairs'}"
         raise DeletionError(
-            "edges are given as pairs, but the graph has 'edge_type': give triples (head, relation, tail)"
-            if table.typed
-            else "edges are given as triples, but the graph has no 'edge_type': give pairs (source, target)"
+            (
+                "edges are given as pairs, but the graph has 'edge_type': give triples (head, relation, tail)"
+                if table.typed
+                else "edges are given as triples, but the graph has no 'edge_type': give pairs (source, target)"
+            )
+            + (other if edges.size(1) == width else "")
         )
     nodes = count_nodes(data)
     where = edges.to(table.keys.device)
@@ -128,7 +134,7 @@ def tuples(edges: Tensor, ids: IdMap | None = None) -> list[object]:
         return [tuple(column) for column in columns]
     relations = getattr(ids, "relations", None)
     return [
-        (ids.names[head], *(middle if relations is None else [relations[m] for m in middle]), ids.names[tail])
+        (ids.names[head], *(relations[m] if relations and m < len(relations) else m for m in middle), ids.names[tail])
         for head, *middle, tail in columns
     ]
 
@@ -153,7 +159,7 @@ def already_deleted(request: Deletion, earlier: Deletion, ids: IdMap | None, ins
     named = request.edges  # a whole relation, or the rest of it: what of it went before is no mistake
     if request.relations.numel() and named.size(0) == 3:
         named = named[:, ~torch.isin(named[1], request.relations)]
-    again = tuples(common(named, earlier.edges), ids)
+    again = [*_relations_again(request, earlier, ids), *tuples(common(named, earlier.edges), ids)]
     own = request.nodes if inside is None else request.nodes[~torch.isin(request.nodes, inside)]
     twice = own[torch.isin(own, earlier.nodes)].tolist()
     again += [f"node {node if ids is None else repr(ids.names[node])}" for node in twice]
@@ -167,3 +173,16 @@ def already_deleted(request: Deletion, earlier: Deletion, ids: IdMap | None, ins
     for what, nodes in (("features", features), ("label", labels)):
         again += [f"{what} of node {node if ids is None else repr(ids.names[node])}" for node in nodes.tolist()]
     return again
+
+
+def _relations_again(request: Deletion, earlier: Deletion, ids: IdMap | None) -> list[object]:
+    """Relations of which nothing is left to delete: named before, or all their triples went with edges and nodes."""
+    if not request.relations.numel() or request.edges.size(0) != 3:
+        return []
+    gone = torch.zeros(request.edges.size(1), dtype=torch.bool)
+    gone |= torch.isin(request.edges[[0, -1]], earlier.nodes).any(dim=0)
+    if earlier.edges.size(1):
+        gone |= among(request.edges, earlier.edges)
+    left = torch.isin(request.relations, request.edges[1, ~gone])
+    names = getattr(ids, "relations", None)
+    return [f"relation {r if names is None else repr(names[r])}" for r in request.relations[~left].tolist()]

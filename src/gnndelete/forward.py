@@ -78,16 +78,16 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 @dataclass(frozen=True)
 class AsSeen:
-    """A function of the user's ``(model, data, …)``, called with the graph as the user knows it."""
+    """A function of the user's ``(model, data)``, called with the graph as the user knows it."""
 
     function: Callable[..., Any]
 
-    def __call__(self, model: nn.Module, data: Any, *rest: Any) -> Any:
-        return self.function(model, seen(data), *rest)
+    def __call__(self, model: nn.Module, data: Any) -> Any:
+        return self.function(model, seen(data))
 
 
 def as_seen(function: Any) -> Any:
-    """The user's ``forward`` or ``fit`` for graphs as the library holds them; None stays None."""
+    """The user's ``forward`` for graphs as the library holds them; None stays None."""
     return function if function is None or function is call or isinstance(function, AsSeen) else AsSeen(function)
 
 

@@ -40,7 +40,7 @@ def check_graph(data: Any) -> None:
         )
     _check_types(data)
     _check_matrices(data, nodes)
-    _check_finite(data)
+    check_finite(data)
 
 
 def _check_matrices(data: Data, nodes: int) -> None:
@@ -72,7 +72,8 @@ def _check_types(data: Data) -> None:
         raise GraphError(f"'edge_type' holds the relation {int(kind.min())}; relations are numbers from 0")
 
 
-def _check_finite(data: Data) -> None:
+def check_finite(data: Any) -> None:
+    """Refuse features, weights and edge attributes that are no numbers."""
     if isinstance(data, HeteroGraph):
         for store in data.hetero.stores:
             if store._key is not None:  # what describes the whole graph is the user's own affair
@@ -94,7 +95,7 @@ def _check_store(data: Any, of: str = "") -> None:
             if value.layout == torch.strided:
                 row = int((~torch.isfinite(dense.reshape(dense.size(0), -1)).all(dim=1)).nonzero()[0])
                 bad = f" (first in row {row})"
-            raise GraphError(f"'{name}'{of} holds NaN or infinite values{bad}; clean them before deleting")
+            raise GraphError(f"'{name}'{of} holds NaN or infinite values{bad}; clean them first")
 
 
 def count_nodes(data: Data) -> int:

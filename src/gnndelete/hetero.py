@@ -39,7 +39,14 @@ class Types:
         return self.nodes[node_type]
 
     def number(self, edge_type: Any) -> int:
-        """The number of an edge type, or one sentence that names those there are."""
+        """The number of an edge type, also by its relation alone where that is enough; or a sentence that names what there is."""
+        if isinstance(edge_type, tuple) and len(edge_type) == 1:
+            found = [kind for kind in self.edges if kind[1] == edge_type[0]]
+            if len(found) > 1:
+                raise GraphError(
+                    f"{len(found)} edge types have the relation {edge_type[0]!r}; name one: {some(found, 12)}"
+                )
+            edge_type = found[0] if found else edge_type[0]
         if edge_type not in self.edges:
             raise GraphError(f"there is no edge type {edge_type!r}; the graph has {some(self.edges, 12)}")
         return self.edges.index(edge_type)

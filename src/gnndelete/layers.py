@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
+from collections.abc import Iterator
 
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import GraphModule
 from torch_geometric.nn import GPSConv, HeteroConv, MessagePassing
 from torch_geometric.nn.models import DeepGCNLayer
@@ -48,12 +49,7 @@ def graph_layers(model: nn.Module) -> list[str]:
 
 def working_copy(model: nn.Module) -> nn.Module:
     """A deep copy to work on. Layers that keep a normalised graph from an earlier call forget it: it holds deleted edges."""
-    try:
-        result = copy.deepcopy(model, _given(model))
-    except (RuntimeError, TypeError) as error:
-        raise ModelError(
-            f"the model '{type(model).__name__}' cannot be copied ({error}); remove tensors with gradients from its attributes"
-        ) from error
+    result = copied(model)
     for module in result.modules():
         if kept_graph(module) is not None:
             forget_graph(module)
@@ -62,17 +58,49 @@ def working_copy(model: nn.Module) -> nn.Module:
     return result
 
 
-def _given(model: nn.Module) -> dict[int, object]:
-    """What need not be copied piece by piece: that would cost more than copying the weights of a small model.
+def copied(model: nn.Module) -> nn.Module:
+    """A deep copy. What a layer keeps of an earlier call with gradients (attention, a cached product) is copied without them.
 
-    What PyG knows about a layer's signature never changes, and every module has a dozen dictionaries of hooks, mostly empty.
+    >>> import torch
+    >>> layer = nn.Linear(2, 2)
+    >>> layer.last = layer(torch.ones(1, 2))
+    >>> copied(layer).last.requires_grad, layer.last.requires_grad
+    (False, True)
+    """
+    try:
+        return copy.deepcopy(model, _given(model))
+    except (RuntimeError, TypeError) as error:
+        raise ModelError(
+            f"the model '{type(model).__name__}' cannot be copied ({error}); let it keep nothing but modules, parameters and "
+            "plain values in its attributes"
+        ) from error
+
+
+def _given(model: nn.Module) -> dict[int, object]:
+    """What need not, or cannot, be copied piece by piece.
+
+    What PyG knows about a layer's signature never changes, and every module has a dozen dictionaries of hooks, mostly empty:
+    to copy these would cost more than the weights of a small model. Tensors with a history are left over from a call.
     """
     given: dict[int, object] = {}
     for module in model.modules():
         if isinstance(module, MessagePassing):
             given[id(module.inspector)] = module.inspector
         given |= {id(v): OrderedDict() for v in vars(module).values() if type(v) is OrderedDict and not v}
+        given |= {id(v): v.detach().clone() for v in _tensors(list(vars(module).values())) if not v.is_leaf}
     return given
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    """All tensors in lists, tuples and dicts within each other."""
+    left, met = [value], set[int]()
+    while left:
+        part = left.pop()
+        if isinstance(part, Tensor):
+            yield part
+        elif isinstance(part, (list, tuple, dict)) and part and id(part) not in met:
+            met.add(id(part))
+            left.extend(part.values() if isinstance(part, dict) else part)
 
 
 def gathering(model: nn.Module) -> nn.Module:

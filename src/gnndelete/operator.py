@@ -192,10 +192,11 @@ def rows(model: nn.Module, ids: Tensor | Mapping[str, Tensor]) -> Iterator[None]
 
 def _row_ids(ids: Any) -> Tensor:
     given = torch.as_tensor(ids)
-    if given.dim() != 1 or given.is_floating_point() or given.dtype == torch.bool or bool((given < 0).any()):
-        raise ModelError(
-            f"gnndelete.rows takes a flat list of node ids from 0, one per row of the batch (got {given!r})"
-        )
+    takes = "gnndelete.rows takes a flat list of node ids from 0, one per row of the batch"
+    if given.dim() != 1 or given.is_floating_point() or given.dtype == torch.bool:
+        raise ModelError(f"{takes} (got {given.dtype} of shape {list(given.shape)})")
+    if bool((given < 0).any()):
+        raise ModelError(f"{takes} (got {int(given.min())}); nodes that the model has not seen have ids past its own")
     return given.long()
 
 

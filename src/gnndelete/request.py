@@ -84,10 +84,13 @@ def common(a: Tensor, b: Tensor) -> Tensor:
     >>> common(torch.tensor([[0, 7], [5, 9]]), torch.tensor([[7], [9]])).tolist()
     [[7], [9]]
     """
-    if not a.numel() or not b.numel():
-        return a[:, :0]
+    return a[:, among(a, b)] if a.numel() and b.numel() else a[:, :0]
+
+
+def among(a: Tensor, b: Tensor) -> Tensor:
+    """Which columns of ``a`` also stand in ``b``; both hold some."""
     base = int(max(a.max(), b.max())) + 1
-    return a[:, torch.isin(_keys(a, base), _keys(b, base))]
+    return torch.isin(_keys(a, base), _keys(b, base))
 
 
 def join_edges(a: Tensor, b: Tensor) -> Tensor:
@@ -181,7 +184,9 @@ def read_csv(
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
-            lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(c.strip() for c in row)]
+            # a blank line is none; one of nothing but commas is a row whose ids are missing
+            filled = ((reader.line_num, [cell.strip() for cell in row]) for row in reader)
+            lines = [(number, cells) for number, cells in filled if len(cells) > 1 or any(cells)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DeletionError(
             f"the request file '{path}' cannot be read: {why(error)}; give a CSV file of ids"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,9 @@ from torch import nn
 from gnndelete.batch import GraphBatch, collate
 from gnndelete.errors import ModelError, RunError, SettingError
 from gnndelete.forward import Forward, as_seen, call, evaluating
+from gnndelete.graph import check_finite
+from gnndelete.hetero import seen
+from gnndelete.layers import copied
 from gnndelete.minibatches import Neighborhoods
 from gnndelete.progress import bar
 from gnndelete.tasks import Task, resolver
@@ -29,6 +33,43 @@ class TrainingResult:
     epochs_run: int
     seconds: float
     seed: int
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """The user's ``fit(model, data, seed)``, called with the graph as the user knows it; gives the trained model back.
+
+    A function that trains in place may return nothing, or what `train` returns.
+    """
+
+    function: Callable[[nn.Module, Any, int], Any]
+
+    def __call__(self, model: nn.Module, data: Any, seed: int) -> nn.Module:
+        result = self.function(model, seen(data), seed)
+        if result is None or isinstance(result, TrainingResult):
+            return model
+        if not isinstance(result, nn.Module):
+            raise ModelError(
+                f"fit(model, data, seed) returned a '{type(result).__name__}'; return the trained model, or nothing where it "
+                "was trained in place"
+            )
+        return result
+
+
+def as_fitting(fit: Any) -> Fitting | None:
+    """The user's ``fit``, after making sure that it takes a model, a graph and a seed; None stays None."""
+    if fit is None or isinstance(fit, Fitting):
+        return fit
+    try:
+        inspect.signature(fit).bind(None, None, None)
+    except TypeError:
+        raise SettingError(
+            f"'fit' is called as fit(model, data, seed), and {getattr(fit, '__name__', fit)!r} does not take these three; "
+            "write fit=lambda model, data, seed: …"
+        ) from None
+    except ValueError:  # a function that does not tell its arguments
+        pass
+    return Fitting(fit)
 
 
 def train(
@@ -74,7 +115,7 @@ def train(
     task = resolver.make(task).on(data)
     task.check(data)
     selects = task.validates(data)
-    seen = task.validation(data) if selects else data
+    scored = task.validation(data) if selects else data
     started = time.perf_counter()
     parts = _parts(model, data, forward, batch_size, num_neighbors, seed)
     best_score: float | None = None
@@ -97,13 +138,14 @@ def train(
                     advance(epoch, _said(best_score))
                     continue
                 if not bool(torch.isfinite(loss)):
+                    check_finite(data)  # no rate of learning helps against data that are no numbers
                     raise RunError(f"the loss became {loss.item()} by epoch {epoch}; lower 'lr' (now {lr})")
                 if selects:
                     with evaluating(model):
                         if parts is not None and batch_size is not None:
-                            score = parts.validate(model, task, seen, batch_size)
+                            score = parts.validate(model, task, scored, batch_size)
                         else:
-                            score = task.validate(model, forward(model, seen), seen)
+                            score = task.validate(model, forward(model, scored), scored)
                     if best_score is None or score > best_score:
                         best_score, best_epoch, best_state = score, epoch, copy.deepcopy(model.state_dict())
                 advance(epoch, _said(best_score))
@@ -151,10 +193,10 @@ def fresh(model: nn.Module, seed: int) -> nn.Module:
     True
     """
     where = _device(None, model)
-    copied = copy.deepcopy(model).cpu()
+    anew = copied(model).cpu()
     drawn = {
         f"{path}.{name}".lstrip("."): parameter
-        for path, module in copied.named_modules()
+        for path, module in anew.named_modules()
         if not any(_lazy(parameter) for parameter in module.parameters(recurse=False))
         for name, parameter in module.named_parameters(recurse=False)
         if parameter.is_floating_point()
@@ -164,20 +206,20 @@ def fresh(model: nn.Module, seed: int) -> nn.Module:
             parameter.fill_(torch.nan)  # whatever is still not a number afterwards was not reset
     with _seeded(seed):
         # Children first: a model that overrides the initialisation of its parts has the last word.
-        for module in reversed(list(copied.modules())):
+        for module in reversed(list(anew.modules())):
             reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
             if callable(reset):
                 reset()
     for name, parameter in drawn.items():
         if parameter.isnan().any():
             path, _, last = name.rpartition(".")
-            owner = f"'{path or 'model'}' ({type(copied.get_submodule(path)).__name__})"
+            owner = f"'{path or 'model'}' ({type(anew.get_submodule(path)).__name__})"
             raise ModelError(
                 f"parameter '{last}' of {owner} is not set by any "
                 "reset_parameters(), so the model cannot be trained anew; add that method, or pass build=… (a function "
                 "that makes a new model)"
             )
-    return copied.to(where)
+    return anew.to(where)
 
 
 def _device(device: str | torch.device | None, model: nn.Module) -> torch.device:

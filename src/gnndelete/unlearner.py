@@ -6,6 +6,8 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 from os import PathLike
 from pathlib import Path
 from threading import Lock
@@ -17,10 +19,11 @@ from torch_geometric.data import Data, HeteroData
 
 from gnndelete.batch import collate
 from gnndelete.deletion import Deletion
-from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError, why
+from gnndelete.errors import AdapterError, DeletionError, GNNDeleteError, ModelError, RunError, why
 from gnndelete.files import write
-from gnndelete.forward import Forward, as_seen, call
-from gnndelete.hetero import seen
+from gnndelete.forward import Forward, as_seen, call, evaluating
+from gnndelete.hetero import HeteroGraph, seen
+from gnndelete.layers import working_copy
 from gnndelete.memory import PeakMemory
 from gnndelete.methods import Method, nearest_fit
 from gnndelete.methods import resolver as methods
@@ -29,6 +32,8 @@ from gnndelete.prepared import Prepared
 from gnndelete.sight import POOLS, pools_deleted
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
+from gnndelete.tasks.trained import check_request
+from gnndelete.training import as_fitting
 from gnndelete.unlearned import Unlearned, by_name
 
 _STATE = 1
@@ -67,7 +72,9 @@ class Unlearner:
         self.task = None if self.task is None else self.task.on(data)
         # a shallow copy: what the user later assigns to data does not reach the base of the sequence
         prepared = Prepared(model, data.__copy__() if isinstance(data, Data) else data, as_seen(forward) or call)
-        self._context = Context(prepared, task=self.task, fit=as_seen(fit), build=build, seed=seed, progress=progress)
+        self._context = Context(
+            prepared, task=self.task, fit=as_fitting(fit), build=build, seed=seed, progress=progress
+        )
         if self.task is not None:
             self.task.check(data)  # before any edge is gone: negatives must be drawn where all edges are known
         self._requests: list[Deletion] = []
@@ -105,19 +112,25 @@ class Unlearner:
             )
         table = self._context.prepared.table
         data = self._context.data
-        request = deletion.check(data, table)
+        request = check_request(deletion, data, table, self.task)
         union = request
-        for earlier in self._requests:
-            request.without(earlier)
-            union = union | earlier
         if self._requests:
-            union = union.check(data, table)
+            earlier = reduce(or_, self._requests)
+            union = (request.without(earlier) | earlier).check(data, table)
         context = self._context.for_deletion(union, request)
+        if self.task is not None and isinstance(data, HeteroGraph):
+            self.task.refuse_nothing_left(context.remaining, union.nodes)
         refuse_unfit(self.method, context)  # some methods fit only some kinds of deletion
         if self.method.keeps_model and (union.edges.size(1) or union.nodes.numel()):
             self._context.prepared.look()
         with PeakMemory(data.edge_index.device) as memory:
-            outcome = self.method.unlearn(context)
+            try:
+                outcome = self.method.unlearn(context)
+            except (GNNDeleteError, torch.OutOfMemoryError):
+                raise
+            except Exception as error:  # the user's own model: whatever it raises
+                refuse_bound_to_its_edges(context, error)
+                raise
             synchronize(data.edge_index.device)
         if self.method.keeps_model and pools_deleted(
             self._context.model, context.remaining, union.nodes, self._context.prepared.forward
@@ -180,6 +193,25 @@ class Unlearner:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._turn = Lock()
+
+
+def refuse_bound_to_its_edges(context: Context, error: Exception) -> None:
+    """Say it where a model runs on the graph it was trained on and not on the remaining one: a parameter per edge, say."""
+    model = working_copy(context.model)
+    try:
+        with evaluating(model):
+            context.prepared.forward(model, context.data)
+    except Exception:  # then it is not the deletion that is in its way
+        return
+    try:
+        with evaluating(model):
+            context.prepared.forward(model, context.remaining)
+    except Exception as found:
+        raise ModelError(
+            f"'{type(model).__name__}' runs on its graph and not on what remains of it ({type(found).__name__}: "
+            f"{str(found).splitlines()[0] if str(found) else 'no message'}); where it keeps one entry per edge, let its forward "
+            "take these from the graph instead, as an edge attribute"
+        ) from error
 
 
 def refuse_unfit(method: Method, context: Context) -> None:

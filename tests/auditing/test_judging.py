@@ -67,6 +67,13 @@ def test_so_few_decide_nothing_whatever_they_score(deleted):
     assert sentence.startswith(f"{deleted} deleted element{'s are' if deleted > 1 else ' is'} too few")
 
 
+def test_it_is_said_which_are_too_few():
+    vague = {"after": side(0.5, 0.2, deleted=446, heldout=9), "reference": None}
+    assert judge(vague)[1].startswith("9 held-out elements are too few to tell")
+    vague["after"]["heldout"] = 5000
+    assert judge(vague)[1].startswith("446 deleted elements are too few to tell")
+
+
 def test_a_low_share_with_a_match_stands_beside_the_verdict():
     assert "Only 41.5% of the deleted" in judge({"after": side(0.5, matched=0.415), "reference": None})[1]
     assert "Only" not in judge({"after": side(0.5, matched=0.95), "reference": None})[1]

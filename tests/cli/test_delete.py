@@ -138,7 +138,7 @@ def test_a_held_out_edge_is_explained(cli: Cli, link_run: Path) -> None:
         assert part is not None
         v, u = part.positives[:, 0].tolist()
         said = cli("delete", link_run, "--edge", f"{u},{v}").sentence
-        assert f"held out when the run was split: ({u}, {v}) (for {word})" in said or f"({v}, {u})" in said
+        assert f"held out from training: ({u}, {v}) (for {word})" in said or f"({v}, {u})" in said
         assert "not trained on them" in said
 
 
@@ -146,7 +146,7 @@ def test_a_held_out_edge_is_explained(cli: Cli, link_run: Path) -> None:
     ("arguments", "said"),
     [
         ((), "nothing is named"),
-        (("--edge", "0,30"), "only training edges of the run"),
+        (("--edge", "0,30"), "only edges that the model was trained on"),
         (("--edge", "a,b"), "--edge 0,5"),
         (("--edge", "0,1,2"), "give pairs"),
         (("--edge", '"0,1'), "--edge 0,5"),

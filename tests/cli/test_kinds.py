@@ -59,7 +59,7 @@ def test_a_dry_run_says_what_would_be_forgotten(cli: Cli, node_run: Path) -> Non
         (("--node", "3", "--fill", "1"), "--fill says what replaces features"),
         (("--set", "deletion.features=[[1,2,3]]"), "deletion.features"),
         (("--random", "2", "--kind", "nodes", "--where", "hubs"), "--where hubs says which edges are drawn"),
-        (("--relation", "likes"), "no relation of the graph is called 'likes'"),
+        (("--relation", "likes"), "--relation names 'likes', and the graph has no relation types"),
     ],
 )
 def test_what_does_not_fit(cli: Cli, node_run: Path, options: tuple[str, ...], words: str) -> None:

@@ -140,6 +140,7 @@ def test_one_edge_with_a_comma_in_an_id(cli: Cli, named_run: Path) -> None:
         (("--nodes", "both.csv"), ("line 2 (no id 'user:9', did you mean",)),
         (("--node", "user:4071"), ("--node user:4071 (no id 'user:4071', did you mean 'user:4017'?)",)),
         (("--node", "3"), ("no id '3'",)),
+        (("--feature", "user:4001,99"), ("('user:4001', 99)",)),
         (("--edge", "user:4001,usr:4003"), ("no id 'usr:4003', did you mean 'user:4003'?",)),
         (("--edge", "item 0, new,item 2, new"), ("an id with a comma in quotes",)),
         (("--edge", "user:4001"), ("is written source,target",)),
@@ -181,7 +182,7 @@ def test_a_held_out_edge_is_named_by_its_ids(cli: Cli, named_run: Path) -> None:
     assert graph.ids is not None
     u, v = graph.ids.to_name(task.test.positives[:, 0])
     said = cli("delete", named_run, "--edge", f'"{u}","{v}"').sentence
-    assert f"held out when the run was split: ({u!r}, {v!r}) (for testing)" in said
+    assert f"held out from training: ({u!r}, {v!r}) (for testing)" in said
 
 
 def test_tables_that_changed_are_refused(cli: Cli, named_run: Path, tables: Path, tmp_path: Path) -> None:
@@ -258,6 +259,9 @@ def test_classes_and_triples_by_name(cli: Cli, tables: Path, tmp_path: Path) -> 
     assert "source,relation,target" in cli("delete", "typed", "--edge", f'"{name(0)}","{name(1)}"').sentence
     done = cli("delete", "typed", "--edge", edge, "--method", "unlink", "--json")
     assert (done.code, done.values["request"]) == (0, {"edges": 1})
+    again = ("delete", "typed", "--relation", "likes", "--method", "unlink")
+    assert cli(*again).code == 0
+    assert "already deleted by an earlier request: relation 'likes';" in cli(*again).sentence
 
 
 def test_a_graph_without_features(cli: Cli, tables: Path, tmp_path: Path) -> None:

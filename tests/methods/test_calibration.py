@@ -321,6 +321,9 @@ def test_one_deleted_edge_and_repeated_requests(memory):
 def test_what_training_again_would_keep_is_not_searched_for():
     measure = lambda lam: Trial(lam, auc=0.8 - lam, se=0.01, utility=0.9)  # noqa: E731
     assert as_retrained(measure).lam == pytest.approx(0.3, abs=0.01)
+    few = as_retrained(curve(lambda lam: 1.0, se=0.316), kept=2 / 3)  # one node of a small graph
+    assert few.lam == 0
+    assert "The sample is small: an AUC within ±0.50" in few.sentence
     half = as_retrained(measure, kept=0.5)
     assert half.lam == pytest.approx(0.15, abs=0.01)
     assert half.target == pytest.approx(0.65)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import gnndelete as gd
-from gnndelete.errors import ModelError
+from gnndelete.errors import ModelError, SettingError
 
 DELETION = gd.Deletion(edges=[(3, 4)], nodes=[9])
 
@@ -51,6 +51,18 @@ def test_fit_and_build_may_hand_over_another_model(graph, gcn):
     )
     assert unlearner.delete(DELETION).model is other
     assert got == [built]
+
+
+def test_what_fit_may_return(graph, gcn):
+    def deleted(fit):
+        return gd.Unlearner(gcn, graph, method="retrain", fit=fit).delete(DELETION)
+
+    trained = deleted(lambda model, data, seed: gd.train(model, data, "node", epochs=1, seed=seed))
+    assert type(trained.model) is type(gcn)
+    with pytest.raises(ModelError, match=r"fit\(model, data, seed\) returned a 'float'; return the trained model"):
+        deleted(lambda model, data, seed: 0.0)
+    with pytest.raises(SettingError, match=r"called as fit\(model, data, seed\)"):
+        deleted(lambda model, data: None)
 
 
 def test_the_built_in_loop_learns(graph):

@@ -54,6 +54,7 @@ def test_one_column_is_two_classes():
     assert torch.allclose(task.loss(nn.Identity(), one, data), expected)
     chances = task.predict(nn.Identity(), one, [2, 0])
     assert torch.allclose(chances, task.predict(nn.Identity(), two, [2, 0]))
+    assert task.predict(nn.Identity(), two, []).shape == (0, 2)
     assert torch.allclose(chances.sum(dim=1), torch.ones(2))
     assert task.evaluate(nn.Identity(), one, data)["auroc"] == 1.0
 

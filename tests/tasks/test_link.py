@@ -200,6 +200,9 @@ def test_predict_takes_pairs_and_tensors() -> None:
     task = LinkPrediction()
     assert task.predict(MODEL, z, [(0, 1), (1, 2)]).tolist() == [11.0, 4.0]
     assert task.predict(MODEL, (z, "attention"), torch.tensor([[0, 1], [1, 2]])).tolist() == [11.0, 4.0]
+    assert task.predict(MODEL, z, []).tolist() == []
+    with pytest.raises(GraphError, match=r"'edges' names node 5, and the model returned 3 rows"):
+        task.predict(MODEL, z, [(0, 5)])
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 5))

@@ -49,6 +49,7 @@ def test_predict_gives_probabilities() -> None:
     assert torch.allclose(found.sum(dim=1), torch.ones(2))
     assert torch.equal(found[1], logits[0].softmax(dim=0))
     assert torch.allclose(TASK.predict(MODEL, logits.log_softmax(dim=1), [4, 0]), found)
+    assert TASK.predict(MODEL, logits, []).shape == (0, 3)
 
 
 def test_validation_is_optional() -> None:

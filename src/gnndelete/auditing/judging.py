@@ -83,7 +83,9 @@ def judge(test: dict[str, Any]) -> tuple[str, str]:
         beside = "matched held-out ones" if reference is None else "what the retrained model makes of them"
         return word, f"Deleted elements score {how} {beside}: {figures}.{told}"
     if max(found.error, noise) > VAGUE:
-        return "undecided", f"{count:,} deleted elements are too few to tell: {figures}.{told}"
+        held = after.get("heldout", count)
+        few = f"{count:,} deleted" if held >= count else f"{held:,} held-out"
+        return "undecided", f"{few} elements are too few to tell: {figures}.{told}"
     if found.clear:
         said = f"What differs ({found.off:+.3f}) is less than the {TOLERANCE:g} that counts"
     else:

@@ -73,10 +73,11 @@ def _table(
     run: Path, out: Path, settings: Any, names: list[str] | None, seeds: int, controls: bool
 ) -> tuple[Comparison, dict[str, int]]:
     from gnndelete.cli.construct import build_method
-    from gnndelete.cli.requests import check_request, read_request
+    from gnndelete.cli.requests import read_request
     from gnndelete.cli.runs import open_run
     from gnndelete.comparison import compare as run_comparison
     from gnndelete.graph import edge_table
+    from gnndelete.tasks.trained import check_request
     from gnndelete.training import train
 
     def method(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""From the deletion settings to a `Deletion` of the training graph, with answers for edges that are not in it."""
+"""From the deletion settings to a `Deletion` of the training graph."""
 
 from __future__ import annotations
 
@@ -6,20 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-from torch_geometric.data import Data
-
-from gnndelete.adjacency import EdgeTable
 from gnndelete.batch import GraphBatch
 from gnndelete.cli.settings import DeletionSettings
-from gnndelete.datasets import IdMap, NamedGraph
+from gnndelete.datasets import NamedGraph
 from gnndelete.datasets.forget import forget_edges, forget_graphs, forget_nodes
 from gnndelete.deletion import Deletion
-from gnndelete.errors import DeletionError, RequestError, SettingError, some
+from gnndelete.errors import DeletionError, SettingError, some
 from gnndelete.request import look_up
 from gnndelete.tasks import LinkPrediction, Task
-from gnndelete.tasks.supervision import positives
 
 
 def read_request(settings: DeletionSettings, graph: NamedGraph, task: Task) -> Deletion:
@@ -122,10 +116,14 @@ def _in_place(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
         if chosen := [cells for cells in features if len(cells) == width]:
             listed: list[Any] = [cells[0] for cells in chosen] if width == 1 else chosen
             request = request | Deletion(features=listed, fill=settings.fill)
-    return request._named(graph.ids)
+    return request._named(None if graph.ids is None else graph.ids.calling(graph.relations))
 
 
 def _relation(name: Any, graph: NamedGraph) -> int:
+    if "edge_type" not in graph.data:
+        raise DeletionError(
+            f"--relation names {name!r}, and the graph has no relation types; name edges with --edge, or nodes with --node"
+        )
     if graph.relations and name in graph.relations:
         return graph.relations.index(name)
     if graph.relations or not str(name).isdigit():
@@ -164,45 +162,3 @@ def _ids(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:
     if number is not None:  # YAML has read it: 007 would be 7, and 010 be 8
         raise ValueError(f"ids of this graph are text, and {number} is a number: write it in quotes")
     return look_up(cells, graph.ids, graph.relations or None)
-
-
-def check_request(request: Deletion, data: Data, table: EdgeTable, task: Task, ids: IdMap | None = None) -> Deletion:
-    """The request in the graph's own terms; an error says where an edge is that the model was not trained on."""
-    try:
-        return request.check(data, table)
-    except DeletionError as error:
-        edges = request.edges
-        if (
-            not isinstance(task, LinkPrediction)
-            or edges.size(0) != (3 if table.typed else 2)
-            or bool((edges[[0, -1]] >= table.num_nodes).any())
-        ):
-            raise
-        held: list[str] = []
-        for name, part in (("validation", task.heldout), ("testing", task.test)):
-            if part is not None:
-                found = _among(edges, part.positives, table)
-                named = [row.tolist() if ids is None else ids.to_name(row) for row in found[[0, -1]]]
-                named[1:1] = [found[1].tolist()] if table.typed else []
-                held += [f"{pair} (for {name})" for pair in zip(*named, strict=True)]
-        if held:
-            raise _held_out(held) from None
-        if _among(edges, positives(data), table).size(1) < edges.size(1):
-            raise DeletionError(f"{error}; only training edges of the run can be deleted") from None
-        raise
-
-
-def _held_out(held: list[str]) -> RequestError:
-    return DeletionError(
-        f"{len(held)} of the edges to delete were held out when the run was split: {some(held)}; the model was not "
-        "trained on them, so there is nothing to forget: leave them out here and remove them from your own data"
-    )
-
-
-def _among(edges: Tensor, part: Tensor, table: EdgeTable) -> Tensor:
-    """Those of ``edges`` that are in ``part``, in either direction where the graph is undirected."""
-    part = part.cpu()
-    if table.undirected:
-        part = torch.cat([part, part.flip(0)], dim=1)
-    known = EdgeTable(part[[0, -1]], table.num_nodes, part[1] if table.typed else None)
-    return edges[:, known.contains(edges)]

@@ -20,7 +20,7 @@ from gnndelete.cli.loading import dump_weights
 from gnndelete.cli.reference import AUDIT, CACHE, START
 from gnndelete.cli.remaining import NAMES, check_folder, graph_files
 from gnndelete.cli.report import note
-from gnndelete.cli.requests import check_request, read_request
+from gnndelete.cli.requests import read_request
 from gnndelete.cli.runs import MODEL, RESULT, SETTINGS, STATE, commit, open_run, to_bytes, versions, writable
 from gnndelete.cli.sequence import remember
 from gnndelete.cli.settings import SCHEDULE, Settings
@@ -29,6 +29,7 @@ from gnndelete.errors import DeletionError, RunError, SettingError
 from gnndelete.evidence import evidence
 from gnndelete.graph import edge_table, fingerprint
 from gnndelete.prepared import model_fingerprint
+from gnndelete.tasks.trained import check_request
 from gnndelete.training import train
 from gnndelete.unlearned import Unlearned
 from gnndelete.unlearner import Unlearner
@@ -141,12 +142,10 @@ class Serving:
         if seen is not None and not fresh:
             self.unlearner.load_state(self.state)
         earlier = self.unlearner.history
-        _, left = self._left(earlier)
+        gone, left = self._left(earlier)
         asked = read_request(self.settings.deletion, replace(self.graph, data=left), self.task)
         request = check_request(asked, self.data, self.table, self.task, self.graph.ids)
-        for old in earlier:
-            request.without(old)
-        return request, earlier, seen
+        return request.without(gone), earlier, seen
 
     def _left(self, earlier: tuple[Deletion, ...]) -> tuple[Deletion, Data]:
         """All of some requests together, and the graph without them."""

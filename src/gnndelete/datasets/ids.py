@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -36,6 +37,8 @@ class IdMap:
     'user:4711'
     """
 
+    relations: Sequence[str] | None = None  # what messages call relation types; None: by their numbers
+
     def __init__(self, names: Iterable[str]) -> None:
         self.names = tuple(names)
         bad = [name for name in self.names if not _usable(name)]
@@ -51,6 +54,14 @@ class IdMap:
     @cached_property
     def _index(self) -> dict[str, int]:
         return {name: place for place, name in enumerate(self.names)}
+
+    def calling(self, relations: Sequence[str] | None) -> IdMap:
+        """The same ids, with names of relation types for messages."""
+        if not relations:
+            return self
+        result = copy.copy(self)
+        result.relations = relations
+        return result
 
     def __len__(self) -> int:
         return len(self.names)

@@ -20,7 +20,7 @@ from gnndelete.prepared import Prepared
 from gnndelete.tasks import Task
 
 Assurance = Literal["retrained", "exact", "certified", "approximate", "inference-only"]
-Fit = Callable[[nn.Module, Data, int], nn.Module | None]
+Fit = Callable[[nn.Module, Data, int], Any]  # the trained model, or nothing where it was trained in place
 
 
 @dataclass(frozen=True)

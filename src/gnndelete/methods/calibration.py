@@ -273,7 +273,7 @@ def _weak(trial: Trial) -> str:
 def _as_much(trial: Trial) -> str:
     return (
         f"The new features alone leave no more than training again would: AUC {trial.auc:.3f} of these nodes, presented again "
-        f"with the old ones, against held-out nodes (standard error {trial.se:.3f}), so lam is 0."
+        f"with the old ones, against held-out nodes (standard error {trial.se:.3f}), so lam is 0.{_weak(trial)}"
     )
 
 

@@ -35,6 +35,10 @@ class Task(ABC):
         """What a user names by type, in ids across all types."""
         raise GraphError(f"a '{self.name}' task has no predictions on a HeteroData")
 
+    def refuse_nothing_left(self, remaining: HeteroGraph, nodes: Tensor) -> None:
+        """One sentence where a deletion, of these ``nodes`` and more, leaves nothing of the type that the task is about."""
+        return None
+
     def without(self, nodes: Tensor) -> Task:
         """The same task once these nodes are deleted: held-out data that names them is left out."""
         return self

@@ -102,11 +102,16 @@ def check_width(edges: Tensor, typed: bool, name: str) -> None:
         )
 
 
-def check_range(edges: Tensor, num_nodes: int, name: str) -> None:
-    """Refuse node ids that the graph does not have."""
+def check_range(edges: Tensor, num_nodes: int, name: str, output: bool = False) -> None:
+    """Refuse node ids that the graph, or the model's ``output``, has no row for."""
     edges = edges[[0, -1]]
     if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < num_nodes:
         wrong = int(edges.max()) if int(edges.max()) >= num_nodes else int(edges.min())
+        if output:
+            raise GraphError(
+                f"'{name}' names node {wrong}, and the model returned {num_nodes} rows, from 0 to {num_nodes - 1}; it must "
+                "return one for every node of the graph, and edges name nodes among these"
+            )
         raise GraphError(f"'{name}' names node {wrong}, and the graph has the nodes 0 to {num_nodes - 1}")
 
 

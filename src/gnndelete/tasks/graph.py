@@ -195,6 +195,8 @@ def _marked(ids: Tensor, data: Any) -> Tensor:
 def _in_order(elements: Any, graphs: int) -> Tensor:
     ids = torch.as_tensor(elements)
     ids = ids.view(1) if ids.dim() == 0 else ids
+    if ids.dim() == 1 and not ids.numel():
+        return ids.long()
     if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
         raise SettingError(
             f"graphs must be a flat list of whole-number ids (got {ids.dtype} of shape {list(ids.shape)})"

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gnndelete.datasets.negatives import NegativeSampler
-from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
+from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError
 from gnndelete.hetero import EdgeType, HeteroGraph
 from gnndelete.tasks.base import Near, Predict, Task, shuffled
 from gnndelete.tasks.decoders import Decoder, bind, check_decoder
@@ -136,6 +136,13 @@ class LinkPrediction(Task):
                     check_range(edges, data.num_nodes, title)
         self._draw_negatives(data)
 
+    def refuse_nothing_left(self, remaining: HeteroGraph, nodes: Tensor) -> None:
+        if self._relation is not None and not self._relation.learned(remaining).size(1):
+            raise DeletionError(
+                f"the deletion leaves no edge of {self._relation.kind}, which the task is about; a model of nothing cannot be "
+                "kept: retire it, or give another task"
+            )
+
     def without(self, nodes: Tensor) -> LinkPrediction:
         if not nodes.numel():
             return self
@@ -204,7 +211,7 @@ class LinkPrediction(Task):
         """Logits of edges, given as ``[2, k]`` or as a list of pairs; triples ``[3, k]`` on a typed graph."""
         edges = edge_list(elements, "edges")
         if isinstance(output, Tensor) and self._relation is None:
-            check_range(edges, output.size(0), "edges")
+            check_range(edges, output.size(0), "edges", output=True)
         return self.score(model, output, edges.to(_device(output)))
 
     def forgetting(self, model: nn.Module, output: Any, deleted: Any, remaining: Any, **draw: Any) -> dict[str, float]:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
-from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError, some
+from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError, some
 from gnndelete.hetero import HeteroGraph, one_type
 from gnndelete.tasks.base import Near, Predict, Task, representation, shuffled
 
@@ -58,6 +58,14 @@ class NodeClassification(Task):
             elements = elements[self.node_type]
         rows = data.types.rows(str(self.node_type))
         return as_ids_in_order(elements, len(rows)) + rows.start
+
+    def refuse_nothing_left(self, remaining: HeteroGraph, nodes: Tensor) -> None:
+        rows = remaining.types.rows(str(self.node_type))
+        if int(((nodes >= rows.start) & (nodes < rows.stop)).sum()) == len(rows):
+            raise DeletionError(
+                f"the deletion names all {len(rows)} nodes of {self.node_type!r}, which the task is about; a model of nothing "
+                "cannot be kept: retire it, or give another task"
+            )
 
     def _own(self, data: Any) -> Any:
         """Where labels and masks are: the graph itself, or the part of it with the nodes of one type."""
@@ -162,6 +170,8 @@ def as_ids_in_order(elements: Any, nodes: int) -> Tensor:
     ids = torch.as_tensor(elements)
     if ids.dim() == 0:
         ids = ids.view(1)
+    if ids.dim() == 1 and not ids.numel():  # of no type of its own
+        return ids.long()
     if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
         raise SettingError(
             f"nodes must be a flat list of whole-number ids (got {ids.dtype} of shape {list(ids.shape)})"

@@ -79,15 +79,18 @@ class Relation:
         sampler = self.sampler(known)
         return self.triples(sampler.sample(count if sampler.available else 0, generator))
 
-    def supervise(self, data: HeteroGraph) -> RelationSupervision:
+    def learned(self, data: HeteroGraph) -> Tensor:
         """The edges to learn from: ``edge_label_index`` where the edge type has one, else its edges, loops left out."""
         store = data.hetero[self.kind]
         known, pairs, label = store.edge_index, store.get("edge_label_index"), store.get("edge_label")
         if pairs is not None:
-            own = pairs if label is None else pairs[:, label.view(-1) > 0]
-        else:
-            own = known[:, known[0] < known[1]] if self.both else known
-            own = own[:, own[0] != own[1]] if self.kind[0] == self.kind[2] else own
+            return pairs if label is None else pairs[:, label.view(-1) > 0]
+        own = known[:, known[0] < known[1]] if self.both else known
+        return own[:, own[0] != own[1]] if self.kind[0] == self.kind[2] else own
+
+    def supervise(self, data: HeteroGraph) -> RelationSupervision:
+        """What a model of this edge type is trained on."""
+        own, known = self.learned(data), data.hetero[self.kind].edge_index
         if not own.size(1):
             raise GraphError(f"the graph has no edges of {self.kind} to learn links from")
         return RelationSupervision(self.triples(own), self.sampler(torch.cat([known, own], dim=1)), self)
