@@ -137,6 +137,19 @@ def test_interrupt_keeps_the_best(nodes: Data) -> None:
     assert not model.training
 
 
+def test_a_graph_kept_from_an_earlier_call_plays_no_part(nodes: Data) -> None:
+    trained = []
+    for earlier in (False, True):
+        layer = GCNConv(nodes.num_features, 10, cached=True)
+        with torch.no_grad():
+            layer.lin.weight.fill_(0.1)
+        if earlier:
+            layer(nodes.x, nodes.edge_index[:, :5])
+        train(layer, nodes, "node", epochs=3)
+        trained.append(layer.lin.weight)
+    assert torch.equal(*trained)
+
+
 def test_last_epoch_is_validated(nodes: Data) -> None:
     assert train(small(), nodes, Scripted([0.1, 0.9]), epochs=7, validate_every=5).best_epoch == 7
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from gnndelete.batch import GraphBatch, collate
 from gnndelete.errors import ModelError, RunError, SettingError
-from gnndelete.forward import Forward, as_seen, call, evaluating
+from gnndelete.forward import Forward, as_seen, call, evaluating, kept_graph
 from gnndelete.graph import check_finite
 from gnndelete.hetero import seen
 from gnndelete.layers import copied
@@ -116,6 +116,9 @@ def train(
     task.check(data)
     selects = task.validates(data)
     scored = task.validation(data) if selects else data
+    for module in model.modules():  # what a layer keeps (cached=True) may be another graph's
+        for name in kept_graph(module) or ():
+            setattr(module, name, None)
     started = time.perf_counter()
     parts = _parts(model, data, forward, batch_size, num_neighbors, seed)
     best_score: float | None = None
