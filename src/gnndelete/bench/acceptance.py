@@ -222,7 +222,7 @@ def _speeds(parts: Sequence[Sequence[Result]]) -> tuple[Speed, ...]:
                 alone.setdefault((cell.place.dataset, kind), {})[cell.identity] = (ratio, cell)
             faster = cell.faster(reference)
             if not timed and faster is not None:
-                shared.setdefault((cell.place.dataset, _kind(cell)), {})[cell.identity] = (faster, cell)
+                shared.setdefault((cell.place.dataset, _kind(cell)), {})[cell.identity] = (faster.mean, cell)
     found = []
     for key in sorted(alone.keys() | shared.keys()):
         known = list(alone.get(key, shared.get(key, {})).values())

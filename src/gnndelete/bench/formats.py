@@ -6,11 +6,12 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gnndelete.bench.gathered import Plan, Result, references
 from gnndelete.bench.published import Published
 from gnndelete.bench.tables import Entry, Table, entry, lam_of, score_metrics, settings_apart
-from gnndelete.bench.wording import model_options, number, spread
+from gnndelete.bench.wording import many, model_options, number, spread
 
 _PLACE = ("experiment", "task", "dataset", "model", "model_options", "kind", "where", "amount", "setting", "step")
 _COUNTS = ("method", "lam", "metric", "seeds", "seeds_wanted")
@@ -51,7 +52,7 @@ def markdown(table: Table) -> str:
     ]
     lines = [["method", *titles, "seeds"]]
     for line in table.lines:
-        cells = [_markdown(item, notes) for item in line.entries]
+        cells = [_markdown(item, notes, line.seeds[1]) for item in line.entries]
         lines.append([plain(line.label), *cells, _seeds(line.seeds)])
     rule = ["---", *["---:"] * (len(titles) + 1)]
     body = "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])
@@ -68,13 +69,15 @@ def plain(text: str) -> str:
     return "".join(f"\\{sign}" if sign in "|*_`[]" else sign for sign in text)
 
 
-def _markdown(item: Entry, notes: Notes) -> str:
+def _markdown(item: Entry, notes: Notes, seeds: int) -> str:
+    """One cell; ``seeds`` is how many its line speaks of, and one that rests on fewer says so."""
     if item.stat is None:
-        shown = "–" if item.state in ("", "done", "not measured") else f"*{item.state}*{notes.mark(item.reason)}"
-    elif item.signed:
-        shown = number(item.metric, item.stat.mean, signed=True)
+        empty = item.state in ("", "done", "not measured")
+        shown = ("–" if empty else f"*{item.state}*") + notes.mark(item.reason)
     else:
-        shown = spread(item.metric, item.stat) + notes.mark(item.reason)
+        signed = number(item.metric, item.stat.mean, signed=True)
+        shown = signed if item.signed else spread(item.metric, item.stat)
+        shown += f" ({many(item.stat.count, 'seed')})" * (item.stat.count < seeds) + notes.mark(item.reason)
     beside = _beside(item)
     return (f"{shown}<br><small>{beside}</small>" if beside else shown).replace(" ", _TOGETHER)
 
@@ -101,15 +104,15 @@ def latex(table: Table) -> str:
         lines.append(rf" & {heads} & \\")
     lines.append(rf"method & {' & '.join(_escape(title) for title in table.columns)} & seeds \\ \hline")
     for line in table.lines:
-        cells = [_latex(item, notes) for item in line.entries]
+        cells = [_latex(item, notes, line.seeds[1]) for item in line.entries]
         lines.append(" & ".join([_escape(line.label), *cells, _escape(_seeds(line.seeds))]) + r" \\")
     lines += [r"\hline", r"\end{tabular}"]
     lines += [rf"\par {{\footnotesize [{i}] {_escape(_sentence(text))}}}" for i, text in enumerate(notes.reasons, 1)]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
-def _latex(item: Entry, notes: Notes) -> str:
-    shown = _escape(_markdown(Entry(item.metric, item.stat, None, item.state, item.reason, item.signed), notes))
+def _latex(item: Entry, notes: Notes, seeds: int) -> str:
+    shown = _escape(_markdown(replace(item, paper=None), notes, seeds))
     shown = _minus(shown.replace("*", ""))
     beside = _minus(_escape(_beside(item)))
     return rf"\shortstack{{{shown} \\ {{\scriptsize {beside}}}}}" if beside else shown

@@ -183,17 +183,21 @@ class Result:
     def gap(self, metric: str, reference: Result | None) -> Stat | None:
         return Stat.of(self.gaps(metric, reference).values())
 
-    def faster(self, reference: Result | None) -> float | None:
-        """How many times faster than the reference: the median over seeds that ran on the same hardware."""
+    def ratios(self, reference: Result | None) -> list[float]:
+        """The reference's time by this one's, of every seed that ran on the same hardware."""
         if reference is None:
-            return None
+            return []
         mine, theirs = self.values("seconds"), reference.values("seconds")
-        ratios = [
+        return [
             theirs[seed] / mine[seed]
             for seed in sorted(mine.keys() & theirs.keys())
             if mine[seed] > 0 and hardware(self.rows[seed]) == hardware(reference.rows[seed])
         ]
-        return median(ratios) if ratios else None
+
+    def faster(self, reference: Result | None) -> Stat | None:
+        """How many times faster than the reference: the median over seeds, and of how many."""
+        ratios = self.ratios(reference)
+        return Stat(median(ratios), None, len(ratios)) if ratios else None
 
 
 def gather(plan: Plan, store: Store) -> list[Result]:

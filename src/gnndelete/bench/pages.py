@@ -10,6 +10,7 @@ from typing import Any
 from gnndelete.bench.acceptance import Acceptance
 from gnndelete.bench.formats import markdown, plain
 from gnndelete.bench.gathered import Plan, Result
+from gnndelete.bench.reasons import GIVEN, noted
 from gnndelete.bench.summary import headline_table
 from gnndelete.bench.tables import Section, sections, silent
 from gnndelete.bench.timecurves import TIMES, timings
@@ -148,8 +149,15 @@ def _section(section: Section) -> list[str]:
         parts.append(markdown(section.scores).strip())
     if not section.costs.empty:
         what = "Gap to Retrain, seed by seed, and cost:" if section.costs.gaps else "Cost:"
-        parts += [what, markdown(section.costs).strip()]
+        ratios = _FASTER * section.costs.ratios
+        parts += [what, markdown(section.costs).strip(), ratios]
     return parts if scored else [*parts, *_reasons(section.cells)]
+
+
+_FASTER = (
+    "*Times faster* is the median, over the seeds of which both were timed on the same hardware beside as many other "
+    "processes, of Retrain's time by the method's."
+)
 
 
 def _tabled(section: Section, scored: bool) -> list[str]:
@@ -187,23 +195,14 @@ def _twins(plan: Plan) -> str:
     )
 
 
-#: What a measure adds to the scores of a row, and how its note begins where it could not be taken.
-_GIVEN = {
-    "heldout": ("heldout_auc", "No held-out AUC"),
-    "mi": ("mi_ratio", "No membership attack"),
-    "outliers": ("outlier_share", "No detection of outliers"),
-}
-
-
 def _unmeasured(results: Sequence[Result]) -> list[str]:
     """A sentence for every measure that was asked for and gave no number, with the reason that the rows name."""
     said = []
-    for measure, (score, note) in _GIVEN.items():
+    for measure, ((score, *_), note) in GIVEN.items():
         asked = [row for result in results if measure in result.measures for row in result.rows.values()]
         empty = [row for row in asked if score not in (row.get("scores") or {})]
         if empty:
-            notes = [str(text) for row in empty for text in row.get("notes") or () if str(text).startswith(note)]
-            reason = plain(max(sorted(set(notes)), key=notes.count)) if notes else "No reason was recorded."
+            reason = plain(noted(empty, note)) or "No reason was recorded."
             said.append(f"`{measure}` gave no number in {len(empty)} of {many(len(asked), 'run')}. {reason}")
     return said
 

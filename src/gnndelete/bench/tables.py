@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from gnndelete.bench import published as paper
 from gnndelete.bench.gathered import Place, Plan, Result, Stat, originals, references
 from gnndelete.bench.published import Published
+from gnndelete.bench.reasons import unmeasured, unpaired
 from gnndelete.bench.wording import (
     METRICS,
     amount_name,
@@ -66,6 +67,11 @@ class Table:
     def empty(self) -> bool:
         """Whether it holds no number of ours."""
         return not any(entry.stat for line in self.lines for entry in line.entries)
+
+    @property
+    def ratios(self) -> bool:
+        """Whether it says how many times faster than Retrain a method is."""
+        return any(entry.stat for line in self.lines for entry in line.entries if entry.metric == "speedup")
 
     @property
     def gaps(self) -> bool:
@@ -139,15 +145,15 @@ def entry(plan: Plan, cell: Result, metric: str, reference: Result | None = None
     if step is not None and amount is not None:
         amount = amount * step / place.steps
     theirs = paper.published(plan.published, place.dataset, place.model, place.where, amount, cell.label, metric)
+    state, reason = cell.state, cell.reason
     if metric == "speedup":
-        ratio = cell.faster(reference)
-        stat = Stat(ratio, None, len(cell.rows)) if ratio is not None and cell is not reference else None
+        stat = cell.faster(reference) if cell is not reference else None
+        reason = reason or (unpaired(cell, reference) if cell is not reference else "")
     else:
-        stat = cell.stat(metric, step)
-    state = cell.state
+        stat, reason = cell.stat(metric, step), reason or unmeasured(cell, metric)
     if stat is None and state == "done":
         state = "not measured"
-    return Entry(metric, stat, theirs, state, cell.reason)
+    return Entry(metric, stat, theirs, state, reason)
 
 
 def _scores(plan: Plan, cells: Sequence[Result], name: str, title: str) -> Table:
@@ -193,8 +199,7 @@ def _cost(cell: Result, kind: str, reference: Result | None) -> Entry:
     if cell is reference:
         return Entry(kind)
     if kind == "speedup":
-        ratio = cell.faster(reference)
-        return Entry(kind, Stat(ratio, None, len(cell.rows)) if ratio is not None else None)
+        return Entry(kind, cell.faster(reference), reason=unpaired(cell, reference))
     return Entry(kind, cell.gap(kind, reference), signed=True)
 
 
