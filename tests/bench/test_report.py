@@ -81,8 +81,8 @@ def test_a_page_in_which_all_failed_says_why() -> None:
     for job in jobs:
         store.add(job.key, {"label": job.label, "error": f"no room for <{job.label}>", "kind": "RunError"})
     page = build([plan], store, COMMANDS)[0]["own/mine.md"].decode()
-    assert "- Unlink (GCN): *failed*: no room for &lt;unlink&gt;." in page
-    assert "- calibrated (GCN): *failed*: no room for &lt;calibrated&gt;." in page
+    assert "- Unlink (GCN): failed: no room for &lt;unlink&gt;." in page
+    assert "- calibrated (GCN): failed: no room for &lt;calibrated&gt;." in page
 
 
 def test_what_nobody_has_run_is_named_and_stands_apart() -> None:
@@ -106,11 +106,12 @@ def test_a_request_that_nobody_has_run_shows_the_papers_numbers_alone() -> None:
             store.add(cell, result)
     page = build([plan], store, COMMANDS)[0]["paper/link-dblp.md"].decode().replace("\u00a0", " ")
     unrun = page.partition("## DBLP: 2.5% of the edges, OUT")[2].partition("## ")[0]
-    assert "*Not run*: the store holds no run of this. The paper's numbers:" in unrun
-    assert "| paper() | *not run*<br><small>paper 0.957</small> |" in unrun
+    assert "*Not run*: the store holds no run of it. The paper's numbers:" in unrun
+    assert "| paper() | 0.957 |" in unrun
     assert "| Unlink |" not in unrun
     nothing = build([plan], Store(None), COMMANDS)[0]["paper/link-dblp.md"].decode()
-    assert "*Not run*: the store holds no run of this experiment" in nothing
+    assert "*Not run*: the store holds no run of it. The paper's numbers:" in nothing
+    assert nothing.count("| paper() | 0.957 |") == 1
 
 
 def test_a_measure_without_a_number_says_why() -> None:
@@ -191,6 +192,30 @@ def test_a_dataset_that_is_not_here_says_why(made: dict[str, bytes]) -> None:
     page = made["paper/link-cora.md"].decode()
     assert page.count("*Not here*: needs a download.") == 1
     assert "not run" not in page
+    assert "### Cora: 2.5% of the edges, IN" in page
+    assert "| paper() | 0.925 | 0.716 |" in page
+    tex = made["tables/paper-link-cora.tex"].decode()
+    assert "[1] Needs a download." in tex
+    assert "{\\scriptsize paper 0.925}" in tex
+
+
+def test_what_was_not_run_is_in_every_form_with_a_reason() -> None:
+    jobs = [Job("unlink", key("cs", "gcn", METHODS["unlink"], 1, where="random"))]
+    files = build([Plan("mine", "Mine", jobs)], Store(None), COMMANDS)[0]
+    assert "*Not run*: the store holds no run of it." in files["own/mine.md"].decode()
+    assert "2.5\\% of the edges, at random: not run: the store holds no run of it." in files["tables/mine.tex"].decode()
+    lines = files["tables/mine.csv"].decode().splitlines()
+    assert len(lines) == 4
+    assert all(line.endswith(",not run,the store holds no run of it") for line in lines[1:])
+
+
+def test_a_model_alone_in_its_table_is_named_where_others_were_asked_for() -> None:
+    jobs = [Job("unlink", key("cs", model, METHODS["unlink"], 1)) for model in ("gcn", "gin")]
+    store = Store(None)
+    store.add(jobs[0].key, row("unlink", 1.0, test_auroc=0.9))
+    page = build([Plan("mine", "Mine", jobs)], store, COMMANDS)[0]["own/mine.md"].decode()
+    assert "| method | GCN<br>seconds | seeds |" in page
+    assert "0–1" not in page
 
 
 def test_provenance_comes_from_the_rows(made: dict[str, bytes]) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gnndelete.bench.acceptance import Acceptance
-from gnndelete.bench.formats import markdown, plain
+from gnndelete.bench.formats import markdown, plain, published_markdown
 from gnndelete.bench.gathered import Plan, Result
-from gnndelete.bench.reasons import GIVEN, noted
+from gnndelete.bench.reasons import GIVEN, UNRUN, grouped, noted
 from gnndelete.bench.summary import headline_table
 from gnndelete.bench.tables import Section, sections, silent
 from gnndelete.bench.timecurves import TIMES, timings
@@ -114,70 +114,51 @@ def experiment_page(plan: Plan, results: Sequence[Result], pictures: Pictured, c
     parts.append(f"What is missing is done by\n\n```bash\n{rest}\n```" if rest else "")
     parts.append(pictures.links("../"))
     parts.append(_times(results))
-    if all(result.state == "not run" for result in results):
-        there = " The paper's values are in the CSV file." if plan.published else ""
-        parts.append(f"*Not run*: the store holds no run of this experiment; the command above does them.{there}")
-        return "\n\n".join(part for part in parts if part) + "\n"
     shown = ""
     for section in sections(plan, results):
-        own = [result for result in results if result.place.dataset == section.dataset]
-        why = absent(own, plan.published is not None)
-        if why and section.dataset == shown:
+        why = absent([result for result in results if result.place.dataset == section.dataset])
+        if not why:
+            parts += _section(section)
             continue
+        values = published_markdown(section.scores)
+        if section.dataset != shown:
+            parts += [f"## {dataset_name(section.dataset)}", why + _THEIRS * bool(values)]
         shown = section.dataset
-        parts += [f"## {dataset_name(section.dataset)}", why] if why else _section(section)
+        parts += [f"### {heading(section.title)}", values] if values else []
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def absent(results: Sequence[Result], published: bool) -> str:
+def absent(results: Sequence[Result]) -> str:
     """One sentence where a whole dataset has no number and one reason, else nothing."""
     states = {(result.state, result.reason) for result in results}
     if len(states) != 1 or any(result.rows for result in results):
         return ""
     state, reason = states.pop()
-    said = f"*{state[:1].upper()}{state[1:]}*{f': {plain(reason)}' if reason else ''}."
-    return f"{said} The paper's values are in the CSV file." if published else said
+    reason = reason or UNRUN * (state == "not run")
+    return f"*{state[:1].upper()}{state[1:]}*{f': {plain(reason)}' if reason else ''}."
+
+
+_THEIRS = " The paper's numbers:"
 
 
 def _section(section: Section) -> list[str]:
     parts = [f"## {heading(section.title)}"]
-    scored = bool(section.scores.lines and section.scores.columns)
     if all(cell.state == "not run" for cell in section.cells):
-        beside = " The paper's numbers:" if scored else ""
-        return [*parts, f"*Not run*: the store holds no run of this.{beside}", *_tabled(section, scored)]
+        values = published_markdown(section.scores)
+        return [*parts, f"*Not run*: {UNRUN}.{_THEIRS * bool(values)}", values]
+    scored = bool(section.scores.lines and section.scores.columns)
     if scored:
         parts.append(markdown(section.scores).strip())
     if not section.costs.empty:
-        what = "Gap to Retrain, seed by seed, and cost:" if section.costs.gaps else "Cost:"
-        ratios = _FASTER * section.costs.ratios
-        parts += [what, markdown(section.costs).strip(), ratios]
-    return parts if scored else [*parts, *_reasons(section.cells)]
+        what = "Gap to Retrain, seed by seed, and cost" if section.costs.gaps else "Cost"
+        faster = "; *times faster* is the median of the pairs of one seed" * section.costs.ratios
+        parts += [f"{what}{faster}:", markdown(section.costs).strip()]
+    return parts if scored else [*parts, _reasons(section.cells)]
 
 
-_FASTER = (
-    "*Times faster* is the median, over the seeds of which both were timed on the same hardware beside as many other "
-    "processes, of Retrain's time by the method's."
-)
-
-
-def _tabled(section: Section, scored: bool) -> list[str]:
-    return [markdown(section.scores).strip()] if scored else []
-
-
-def _reasons(results: Sequence[Result]) -> list[str]:
+def _reasons(results: Sequence[Result]) -> str:
     """Why there is no number, by reason, where no table of scores says it."""
-    found: dict[tuple[str, str], dict[str, None]] = {}
-    models = model_titles(result.place.variant for result in results)
-    for result in results:
-        if result.state != "done" or result.reason:
-            state = "failed" if result.errors and result.rows else result.state
-            who = f"{method_name(result.label)} ({models[result.place.variant]})"
-            found.setdefault((state, result.reason), {})[plain(who)] = None
-    lines = [
-        f"- {', '.join(who)}: *{state}*{f': {plain(reason).rstrip(chr(46))}' if reason else ''}."
-        for (state, reason), who in found.items()
-    ]
-    return ["\n".join(lines)] if lines else []
+    return "\n".join(f"- {plain(said)}" for said in grouped(results))
 
 
 def _unsaid(plan: Plan, results: Sequence[Result]) -> str:

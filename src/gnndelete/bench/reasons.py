@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gnndelete.bench.gathered import Result, Row, hardware
+from gnndelete.bench.wording import listed, method_name, model_titles
 
 #: What a measure adds to the scores of a row, and how its note begins where it could not be taken.
 GIVEN = {
@@ -18,11 +19,31 @@ _NULL = {
     "mi_ratio": "the attack takes no deleted element for a member after the deletion (probability 0), and 0 cannot divide"
 }
 
+#: What is said of a cell without any row.
+UNRUN = "the store holds no run of it"
+
 
 def noted(rows: Iterable[Row], begins: str) -> str:
     """The reason that most of these rows give in a note of this beginning; empty where none does."""
     notes = [str(text) for row in rows for text in row.get("notes") or () if str(text).startswith(begins)]
     return max(sorted(set(notes)), key=notes.count) if notes else ""
+
+
+def grouped(results: Sequence[Result]) -> list[str]:
+    """Who has no number and why, one sentence for every reason; nobody is named where it is the same for all."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    models = model_titles(result.place.variant for result in results)
+    for result in results:
+        if result.state != "done" or result.reason:
+            state = "failed" if result.errors and result.rows else result.state
+            who = f"{method_name(result.label)} ({models[result.place.variant]})"
+            reason = result.reason or UNRUN * (state == "not run")
+            found.setdefault((state, reason), {})[who] = None
+    everyone = len(found) == 1 and not any(result.rows for result in results)
+    return [
+        f"{'' if everyone else f'{listed(who)}: '}{state}{f': {reason.rstrip(chr(46))}' if reason else ''}."
+        for (state, reason), who in found.items()
+    ]
 
 
 def unmeasured(cell: Result, metric: str) -> str:

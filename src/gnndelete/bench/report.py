@@ -11,13 +11,14 @@ from typing import Any
 from gnndelete.bench import curves, figures
 from gnndelete.bench.acceptance import BEST, Acceptance, acceptance, once
 from gnndelete.bench.figures import Format
-from gnndelete.bench.formats import latex, plain, tidy_csv
+from gnndelete.bench.formats import latex, latex_note, plain, tidy_csv
 from gnndelete.bench.gathered import Plan, Result, gather
 from gnndelete.bench.pages import Commands, Pictured, experiment_page, flat, heading, index_page, page_path
+from gnndelete.bench.reasons import grouped
 from gnndelete.bench.summary import headline, summary_page
-from gnndelete.bench.tables import sections
+from gnndelete.bench.tables import sections, silent
 from gnndelete.bench.timecurves import time_pictures, timings
-from gnndelete.bench.wording import listed, many
+from gnndelete.bench.wording import listed, many, method_name
 from gnndelete.files import write_all
 from gnndelete.store import Store
 
@@ -140,7 +141,14 @@ def _overall(gathered: Gathered, form: Format) -> list[_Picture]:
 
 
 def _tex(plan: Plan, results: Sequence[Result]) -> str:
+    """All tables of an experiment; what is missing stands there as missing, with its reason."""
     parts = [f"% {' '.join(plan.title.split())}: made by gnndelete bench report"]
+    unsaid = [method_name(label) for label in silent(plan, results)]
     for section in sections(plan, results):
-        parts += [latex(table) for table in (section.scores, section.costs) if table.columns and not table.empty]
+        tables = [table for table in (section.scores, section.costs) if table.columns and table.lines]
+        parts += [latex(table) for table in tables if table is section.scores or not table.empty]
+        if section.scores not in tables:
+            parts.append(latex_note(section.title, grouped(section.cells)))
+    if unsaid and any(result.rows or result.errors for result in results):
+        parts.append(latex_note("Not run here", [listed(unsaid)]))
     return "\n".join(parts) + "\n"
