@@ -140,14 +140,14 @@ def _device(name: str) -> str:
 def _listed_device(name: str | None, store: Path) -> str:
     """The kind of device whose cells are listed, which need not be here: by default the one most rows come from."""
     from gnndelete.bench.report import usual_device
+    from gnndelete.bench.rows import open_store
     from gnndelete.errors import SettingError
-    from gnndelete.store import Store
 
     if name in ("cpu", "cuda"):
         return name
     if name not in (None, "auto"):
         raise SettingError(f"'--device' must be auto, cpu or cuda (got '{name}')")
-    rows = Store(store)
+    rows = open_store(store)
     return usual_device(rows) if name is None and len(rows) else _device("auto").partition(":")[0]
 
 
