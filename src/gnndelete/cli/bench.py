@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,7 @@ from gnndelete.cli.report import Report, note, prose
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gnndelete.bench.experiment import Experiment
     from gnndelete.bench.sweep import Summary
 
 _HOW, _WHAT = "How", "What"
@@ -50,7 +51,9 @@ def ls(
     from gnndelete.bench.listing import listing
 
     kind = _listed_device(device, store)
-    entries = listing(find(name or []), store, kind, seeds)
+    experiments = find(name or [])
+    _say_seeds(experiments, seeds)
+    entries = listing(experiments, store, kind, seeds)
     values = {"store": str(store), "device": kind, "experiments": entries}
     return Report(values, lambda console: _show_list(console, entries, store, kind))
 
@@ -98,10 +101,13 @@ def run(
     from gnndelete.bench.runner import Choice
     from gnndelete.bench.runner import run as work
 
-    choice = Choice(_list(only), _list(dataset), _list(model), [_number(text) for text in _list(amount)])
+    amounts = [_number(text) for text in _list(amount, "--amount")]
+    choice = Choice(_list(only, "--only"), _list(dataset, "--dataset"), _list(model, "--model"), amounts)
+    experiments = find(name)
+    _say_seeds(experiments, seeds)
     try:
         summary = work(
-            find(name),
+            experiments,
             store=store,
             device=_device(device),
             seeds=seeds,
@@ -118,8 +124,20 @@ def run(
     return Report(summary.to_dict(), lambda console: _show_run(console, summary), exit_code=int(summary.failed > 0))
 
 
-def _list(text: str | None) -> list[str]:
-    return [part.strip() for part in (text or "").split(",") if part.strip()]
+def _list(text: str | None, option: str) -> list[str]:
+    from gnndelete.errors import SettingError
+
+    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
+    if text is not None and not parts:
+        raise SettingError(f"'{option}' names nothing (got '{text}'); leave it out to take everything")
+    return parts
+
+
+def _say_seeds(experiments: Sequence[Experiment], seeds: int | None) -> None:
+    """Asked for more seeds than there are, all are taken, and that is said."""
+    most = max((len(experiment.seeds) for experiment in experiments), default=0)
+    if seeds is not None and seeds > most:
+        note(f"--seeds {seeds}: there are {most} at most; more have to be named in a file of your own.")
 
 
 def _number(text: str) -> float:
