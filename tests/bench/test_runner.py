@@ -171,6 +171,23 @@ def test_only_some_cells(write: Write, store: Path) -> None:
         run([experiment], store=store, choice=Choice(labels=["fixd"]))
 
 
+def test_nothing_to_do_is_no_success(write: Write, store: Path, capsys: Any) -> None:
+    methods = ["unlink", {"name": "gradascent", "only": {"amount": [0.1]}}]
+    file = str(write(forget={"amount": [0.05, 0.1]}, methods=methods))
+    asked = ["bench", "run", file, "--store", str(store), "--device", "cpu"]
+    assert command([*asked, "--only", "gradascent", "--amount", "0.05"]) == 2
+    assert "no cell of these experiments has all of that: method gradascent, amount 0.05" in capsys.readouterr().err
+    for option in ("--only", "--dataset", "--model", "--amount"):
+        assert command([*asked, option, " , "]) == 2
+        assert f"'{option}' names nothing" in capsys.readouterr().err
+    assert not store.exists()
+
+
+def test_more_seeds_than_there_are_is_said(write: Write, store: Path, capsys: Any) -> None:
+    assert command(["bench", "ls", str(write()), "--store", str(store), "--device", "cpu", "--seeds", "99"]) == 0
+    assert "--seeds 99: there are 2 at most" in capsys.readouterr().err
+
+
 def test_requests_one_after_the_other_end_like_one(write: Write, store: Path) -> None:
     methods = ["unlink", {"label": "fixed", "name": "gnndelete", "lam": 0.5}]
     one = read(str(write("one", methods=methods, seeds=[1])))
@@ -324,7 +341,9 @@ def test_stopped_it_says_how_to_go_on(write: Write, store: Path, monkeypatch: An
 
     monkeypatch.setattr("gnndelete.bench.executors.perform", stop)
     assert command(["bench", "run", str(write()), "--store", str(store), "--device", "cpu"]) == 130
-    assert "the same command goes on with the rest" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.count("topped") == 1
+    assert "the same command goes on with the rest" in said
 
 
 def test_the_first_line_says_what_there_is_to_do(small: Experiment, store: Path, capsys: Any) -> None:

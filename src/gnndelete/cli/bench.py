@@ -11,6 +11,7 @@ import typer
 from gnndelete.cli import options
 from gnndelete.cli.bench_report import report
 from gnndelete.cli.report import Report, note, prose
+from gnndelete.errors import RunError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
     from gnndelete.bench.sweep import Summary
 
 _HOW, _WHAT = "How", "What"
+
+
+class Interrupted(RunError):  # noqa: N818 (the kind of every command that was stopped)
+    """A run that was stopped: like every command that was, and with what becomes of its cells."""
+
+    exit_code = 130
+
 
 Names = Annotated[
     list[str] | None,
@@ -119,8 +127,7 @@ def run(
             models=models,
         )
     except KeyboardInterrupt:
-        note("Stopped: finished cells are kept, and the same command goes on with the rest.")
-        raise
+        raise Interrupted("stopped: finished cells are kept, and the same command goes on with the rest") from None
     return Report(summary.to_dict(), lambda console: _show_run(console, summary), exit_code=int(summary.failed > 0))
 
 
