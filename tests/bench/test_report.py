@@ -11,11 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from gnndelete.bench.compared import Compared, Point
 from gnndelete.bench.curves import (
-    Point,
-    both_scores,
-    distances,
-    front,
     gap_rows,
     is_about,
     lam_pictures,
@@ -167,7 +164,7 @@ def test_gaps_are_drawn_only_with_what_the_experiment_is_about() -> None:
 
 def test_short_logarithmic_axes_have_plain_labels() -> None:
     points = [Point(name, x, 2 * x, "other", name) for name, x in (("a", 0.06), ("b", 0.061), ("c", 0.08))]
-    texts = _words(distance_figure(points, 3, "svg"))
+    texts = _words(distance_figure(Compared(tuple(points)), "svg"))
     assert "0.05" in texts
     assert not [text for text in texts if "$" in text or "mathdefault" in text]
 
@@ -277,25 +274,6 @@ def test_lam_curves_have_the_papers_points_and_retrain(plans: list[Plan], store:
     assert [lam for lam, _ in picture.curves["test_auroc"][0].points] == [0, 0.2, 0.4, 0.5, 0.6, 0.8, 1]
     assert dict(picture.paper["deleted_auroc"])[0.5] == 0.748
     assert picture.retrain["test_auroc"] == pytest.approx(0.964, abs=0.01)
-
-
-def test_methods_are_compared_over_the_same_cells_only() -> None:
-    plan = link_plan()
-    store = store_of(plan)
-    for job in plan.cells:  # fails where it would have looked best
-        if job.label == "gradascent" and job.key["forget"]["where"] == "in":
-            store.add(job.key, {"label": "gradascent", "error": "memory ran out", "kind": "RunError"})
-    points, places = distances(gather(plan, store))
-    labels = {point.label for point in points}
-    assert places == 4
-    assert {"Unlink", "calibrated", "GradAscent"} <= labels
-    assert "Retrain" not in labels
-    assert {point.label for point in both_scores(gather(plan, store))[0]} == labels | {"Retrain"}
-
-
-def test_front_is_what_nothing_beats() -> None:
-    points = [Point(name, x, y, "other") for name, x, y in (("a", 1, 3), ("b", 2, 2), ("c", 3, 1), ("d", 3, 3))]
-    assert [point.label for point in front(points)] == ["a", "b", "c"]
 
 
 def test_gap_rows_leave_out_a_sweep_over_lam(plans: list[Plan], store: Store) -> None:

@@ -262,7 +262,7 @@ def index_page(
         "## Summary",
         headline_table(found),
         "The [summary](summary.md) names the cells behind each number.",
-        "## All methods" if pictures.alts else "",
+        "## Methods beside each other" if pictures.alts else "",
         pictures.links(""),
         "## Experiments",
         table if rows else "None has been run.",

@@ -10,6 +10,7 @@ from typing import Any
 
 from gnndelete.bench import curves, figures
 from gnndelete.bench.acceptance import BEST, Acceptance, acceptance, once
+from gnndelete.bench.compared import both_scores, distances
 from gnndelete.bench.figures import Format
 from gnndelete.bench.formats import latex, latex_note, plain, tidy_csv
 from gnndelete.bench.gathered import Plan, Result, gather
@@ -42,7 +43,8 @@ def build(
     gathered = [(plan, gather(plan, store)) for plan in plans]
     found = acceptance(gathered, best)
     made: dict[str, bytes] = {}
-    everything = Pictured(_drawn(made, _overall(gathered, form)))
+    overall, captions = _overall(gathered, form)
+    everything = Pictured(_drawn(made, overall), captions)
     for plan, results in gathered:
         pictures = Pictured(_drawn(made, _pictures(plan, results, form)), _captions(plan, results, form))
         made[page_path(plan.name)] = experiment_page(plan, results, pictures, commands).encode()
@@ -125,19 +127,25 @@ def _captions(plan: Plan, results: Sequence[Result], form: Format) -> dict[str, 
     return {f"{flat(plan.name)}-gap.{form}": " ".join(parts)} if parts else {}
 
 
-def _overall(gathered: Gathered, form: Format) -> list[_Picture]:
-    """All methods over the places of all experiments that nearly all of them share."""
+def _overall(gathered: Gathered, form: Format) -> tuple[list[_Picture], dict[str, str]]:
+    """Methods over the cells that they share, and captions that say which cells and who is left out."""
     shared = once(result for _, results in gathered for result in results if result.rows)
     found: list[_Picture] = []
-    points, places = curves.distances(shared)
-    if len(points) > 1:
-        alt = f"Distance to Retrain in E_t and in held-out AUC, means over {many(places, 'cell')}"
-        found.append(("methods-retrain", alt, figures.distance_figure(points, places, form)))
-    points, places = curves.both_scores(shared)
-    if len(points) > 1:
-        alt = f"E_t and E_d AUROC of all methods, means over {many(places, 'cell')}"
-        found.append(("methods-scores", alt, figures.scores_figure(points, places, form)))
-    return found
+    captions: dict[str, str] = {}
+    for name, compared, draw, what in (
+        (
+            "methods-retrain",
+            distances(shared),
+            figures.distance_figure,
+            "Distance to Retrain in E_t and in held-out AUC",
+        ),
+        ("methods-scores", both_scores(shared), figures.scores_figure, "E_t and E_d AUROC"),
+    ):
+        if len(compared.points) > 1:
+            alt = f"{what} of {many(len(compared.points), 'method')}, means over {many(len(compared.places), 'cell')}"
+            found.append((name, alt, draw(compared, form)))
+            captions[f"{name}.{form}"] = plain(compared.caption)
+    return found, captions
 
 
 def _tex(plan: Plan, results: Sequence[Result]) -> str:
