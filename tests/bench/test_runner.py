@@ -111,6 +111,13 @@ def test_a_method_that_does_not_apply_is_no_failure(write: Write, store: Path, c
     assert command(["bench", "ls", file, "--store", str(store), "--json"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)["experiments"]
     assert (entry["done"], entry["failed"], entry["unfit"], entry["missing"]) == (2, 0, 2, 0)
+    more = str(write("more", methods=["megu", "unlink"], seeds=[1, 2, 3]))
+    assert command(["bench", "ls", more, "--store", str(store), "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["experiments"]
+    assert (entry["done"], entry["unfit"], entry["missing"]) == (2, 2, 2)
+    assert command(["bench", "report", more, "--store", str(store), "--out", str(store.parent / "report")]) == 0
+    index = (store.parent / "report/index.md").read_text()
+    assert "| [A small one](own/more.md) | 2 | 0 | 2 | 0 | 2 |" in index  # done, failed, unfit, not here, not run
     assert {line["row"].get("kind") for line in lines(store)} == {None, "Unfit"}
 
 
@@ -380,6 +387,13 @@ def test_a_store_of_another_device_is_listed_without_it(write: Write, store: Pat
     assert command(["bench", "ls", file, *options, "--device", "gpu"]) == 2
     assert command(["bench", "run", file, *options, "--device", "gpu"]) == 2
     assert capsys.readouterr().err.count("'--device' must be auto, cpu or cuda (got 'gpu')") == 2
+
+
+def test_data_that_may_not_be_here_are_listed_as_such(store: Path, capsys: Any) -> None:
+    assert command(["bench", "ls", "paper/link-cora", "--store", str(store), "--device", "cuda"]) == 0
+    said = capsys.readouterr().out
+    assert "needs data" in said
+    assert "missing cells of paper/link-cora need data that may not be here: CitationFull Cora" in said
 
 
 def test_all_experiments_are_listed(store: Path, capsys: Any) -> None:

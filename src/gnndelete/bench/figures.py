@@ -123,8 +123,7 @@ def scores_figure(compared: Compared, form: Format) -> bytes:
         _scatter(figure, axes, compared.points, _front(axes, [(-p.x, -p.y) for p in best]))
 
     title = (
-        "The paper's two scores. It wants both high; a deletion that is like training again lies where Retrain does\n"
-        f"{_over(compared)}"
+        f"The paper's two scores: it wants both high; a deletion like training again lies at Retrain\n{_over(compared)}"
     )
     return _drawn(draw, (6.6, 4.6), title, form)
 

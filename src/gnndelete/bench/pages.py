@@ -222,8 +222,7 @@ _RATIOS = (
 
 def _counted(results: Sequence[Result]) -> str:
     wanted, done = sum(r.wanted for r in results), sum(len(r.rows) for r in results)
-    failed = sum(len(r.errors) for r in results)
-    unfit = sum(r.wanted for r in results if r.state == "does not fit")
+    failed, unfit = sum(len(r.errors) for r in results), sum(r.misfits for r in results)
     rest = f", {failed} failed" * bool(failed) + f", {unfit} to which a method does not apply" * bool(unfit)
     return f"{done} of {wanted} runs done{rest}."
 
@@ -285,10 +284,9 @@ def _not_run(gathered: Sequence[tuple[Plan, Sequence[Result]]]) -> list[str]:
 
 def _states(results: Sequence[Result]) -> str:
     done, failed = sum(len(r.rows) for r in results), sum(len(r.errors) for r in results)
-    gone = sum(r.wanted for r in results if r.state == "not here")
-    unfit = sum(r.wanted for r in results if r.state == "does not fit")
-    rest = sum(r.wanted for r in results) - done - failed - gone - unfit
-    return " | ".join(map(str, (done, failed, unfit, gone, max(rest, 0))))
+    unfit = sum(r.misfits for r in results)
+    gone, rest = (sum(r.unrun for r in results if bool(r.missing) is absent) for absent in (True, False))
+    return " | ".join(map(str, (done, failed, unfit, gone, rest)))
 
 
 def _provenance(provenance: Mapping[str, Any]) -> str:

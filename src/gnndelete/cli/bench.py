@@ -222,12 +222,19 @@ def _show_list(console: Console, entries: list[dict[str, Any]], store: Path, dev
         table.add_column(title, justify="right", no_wrap=True)
     for entry in entries:
         numbers = [f"{entry[title]:,}" for title in counts]
-        table.add_row(entry["name"], *((entry["title"],) if wide else ()), *numbers, entry["cost"])
+        cost = "needs data" if entry["not_here"] == entry["missing"] > 0 else entry["cost"]
+        table.add_row(entry["name"], *((entry["title"],) if wide else ()), *numbers, cost)
     console.print(table)
     has = f"Done on {device}, as {store} has it." if store.exists() else f"There is no {store} yet (cells on {device})."
     if "unfit" in counts:
         has += " Unfit: the method does not apply."
-    prose(console, [f"{has} Times are those of one process, by finished cells of the same kind."])
+    absent = [
+        f"{entry['not_here']:,} missing cells of {entry['name']} need data that may not be here: {reason}."
+        for entry in entries
+        if entry["not_here"]
+        for reason in ["; ".join(entry["absent"].values())]
+    ]
+    prose(console, [f"{has} Times are those of one process, by finished cells of the same kind.", *absent])
 
 
 _VERBS: dict[str, Callable[..., Report]] = {"ls": ls, "run": run, "report": report}
