@@ -8,6 +8,8 @@ from typing import Any
 
 from gnndelete.bench.formats import latex, markdown, tidy_csv
 from gnndelete.bench.gathered import Plan, gather
+from gnndelete.bench.pages import Commands
+from gnndelete.bench.report import build
 from gnndelete.bench.tables import sections
 from gnndelete.store import Store
 
@@ -51,6 +53,18 @@ def test_a_measure_that_gave_nothing_has_the_reason_of_its_note() -> None:
     scores, _ = shown(plan, store)
     assert "| Unlink | 0.900 ± 0.000 | – [1] | 3 |" in scores
     assert "[1] No membership attack: there are no test edges." in scores
+
+
+def test_scores_that_titles_do_not_tell_are_explained_where_they_appear() -> None:
+    plan, store = plan_of(("unlink",), **ATTACKED), Store(None)
+    for job in plan.cells:
+        store.add(job.key, row("unlink", 1.0, test_auroc=0.9, mi_ratio=1.1, mi_auc=0.5))
+    files = build([plan], store, Commands("rows.jsonl", "out", "cuda"))[0]
+    for page in ("own/own.md", "index.md"):
+        text = files[page].decode()
+        assert "*MI ratio* is the paper's" in text
+        assert "*MI AUC* says" in text
+        assert "*Regular share*" not in text
 
 
 def test_a_gap_counts_the_pairs_it_rests_on() -> None:

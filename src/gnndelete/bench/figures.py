@@ -80,11 +80,15 @@ def time_figure(picture: TimePicture, form: Format) -> bytes:
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         logarithmic(axes.yaxis, seconds)
         axes.minorticks_off()
+        if not picture.joined:
+            for size, name in picture.datasets.items():
+                axes.text(
+                    size, 1.02, name, transform=axes.get_xaxis_transform(), rotation=30, fontsize=7.5, color=MUTED
+                )
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=8, labelcolor=MUTED)
 
-    return _drawn(
-        draw, (7.2, 3.4), f"Time against {'the ' * (picture.axis != 'edges')}{picture.axis}, {picture.title}", form
-    )
+    title = f"Time against {'the ' * (picture.axis != 'edges')}{picture.axis}, {picture.title}\n{picture.named}"
+    return _drawn(draw, (7.2, 3.8), title, form)
 
 
 def distance_figure(compared: Compared, form: Format) -> bytes:

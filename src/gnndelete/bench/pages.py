@@ -15,6 +15,7 @@ from gnndelete.bench.summary import headline_table
 from gnndelete.bench.tables import Section, sections, silent
 from gnndelete.bench.timecurves import TIMES, timings
 from gnndelete.bench.wording import (
+    EXPLAINED,
     dataset_name,
     listed,
     many,
@@ -108,7 +109,7 @@ def experiment_page(plan: Plan, results: Sequence[Result], pictures: Pictured, c
     parts.append(
         f"{_counted(results)} Also as [CSV](../tables/{flat(plan.name)}.csv) and [LaTeX](../tables/{flat(plan.name)}.tex)."
     )
-    parts += [_unsaid(plan, results), _twins(plan), *_unmeasured(results)]
+    parts += [_explained(results), _unsaid(plan, results), _twins(plan), *_unmeasured(results)]
     parts.append(f"```bash\n{commands.run(plan, results)}\n```")
     rest = commands.rest(plan, results)
     parts.append(f"What is missing is done by\n\n```bash\n{rest}\n```" if rest else "")
@@ -161,6 +162,12 @@ def _reasons(results: Sequence[Result]) -> str:
     return "\n".join(f"- {plain(said)}" for said in grouped(results))
 
 
+def _explained(results: Sequence[Result]) -> str:
+    """What scores are whose titles do not tell it, where a page has them."""
+    names = {name for result in results for row in result.rows.values() for name in row.get("scores") or {}}
+    return " ".join(said for name, said in EXPLAINED.items() if name in names)
+
+
 def _unsaid(plan: Plan, results: Sequence[Result]) -> str:
     """The methods that the experiment asks for and the store knows nothing of."""
     labels = silent(plan, results)
@@ -184,6 +191,8 @@ def _unmeasured(results: Sequence[Result]) -> list[str]:
         empty = [row for row in asked if score not in (row.get("scores") or {})]
         if empty:
             reason = plain(noted(empty, note)) or "No reason was recorded."
+            if len(empty) < len(asked):
+                reason = "The reasons stand below the tables."
             said.append(f"`{measure}` gave no number in {len(empty)} of {many(len(asked), 'run')}. {reason}")
     return said
 
@@ -256,6 +265,7 @@ def index_page(
     parts = [
         "# Results",
         _READING,
+        _explained([result for _, results in gathered for result in results]),
         f"These pages are made from the rows of a store by one command:\n\n```bash\n{commands.report}\n```",
         _provenance(provenance),
         "## Summary",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from gnndelete.bench import curves, figures
@@ -20,8 +19,10 @@ from gnndelete.bench.summary import headline, summary_page
 from gnndelete.bench.tables import sections, silent
 from gnndelete.bench.timecurves import time_pictures, timings
 from gnndelete.bench.wording import listed, many, method_name
-from gnndelete.files import write_all
+from gnndelete.bench.written import write
 from gnndelete.store import Store
+
+__all__ = ["build", "provenance", "usual_device", "write"]
 
 Gathered = Sequence[tuple[Plan, Sequence[Result]]]
 
@@ -54,16 +55,6 @@ def build(
     made["summary.md"] = summary_page(found).encode()
     made["summary.json"] = (json.dumps(headline(found), indent=1) + "\n").encode()
     return made, found
-
-
-def write(folder: Path, made: dict[str, bytes]) -> None:
-    """Put the files into a folder; the index comes last, so that it never leads to a page that is not there."""
-    parts: dict[str, dict[str, bytes]] = {}
-    for path, content in made.items():
-        parent, _, name = path.rpartition("/")
-        parts.setdefault(parent, {})[name] = content
-    for parent in sorted(parts, reverse=True):
-        write_all(folder / parent, parts[parent])
 
 
 def provenance(gathered: Gathered) -> dict[str, Any]:
@@ -109,7 +100,7 @@ def _pictures(plan: Plan, results: Sequence[Result], form: Format) -> list[_Pict
         )
     timed = time_pictures(results)
     for number, each in enumerate(timed, 1):
-        alt = f"Time against the {'number of ' * (each.axis == 'edges')}{each.axis}, {each.title}"
+        alt = f"Time against the {'number of ' * (each.axis == 'edges')}{each.axis}, {each.title}: {each.named}"
         alone = [other.model for other in timed].count(each.model) == 1
         found.append((f"{name}-time-{each.model}{'' if alone else f'-{number}'}", alt, figures.time_figure(each, form)))
     rows = curves.gap_rows(results)
