@@ -107,7 +107,7 @@ def test_the_slowest_cell_of_a_dataset_counts() -> None:
     assert [line["reached"] for line in headline(found)[4:]] == [True, True]
     calibrated = headline(found)[5]
     assert calibrated["question"] == "a deletion calibrated for the aim `retrained` against Retrain"
-    assert "Beside it, for the aim `nonexistent`: 100× on DBLP" in calibrated["answer"]
+    assert "Beside it, for the aim nonexistent: 100× on DBLP" in calibrated["answer"]
 
 
 def test_times_measured_alone_go_before_those_of_a_sweep() -> None:

@@ -70,7 +70,7 @@ def _speed(kind: str, title: str, speeds: Sequence[Speed], beside: Sequence[Spee
     slowest = min(speeds, key=lambda speed: speed.ratio, default=None)
     answer = _slowest(speeds) if speeds else "–"
     if speeds and beside:
-        answer += f". Beside it, for the aim `{OTHER}`: {_slowest(beside)}"
+        answer += f". Beside it, for the aim {OTHER}: {_slowest(beside)}"
     return {
         "question": f"{title} against Retrain",
         "aim": f"at least {AIMS[kind]:.0f} times faster on every dataset",
