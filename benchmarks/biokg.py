@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from options import at_least_one, device_name
 from tables import link_task, matched
 from torch import nn
 from torch_geometric.data import Data
@@ -139,7 +140,7 @@ def batches(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=1.0, help="share of BioKG's entities and triples")
-    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--epochs", type=at_least_one, default=100)
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--embedding", type=int, default=64)
     parser.add_argument("--hidden", type=int, default=64)
@@ -149,13 +150,13 @@ def main() -> None:
     )
     parser.add_argument("--delete", type=float, default=0.025, help="share of the training triples")
     parser.add_argument("--lam", type=float, default=0.1, help="of the deletions at a fixed lam")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=at_least_one, default=5)
     parser.add_argument("--retrain", type=int, default=0, help="epochs to really train again with; 0: not at all")
     parser.add_argument("--batch-size", type=int, default=0, help="also time steps on batches of so many triples")
     parser.add_argument("--num-neighbors", type=int, default=10)
     parser.add_argument("--steps", type=int, default=20, help="how many such steps")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", type=device_name, default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=None, help="file for the lines")
     args = parser.parse_args()
     device, say = torch.device(args.device), Lines(args.out)

@@ -20,15 +20,16 @@ from statistics import mean
 from typing import Any
 
 import torch
+from options import at_least_one, device_name
 from tables import link_task
 from torch import nn
 
 import gnndelete as gd
 from gnndelete.auditing.forgetting import forgetting
+from gnndelete.auditing.judging import judge
 from gnndelete.auditing.membership import membership
 from gnndelete.auditing.opening import open_case
 from gnndelete.auditing.shadow import train_shadow
-from gnndelete.auditing.verdict import judge
 
 SEEDS = (42, 21, 13)
 #: The paper's GNNDelete, edges IN the test neighbourhood: test AUROC / deleted AUROC at 0.5, 2.5 and 5%.
@@ -194,8 +195,8 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["gcn", "gat", "gin"])
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--embeddings", type=int, default=0, help="width of the trained vectors per node")
-    parser.add_argument("--epochs", type=int, default=2000)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--epochs", type=at_least_one, default=2000)
+    parser.add_argument("--device", type=device_name, default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--no-attacks", action="store_true")
     parser.add_argument("--out", default=None, help="JSON-lines file of finished cells")
     parser.add_argument("--show", nargs="+", default=None, help="only show such files")

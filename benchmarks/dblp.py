@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 
 import torch
+from options import at_least_one, device_name
 from tables import link_task, show
 
 import gnndelete as gd
@@ -75,10 +76,10 @@ def node_cell(name: str, seed: int, epochs: int, device: str) -> dict[str, dict[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=2000)
-    parser.add_argument("--node-epochs", type=int, default=1000)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seeds", type=at_least_one, default=5)
+    parser.add_argument("--epochs", type=at_least_one, default=2000)
+    parser.add_argument("--node-epochs", type=at_least_one, default=1000)
+    parser.add_argument("--device", type=device_name, default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--models", nargs="+", default=["gcn", "gat", "gin"])
     parser.add_argument("--json", default=None)
     args = parser.parse_args()

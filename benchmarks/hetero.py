@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import torch_geometric.transforms as T
+from options import at_least_one
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 from torch_geometric.nn import HeteroConv, SAGEConv
@@ -103,8 +104,8 @@ def cell(dataset: str, kind: tuple[str, str, str], seed: int, epochs: int, lr: f
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="digits")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--seeds", type=at_least_one, default=3)
+    parser.add_argument("--epochs", type=at_least_one, default=200)
     parser.add_argument("--lr", type=float, default=0.01)
     given = parser.parse_args()
     for kind in (NEAR, HAS):

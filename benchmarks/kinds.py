@@ -18,6 +18,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import torch
+from options import at_least_one, device_name
 
 import gnndelete as gd
 
@@ -72,11 +73,11 @@ def show(cells: list[dict[str, dict[str, Any]]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="dblp")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=at_least_one, default=5)
     parser.add_argument("--count", type=int, default=100)
-    parser.add_argument("--epochs", type=int, default=1000)
+    parser.add_argument("--epochs", type=at_least_one, default=1000)
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", type=device_name, default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--json", default=None)
     args = parser.parse_args()
     cells = []

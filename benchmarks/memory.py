@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 import torch
+from options import device_name
 
 import gnndelete as gd
 from gnndelete.datasets.generated import community_graph
@@ -53,7 +54,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=128)
     parser.add_argument("--model", default="gcn")
     parser.add_argument("--delete", type=float, default=0.025)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", type=device_name, default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--only", default=None, help="measure one thing in this process and print it as JSON")
     args = parser.parse_args()
     if args.only:

@@ -12,6 +12,7 @@ import itertools
 import time
 
 import torch
+from options import at_least_one, device_name
 from rich.console import Console
 
 import gnndelete as gd
@@ -63,10 +64,10 @@ def main() -> None:
     parser.add_argument(
         "--methods", nargs="+", default=[name for name in sorted(resolver.lookup_dict) if name != "megu"]
     )
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=1000)
+    parser.add_argument("--seeds", type=at_least_one, default=3)
+    parser.add_argument("--epochs", type=at_least_one, default=1000)
     parser.add_argument("--delete", type=float, default=0.025)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", type=device_name, default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--store", default=None)
     args = parser.parse_args()
 

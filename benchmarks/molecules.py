@@ -18,6 +18,7 @@ import time
 from typing import Any
 
 import torch
+from options import at_least_one, device_name
 from tables import Cell, record, show
 
 import gnndelete as gd
@@ -126,8 +127,8 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["gcn", "gin"], help="also gat, gps, graphormer")
     known = ["edges", "features", "anywhere", "graphs"]
     parser.add_argument("--requests", nargs="*", default=["edges", "features"], choices=known, help="none: only train")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seeds", type=at_least_one, default=1)
+    parser.add_argument("--device", type=device_name, default="cuda" if torch.cuda.is_available() else "cpu")
     for key, value in RECIPE.items():
         parser.add_argument(f"--{key.replace('_', '-')}", type=type(value), default=value, help=f"{value} by default")
     parser.add_argument("--molecules", type=int, default=100, help="how many lose their features, or are deleted")

@@ -10,6 +10,7 @@ import statistics
 import time
 
 import torch
+from options import at_least_one
 from torch_geometric.utils import negative_sampling
 
 from gnndelete.adjacency import EdgeTable
@@ -22,7 +23,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=235_868)
     parser.add_argument("--edges", type=int, default=2_358_104)
     parser.add_argument("--count", type=int, default=10_000)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=at_least_one, default=5)
     args = parser.parse_args()
     data = community_graph(args.nodes, args.edges, features=1)
     start = time.perf_counter()

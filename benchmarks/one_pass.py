@@ -14,6 +14,7 @@ import json
 
 import torch
 from clock import forward_pass, medians, training_epoch
+from options import at_least_one, device_name
 from torch import nn
 
 import gnndelete as gd
@@ -26,9 +27,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="dblp")
     parser.add_argument("--model", default="gcn")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", type=device_name, default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--delete", type=float, default=0.025, help="share of the training edges to delete")
-    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--repeats", type=at_least_one, default=9)
     parser.add_argument(
         "--train-epochs", type=int, default=30, help="epochs before measuring, so that layers are not random"
     )

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from clock import forward_pass, medians, training_epoch
+from options import at_least_one, device_name
 from torch_geometric.data import Data
 
 import gnndelete as gd
@@ -148,12 +149,12 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--out", type=int, default=64)
     parser.add_argument("--delete", type=float, default=0.01, help="share of the edges to delete")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=at_least_one, default=7)
     parser.add_argument("--first-up-to", type=float, default=1e9, help="largest graph for first requests")
     parser.add_argument("--epochs-up-to", type=float, default=1e9, help="largest graph for training epochs")
     parser.add_argument("--messages-up-to", type=float, default=1e9, help="largest graph for requests with messages")
     parser.add_argument("--stages", action="store_true")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", type=device_name, default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--json", default=None, help="file to append one JSON line per size to")
     args = parser.parse_args()
     for edges in args.edges:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from options import at_least_one, device_name
 from tables import Cell, link_task, record, show
 from torch import nn
 from torch_geometric.data import Data
@@ -122,11 +123,11 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=2000)
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--dropout", type=float, default=0.3)
-    parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--epochs", type=at_least_one, default=200)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--delete", type=float, default=0.025)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seeds", type=at_least_one, default=1)
+    parser.add_argument("--device", type=device_name, default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--every", type=int, default=1, help="take every so many-th graph of PROTEINS, to try it out")
     parser.add_argument("--out", default=None, help="file to add one JSON line per result to")
     args = parser.parse_args()

@@ -20,6 +20,7 @@ from collections import defaultdict
 from typing import Any
 
 import torch
+from options import at_least_one, device_name
 from tables import Cell, link_task, matched, show
 from torch_geometric.data import Data
 
@@ -95,10 +96,10 @@ def cells(name: str, seed: int, args: argparse.Namespace) -> dict[str, Cell]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="wordnet18")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=2000)
+    parser.add_argument("--seeds", type=at_least_one, default=5)
+    parser.add_argument("--epochs", type=at_least_one, default=2000)
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", type=device_name, default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--models", nargs="+", default=["rgcn", "rgat"])
     parser.add_argument("--where", nargs="+", default=["in", "out"])
     parser.add_argument("--share", type=float, default=0.025)

@@ -105,6 +105,9 @@ def test_the_slowest_cell_of_a_dataset_counts() -> None:
         "nonexistent": 100,
     }
     assert [line["reached"] for line in headline(found)[4:]] == [True, True]
+    calibrated = headline(found)[5]
+    assert calibrated["question"] == "a deletion calibrated for the aim `retrained` against Retrain"
+    assert "Beside it, for the aim nonexistent: 100× on DBLP" in calibrated["answer"]
 
 
 def test_times_measured_alone_go_before_those_of_a_sweep() -> None:
@@ -119,6 +122,8 @@ def test_times_measured_alone_go_before_those_of_a_sweep() -> None:
         ("fixed", 500, True),
         ("calibrated", 100, True),
     }
+    # the same cell was timed at a fixed lam too, and does not go by its own name there
+    assert "| DBLP | fixed lam | 500× | alone | GCN, 2.5% of the edges, IN, fixed lam |" in summary_page(found)
 
 
 def test_nothing_is_claimed_of_an_empty_store() -> None:
@@ -147,13 +152,21 @@ def test_failed_cells_are_named_beside_the_verdict_with_their_reason() -> None:
     store = store_with(plan, lambda *_: (0.94, 0.75, 0.5))
     for job in plan.cells:
         if job.label == "calibrated" and job.key["forget"]["where"] == "out":
-            store.add(job.key, {"label": "calibrated", "error": "withdrawn: an old rule", "kind": "Withdrawn"})
+            store.add(job.key, {"label": "calibrated", "error": FULL, "kind": "OutOfMemoryError"})
     found = answers(store, plan, plan_of("beyond/gap"))
     lines = headline(found)
     assert [line["left_out"] for line in lines] == [0, 0, 1, 1, 0, 1]
     page = summary_page(found)
     assert page.count("with 1 failed cell left out |") == 3
-    assert "| DBLP | GCN | 2.5% of the edges, OUT | calibrated | 13, 21, 42 | withdrawn: an old rule |" in page
+    said = "| DBLP | GCN | 2.5% of the edges, OUT | calibrated | 13, 21, 42 | CUDA out of memory. Tried to allocate "
+    assert f"{said}1.00 GiB; run it with fewer --jobs |" in page
+    assert "Process 526" not in page
+
+
+FULL = (
+    "CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which 668.56 MiB is free. "
+    "Process 526 has 66.00 MiB memory in use."
+)
 
 
 def test_the_verdict_on_speed_says_how_times_were_taken() -> None:

@@ -74,6 +74,22 @@ def test_groups_and_single_names() -> None:
         ({"methods": [{"name": "gnndelete", "preset": "papr"}]}, "no preset 'papr'"),
         ({"models": ["rgcnn"]}, "'rgcnn'; did you mean 'rgcn'"),
         ({"models": [{"name": "gcn", "hiden": 4}]}, "did you mean 'models.hidden'"),
+        ({"models": ["gcn", "gcn"]}, "'models' names 'gcn' twice"),
+        ({"seeds": [1, 2, 1]}, "'seeds' names 1 twice"),
+        ({"datasets": ["digits", "digits"]}, "'datasets' names 'digits' twice"),
+        ({"title": " "}, "'title': it must say what the experiment is"),
+        ({"split": {"val": 0.5, "test": 0.5}}, "val 0.5 and test 0.5 leave nothing for 'train'"),
+        (
+            {"methods": ["retrain", {"name": "unlink", "only": {"models": ["gat"]}}]},
+            "'only.models' of method 'unlink' names 'gat', which the experiment does not have; it has gcn",
+        ),
+        (
+            {
+                "forget": [{"where": "in", "amount": 3}, {"where": "out", "amount": 4}],
+                "methods": [{"name": "unlink", "only": {"where": ["in"], "amount": [4]}}],
+            },
+            "'only' of method 'unlink' leaves it no cell",
+        ),
         ({"missing": {"dblp": "far away"}}, "'dblp', which is none of the datasets"),
         ({"measures": ["scores", "beauty"]}, "got 'beauty'"),
         ({"datasets": []}, "'datasets'"),
@@ -99,7 +115,15 @@ def test_a_mistake_is_one_sentence(write: Write, changes: dict[str, Any], words:
     with pytest.raises(SettingError) as error:
         cells(read(str(write(**changes))))
     assert words in str(error.value)
+    assert "the experiment '" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_setting_that_is_given_twice_is_refused(write: Write) -> None:
+    file = write()
+    file.write_text(f"{file.read_text()}seeds: [5]\n")
+    with pytest.raises(SettingError, match=r"'seeds' is given twice, in lines \d+ and \d+"):
+        read(str(file))
 
 
 def test_one_wrong_amount_is_one_complaint(write: Write) -> None:

@@ -118,6 +118,28 @@ def test_asked_to_end_it_keeps_what_is_done(write: Write, tmp_path: Path) -> Non
     assert run([read(str(file))], store=store).already == kept
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 1.5])
+def test_ctrl_c_while_processes_start_is_one_message(write: Write, tmp_path: Path, seconds: float) -> None:
+    store = tmp_path / "out/results.jsonl"
+    options = ["--store", str(store), "--device", "cpu", "--jobs", "2"]
+    process = subprocess.Popen(
+        [sys.executable, *SWEEP, str(write(train={"epochs": 400, "lr": 0.05})), *options],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    said = process.stderr.readline()  # what there is to do
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    said += process.stderr.read()
+    assert process.wait(timeout=60) == 130
+    assert "Traceback" not in said
+    assert said.count("topped") == 1
+    _wait_for_the_end(process.pid)
+
+
 def test_processes_and_a_ray_cluster_give_the_same_numbers(write: Write, tmp_path: Path, ray_folder: Path) -> None:
     file = write(measures=["scores", "heldout"])
     stores = {name: tmp_path / name / "results.jsonl" for name in ("processes", "ray")}

@@ -11,11 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from gnndelete.bench.compared import Compared, Point
 from gnndelete.bench.curves import (
-    Point,
-    both_scores,
-    distances,
-    front,
     gap_rows,
     is_about,
     lam_pictures,
@@ -81,8 +78,8 @@ def test_a_page_in_which_all_failed_says_why() -> None:
     for job in jobs:
         store.add(job.key, {"label": job.label, "error": f"no room for <{job.label}>", "kind": "RunError"})
     page = build([plan], store, COMMANDS)[0]["own/mine.md"].decode()
-    assert "- Unlink (GCN): *failed*: no room for &lt;unlink&gt;." in page
-    assert "- calibrated (GCN): *failed*: no room for &lt;calibrated&gt;." in page
+    assert "- Unlink (GCN): failed: no room for &lt;unlink&gt;." in page
+    assert "- calibrated (GCN): failed: no room for &lt;calibrated&gt;." in page
 
 
 def test_what_nobody_has_run_is_named_and_stands_apart() -> None:
@@ -106,11 +103,12 @@ def test_a_request_that_nobody_has_run_shows_the_papers_numbers_alone() -> None:
             store.add(cell, result)
     page = build([plan], store, COMMANDS)[0]["paper/link-dblp.md"].decode().replace("\u00a0", " ")
     unrun = page.partition("## DBLP: 2.5% of the edges, OUT")[2].partition("## ")[0]
-    assert "*Not run*: the store holds no run of this. The paper's numbers:" in unrun
-    assert "| paper() | *not run*<br><small>paper 0.957</small> |" in unrun
+    assert "*Not run*: the store holds no run of it. The paper's numbers:" in unrun
+    assert "| paper() | 0.957 |" in unrun
     assert "| Unlink |" not in unrun
     nothing = build([plan], Store(None), COMMANDS)[0]["paper/link-dblp.md"].decode()
-    assert "*Not run*: the store holds no run of this experiment" in nothing
+    assert "*Not run*: the store holds no run of it. The paper's numbers:" in nothing
+    assert nothing.count("| paper() | 0.957 |") == 1
 
 
 def test_a_measure_without_a_number_says_why() -> None:
@@ -166,7 +164,7 @@ def test_gaps_are_drawn_only_with_what_the_experiment_is_about() -> None:
 
 def test_short_logarithmic_axes_have_plain_labels() -> None:
     points = [Point(name, x, 2 * x, "other", name) for name, x in (("a", 0.06), ("b", 0.061), ("c", 0.08))]
-    texts = _words(distance_figure(points, 3, "svg"))
+    texts = _words(distance_figure(Compared(tuple(points)), "svg"))
     assert "0.05" in texts
     assert not [text for text in texts if "$" in text or "mathdefault" in text]
 
@@ -191,6 +189,30 @@ def test_a_dataset_that_is_not_here_says_why(made: dict[str, bytes]) -> None:
     page = made["paper/link-cora.md"].decode()
     assert page.count("*Not here*: needs a download.") == 1
     assert "not run" not in page
+    assert "### Cora: 2.5% of the edges, IN" in page
+    assert "| paper() | 0.925 | 0.716 |" in page
+    tex = made["tables/paper-link-cora.tex"].decode()
+    assert "[1] Needs a download." in tex
+    assert "{\\scriptsize paper 0.925}" in tex
+
+
+def test_what_was_not_run_is_in_every_form_with_a_reason() -> None:
+    jobs = [Job("unlink", key("cs", "gcn", METHODS["unlink"], 1, where="random"))]
+    files = build([Plan("mine", "Mine", jobs)], Store(None), COMMANDS)[0]
+    assert "*Not run*: the store holds no run of it." in files["own/mine.md"].decode()
+    assert "2.5\\% of the edges, at random: not run: the store holds no run of it." in files["tables/mine.tex"].decode()
+    lines = files["tables/mine.csv"].decode().splitlines()
+    assert len(lines) == 4
+    assert all(line.endswith(",not run,the store holds no run of it") for line in lines[1:])
+
+
+def test_a_model_alone_in_its_table_is_named_where_others_were_asked_for() -> None:
+    jobs = [Job("unlink", key("cs", model, METHODS["unlink"], 1)) for model in ("gcn", "gin")]
+    store = Store(None)
+    store.add(jobs[0].key, row("unlink", 1.0, test_auroc=0.9))
+    page = build([Plan("mine", "Mine", jobs)], store, COMMANDS)[0]["own/mine.md"].decode()
+    assert "| method | GCN<br>seconds | seeds |" in page
+    assert "0–1" not in page
 
 
 def test_provenance_comes_from_the_rows(made: dict[str, bytes]) -> None:
@@ -252,25 +274,6 @@ def test_lam_curves_have_the_papers_points_and_retrain(plans: list[Plan], store:
     assert [lam for lam, _ in picture.curves["test_auroc"][0].points] == [0, 0.2, 0.4, 0.5, 0.6, 0.8, 1]
     assert dict(picture.paper["deleted_auroc"])[0.5] == 0.748
     assert picture.retrain["test_auroc"] == pytest.approx(0.964, abs=0.01)
-
-
-def test_methods_are_compared_over_the_same_cells_only() -> None:
-    plan = link_plan()
-    store = store_of(plan)
-    for job in plan.cells:  # fails where it would have looked best
-        if job.label == "gradascent" and job.key["forget"]["where"] == "in":
-            store.add(job.key, {"label": "gradascent", "error": "memory ran out", "kind": "RunError"})
-    points, places = distances(gather(plan, store))
-    labels = {point.label for point in points}
-    assert places == 4
-    assert {"Unlink", "calibrated", "GradAscent"} <= labels
-    assert "Retrain" not in labels
-    assert {point.label for point in both_scores(gather(plan, store))[0]} == labels | {"Retrain"}
-
-
-def test_front_is_what_nothing_beats() -> None:
-    points = [Point(name, x, y, "other") for name, x, y in (("a", 1, 3), ("b", 2, 2), ("c", 3, 1), ("d", 3, 3))]
-    assert [point.label for point in front(points)] == ["a", "b", "c"]
 
 
 def test_gap_rows_leave_out_a_sweep_over_lam(plans: list[Plan], store: Store) -> None:

@@ -93,6 +93,25 @@ def test_another_device_has_no_rows(folder: Path, capsys: pytest.CaptureFixture[
     assert "0 of 6 runs done." in (folder / "out/own/mine.md").read_text()
 
 
+@pytest.mark.parametrize(("first", "second"), [("a/mine.yaml", "b/mine.yaml"), ("paper/lambda", "paper-lambda.yaml")])
+def test_two_experiments_never_share_a_file(
+    folder: Path, capsys: pytest.CaptureFixture[str], first: str, second: str
+) -> None:
+    for name in (first, second):
+        if name.endswith(".yaml"):
+            Path(name).parent.mkdir(exist_ok=True)
+            Path(name).write_text(EXPERIMENT)
+    assert run(["bench", "report", first, second, "--store", "rows.jsonl", "--out", "out"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"'{first}' and '{second}' would write the same files" in said
+    assert not (folder / "out").exists()
+
+
+def test_one_file_under_two_names_is_one_experiment(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "report", "mine.yaml", "./mine.yaml", "--store", "rows.jsonl", "--out", "out"]) == 0
+    assert "1 experiment written" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

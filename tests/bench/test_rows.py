@@ -81,6 +81,35 @@ def test_a_broken_line_is_refused_with_the_way_out(tmp_path: Path, line: str) ->
         Store(store)
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"key": 5, "row": {"scores": {}}}, "its key is no cell (5)"),
+        ({"key": {"format": 1}, "row": {}}, "its key has no 'device'"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["ls", "run", "report"])
+def test_a_line_of_no_cell_is_refused(
+    write: Write, tmp_path: Path, capsys: Any, line: dict[str, Any], said: str, verb: str
+) -> None:
+    file, store = write(), tmp_path / "rows.jsonl"
+    filled(file, store, 0, {})
+    store.write_text(store.read_text() + json.dumps(line) + "\n")
+    before = store.read_bytes()
+    assert command(["bench", verb, str(file), "--store", str(store), "--device", "cpu"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "line 7 of the store" in told
+    assert f"is no result: {said}; remove or repair line 7" in told
+    assert store.read_bytes() == before
+
+
+def test_a_torn_last_line_is_still_repaired(write: Write, tmp_path: Path) -> None:
+    file, store = write(), tmp_path / "rows.jsonl"
+    filled(file, store, 0, {})
+    store.write_text(store.read_text()[:-20])
+    assert len(open_store(store)) == 5
+
+
 def test_a_folder_of_models_that_cannot_be_written_is_a_bad_request(write: Write, tmp_path: Path, capsys: Any) -> None:
     file, store = write(methods=["unlink"], seeds=[1]), tmp_path / "rows.jsonl"
     given = ["bench", "run", str(file), "--store", str(store), "--device", "cpu"]

@@ -111,6 +111,13 @@ def test_a_method_that_does_not_apply_is_no_failure(write: Write, store: Path, c
     assert command(["bench", "ls", file, "--store", str(store), "--json"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)["experiments"]
     assert (entry["done"], entry["failed"], entry["unfit"], entry["missing"]) == (2, 0, 2, 0)
+    more = str(write("more", methods=["megu", "unlink"], seeds=[1, 2, 3]))
+    assert command(["bench", "ls", more, "--store", str(store), "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["experiments"]
+    assert (entry["done"], entry["unfit"], entry["missing"]) == (2, 2, 2)
+    assert command(["bench", "report", more, "--store", str(store), "--out", str(store.parent / "report")]) == 0
+    index = (store.parent / "report/index.md").read_text()
+    assert "| [A small one](own/more.md) | 2 | 0 | 2 | 0 | 2 |" in index  # done, failed, unfit, not here, not run
     assert {line["row"].get("kind") for line in lines(store)} == {None, "Unfit"}
 
 
@@ -169,6 +176,23 @@ def test_only_some_cells(write: Write, store: Path) -> None:
     assert summary.done == 2
     with pytest.raises(SettingError, match="has the method 'fixd'; did you mean 'fixed'"):
         run([experiment], store=store, choice=Choice(labels=["fixd"]))
+
+
+def test_nothing_to_do_is_no_success(write: Write, store: Path, capsys: Any) -> None:
+    methods = ["unlink", {"name": "gradascent", "only": {"amount": [0.1]}}]
+    file = str(write(forget={"amount": [0.05, 0.1]}, methods=methods))
+    asked = ["bench", "run", file, "--store", str(store), "--device", "cpu"]
+    assert command([*asked, "--only", "gradascent", "--amount", "0.05"]) == 2
+    assert "no cell of these experiments has all of that: method gradascent, amount 0.05" in capsys.readouterr().err
+    for option in ("--only", "--dataset", "--model", "--amount"):
+        assert command([*asked, option, " , "]) == 2
+        assert f"'{option}' names nothing" in capsys.readouterr().err
+    assert not store.exists()
+
+
+def test_more_seeds_than_there_are_is_said(write: Write, store: Path, capsys: Any) -> None:
+    assert command(["bench", "ls", str(write()), "--store", str(store), "--device", "cpu", "--seeds", "99"]) == 0
+    assert "--seeds 99: there are 2 at most" in capsys.readouterr().err
 
 
 def test_requests_one_after_the_other_end_like_one(write: Write, store: Path) -> None:
@@ -324,7 +348,9 @@ def test_stopped_it_says_how_to_go_on(write: Write, store: Path, monkeypatch: An
 
     monkeypatch.setattr("gnndelete.bench.executors.perform", stop)
     assert command(["bench", "run", str(write()), "--store", str(store), "--device", "cpu"]) == 130
-    assert "the same command goes on with the rest" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.count("topped") == 1
+    assert "the same command goes on with the rest" in said
 
 
 def test_the_first_line_says_what_there_is_to_do(small: Experiment, store: Path, capsys: Any) -> None:
@@ -361,6 +387,13 @@ def test_a_store_of_another_device_is_listed_without_it(write: Write, store: Pat
     assert command(["bench", "ls", file, *options, "--device", "gpu"]) == 2
     assert command(["bench", "run", file, *options, "--device", "gpu"]) == 2
     assert capsys.readouterr().err.count("'--device' must be auto, cpu or cuda (got 'gpu')") == 2
+
+
+def test_data_that_may_not_be_here_are_listed_as_such(store: Path, capsys: Any) -> None:
+    assert command(["bench", "ls", "paper/link-cora", "--store", str(store), "--device", "cuda"]) == 0
+    said = capsys.readouterr().out
+    assert "needs data" in said
+    assert "missing cells of paper/link-cora need data that may not be here: CitationFull Cora" in said
 
 
 def test_all_experiments_are_listed(store: Path, capsys: Any) -> None:

@@ -36,6 +36,7 @@ def test_times_stand_beside_retrain_and_other_methods_keep_their_names() -> None
     results = gather(Plan("t", "t", [*plan.cells, *others]), store)
     (picture,) = time_pictures(results)
     assert (picture.model, picture.axis, picture.joined) == ("gcn", "edges", True)
+    assert picture.named == "generated collab, 100k to 100M edges"
     assert [size for size, _ in picture.lines["deletion, fixed lam"]] == [1e5, 1e6, 1e7, 1e8]
     assert {seconds for _, seconds in picture.lines["Unlink"]} == {0.1}
     timing = next(timing for timing in timings(results) if timing.result.label == "unlink")

@@ -95,7 +95,7 @@ class Acceptance:
         if aim in ("use_gap", "heldout_gap"):
             own = [cell for cell in lost if cell.label == CALIBRATED and cell.place.task == "link"]
             return [cell for cell in own if "heldout" in cell.measures]
-        return [cell for cell in lost if _is_solved(cell) and aim in (_kind(cell), *_both(cell))]
+        return [cell for cell in lost if _is_solved(cell) and aim in (kind_of(cell), *_both(cell))]
 
 
 def acceptance(gathered: Iterable[tuple[Plan, Sequence[Result]]], best: str = BEST) -> Acceptance:
@@ -222,7 +222,7 @@ def _speeds(parts: Sequence[Sequence[Result]]) -> tuple[Speed, ...]:
                 alone.setdefault((cell.place.dataset, kind), {})[cell.identity] = (ratio, cell)
             faster = cell.faster(reference)
             if not timed and faster is not None:
-                shared.setdefault((cell.place.dataset, _kind(cell)), {})[cell.identity] = (faster, cell)
+                shared.setdefault((cell.place.dataset, kind_of(cell)), {})[cell.identity] = (faster.mean, cell)
     found = []
     for key in sorted(alone.keys() | shared.keys()):
         known = list(alone.get(key, shared.get(key, {})).values())
@@ -236,7 +236,8 @@ def _is_solved(cell: Result) -> bool:
     return cell.method.get("name") == "gnndelete" and cell.method.get("solver") != "gradient"
 
 
-def _kind(cell: Result) -> str:
+def kind_of(cell: Result) -> str:
+    """Whether a cell's lam is fixed or calibrated, and for which aim: a name of `Speed.kind`."""
     return _calibrated(cell) if cell.method.get("lam") == "auto" else "fixed"
 
 

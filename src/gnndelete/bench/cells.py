@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from gnndelete.bench.experiment import MEASURES, Experiment, MethodSpec, ModelSpec
-from gnndelete.bench.sound import check_sound
+from gnndelete.bench.sound import about, check_sound
 from gnndelete.bench.words import measured
 from gnndelete.errors import SettingError, unknown
 from gnndelete.methods import CONTROLS, Method
@@ -89,21 +89,24 @@ def cells(experiment: Experiment, device: str = "cpu", seeds: int | None = None)
     """
     check_sound(experiment)
     schedule = experiment.train.model_dump()
-    split = experiment.split.effective(experiment.task)
-    chosen = [(spec, _method_key(spec, schedule, experiment.task)) for spec in experiment.methods]
+    with about(experiment):
+        split = experiment.split.effective(experiment.task)
+        chosen = [(spec, _method_key(spec, schedule, experiment.task)) for spec in experiment.methods]
+        models = [(model, _model_key(model, experiment.task)) for model in experiment.models]
     measured = [name for name in MEASURES if name in experiment.measures]
     forget_sets = [item for part in experiment.forget for item in part.grid()]
     found: dict[str, Cell] = {}
+    used: set[str] = set()
     for dataset in experiment.datasets:
         for seed in experiment.seeds[:seeds]:
-            for model in experiment.models:
+            for model, model_key in models:
                 base = {
                     "format": FORMAT,
                     "device": device,
                     "dataset": dataset,
                     "task": experiment.task,
                     "split": split,
-                    "model": _model_key(model, experiment.task),
+                    "model": model_key,
                     "train": schedule,
                     "seed": seed,
                 }
@@ -112,6 +115,12 @@ def cells(experiment: Experiment, device: str = "cpu", seeds: int | None = None)
                         if _wanted(spec, dataset, model, forget):
                             key = {**base, "forget": forget, "method": method, "measures": measured}
                             found.setdefault(digest(key), Cell(spec.title, key))
+                            used.add(spec.title)
+    idle = [spec.title for spec in experiment.methods if spec.title not in used]
+    if idle:
+        raise SettingError(
+            f"the experiment '{experiment.name}': 'only' of method '{idle[0]}' leaves it no cell; no cell has all of that"
+        )
     return list(found.values())
 
 

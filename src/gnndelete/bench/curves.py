@@ -1,11 +1,10 @@
-"""What the figures of a report show, as plain numbers: curves over lam, points of methods, gaps of cells."""
+"""What the figures of a report show, as plain numbers: curves over lam, gaps of cells."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean
 from typing import Any
 
 from gnndelete.bench import published as paper
@@ -91,86 +90,6 @@ def _shapes(cells: Sequence[Result]) -> dict[str, list[tuple[float, Result]]]:
     ]
     shown = {key: ", ".join(f"{name} {rests[key].get(name)}" for name in differing) or "ours" for key in groups}
     return {shown[key]: sorted(group.items(), key=lambda item: item[0]) for key, group in groups.items()}
-
-
-@dataclass(frozen=True)
-class Point:
-    """A method as its mean over the same places as all other points of the figure."""
-
-    label: str
-    x: float
-    y: float
-    group: str  # gnndelete, retrain, control or other
-    method: str = ""
-
-
-def distances(cells: Sequence[Result]) -> tuple[list[Point], int]:
-    """Per method the mean |gap| to Retrain in E_t and in the held-out AUC; and over how many places."""
-    retrained = references(cells)
-
-    def gap(cell: Result, metric: str) -> float | None:
-        gaps = cell.gaps(metric, retrained.get(cell.place.rest)).values()
-        return mean(abs(value) for value in gaps) if gaps else None
-
-    rest = [cell for cell in cells if cell.method.get("name") != "retrain"]
-    return _points(rest, lambda cell: (gap(cell, "test_auroc"), gap(cell, "heldout_auc")))
-
-
-def both_scores(cells: Sequence[Result]) -> tuple[list[Point], int]:
-    """Per method the means of E_d and E_t, the paper's two scores; and over how many places."""
-
-    def value(cell: Result, metric: str) -> float | None:
-        stat = cell.stat(metric)
-        return stat.mean if stat else None
-
-    return _points(cells, lambda cell: (value(cell, "deleted_auroc"), value(cell, "test_auroc")))
-
-
-def _points(cells: Sequence[Result], of: Any) -> tuple[list[Point], int]:
-    """Means over the places at which nearly all methods were run, of the methods that were run at all of these."""
-    found: dict[str, dict[str, tuple[float, float]]] = {}
-    groups = {}
-    for cell in cells:
-        x, y = of(cell) if cell.place.task == "link" and cell.place.steps == 1 else (None, None)
-        if x is not None and y is not None:
-            found.setdefault(cell.label, {})[cell.place.rest] = (x, y)
-            groups[cell.label] = _group(cell)
-    most = max(map(len, found.values()), default=0)
-    found = {
-        label: values for label, values in found.items() if 4 * len(values) >= most
-    }  # no points of a sweep over lam
-    counts: dict[str, int] = {}
-    for values in found.values():
-        for rest in values:
-            counts[rest] = counts.get(rest, 0) + 1
-    most = max(counts.values(), default=0)
-    places = [rest for rest, count in counts.items() if count >= 0.9 * most]
-    shared = {
-        label: [values[rest] for rest in places] for label, values in found.items() if values.keys() >= set(places)
-    }
-    made = [
-        Point(method_name(label), mean(x for x, _ in values), mean(y for _, y in values), groups[label], label)
-        for label, values in shared.items()
-        if values
-    ]
-    return made, len(places)
-
-
-def _group(cell: Result) -> str:
-    name = cell.method.get("name")
-    if name == "gnndelete":
-        return "gnndelete"
-    return {"retrain": "retrain", "zeroed": "control", "untrained": "control"}.get(str(name), "other")
-
-
-def front(points: Sequence[Point]) -> list[Point]:
-    """The points that no other point beats in both, smaller being better.
-
-    >>> [p.label for p in front([Point("a", 1, 3, ""), Point("b", 2, 2, ""), Point("c", 3, 3, "")])]
-    ['a', 'b']
-    """
-    better = [p for p in points if not any(q.x <= p.x and q.y <= p.y and (q.x, q.y) != (p.x, p.y) for q in points)]
-    return sorted(better, key=lambda point: (point.x, point.y))
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import contextmanager
 from functools import cache
+from multiprocessing import resource_tracker
 from typing import Any, Protocol
 
 from gnndelete.bench.jobs import Done, Job, perform
@@ -51,20 +53,41 @@ class Processes:
         parallel = Parallel(
             n_jobs=self.jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs", max_nbytes=None
         )
+        results: Any = None
         try:
-            # closing: an interruption ends the processes as well
-            with closing(parallel(work)) as results:
-                yield from results
+            with _deaf_children():
+                results = parallel(work)
+            yield from results
         except TerminatedWorkerError:
             raise RunError(
                 f"one of {self.jobs} processes was killed, perhaps for want of memory; what had finished is kept, so start "
                 "again with fewer --jobs"
             ) from None
+        finally:
+            if results is not None:  # an interruption ends the processes as well
+                results.close()
 
     def close(self) -> None:
         from joblib.externals.loky import get_reusable_executor
 
         get_reusable_executor(reuse=True).shutdown(wait=True)
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Processes that start in here do not hear Ctrl-C, which a terminal sends to all of them: the parent ends them itself.
+
+    It would meet some while they still import, and each would print where. The parent hears it when this is over.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # starting it would let the signal through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _perform_beside(job: Job, parent: int) -> Done:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from gnndelete.bench.repeated import check_names
 from gnndelete.errors import SettingError, unknown
 from gnndelete.yamlfile import read_yaml
 
@@ -29,6 +30,13 @@ def _many(value: Any) -> Any:
 def _named(value: Any) -> Any:
     """A plain word is short for a name without options."""
     return [{"name": item} if isinstance(item, str) else item for item in _many(value)]
+
+
+def _words(value: Any) -> Any:
+    """A title that says something."""
+    if isinstance(value, str) and not value.strip():
+        raise ValueError(f"it must say what the experiment is (got {value!r})")
+    return value
 
 
 Share = Annotated[float, Field(strict=True, gt=0, lt=1)]
@@ -79,7 +87,12 @@ class Split(Part):
         stray = [name for name in named if name not in usual]
         if stray:
             raise SettingError(f"'split.{stray[0]}' is what the other parts leave in a task '{task}'; leave it out")
-        return {**usual, **named}
+        whole = {**usual, **named}
+        if sum(whole.values()) >= 1:
+            parts = " and ".join(f"{name} {share:g}" for name, share in whole.items())
+            rest = next(name for name in ("train", "test") if name not in whole)
+            raise SettingError(f"'split': {parts} leave nothing for '{rest}'; together they must be below 1")
+        return whole
 
 
 _SPLITS = {
@@ -163,7 +176,7 @@ class Experiment(Part):
     """A table or a figure: which cells belong to it. ``missing`` says why a dataset may not be here."""
 
     name: str
-    title: str
+    title: Annotated[str, BeforeValidator(_words)]
     about: str = ""
     published: str | None = None
     task: Literal["link", "node", "graph"]
@@ -186,6 +199,30 @@ class Experiment(Part):
         stray = [name for name in self.missing if name not in self.datasets]
         if stray:
             raise ValueError(f"'missing' names '{stray[0]}', which is none of the datasets")
+        for what, values in (("seeds", self.seeds), ("datasets", self.datasets), ("models", self.models)):
+            again = [value for i, value in enumerate(values) if value in values[:i]]
+            if again:
+                shown = again[0].name if isinstance(again[0], ModelSpec) else again[0]
+                raise ValueError(f"'{what}' names {shown!r} twice; leave one of them out")
+        return self
+
+    @model_validator(mode="after")
+    def _restricted(self) -> Experiment:
+        """A method that is only for what the experiment does not have would be left out without a word."""
+        here: dict[str, list[Any]] = {
+            "datasets": self.datasets,
+            "models": [model.name for model in self.models],
+            "where": [where for part in self.forget for where in part.where],
+            "amount": [amount for part in self.forget for amount in part.amount],
+        }
+        for method in self.methods:
+            for what, known in here.items():
+                stray = [value for value in getattr(method.only, what) or () if value not in known]
+                if stray:
+                    raise ValueError(
+                        f"'only.{what}' of method '{method.title}' names {stray[0]!r}, which the experiment does not have; "
+                        f"it has {', '.join(map(str, dict.fromkeys(known)))}"
+                    )
         return self
 
 
@@ -230,6 +267,7 @@ def read(name: str) -> Experiment:
         raise SettingError(f"{unknown('there is no experiment', name, known)} (a file of your own ends with .yaml)")
     try:
         values = read_yaml(path, "settings such as title:, task:, datasets:")
+        check_names(path)
         return Experiment.model_validate({**values, "name": path.stem if own else name})
     except ValidationError as error:
         raise SettingError(f"the experiment '{path}': {_sentences(error.errors())}") from None

@@ -11,7 +11,8 @@ from typing import Any, Literal
 from gnndelete.auditing.figures import STYLE, svg_bytes
 from gnndelete.auditing.palette import INK, LINE, MUTED, PAPER
 from gnndelete.auditing.panels import plain
-from gnndelete.bench.curves import GAPS, GapRow, LamPicture, Point, front
+from gnndelete.bench.compared import Compared, Point, front
+from gnndelete.bench.curves import GAPS, GapRow, LamPicture
 from gnndelete.bench.looks import COLORS, MARKERS, logarithmic, looks
 from gnndelete.bench.timecurves import TimePicture
 from gnndelete.bench.wording import count, many, method_name, metric_name, seconds
@@ -20,6 +21,7 @@ Format = Literal["svg", "png"]
 
 #: Markers by the kind of a method: colours name the method itself.
 _GROUPS = {"gnndelete": ("o", "GNNDelete"), "other": ("s", "other methods"), "control": ("X", "controls")}
+_LOG = " (logarithmic)"
 _FLOOR = 5e-4  # smaller distances than this are drawn here, so that a logarithmic axis can hold them
 
 
@@ -58,7 +60,7 @@ def time_figure(picture: TimePicture, form: Format) -> bytes:
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
-        plain(axes, picture.axis, "time")
+        plain(axes, f"{picture.axis}{_LOG * (picture.axis == 'edges')}", f"time{_LOG}")
         axes.set_yscale("log")
         if picture.axis == "edges":
             axes.set_xscale("log")
@@ -78,22 +80,26 @@ def time_figure(picture: TimePicture, form: Format) -> bytes:
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         logarithmic(axes.yaxis, seconds)
         axes.minorticks_off()
+        if not picture.joined:
+            for size, name in picture.datasets.items():
+                axes.text(
+                    size, 1.02, name, transform=axes.get_xaxis_transform(), rotation=30, fontsize=7.5, color=MUTED
+                )
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=8, labelcolor=MUTED)
 
-    return _drawn(
-        draw, (7.2, 3.4), f"Time against {'the ' * (picture.axis != 'edges')}{picture.axis}, {picture.title}", form
-    )
+    title = f"Time against {'the ' * (picture.axis != 'edges')}{picture.axis}, {picture.title}\n{picture.named}"
+    return _drawn(draw, (7.2, 3.8), title, form)
 
 
-def distance_figure(points: Sequence[Point], places: int, form: Format) -> bytes:
-    """All methods by their distance to Retrain in use and in the held-out test; the front joins the unbeaten ones."""
+def distance_figure(compared: Compared, form: Format) -> bytes:
+    """Methods by their distance to Retrain in use and in the held-out test; the front joins the unbeaten ones."""
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
-        plain(axes, "distance to Retrain in E_t AUROC", "distance to Retrain in held-out AUC")
+        plain(axes, f"distance to Retrain in E_t AUROC{_LOG}", f"distance to Retrain in held-out AUC{_LOG}")
         axes.set_xscale("log")
         axes.set_yscale("log")
-        placed = [replace(p, x=max(p.x, _FLOOR), y=max(p.y, _FLOOR)) for p in points]
+        placed = [replace(p, x=max(p.x, _FLOOR), y=max(p.y, _FLOOR)) for p in compared.points]
         best = front(placed)
         axes.margins(0.12)
         axes.plot([p.x for p in placed], [p.y for p in placed], "none")
@@ -101,22 +107,27 @@ def distance_figure(points: Sequence[Point], places: int, form: Format) -> bytes
         logarithmic(axes.yaxis, lambda value: f"{value:g}")
         _scatter(figure, axes, placed, _front(axes, [(p.x, p.y) for p in best]))
 
-    title = f"How far from Retrain, means over {many(places, 'cell')}: lower left is nearer"
+    title = f"How far from Retrain: lower left is nearer\n{_over(compared)}"
     return _drawn(draw, (6.6, 4.4), title, form)
 
 
-def scores_figure(points: Sequence[Point], places: int, form: Format) -> bytes:
-    """All methods by the paper's two scores; the front joins those that no other beats in both."""
+def _over(compared: Compared) -> str:
+    """The cells of a figure below its title, as far as there is room."""
+    said = f"Means over {many(len(compared.places), 'cell')}"
+    return f"{said}: {compared.cells}" if len(compared.cells) < 80 else said
+
+
+def scores_figure(compared: Compared, form: Format) -> bytes:
+    """Methods by the paper's two scores; the front joins those that no other beats in both."""
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         plain(axes, "E_d AUROC: deleted edges rank below remaining ones", "E_t AUROC: test edges are found")
-        best = front([Point(p.label, -p.x, -p.y, p.group) for p in points])
-        _scatter(figure, axes, points, _front(axes, [(-p.x, -p.y) for p in best]))
+        best = front([Point(p.label, -p.x, -p.y, p.group) for p in compared.points])
+        _scatter(figure, axes, compared.points, _front(axes, [(-p.x, -p.y) for p in best]))
 
     title = (
-        f"The paper's two scores, means over {many(places, 'cell')}\n"
-        "The paper wants both high; a deletion that is like training again lies where Retrain does"
+        f"The paper's two scores: it wants both high; a deletion like training again lies at Retrain\n{_over(compared)}"
     )
     return _drawn(draw, (6.6, 4.6), title, form)
 

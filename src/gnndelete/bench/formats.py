@@ -6,11 +6,13 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gnndelete.bench.gathered import Plan, Result, references
 from gnndelete.bench.published import Published
-from gnndelete.bench.tables import Entry, Table, entry, lam_of, score_metrics, settings_apart
-from gnndelete.bench.wording import model_options, number, spread
+from gnndelete.bench.reasons import UNRUN
+from gnndelete.bench.tables import Entry, Table, asked_metrics, entry, lam_of, score_metrics, settings_apart
+from gnndelete.bench.wording import many, model_options, number, spread
 
 _PLACE = ("experiment", "task", "dataset", "model", "model_options", "kind", "where", "amount", "setting", "step")
 _COUNTS = ("method", "lam", "metric", "seeds", "seeds_wanted")
@@ -44,18 +46,34 @@ class Notes:
 def markdown(table: Table) -> str:
     """A Markdown table; where there are several models, their names stand in the column titles."""
     notes = Notes()
-    groups = [title for title, width in table.groups for _ in range(width)]
-    several = len(table.groups) > 1
-    titles = [
-        f"{group}<br>{column}" if several else column for group, column in zip(groups, table.columns, strict=True)
-    ]
-    lines = [["method", *titles, "seeds"]]
+    lines = [["method", *_titles(table), "seeds"]]
     for line in table.lines:
-        cells = [_markdown(item, notes) for item in line.entries]
+        cells = [_markdown(item, notes, line.seeds[1]) for item in line.entries]
         lines.append([plain(line.label), *cells, _seeds(line.seeds)])
-    rule = ["---", *["---:"] * (len(titles) + 1)]
-    body = "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])
-    return body + "".join(f"\n\n[{i}] {plain(_sentence(reason))}" for i, reason in enumerate(notes.reasons, 1)) + "\n"
+    told = "".join(f"\n\n[{i}] {plain(sentence(reason))}" for i, reason in enumerate(notes.reasons, 1))
+    return f"{_grid(lines)}{told}\n"
+
+
+def published_markdown(table: Table) -> str:
+    """The paper's numbers alone, where there are none of ours; empty where the paper has none either."""
+    lines = [
+        [plain(line.label), *(number(item.metric, item.paper.value) if item.paper else "–" for item in line.entries)]
+        for line in table.lines
+        if any(item.paper for item in line.entries)
+    ]
+    return _grid([["the paper's", *_titles(table)], *lines]) if lines else ""
+
+
+def _titles(table: Table) -> list[str]:
+    """Titles of columns, with the model where there are several."""
+    groups = [title for title, width in table.groups for _ in range(width)]
+    pairs = zip(groups, table.columns, strict=True)
+    return [f"{group}<br>{column}" if table.several else column for group, column in pairs]
+
+
+def _grid(lines: Sequence[Sequence[str]]) -> str:
+    rule = ["---", *["---:"] * (len(lines[0]) - 1)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])
 
 
 def plain(text: str) -> str:
@@ -68,13 +86,15 @@ def plain(text: str) -> str:
     return "".join(f"\\{sign}" if sign in "|*_`[]" else sign for sign in text)
 
 
-def _markdown(item: Entry, notes: Notes) -> str:
+def _markdown(item: Entry, notes: Notes, seeds: int) -> str:
+    """One cell; ``seeds`` is how many its line speaks of, and one that rests on fewer says so."""
     if item.stat is None:
-        shown = "–" if item.state in ("", "done", "not measured") else f"*{item.state}*{notes.mark(item.reason)}"
-    elif item.signed:
-        shown = number(item.metric, item.stat.mean, signed=True)
+        empty = item.state in ("", "done", "not measured")
+        shown = ("–" if empty else f"*{item.state}*") + notes.mark(item.reason)
     else:
-        shown = spread(item.metric, item.stat) + notes.mark(item.reason)
+        signed = number(item.metric, item.stat.mean, signed=True)
+        shown = signed if item.signed else spread(item.metric, item.stat)
+        shown += f" ({many(item.stat.count, 'seed')})" * (item.stat.count < seeds) + notes.mark(item.reason)
     beside = _beside(item)
     return (f"{shown}<br><small>{beside}</small>" if beside else shown).replace(" ", _TOGETHER)
 
@@ -93,23 +113,32 @@ def latex(table: Table) -> str:
     \caption{A 5\% request.}
     """
     notes = Notes()
-    several = len(table.groups) > 1
     lines = [r"\begin{table}", r"\centering", r"\small", rf"\caption{{{_escape(table.title)}.}}"]
     lines += [rf"\label{{tab:{table.name}}}", rf"\begin{{tabular}}{{l{'c' * (len(table.columns) + 1)}}}", r"\hline"]
-    if several:
+    if table.several:
         heads = " & ".join(rf"\multicolumn{{{width}}}{{c}}{{{_escape(title)}}}" for title, width in table.groups)
         lines.append(rf" & {heads} & \\")
     lines.append(rf"method & {' & '.join(_escape(title) for title in table.columns)} & seeds \\ \hline")
     for line in table.lines:
-        cells = [_latex(item, notes) for item in line.entries]
+        cells = [_latex(item, notes, line.seeds[1]) for item in line.entries]
         lines.append(" & ".join([_escape(line.label), *cells, _escape(_seeds(line.seeds))]) + r" \\")
     lines += [r"\hline", r"\end{tabular}"]
-    lines += [rf"\par {{\footnotesize [{i}] {_escape(_sentence(text))}}}" for i, text in enumerate(notes.reasons, 1)]
+    lines += [rf"\par {{\footnotesize [{i}] {_escape(sentence(text))}}}" for i, text in enumerate(notes.reasons, 1)]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
-def _latex(item: Entry, notes: Notes) -> str:
-    shown = _escape(_markdown(Entry(item.metric, item.stat, None, item.state, item.reason, item.signed), notes))
+def latex_note(title: str, reasons: Sequence[str]) -> str:
+    r"""In the place of a table without a number: its title, and why there is none.
+
+    >>> latex_note("CS: 5% of the edges", ["not run"])
+    '\\par\\noindent {\\footnotesize CS: 5\\% of the edges: not run.}\n'
+    """
+    said = " ".join(sentence(reason, capital=False) for reason in reasons)
+    return rf"\par\noindent {{\footnotesize {_escape(title)}: {_escape(said)}}}" + "\n"
+
+
+def _latex(item: Entry, notes: Notes, seeds: int) -> str:
+    shown = _escape(_markdown(replace(item, paper=None), notes, seeds))
     shown = _minus(shown.replace("*", ""))
     beside = _minus(_escape(_beside(item)))
     return rf"\shortstack{{{shown} \\ {{\scriptsize {beside}}}}}" if beside else shown
@@ -146,13 +175,13 @@ def tidy_csv(plan: Plan, cells: Sequence[Result]) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow([*_PLACE, *_COUNTS, *_OURS, *_THEIRS, *_REST])
-    retrained = references(cells)
+    retrained, metrics = references(cells), score_metrics(plan, cells) or asked_metrics(cells)
     options, settings = model_options(cell.place.variant for cell in cells), settings_apart(c.place for c in cells)
     for cell in cells:
         apart = options[cell.place.variant], settings[cell.place.setting]
         reference = retrained.get(cell.place.rest)
         for step in range(1, cell.place.steps + 1) if cell.place.steps > 1 else (None,):
-            for metric in score_metrics(plan, cells):
+            for metric in metrics:
                 item = entry(plan, cell, metric, reference, step)
                 if item.stat or item.paper or cell.state != "done":
                     writer.writerow(_record(cell, apart, item, reference, step))
@@ -173,13 +202,19 @@ def _record(
     lam = lam_of(cell)
     counts = [cell.label, f"{lam.mean:.6g}" if lam else "", item.metric, stat.count if stat else 0, cell.wanted]
     shown = ["" if value is None else f"{value:.6g}" for value in numbers]
-    return [*where, setting, step, *counts, *shown, item.state, item.reason]
+    reason = item.reason or (UNRUN if item.state == "not run" else "")
+    return [*where, setting, step, *counts, *shown, item.state, reason]
 
 
 def _seeds(seeds: tuple[int, int]) -> str:
     return str(seeds[0]) if seeds[0] == seeds[1] else f"{seeds[0]}–{seeds[1]}"
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str, capital: bool = True) -> str:
+    """A reason with a full stop, and with a capital letter.
+
+    >>> sentence("memory ran out")
+    'Memory ran out.'
+    """
     text = " ".join(text.split())
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    return (text[:1].upper() + text[1:] if capital else text) + ("" if text.endswith((".", "!", "?")) else ".")

@@ -12,6 +12,7 @@ from math import isfinite, sqrt
 from statistics import mean, median, stdev
 from typing import Any, Protocol
 
+from gnndelete.bench.words import full_memory
 from gnndelete.store import Store
 
 Key = Mapping[str, Any]
@@ -126,6 +127,12 @@ class Result:
     missing: str = ""
     unfit: str = ""
     measures: tuple[str, ...] = ()
+    misfits: int = 0  # seeds whose row says that the method does not apply
+
+    @property
+    def unrun(self) -> int:
+        """How many of the seeds asked for have no row at all."""
+        return self.wanted - len(self.rows) - len(self.errors) - self.misfits
 
     @property
     def state(self) -> str:
@@ -183,17 +190,21 @@ class Result:
     def gap(self, metric: str, reference: Result | None) -> Stat | None:
         return Stat.of(self.gaps(metric, reference).values())
 
-    def faster(self, reference: Result | None) -> float | None:
-        """How many times faster than the reference: the median over seeds that ran on the same hardware."""
+    def ratios(self, reference: Result | None) -> list[float]:
+        """The reference's time by this one's, of every seed that ran on the same hardware."""
         if reference is None:
-            return None
+            return []
         mine, theirs = self.values("seconds"), reference.values("seconds")
-        ratios = [
+        return [
             theirs[seed] / mine[seed]
             for seed in sorted(mine.keys() & theirs.keys())
             if mine[seed] > 0 and hardware(self.rows[seed]) == hardware(reference.rows[seed])
         ]
-        return median(ratios) if ratios else None
+
+    def faster(self, reference: Result | None) -> Stat | None:
+        """How many times faster than the reference: the median over seeds, and of how many."""
+        ratios = self.ratios(reference)
+        return Stat(median(ratios), None, len(ratios)) if ratios else None
 
 
 def gather(plan: Plan, store: Store) -> list[Result]:
@@ -207,20 +218,21 @@ def gather(plan: Plan, store: Store) -> list[Result]:
 
 def _result(plan: Plan, label: str, group: Sequence[Wanted], store: Store) -> Result:
     key = group[0].key
-    rows, errors, unfit = {}, {}, ""
+    rows, errors, unfit, misfits = {}, {}, "", 0
     for wanted in group:
         row = store.get(wanted.key)
         if row is None:
             continue
         if row.get("kind") == UNFIT:
-            unfit = str(row["error"])
+            unfit, misfits = str(row["error"]), misfits + 1
         elif "error" in row:
             errors[int(wanted.key["seed"])] = shortened(str(row["error"]))
         else:
             rows[int(wanted.key["seed"])] = row
     absent = plan.missing.get(str(key["dataset"]), "")
     measures = tuple(key.get("measures") or ())
-    return Result(plan.name, Place.of(key), label, key["method"], len(group), rows, errors, absent, unfit, measures)
+    found = (len(group), rows, errors, absent, unfit, measures, misfits)
+    return Result(plan.name, Place.of(key), label, key["method"], *found)
 
 
 def references(cells: Iterable[Result]) -> dict[str, Result]:
@@ -271,6 +283,7 @@ def shortened(said: str, most: int = 400) -> str:
     >>> len(shortened("Out of memory. " + "This and that. " * 40)) < 220
     True
     """
+    said = full_memory(said)
     if len(said) <= most:
         return said
     return said[:200].rpartition(". ")[0] or f"{said[:200]}…"

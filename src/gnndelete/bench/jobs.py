@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gnndelete.bench.cells import Cell, digest, title
+from gnndelete.bench.words import full_memory
 from gnndelete.errors import ModelError
 
 Kind = Literal["model", "shadow", "cell"]
@@ -91,9 +92,7 @@ def perform(job: Job) -> Done:
 def _failure(error: Exception) -> dict[str, Any]:
     """The error as one sentence, and its kind."""
     lines = str(error).strip().splitlines()
-    said = lines[0] if lines else type(error).__name__
-    if type(error).__name__ == "OutOfMemoryError":  # the rest of its line lists who else was there
-        said = f"{'. '.join(said.split('. ')[:2])}; run it with fewer --jobs"
+    said = full_memory(lines[0]) if lines else type(error).__name__
     unfit = isinstance(error, ModelError) and " does not fit: " in said
     return {"error": said, "kind": UNFIT if unfit else type(error).__name__}
 

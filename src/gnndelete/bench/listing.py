@@ -17,7 +17,10 @@ from gnndelete.bench.words import span
 
 
 def listing(experiments: Iterable[Experiment], store: Path, device: str, seeds: int | None) -> list[dict[str, Any]]:
-    """One entry per experiment: its cells, how many are done, failed, unfit and missing, and expected seconds for the missing."""
+    """One entry per experiment: its cells, how many are done, failed, unfit and missing, and expected seconds for the missing.
+
+    ``not_here`` counts those of the missing whose dataset the experiment calls one that may not be here.
+    """
     rows = open_store(store)
     cost = Cost(rows)
     found = []
@@ -37,6 +40,7 @@ def listing(experiments: Iterable[Experiment], store: Path, device: str, seeds: 
                 "failed": len(wrong) - unfit,
                 "unfit": unfit,
                 "missing": len(missing),
+                "not_here": sum(cell.key["dataset"] in experiment.missing for cell in missing),
                 "expected_seconds": seconds if len(missing) > unknown else None if missing else 0.0,
                 "unknown": unknown,
                 "cost": _words(len(missing), seconds, unknown),

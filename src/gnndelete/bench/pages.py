@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gnndelete.bench.acceptance import Acceptance
-from gnndelete.bench.formats import markdown, plain
+from gnndelete.bench.formats import markdown, plain, published_markdown
 from gnndelete.bench.gathered import Plan, Result
+from gnndelete.bench.reasons import GIVEN, UNRUN, grouped, noted
 from gnndelete.bench.summary import headline_table
 from gnndelete.bench.tables import Section, sections, silent
 from gnndelete.bench.timecurves import TIMES, timings
 from gnndelete.bench.wording import (
+    EXPLAINED,
     dataset_name,
     listed,
     many,
@@ -107,69 +109,63 @@ def experiment_page(plan: Plan, results: Sequence[Result], pictures: Pictured, c
     parts.append(
         f"{_counted(results)} Also as [CSV](../tables/{flat(plan.name)}.csv) and [LaTeX](../tables/{flat(plan.name)}.tex)."
     )
-    parts += [_unsaid(plan, results), _twins(plan), *_unmeasured(results)]
+    parts += [_explained(results), _unsaid(plan, results), _twins(plan), *_unmeasured(results)]
     parts.append(f"```bash\n{commands.run(plan, results)}\n```")
     rest = commands.rest(plan, results)
     parts.append(f"What is missing is done by\n\n```bash\n{rest}\n```" if rest else "")
     parts.append(pictures.links("../"))
     parts.append(_times(results))
-    if all(result.state == "not run" for result in results):
-        there = " The paper's values are in the CSV file." if plan.published else ""
-        parts.append(f"*Not run*: the store holds no run of this experiment; the command above does them.{there}")
-        return "\n\n".join(part for part in parts if part) + "\n"
     shown = ""
     for section in sections(plan, results):
-        own = [result for result in results if result.place.dataset == section.dataset]
-        why = absent(own, plan.published is not None)
-        if why and section.dataset == shown:
+        why = absent([result for result in results if result.place.dataset == section.dataset])
+        if not why:
+            parts += _section(section)
             continue
+        values = published_markdown(section.scores)
+        if section.dataset != shown:
+            parts += [f"## {dataset_name(section.dataset)}", why + _THEIRS * bool(values)]
         shown = section.dataset
-        parts += [f"## {dataset_name(section.dataset)}", why] if why else _section(section)
+        parts += [f"### {heading(section.title)}", values] if values else []
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def absent(results: Sequence[Result], published: bool) -> str:
+def absent(results: Sequence[Result]) -> str:
     """One sentence where a whole dataset has no number and one reason, else nothing."""
     states = {(result.state, result.reason) for result in results}
     if len(states) != 1 or any(result.rows for result in results):
         return ""
     state, reason = states.pop()
-    said = f"*{state[:1].upper()}{state[1:]}*{f': {plain(reason)}' if reason else ''}."
-    return f"{said} The paper's values are in the CSV file." if published else said
+    reason = reason or UNRUN * (state == "not run")
+    return f"*{state[:1].upper()}{state[1:]}*{f': {plain(reason)}' if reason else ''}."
+
+
+_THEIRS = " The paper's numbers:"
 
 
 def _section(section: Section) -> list[str]:
     parts = [f"## {heading(section.title)}"]
-    scored = bool(section.scores.lines and section.scores.columns)
     if all(cell.state == "not run" for cell in section.cells):
-        beside = " The paper's numbers:" if scored else ""
-        return [*parts, f"*Not run*: the store holds no run of this.{beside}", *_tabled(section, scored)]
+        values = published_markdown(section.scores)
+        return [*parts, f"*Not run*: {UNRUN}.{_THEIRS * bool(values)}", values]
+    scored = bool(section.scores.lines and section.scores.columns)
     if scored:
         parts.append(markdown(section.scores).strip())
     if not section.costs.empty:
-        what = "Gap to Retrain, seed by seed, and cost:" if section.costs.gaps else "Cost:"
-        parts += [what, markdown(section.costs).strip()]
-    return parts if scored else [*parts, *_reasons(section.cells)]
+        what = "Gap to Retrain, seed by seed, and cost" if section.costs.gaps else "Cost"
+        faster = "; *times faster* is the median of the pairs of one seed" * section.costs.ratios
+        parts += [f"{what}{faster}:", markdown(section.costs).strip()]
+    return parts if scored else [*parts, _reasons(section.cells)]
 
 
-def _tabled(section: Section, scored: bool) -> list[str]:
-    return [markdown(section.scores).strip()] if scored else []
-
-
-def _reasons(results: Sequence[Result]) -> list[str]:
+def _reasons(results: Sequence[Result]) -> str:
     """Why there is no number, by reason, where no table of scores says it."""
-    found: dict[tuple[str, str], dict[str, None]] = {}
-    models = model_titles(result.place.variant for result in results)
-    for result in results:
-        if result.state != "done" or result.reason:
-            state = "failed" if result.errors and result.rows else result.state
-            who = f"{method_name(result.label)} ({models[result.place.variant]})"
-            found.setdefault((state, result.reason), {})[plain(who)] = None
-    lines = [
-        f"- {', '.join(who)}: *{state}*{f': {plain(reason).rstrip(chr(46))}' if reason else ''}."
-        for (state, reason), who in found.items()
-    ]
-    return ["\n".join(lines)] if lines else []
+    return "\n".join(f"- {plain(said)}" for said in grouped(results))
+
+
+def _explained(results: Sequence[Result]) -> str:
+    """What scores are whose titles do not tell it, where a page has them."""
+    names = {name for result in results for row in result.rows.values() for name in row.get("scores") or {}}
+    return " ".join(said for name, said in EXPLAINED.items() if name in names)
 
 
 def _unsaid(plan: Plan, results: Sequence[Result]) -> str:
@@ -187,23 +183,16 @@ def _twins(plan: Plan) -> str:
     )
 
 
-#: What a measure adds to the scores of a row, and how its note begins where it could not be taken.
-_GIVEN = {
-    "heldout": ("heldout_auc", "No held-out AUC"),
-    "mi": ("mi_ratio", "No membership attack"),
-    "outliers": ("outlier_share", "No detection of outliers"),
-}
-
-
 def _unmeasured(results: Sequence[Result]) -> list[str]:
     """A sentence for every measure that was asked for and gave no number, with the reason that the rows name."""
     said = []
-    for measure, (score, note) in _GIVEN.items():
+    for measure, ((score, *_), note) in GIVEN.items():
         asked = [row for result in results if measure in result.measures for row in result.rows.values()]
         empty = [row for row in asked if score not in (row.get("scores") or {})]
         if empty:
-            notes = [str(text) for row in empty for text in row.get("notes") or () if str(text).startswith(note)]
-            reason = plain(max(sorted(set(notes)), key=notes.count)) if notes else "No reason was recorded."
+            reason = plain(noted(empty, note)) or "No reason was recorded."
+            if len(empty) < len(asked):
+                reason = "The reasons stand below the tables."
             said.append(f"`{measure}` gave no number in {len(empty)} of {many(len(asked), 'run')}. {reason}")
     return said
 
@@ -242,19 +231,19 @@ _RATIOS = (
 
 def _counted(results: Sequence[Result]) -> str:
     wanted, done = sum(r.wanted for r in results), sum(len(r.rows) for r in results)
-    failed = sum(len(r.errors) for r in results)
-    unfit = sum(r.wanted for r in results if r.state == "does not fit")
+    failed, unfit = sum(len(r.errors) for r in results), sum(r.misfits for r in results)
     rest = f", {failed} failed" * bool(failed) + f", {unfit} to which a method does not apply" * bool(unfit)
     return f"{done} of {wanted} runs done{rest}."
 
 
 _READING = """\
-Every number is a mean over as many seeds as the last column of its table says, with its standard error where they are two \
-or more; beneath it stand the number of the paper, where it has one, and ours minus the paper's. E_t AUROC says how well test \
-edges are told from random pairs, E_d AUROC how surely deleted edges rank below remaining ones (a ruined model can reach it: \
-read it beside E_t). The held-out AUC asks whether deleted edges can be told from true edges that the model never trained on: \
-0.5 is best, and what counts is the gap to Retrain. Gaps are taken seed by seed. What failed says why; what an experiment asks \
-for and nobody has run is named as such."""
+Every number is a mean over as many seeds as the last column of its table says, or as it says itself in brackets where \
+they are fewer, with its standard error where they are two or more; beneath it stand the number of the paper, where it has \
+one, and ours minus the paper's. E_t AUROC says how well test edges are told from random pairs, E_d AUROC how surely \
+deleted edges rank below remaining ones (a ruined model can reach it: read it beside E_t). The held-out AUC asks whether \
+deleted edges can be told from true edges that the model never trained on: 0.5 is best, and what counts is the gap to \
+Retrain. Gaps are taken seed by seed. What failed says why; what an experiment asks for and nobody has run is named as \
+such."""
 
 
 def index_page(
@@ -277,12 +266,13 @@ def index_page(
     parts = [
         "# Results",
         _READING,
+        _explained([result for _, results in gathered for result in results]),
         f"These pages are made from the rows of a store by one command:\n\n```bash\n{commands.report}\n```",
         _provenance(provenance),
         "## Summary",
         headline_table(found),
         "The [summary](summary.md) names the cells behind each number.",
-        "## All methods" if pictures.alts else "",
+        "## Methods beside each other" if pictures.alts else "",
         pictures.links(""),
         "## Experiments",
         table if rows else "None has been run.",
@@ -305,10 +295,9 @@ def _not_run(gathered: Sequence[tuple[Plan, Sequence[Result]]]) -> list[str]:
 
 def _states(results: Sequence[Result]) -> str:
     done, failed = sum(len(r.rows) for r in results), sum(len(r.errors) for r in results)
-    gone = sum(r.wanted for r in results if r.state == "not here")
-    unfit = sum(r.wanted for r in results if r.state == "does not fit")
-    rest = sum(r.wanted for r in results) - done - failed - gone - unfit
-    return " | ".join(map(str, (done, failed, unfit, gone, max(rest, 0))))
+    unfit = sum(r.misfits for r in results)
+    gone, rest = (sum(r.unrun for r in results if bool(r.missing) is absent) for absent in (True, False))
+    return " | ".join(map(str, (done, failed, unfit, gone, rest)))
 
 
 def _provenance(provenance: Mapping[str, Any]) -> str:

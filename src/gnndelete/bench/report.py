@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from gnndelete.bench import curves, figures
 from gnndelete.bench.acceptance import BEST, Acceptance, acceptance, once
+from gnndelete.bench.compared import both_scores, distances
 from gnndelete.bench.figures import Format
-from gnndelete.bench.formats import latex, plain, tidy_csv
+from gnndelete.bench.formats import latex, latex_note, plain, tidy_csv
 from gnndelete.bench.gathered import Plan, Result, gather
 from gnndelete.bench.pages import Commands, Pictured, experiment_page, flat, heading, index_page, page_path
+from gnndelete.bench.reasons import grouped
 from gnndelete.bench.summary import headline, summary_page
-from gnndelete.bench.tables import sections
+from gnndelete.bench.tables import sections, silent
 from gnndelete.bench.timecurves import time_pictures, timings
-from gnndelete.bench.wording import listed, many
-from gnndelete.files import write_all
+from gnndelete.bench.wording import listed, many, method_name
+from gnndelete.bench.written import write
 from gnndelete.store import Store
+
+__all__ = ["build", "provenance", "usual_device", "write"]
 
 Gathered = Sequence[tuple[Plan, Sequence[Result]]]
 
@@ -41,7 +44,8 @@ def build(
     gathered = [(plan, gather(plan, store)) for plan in plans]
     found = acceptance(gathered, best)
     made: dict[str, bytes] = {}
-    everything = Pictured(_drawn(made, _overall(gathered, form)))
+    overall, captions = _overall(gathered, form)
+    everything = Pictured(_drawn(made, overall), captions)
     for plan, results in gathered:
         pictures = Pictured(_drawn(made, _pictures(plan, results, form)), _captions(plan, results, form))
         made[page_path(plan.name)] = experiment_page(plan, results, pictures, commands).encode()
@@ -51,16 +55,6 @@ def build(
     made["summary.md"] = summary_page(found).encode()
     made["summary.json"] = (json.dumps(headline(found), indent=1) + "\n").encode()
     return made, found
-
-
-def write(folder: Path, made: dict[str, bytes]) -> None:
-    """Put the files into a folder; the index comes last, so that it never leads to a page that is not there."""
-    parts: dict[str, dict[str, bytes]] = {}
-    for path, content in made.items():
-        parent, _, name = path.rpartition("/")
-        parts.setdefault(parent, {})[name] = content
-    for parent in sorted(parts, reverse=True):
-        write_all(folder / parent, parts[parent])
 
 
 def provenance(gathered: Gathered) -> dict[str, Any]:
@@ -106,7 +100,7 @@ def _pictures(plan: Plan, results: Sequence[Result], form: Format) -> list[_Pict
         )
     timed = time_pictures(results)
     for number, each in enumerate(timed, 1):
-        alt = f"Time against the {'number of ' * (each.axis == 'edges')}{each.axis}, {each.title}"
+        alt = f"Time against the {'number of ' * (each.axis == 'edges')}{each.axis}, {each.title}: {each.named}"
         alone = [other.model for other in timed].count(each.model) == 1
         found.append((f"{name}-time-{each.model}{'' if alone else f'-{number}'}", alt, figures.time_figure(each, form)))
     rows = curves.gap_rows(results)
@@ -124,23 +118,36 @@ def _captions(plan: Plan, results: Sequence[Result], form: Format) -> dict[str, 
     return {f"{flat(plan.name)}-gap.{form}": " ".join(parts)} if parts else {}
 
 
-def _overall(gathered: Gathered, form: Format) -> list[_Picture]:
-    """All methods over the places of all experiments that nearly all of them share."""
+def _overall(gathered: Gathered, form: Format) -> tuple[list[_Picture], dict[str, str]]:
+    """Methods over the cells that they share, and captions that say which cells and who is left out."""
     shared = once(result for _, results in gathered for result in results if result.rows)
     found: list[_Picture] = []
-    points, places = curves.distances(shared)
-    if len(points) > 1:
-        alt = f"Distance to Retrain in E_t and in held-out AUC, means over {many(places, 'cell')}"
-        found.append(("methods-retrain", alt, figures.distance_figure(points, places, form)))
-    points, places = curves.both_scores(shared)
-    if len(points) > 1:
-        alt = f"E_t and E_d AUROC of all methods, means over {many(places, 'cell')}"
-        found.append(("methods-scores", alt, figures.scores_figure(points, places, form)))
-    return found
+    captions: dict[str, str] = {}
+    for name, compared, draw, what in (
+        (
+            "methods-retrain",
+            distances(shared),
+            figures.distance_figure,
+            "Distance to Retrain in E_t and in held-out AUC",
+        ),
+        ("methods-scores", both_scores(shared), figures.scores_figure, "E_t and E_d AUROC"),
+    ):
+        if len(compared.points) > 1:
+            alt = f"{what} of {many(len(compared.points), 'method')}, means over {many(len(compared.places), 'cell')}"
+            found.append((name, alt, draw(compared, form)))
+            captions[f"{name}.{form}"] = plain(compared.caption)
+    return found, captions
 
 
 def _tex(plan: Plan, results: Sequence[Result]) -> str:
+    """All tables of an experiment; what is missing stands there as missing, with its reason."""
     parts = [f"% {' '.join(plan.title.split())}: made by gnndelete bench report"]
+    unsaid = [method_name(label) for label in silent(plan, results)]
     for section in sections(plan, results):
-        parts += [latex(table) for table in (section.scores, section.costs) if table.columns and not table.empty]
+        tables = [table for table in (section.scores, section.costs) if table.columns and table.lines]
+        parts += [latex(table) for table in tables if table is section.scores or not table.empty]
+        if section.scores not in tables:
+            parts.append(latex_note(section.title, grouped(section.cells)))
+    if unsaid and any(result.rows or result.errors for result in results):
+        parts.append(latex_note("Not run here", [listed(unsaid)]))
     return "\n".join(parts) + "\n"

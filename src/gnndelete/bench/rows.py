@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from gnndelete.bench.gathered import Wanted
+from gnndelete.errors import SettingError
 from gnndelete.store import Store
 
 #: The kind of error of a row that is no result.
@@ -17,8 +20,52 @@ _NUMBERS = ("seconds", "train_seconds", "wall_seconds", "parameters", "peak_mb",
 
 
 def open_store(path: str | PathLike[str]) -> Store:
-    """The rows of a file; those with something else where a number belongs count as failed."""
-    return Store(path, sound)
+    """The rows of a file; those with something else where a number belongs count as failed.
+
+    A line whose key is that of no cell is refused: nobody would ever ask for it, so that it would be lost without a word.
+    """
+    store = Store(path, sound)
+    for number, line in enumerate(_lines(Path(path)), 1):
+        said = stray(line.get("key"))
+        if said:
+            raise SettingError(
+                f"line {number} of the store '{path}' is no result: {said}; remove or repair line {number}, or give "
+                "another file"
+            )
+    return store
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a file that a store could read; of a last one that is torn nothing is known."""
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return
+
+
+def stray(key: object) -> str:
+    """Why a key is not that of a cell; empty where it is.
+
+    >>> stray(5)
+    'its key is no cell (5)'
+    >>> stray({"format": 1})
+    "its key has no 'device'"
+    """
+    if not isinstance(key, dict):
+        return f"its key is no cell ({repr(key)[:40]})"
+    lacking = next((name for name in _KEY if name not in key), None)
+    if lacking:
+        return f"its key has no '{lacking}'"
+    for name, inside in _WITHIN.items():
+        if not isinstance(key[name], dict) or inside not in key[name]:
+            return f"the '{name}' of its key has no '{inside}'"
+    return "" if isinstance(key["measures"], list) else "the 'measures' of its key are no list"
+
+
+#: What the key of a cell has, and what its parts have at least.
+_KEY = ("format", "device", "dataset", "task", "model", "train", "seed", "forget", "method", "measures")
+_WITHIN = {"model": "name", "train": "epochs", "forget": "amount", "method": "name"}
 
 
 def broken(cells: Iterable[Wanted], store: Store) -> list[dict[str, str]]:

@@ -52,6 +52,10 @@ class Choice:
     def takes(self, cell: Cell) -> bool:
         return all(not chosen or value in chosen for chosen, value in zip(self._all(), _traits(cell), strict=True))
 
+    def __str__(self) -> str:
+        parts = zip(_TRAITS, self._all(), strict=True)
+        return ", ".join(f"{what} {' or '.join(map(str, chosen))}" for what, chosen in parts if chosen)
+
     def _all(self) -> tuple[Sequence[Any], ...]:
         return self.labels, self.datasets, self.models, self.amounts
 
@@ -74,6 +78,8 @@ def wanted(
     for cell in every:
         if choice.takes(cell):
             found.setdefault(cell.digest, cell)
+    if not found:
+        raise SettingError(f"no cell of these experiments has all of that: {choice}; ask for less at a time")
     return list(found.values())
 
 

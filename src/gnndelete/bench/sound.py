@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from gnndelete.bench.experiment import Experiment, Forget
 from gnndelete.bench.published import parts
 from gnndelete.datasets.catalog import Entry
@@ -11,7 +14,7 @@ from gnndelete.errors import RequestError, SettingError, unknown
 
 def check_sound(experiment: Experiment) -> None:
     """Refuse names that do not exist, and a task or a deletion that a dataset has nothing for."""
-    try:
+    with about(experiment):
         if experiment.published is not None and experiment.published not in parts():
             raise SettingError(unknown("'published': no part of the paper is called", experiment.published, parts()))
         for forget in experiment.forget:
@@ -19,6 +22,13 @@ def check_sound(experiment: Experiment) -> None:
         for dataset in experiment.datasets:
             entry, _ = named(dataset)
             _check_dataset(dataset, entry, experiment)
+
+
+@contextmanager
+def about(experiment: Experiment) -> Iterator[None]:
+    """Whatever is refused names the experiment that asks for it."""
+    try:
+        yield
     except RequestError as error:
         raise SettingError(f"the experiment '{experiment.name}': {error}") from None
 

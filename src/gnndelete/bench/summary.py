@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gnndelete.bench.acceptance import AIMS, CALIBRATED, PAPER, WITHIN, Acceptance, Beside, Gap, Speed
+from gnndelete.bench.acceptance import AIMS, CALIBRATED, PAPER, WITHIN, Acceptance, Beside, Gap, Speed, kind_of
 from gnndelete.bench.formats import plain
 from gnndelete.bench.gathered import Result
 from gnndelete.bench.wording import dataset_name, many, method_name, metric_name, model_name, request_name, span, times
+
+#: The aim that no speed is held against.
+OTHER = "nonexistent"
 
 _REACHED = {True: "reached", False: "**not reached**", None: "not run"}
 
@@ -25,8 +28,11 @@ def headline(found: Acceptance) -> list[dict[str, Any]]:
     for metric, aim in (("test_auroc", "use_gap"), ("heldout_auc", "heldout_gap")):
         gap = next((g for g in found.gaps if (g.label, g.task, g.metric) == (CALIBRATED, "link", metric)), None)
         lines.append(_distance(metric, aim, gap))
-    for kind, title in (("fixed", "a deletion at fixed lam"), ("calibrated", "a calibrated deletion")):
-        lines.append(_speed(kind, title, [speed for speed in found.speeds if speed.kind == kind]))
+    by_kind = {kind: [speed for speed in found.speeds if speed.kind == kind] for kind in ("fixed", "calibrated", OTHER)}
+    lines.append(_speed("fixed", "a deletion at fixed lam", by_kind["fixed"]))
+    lines.append(
+        _speed("calibrated", "a deletion calibrated for the aim `retrained`", by_kind["calibrated"], by_kind[OTHER])
+    )
     for line, aim in zip(lines, AIMS, strict=True):
         line["left_out"] = len(found.left_out(aim))
         if not found.graded:
@@ -59,13 +65,12 @@ def _distance(metric: str, aim: str, gap: Gap | None) -> dict[str, Any]:
     }
 
 
-def _speed(kind: str, title: str, speeds: Sequence[Speed]) -> dict[str, Any]:
+def _speed(kind: str, title: str, speeds: Sequence[Speed], beside: Sequence[Speed] = ()) -> dict[str, Any]:
+    """The slowest dataset; that of the other aim is named beside it and held against nothing."""
     slowest = min(speeds, key=lambda speed: speed.ratio, default=None)
-    answer = "–"
-    if slowest is not None:
-        where = f"on {dataset_name(slowest.dataset)}"
-        where += f", the slowest of {len(speeds)} datasets" * (len(speeds) > 1)
-        answer = f"{times(slowest.ratio)} {where}; timed {_timed(slowest)}"
+    answer = _slowest(speeds) if speeds else "–"
+    if speeds and beside:
+        answer += f". Beside it, for the aim {OTHER}: {_slowest(beside)}"
     return {
         "question": f"{title} against Retrain",
         "aim": f"at least {AIMS[kind]:.0f} times faster on every dataset",
@@ -73,6 +78,12 @@ def _speed(kind: str, title: str, speeds: Sequence[Speed]) -> dict[str, Any]:
         "value": slowest.ratio if slowest else None,
         "reached": None if slowest is None else slowest.ratio >= AIMS[kind],
     }
+
+
+def _slowest(speeds: Sequence[Speed]) -> str:
+    slowest = min(speeds, key=lambda speed: speed.ratio)
+    where = f"on {dataset_name(slowest.dataset)}" + f", the slowest of {len(speeds)} datasets" * (len(speeds) > 1)
+    return f"{times(slowest.ratio)} {where}; timed {_timed(slowest)}"
 
 
 def _timed(speed: Speed) -> str:
@@ -246,7 +257,9 @@ def _speeds(found: Acceptance) -> str:
     rows = []
     for speed in found.speeds:
         kind = {"fixed": "fixed lam", "nonexistent": "calibrated, aim nonexistent"}.get(speed.kind, speed.kind)
-        worst = ", ".join([*_where(speed.cell)[1:], plain(speed.cell.label)])
+        # a cell that takes times has also those of the other kinds of deletion, which its own name does not tell
+        label = speed.cell.label if kind_of(speed.cell) == speed.kind else kind
+        worst = ", ".join([*_where(speed.cell)[1:], plain(label)])
         how = _timed(speed)
         rows.append([dataset_name(speed.dataset), kind, times(speed.ratio), how, worst, str(speed.cells)])
     return f"{note}\n\n" + _table(["dataset", "", "times faster", "timed", "slowest cell", "of cells"], rows)

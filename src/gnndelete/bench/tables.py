@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from gnndelete.bench import published as paper
 from gnndelete.bench.gathered import Place, Plan, Result, Stat, originals, references
 from gnndelete.bench.published import Published
+from gnndelete.bench.reasons import GIVEN, unmeasured, unpaired
 from gnndelete.bench.wording import (
     METRICS,
     amount_name,
@@ -61,11 +62,17 @@ class Table:
     groups: tuple[tuple[str, int], ...]
     columns: tuple[str, ...]
     lines: tuple[Line, ...]
+    several: bool = False  # whether models have to be named: there are others, here or in the table beside it
 
     @property
     def empty(self) -> bool:
         """Whether it holds no number of ours."""
         return not any(entry.stat for line in self.lines for entry in line.entries)
+
+    @property
+    def ratios(self) -> bool:
+        """Whether it says how many times faster than Retrain a method is."""
+        return any(entry.stat for line in self.lines for entry in line.entries if entry.metric == "speedup")
 
     @property
     def gaps(self) -> bool:
@@ -120,6 +127,14 @@ def _unrun(line: Line) -> bool:
     return all(entry.state in ("", "not run") for entry in line.entries)
 
 
+def asked_metrics(cells: Sequence[Result]) -> list[str]:
+    """The scores that the measures of an experiment give, where it has neither rows nor numbers of the paper."""
+    tasks, asked = {cell.place.task for cell in cells}, {name for cell in cells for name in cell.measures}
+    found = ({"test_auroc", "deleted_auroc"} if "link" in tasks else {"test_accuracy"}) if "scores" in asked else set()
+    found |= {scores[0] for name, (scores, _) in GIVEN.items() if name in asked}
+    return [name for name in METRICS if name in found] or ["seconds"]
+
+
 def score_metrics(plan: Plan, cells: Sequence[Result]) -> list[str]:
     """The scores an experiment has or the paper reports for it, in the order of `METRICS`; those without a title last."""
     found = {name for cell in cells for row in cell.rows.values() for name in row.get("scores") or {}}
@@ -139,15 +154,15 @@ def entry(plan: Plan, cell: Result, metric: str, reference: Result | None = None
     if step is not None and amount is not None:
         amount = amount * step / place.steps
     theirs = paper.published(plan.published, place.dataset, place.model, place.where, amount, cell.label, metric)
+    state, reason = cell.state, cell.reason
     if metric == "speedup":
-        ratio = cell.faster(reference)
-        stat = Stat(ratio, None, len(cell.rows)) if ratio is not None and cell is not reference else None
+        stat = cell.faster(reference) if cell is not reference else None
+        reason = reason or (unpaired(cell, reference) if cell is not reference else "")
     else:
-        stat = cell.stat(metric, step)
-    state = cell.state
+        stat, reason = cell.stat(metric, step), reason or unmeasured(cell, metric)
     if stat is None and state == "done":
         state = "not measured"
-    return Entry(metric, stat, theirs, state, cell.reason)
+    return Entry(metric, stat, theirs, state, reason)
 
 
 def _scores(plan: Plan, cells: Sequence[Result], name: str, title: str) -> Table:
@@ -166,7 +181,7 @@ def _scores(plan: Plan, cells: Sequence[Result], name: str, title: str) -> Table
                 reference = retrained.get(cell.place.rest) if cell else None
                 entries.append(entry(plan, cell, metric, reference, step) if cell else Entry(metric))
             lines.append(Line(_step_label(label, cells[0].place, step), _seeds(cells, label), tuple(entries)))
-    return _without_empty(name, title, columns, lines, task=cells[0].place.task)
+    return _without_empty(name, title, columns, lines, cells)
 
 
 def _costs(cells: Sequence[Result], name: str, title: str) -> Table:
@@ -182,7 +197,7 @@ def _costs(cells: Sequence[Result], name: str, title: str) -> Table:
             cell = lookup.get((label, variant))
             entries.append(_cost(cell, kind, retrained.get(cell.place.rest)) if cell else Entry(kind))
         lines.append(Line(method_name(label), _seeds(cells, label), tuple(entries)))
-    return _without_empty(name, title, columns, lines, gaps=True, task=cells[0].place.task)
+    return _without_empty(name, title, columns, lines, cells, gaps=True)
 
 
 def _cost(cell: Result, kind: str, reference: Result | None) -> Entry:
@@ -193,8 +208,7 @@ def _cost(cell: Result, kind: str, reference: Result | None) -> Entry:
     if cell is reference:
         return Entry(kind)
     if kind == "speedup":
-        ratio = cell.faster(reference)
-        return Entry(kind, Stat(ratio, None, len(cell.rows)) if ratio is not None else None)
+        return Entry(kind, cell.faster(reference), reason=unpaired(cell, reference))
     return Entry(kind, cell.gap(kind, reference), signed=True)
 
 
@@ -209,8 +223,8 @@ def _without_empty(
     title: str,
     columns: Sequence[tuple[str, str]],
     lines: Sequence[Line],
+    cells: Sequence[Result],
     gaps: bool = False,
-    task: str = "link",
 ) -> Table:
     """A table of the columns that say something, where models have a group each; the paper's alone if nothing was run."""
     measured = {columns[i][1] for i in range(len(columns)) if any(line.entries[i].stat for line in lines)}
@@ -222,10 +236,11 @@ def _without_empty(
     variants = list(dict.fromkeys(columns[i][0] for i in kept))
     groups = [(title, sum(columns[i][0] == v for i in kept)) for v, title in model_titles(variants).items()]
     titles = [
-        f"{metric_name(columns[i][1], task)}{' gap' * (gaps and lines[0].entries[i].metric in _GAPS)}" for i in kept
+        f"{metric_name(columns[i][1], cells[0].place.task)}{' gap' * (gaps and lines[0].entries[i].metric in _GAPS)}"
+        for i in kept
     ]
     shown = [Line(line.label, line.seeds, tuple(line.entries[i] for i in kept)) for line in lines]
-    return Table(name, title, tuple(groups), tuple(titles), tuple(shown))
+    return Table(name, title, tuple(groups), tuple(titles), tuple(shown), len(_variants(cells)) > 1)
 
 
 def _told(entries: Sequence[Entry], measured: bool) -> bool:
@@ -241,7 +256,8 @@ def _variants(cells: Sequence[Result]) -> list[str]:
 
 
 def _seeds(cells: Sequence[Result], label: str) -> tuple[int, int]:
-    counts = [len(cell.rows) for cell in cells if cell.label == label]
+    """Fewest and most seeds of a method; where a model has none, its cells say so themselves."""
+    counts = [len(cell.rows) for cell in cells if cell.label == label and cell.rows] or [0]
     return min(counts), max(counts)
 
 

@@ -24,6 +24,18 @@ METRICS = {
     "speedup": "times faster",
 }
 
+#: Scores that their titles alone do not tell, in one sentence each.
+EXPLAINED = {
+    "mi_ratio": "*MI ratio* is the paper's: the mean probability, by an attack that a shadow model trains, that deleted "
+    "elements were trained on, before the deletion over after it; above 1 less is left.",
+    "mi_auc": "*MI AUC* says how well that attack tells deleted elements from test elements after the deletion: 0.5 is best, "
+    "and far below 0.5 they stand out as well.",
+    "regular_share": "*Regular share* is the paper's: the share of deleted edges that a detector of outliers calls regular; "
+    "what counts is the distance to Retrain's.",
+    "outlier_share": "*Outlier share* is the share that the detector calls outliers among the nodes that the deletion "
+    "touched; what counts is the distance to Retrain's.",
+}
+
 _DATASETS = {
     "dblp": "DBLP",
     "pubmed": "PubMed",

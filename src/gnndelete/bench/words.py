@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 def counted(number: int, noun: str) -> str:
     """A number of things.
@@ -19,6 +21,18 @@ def measured(amount: int | float, nouns: str) -> str:
     ('1 relation', '1,000 nodes', '2.5% of edges')
     """
     return counted(amount, nouns.removesuffix("s")) if isinstance(amount, int) else f"{100 * amount:g}% of {nouns}"
+
+
+def full_memory(said: str) -> str:
+    """What a device says when its memory is full, without the list of who else was there; anything else as it is.
+
+    >>> full_memory("its model: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 139.80 GiB")
+    'its model: CUDA out of memory. Tried to allocate 1.00 GiB; run it with fewer --jobs'
+    >>> full_memory("no room")
+    'no room'
+    """
+    found = re.match(r".*out of memory\. Tried to allocate [\d.]+ \w+", said)
+    return f"{found[0]}; run it with fewer --jobs" if found else said
 
 
 def span(seconds: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,13 +11,22 @@ import typer
 from gnndelete.cli import options
 from gnndelete.cli.bench_report import report
 from gnndelete.cli.report import Report, note, prose
+from gnndelete.errors import RunError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gnndelete.bench.experiment import Experiment
     from gnndelete.bench.sweep import Summary
 
 _HOW, _WHAT = "How", "What"
+
+
+class Interrupted(RunError):  # noqa: N818 (the kind of every command that was stopped)
+    """A run that was stopped: like every command that was, and with what becomes of its cells."""
+
+    exit_code = 130
+
 
 Names = Annotated[
     list[str] | None,
@@ -50,7 +59,9 @@ def ls(
     from gnndelete.bench.listing import listing
 
     kind = _listed_device(device, store)
-    entries = listing(find(name or []), store, kind, seeds)
+    experiments = find(name or [])
+    _say_seeds(experiments, seeds)
+    entries = listing(experiments, store, kind, seeds)
     values = {"store": str(store), "device": kind, "experiments": entries}
     return Report(values, lambda console: _show_list(console, entries, store, kind))
 
@@ -98,10 +109,13 @@ def run(
     from gnndelete.bench.runner import Choice
     from gnndelete.bench.runner import run as work
 
-    choice = Choice(_list(only), _list(dataset), _list(model), [_number(text) for text in _list(amount)])
+    amounts = [_number(text) for text in _list(amount, "--amount")]
+    choice = Choice(_list(only, "--only"), _list(dataset, "--dataset"), _list(model, "--model"), amounts)
+    experiments = find(name)
+    _say_seeds(experiments, seeds)
     try:
         summary = work(
-            find(name),
+            experiments,
             store=store,
             device=_device(device),
             seeds=seeds,
@@ -113,13 +127,24 @@ def run(
             models=models,
         )
     except KeyboardInterrupt:
-        note("Stopped: finished cells are kept, and the same command goes on with the rest.")
-        raise
+        raise Interrupted("stopped: finished cells are kept, and the same command goes on with the rest") from None
     return Report(summary.to_dict(), lambda console: _show_run(console, summary), exit_code=int(summary.failed > 0))
 
 
-def _list(text: str | None) -> list[str]:
-    return [part.strip() for part in (text or "").split(",") if part.strip()]
+def _list(text: str | None, option: str) -> list[str]:
+    from gnndelete.errors import SettingError
+
+    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
+    if text is not None and not parts:
+        raise SettingError(f"'{option}' names nothing (got '{text}'); leave it out to take everything")
+    return parts
+
+
+def _say_seeds(experiments: Sequence[Experiment], seeds: int | None) -> None:
+    """Asked for more seeds than there are, all are taken, and that is said."""
+    most = max((len(experiment.seeds) for experiment in experiments), default=0)
+    if seeds is not None and seeds > most:
+        note(f"--seeds {seeds}: there are {most} at most; more have to be named in a file of your own.")
 
 
 def _number(text: str) -> float:
@@ -140,14 +165,14 @@ def _device(name: str) -> str:
 def _listed_device(name: str | None, store: Path) -> str:
     """The kind of device whose cells are listed, which need not be here: by default the one most rows come from."""
     from gnndelete.bench.report import usual_device
+    from gnndelete.bench.rows import open_store
     from gnndelete.errors import SettingError
-    from gnndelete.store import Store
 
     if name in ("cpu", "cuda"):
         return name
     if name not in (None, "auto"):
         raise SettingError(f"'--device' must be auto, cpu or cuda (got '{name}')")
-    rows = Store(store)
+    rows = open_store(store)
     return usual_device(rows) if name is None and len(rows) else _device("auto").partition(":")[0]
 
 
@@ -197,12 +222,19 @@ def _show_list(console: Console, entries: list[dict[str, Any]], store: Path, dev
         table.add_column(title, justify="right", no_wrap=True)
     for entry in entries:
         numbers = [f"{entry[title]:,}" for title in counts]
-        table.add_row(entry["name"], *((entry["title"],) if wide else ()), *numbers, entry["cost"])
+        cost = "needs data" if entry["not_here"] == entry["missing"] > 0 else entry["cost"]
+        table.add_row(entry["name"], *((entry["title"],) if wide else ()), *numbers, cost)
     console.print(table)
     has = f"Done on {device}, as {store} has it." if store.exists() else f"There is no {store} yet (cells on {device})."
     if "unfit" in counts:
         has += " Unfit: the method does not apply."
-    prose(console, [f"{has} Times are those of one process, by finished cells of the same kind."])
+    absent = [
+        f"{entry['not_here']:,} missing cells of {entry['name']} need data that may not be here: {reason}."
+        for entry in entries
+        if entry["not_here"]
+        for reason in ["; ".join(entry["absent"].values())]
+    ]
+    prose(console, [f"{has} Times are those of one process, by finished cells of the same kind.", *absent])
 
 
 _VERBS: dict[str, Callable[..., Report]] = {"ls": ls, "run": run, "report": report}

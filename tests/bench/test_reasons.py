@@ -1,0 +1,89 @@
+"""A cell that rests on fewer seeds than its line, and one that has no number, say so and why."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from gnndelete.bench.formats import latex, markdown, tidy_csv
+from gnndelete.bench.gathered import Plan, gather
+from gnndelete.bench.pages import Commands
+from gnndelete.bench.report import build
+from gnndelete.bench.tables import sections
+from gnndelete.store import Store
+
+from .sample import HARDWARE, METHODS, SEEDS, Job, key, row
+
+ATTACKED = {"measures": ["scores", "mi"]}
+
+
+def plan_of(labels: tuple[str, ...], **rest: Any) -> Plan:
+    return Plan("own", "Mine", [Job(x, key("dblp", "gcn", METHODS[x], seed, **rest)) for x in labels for seed in SEEDS])
+
+
+def shown(plan: Plan, store: Store) -> tuple[str, str]:
+    """The scores and the costs as Markdown with plain spaces."""
+    (section,) = sections(plan, gather(plan, store))
+    scores, costs = (markdown(table).replace("\u00a0", " ") for table in (section.scores, section.costs))
+    return scores, costs
+
+
+def test_a_mean_over_fewer_seeds_says_so_and_why() -> None:
+    plan, store = plan_of(("unlink",), **ATTACKED), Store(None)
+    for job, ratio in zip(plan.cells, (0.5, None, None), strict=True):
+        store.add(job.key, row("unlink", 1.0, test_auroc=0.9) | {"scores": {"test_auroc": 0.9, "mi_ratio": ratio}})
+    scores, _ = shown(plan, store)
+    assert "| Unlink | 0.900 ± 0.000 | 0.500 (1 seed) [1] | 3 |" in scores
+    assert "[1] 2 of 3 seeds have no number: the attack takes no deleted element for a member" in scores
+    (section,) = sections(plan, gather(plan, store))
+    assert "0.500~(1~seed)~[1]" in latex(section.scores)
+    lines = {line["metric"]: line for line in csv.DictReader(io.StringIO(tidy_csv(plan, gather(plan, store))))}
+    assert (lines["mi_ratio"]["seeds"], lines["test_auroc"]["reason"]) == ("1", "")
+    assert lines["mi_ratio"]["reason"].startswith("2 of 3 seeds have no number")
+
+
+def test_a_measure_that_gave_nothing_has_the_reason_of_its_note() -> None:
+    plan, store = plan_of(("retrain", "unlink"), **ATTACKED), Store(None)
+    for job in plan.cells:
+        found = row(job.label, 1.0, test_auroc=0.9)
+        if job.label == "retrain":
+            found["scores"] |= {"mi_ratio": 1.1}
+        store.add(job.key, found | {"notes": ["Another.", "No membership attack: there are no test edges."]})
+    scores, _ = shown(plan, store)
+    assert "| Unlink | 0.900 ± 0.000 | – [1] | 3 |" in scores
+    assert "[1] No membership attack: there are no test edges." in scores
+
+
+def test_scores_that_titles_do_not_tell_are_explained_where_they_appear() -> None:
+    plan, store = plan_of(("unlink",), **ATTACKED), Store(None)
+    for job in plan.cells:
+        store.add(job.key, row("unlink", 1.0, test_auroc=0.9, mi_ratio=1.1, mi_auc=0.5))
+    files = build([plan], store, Commands("rows.jsonl", "out", "cuda"))[0]
+    for page in ("own/own.md", "index.md"):
+        text = files[page].decode()
+        assert "*MI ratio* is the paper's" in text
+        assert "*MI AUC* says" in text
+        assert "*Regular share*" not in text
+
+
+def test_a_gap_counts_the_pairs_it_rests_on() -> None:
+    plan, store = plan_of(("retrain", "unlink")), Store(None)
+    for job in plan.cells:
+        failed = job.label == "retrain" and job.key["seed"] == SEEDS[0]
+        store.add(job.key, {"error": "no", "kind": "RunError"} if failed else row(job.label, 1.0, test_auroc=0.9))
+    _, costs = shown(plan, store)
+    assert "| Unlink | 0.000 (2 seeds) | 1 s | 1.00× (2 seeds) | 3 |" in costs
+
+
+def test_times_of_another_pace_make_no_ratio_and_say_why() -> None:
+    plan, store = plan_of(("retrain", "unlink")), Store(None)
+    for job in plan.cells:
+        jobs = 1 if job.label == "retrain" else 12
+        store.add(job.key, row(job.label, 1.0, test_auroc=0.9) | {"hardware": HARDWARE | {"jobs": jobs}})
+    plan = Plan(plan.name, plan.title, [*plan.cells, *plan_of(("zeroed",)).cells])
+    for job in plan.cells[-len(SEEDS) :]:
+        store.add(job.key, row(job.label, 1.0, test_auroc=0.9) | {"hardware": HARDWARE | {"jobs": 1}})
+    _, costs = shown(plan, store)
+    assert "| Unlink | 0.000 | 1 s | – [1] | 3 |" in costs
+    assert "[1] No ratio: timed in 12 processes at a time on NVIDIA H200, and Retrain in 1 process at a time" in costs
