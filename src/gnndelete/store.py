@@ -39,6 +39,8 @@ class Store:
         lines = text.splitlines()
         torn = bool(text) and not text.endswith("\n")
         for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
             try:
                 record = json.loads(line)
                 if not isinstance(record["row"], dict):

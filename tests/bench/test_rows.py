@@ -110,6 +110,13 @@ def test_a_torn_last_line_is_still_repaired(write: Write, tmp_path: Path) -> Non
     assert len(open_store(store)) == 5
 
 
+def test_blank_lines_are_no_rows(write: Write, tmp_path: Path) -> None:
+    file, store = write(), tmp_path / "rows.jsonl"
+    filled(file, store, 0, {})
+    store.write_text(store.read_text() + "\n\n")
+    assert len(open_store(store)) == 6
+
+
 def test_a_folder_of_models_that_cannot_be_written_is_a_bad_request(write: Write, tmp_path: Path, capsys: Any) -> None:
     file, store = write(methods=["unlink"], seeds=[1]), tmp_path / "rows.jsonl"
     given = ["bench", "run", str(file), "--store", str(store), "--device", "cpu"]
