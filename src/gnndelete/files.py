@@ -10,12 +10,20 @@ from pathlib import Path
 
 from gnndelete.errors import RunError
 
+#: How the name of a folder begins in which files are made before they take the place of others.
+WRITING = ".writing-"
+
+
+def writing() -> str:
+    """How such a name begins for this process, so that another one can tell whether whoever made it is still there."""
+    return f"{WRITING}{os.getpid()}-"
+
 
 def write_all(folder: Path, contents: Mapping[str, bytes], private: bool = False) -> None:
     """Write several files into a folder: all are complete on disk before the first one replaces an older one."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as temporary:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=writing()) as temporary:
             for name, content in contents.items():
                 part = Path(temporary) / name
                 with part.open("wb") as file:

@@ -93,7 +93,7 @@ def test_the_membership_attack_speaks_against_a_good_verdict():
 NOT_MEASURED = {"available": False, "reason": "left out"}
 
 
-def whole(served, old_id, new_id, membership=NOT_MEASURED, adapter=True, distance=NOT_MEASURED):
+def whole(served, old_id, new_id, membership=NOT_MEASURED, adapter=True, distance=NOT_MEASURED, trend=NOT_MEASURED):
     """The verdict on deleted edges whose tests gave these AUCs, without a reference."""
     tests = {}
     for name, value in (("served", served), ("old_id", old_id), ("new_id", new_id)):
@@ -106,7 +106,7 @@ def whole(served, old_id, new_id, membership=NOT_MEASURED, adapter=True, distanc
         unlearned=SimpleNamespace(adapter=object() if adapter else None),
     )
     forgetting = {"available": True, "heldout": tests}
-    return verdict(case, NOT_MEASURED, forgetting, membership, distance, 0, None)
+    return verdict(case, NOT_MEASURED, forgetting, membership, trend, distance, 0, None)
 
 
 def test_another_graph_that_speaks_against_it_takes_the_tick_away_and_is_named():
@@ -148,3 +148,11 @@ def test_scores_that_are_spread_otherwise_take_the_tick_away_though_ranks_agree(
         NOT_MEASURED,
     ):  # two trainings that differ anyway; little; unknown
         assert whole(0.5, 0.5, 0.5, distance=other)["word"] == "indistinguishable"
+
+
+def test_a_trend_that_tells_and_a_reference_of_another_kind_are_warned_of():
+    told = {"available": True, "after": {"auc": 0.92}, "reference": {"auc": 0.5}}
+    assert any("trend attack" in said for said in whole(0.5, 0.5, 0.5, trend=told)["warnings"])
+    assert any("trained differently" in said for said in whole(0.5, 0.5, 0.5, distance=apart(0.7, 0.6))["warnings"])
+    close = {**told, "reference": {"auc": 0.9}}
+    assert not whole(0.5, 0.5, 0.5, trend=close, distance=apart(0.05, 0.05))["warnings"]

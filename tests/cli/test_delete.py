@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 from pathlib import Path
 
@@ -46,6 +47,28 @@ def test_a_sequence_equals_one_request(cli: Cli, link_run: Path, tmp_path: Path)
     once = contents(tmp_path / "once")
     assert once["adapter_model.safetensors"] == sequence["adapter_model.safetensors"]
     assert fresh.values["after"] == both.values["after"]
+
+
+@pytest.mark.parametrize("option", ["--edges", "--random"])
+def test_an_option_that_takes_one_value_is_not_given_twice(cli: Cli, link_run: Path, option: str) -> None:
+    before = contents(link_run)
+    values = ("a.csv", "b.csv") if option == "--edges" else (5, 10)
+    found = cli("delete", link_run, option, values[0], option, values[1])
+    assert found.code == 2
+    assert f"'{option}': it is given twice" in found.err
+    assert contents(link_run) == before
+
+
+def test_the_result_of_another_run_is_not_overwritten(cli: Cli, link_run: Path, tmp_path: Path) -> None:
+    out, other = tmp_path / "shared", tmp_path / "other"
+    shutil.copytree(link_run, other)
+    assert cli("delete", link_run, "--random", 3, "--out", out).code == 0
+    before = contents(out)
+    found = cli("delete", other, "--random", 3, "--out", out)
+    assert found.code == 2
+    assert "holds the result of the run" in found.err
+    assert contents(out) == before
+    assert cli("delete", link_run, "--random", 3, "--draw-seed", 1, "--out", out).code == 0
 
 
 def test_what_is_written(cli: Cli, link_run: Path) -> None:

@@ -136,7 +136,7 @@ def audit(
     for name in track(list(steps), "auditing", progress, str):
         found[name] = steps[name](case)
     found |= found.pop("attacks", {name: _left_out() for name in ("membership", "trend")})
-    parts = found["utility"], found["forgetting"], found["membership"], found["distance"]
+    parts = found["utility"], found["forgetting"], found["membership"], found["trend"], found["distance"]
     word = verdict(case, *parts, still_there(case), only_reported(case))
     return Audit(
         {

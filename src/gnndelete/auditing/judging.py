@@ -18,6 +18,8 @@ ATTACK = 0.1
 #: Bits by which scores of deleted elements may be further from the reference's than sampling explains, and how many times
 #: further than those of other elements, before ranks that agree are doubted: two trainings lie apart anyway.
 SPREAD, BESIDE = 0.1, 3.0
+#: Bits by which other elements may be further from the reference's than sampling explains before the reference is doubted.
+OTHER = 0.2
 
 NEVER_SEEN, TRAINED = "data the model never saw", "a model trained without the data"
 
@@ -109,16 +111,47 @@ def spread_otherwise(distance: Mapping[str, Any]) -> str | None:
     >>> (spread_otherwise({"available": True, "js": parts}) or "")[:41]
     'their scores are spread otherwise than th'
     """
-    parts = (distance.get("js") or {}) if distance.get("available") else {}
-    over = {group: max(part["after"] - part["floor"], 0.0) for group, part in parts.items() if "after" in part}
-    others = max((value for group, value in over.items() if group != "deleted"), default=0.0)
-    if over.get("deleted", 0.0) <= max(SPREAD, BESIDE * others):
+    deleted, others = _beyond_sampling(distance)
+    if deleted <= max(SPREAD, BESIDE * others):
         return None
-    mine = parts["deleted"]
+    mine = distance["js"]["deleted"]
     return (
         f"their scores are spread otherwise than the retrained model's: {mine['after']:.2f} bits apart, {mine['floor']:.2f} by "
         f"sampling alone, and at most {others:.2f} beyond that for other elements"
     )
+
+
+def other_training(distance: Mapping[str, Any]) -> str | None:
+    """What is said of a reference that answers otherwise about elements that nobody deleted.
+
+    >>> parts = {"deleted": {"after": 0.7, "floor": 0.03}, "remaining": {"after": 0.7, "floor": 0.01}}
+    >>> (other_training({"available": True, "js": parts}) or "")[:44]
+    'The reference answers otherwise about elemen'
+    """
+    others = _beyond_sampling(distance)[1]
+    if others <= OTHER:
+        return None
+    return (
+        f"The reference answers otherwise about elements that were not deleted too ({others:.2f} bits beyond what sampling "
+        "gives): the two were trained differently, or the deletion changed much else, and a comparison with it says less."
+    )
+
+
+def trend_told(trend: Mapping[str, Any]) -> str | None:
+    """What is said where the trend attack finds deleted edges much better, or worse, than in the retrained model."""
+    after, reference = ((trend.get(name) or {}).get("auc") for name in ("after", "reference"))
+    if not trend.get("available") or after is None or reference is None or abs(after - reference) <= ATTACK:
+        return None
+    return (
+        f"The trend attack finds deleted edges with AUC {after:.3f}, against {reference:.3f} for the retrained model."
+    )
+
+
+def _beyond_sampling(distance: Mapping[str, Any]) -> tuple[float, float]:
+    """Bits between a model and the reference beyond what sampling gives: of deleted elements, and the most of any others."""
+    parts = (distance.get("js") or {}) if distance.get("available") else {}
+    over = {group: max(part["after"] - part["floor"], 0.0) for group, part in parts.items() if "after" in part}
+    return over.pop("deleted", 0.0), max(over.values(), default=0.0)
 
 
 def attacked(membership: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -160,4 +161,4 @@ def _probe(case: Case) -> Tensor:
 
 def _first_line(error: Any) -> str:
     text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0][:120] if text else 'no message'}"
+    return f"{type(error).__name__}: {shorten(text[0], 120, placeholder=' …') if text else 'no message'}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gnndelete.auditing.case import Case
-from gnndelete.auditing.judging import attacked, spread_otherwise, title
+from gnndelete.auditing.judging import attacked, other_training, spread_otherwise, title, trend_told
 from gnndelete.auditing.samples import labels
 
 #: A model that keeps less than this share of its skill above chance is called ruined; near the deletion, less than half of it.
@@ -33,6 +33,7 @@ def verdict(
     utility: dict[str, Any],
     forgetting: dict[str, Any],
     membership: dict[str, Any],
+    trend: dict[str, Any],
     distance: dict[str, Any],
     still_there: int,
     only_reported: str | None,
@@ -71,7 +72,10 @@ def verdict(
         "word": word,
         "title": _title(word, asked, tests, doubts),
         "sentence": sentence,
-        "warnings": _warnings(case, word, by_query, tests, utility),
+        "warnings": [
+            *_warnings(case, word, by_query, tests, utility),
+            *(said for said in (trend_told(trend), other_training(distance)) if said and word != "ruined"),
+        ],
         "by_query": by_query,
         "doubts": doubts,
     }

@@ -21,6 +21,7 @@ from gnndelete.cli.delete import delete as _delete
 from gnndelete.cli.demo import demo as _demo
 from gnndelete.cli.inspect import inspect as _inspect
 from gnndelete.cli.ls import ls as _ls
+from gnndelete.cli.once import Once
 from gnndelete.cli.report import Failure, Report, failure
 from gnndelete.cli.train import train as _train
 from gnndelete.version import __version__
@@ -42,7 +43,7 @@ app = typer.Typer(
     **_LOOKS,
 )
 for _name, _verb in _VERBS.items():
-    app.command(_name)(_verb)
+    app.command(_name, cls=Once)(_verb)
 app.add_typer(_bench(**_LOOKS), name="bench")
 
 # The parser's own error; its home differs between versions of typer.

@@ -49,7 +49,10 @@ def audit(
     device: options.Device = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the report; RUN/audit by default.")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 1 unless the verdict is 'indistinguishable'.")
+        bool,
+        typer.Option(
+            "--strict", help="Exit with 1 unless the verdict is 'indistinguishable' and no graph speaks against it."
+        ),
     ] = False,
     config: options.Config = None,
     set_: options.Set = None,
@@ -65,7 +68,8 @@ def audit(
     """
     from gnndelete.auditing.page import text
     from gnndelete.cli.aside import EARLIER, lost
-    from gnndelete.cli.runs import run_settings, unchanged, writable
+    from gnndelete.cli.committing import tidy, writable
+    from gnndelete.cli.runs import run_settings, unchanged
     from gnndelete.cli.settings import resolve
 
     given = {
@@ -78,6 +82,7 @@ def audit(
     unchanged(run, settings)
     folder = run / "unlearned" if unlearned is None else unlearned
     out = run / "audit" if out is None else out
+    tidy(out)
     _refuse_target(run, folder, out)
     writable(out)
     less = lost(out, settings)
@@ -91,7 +96,8 @@ def audit(
         console.print(said, markup=False, soft_wrap=True)
         console.print(f"\nThe whole report: {out / 'report.html'}", markup=False, soft_wrap=True)
 
-    code = 1 if strict and found.verdict != "indistinguishable" else 0
+    good = found.verdict == "indistinguishable" and not found.values["verdict"]["doubts"]
+    code = 1 if strict and not good else 0
     values = {name: value for name, value in found.to_dict().items() if name != "figures"}  # those are in audit.json
     return Report({"out": str(out), **values}, show, code)
 
@@ -146,7 +152,8 @@ def _write(audit: Audit, out: Path, settings: Settings, less: list[str]) -> None
     import tempfile
 
     from gnndelete.cli.aside import move_aside
-    from gnndelete.cli.runs import SETTINGS, commit
+    from gnndelete.cli.committing import commit
+    from gnndelete.cli.runs import SETTINGS
 
     with tempfile.TemporaryDirectory() as name:
         made = Path(name)

@@ -55,6 +55,7 @@ def delete(
     For link models the edges must be among the training edges of the run: held-out ones were never learned.
     RUN/state.json names what was deleted, to go on with later requests: keep it as safe as the data itself.
     """
+    from gnndelete.cli.committing import tidy
     from gnndelete.cli.runs import STATE, run_settings, unchanged
     from gnndelete.cli.sequence import go_on
     from gnndelete.cli.serving import Serving
@@ -70,6 +71,7 @@ def delete(
     settings = resolve(run_settings(run), config, set_, given)
     unchanged(run, settings)
     out = run / "unlearned" if out is None else out
+    tidy(out, *([save_graph] if save_graph is not None else []))
     _refuse_target(run, out)
     changed = ""
     if not fresh and settings.deletion.asks:
@@ -94,6 +96,11 @@ def _refuse_target(run: Path, out: Path) -> None:
         raise SettingError(f"'{out}' is a run, and its trained model stays there; give --out another folder")
     if out.is_dir() and any(out.iterdir()) and not (out / runs.RESULT).exists():
         raise SettingError(f"'{out}' holds other files and no earlier result; give --out a new folder")
+    whose = (
+        None if out.resolve().parent == run.resolve() else runs.result_of(out)
+    )  # a run may have been copied as a whole
+    if whose is not None and whose.resolve() != run.resolve() and whose.is_dir():
+        raise SettingError(f"'{out}' holds the result of the run '{whose}'; give --out another folder")
 
 
 def _number(text: str | None) -> float | str | None:

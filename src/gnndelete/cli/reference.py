@@ -12,9 +12,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from gnndelete.cli.committing import commit
 from gnndelete.cli.loading import dump_weights, load_weights
 from gnndelete.cli.report import note
-from gnndelete.cli.runs import commit
 from gnndelete.cli.settings import Settings
 from gnndelete.errors import ModelError
 from gnndelete.graph import fingerprint, tensor_digest

@@ -1,14 +1,9 @@
-"""Run folders: what `train` writes and `delete` builds on, and writing so that an error leaves everything as it was."""
+"""Run folders: what `train` writes and `delete` builds on."""
 
 from __future__ import annotations
 
 import json
-import os
 import platform
-import shutil
-import tempfile
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +11,13 @@ import torch
 import torch_geometric
 from torch import nn
 
+from gnndelete.cli.committing import tidy
 from gnndelete.cli.construct import build_model
 from gnndelete.cli.loading import load_weights
 from gnndelete.cli.settings import Layer, Settings, resolve
 from gnndelete.cli.setup import prepare
 from gnndelete.datasets import NamedGraph
-from gnndelete.errors import GraphError, ModelError, RunError, SettingError
+from gnndelete.errors import GraphError, ModelError, SettingError
 from gnndelete.graph import fingerprint
 from gnndelete.prepared import model_fingerprint
 from gnndelete.tasks import Task
@@ -38,7 +34,8 @@ MODEL, SETTINGS, METRICS, STATE, RESULT = (
 
 
 def run_settings(folder: Path) -> Layer:
-    """The settings a run was trained with."""
+    """The settings a run was trained with; what a killed process left half done in it is put in order first."""
+    tidy(folder)
     missing = [name for name in (SETTINGS, MODEL, METRICS) if not (folder / name).is_file()]
     if missing:
         raise SettingError(
@@ -89,87 +86,12 @@ def versions() -> dict[str, str]:
     }
 
 
-def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private: Collection[Path] = ()) -> None:
-    """Write all files and remove others, or, on any error and any interrupt, leave every one of them as it was.
-
-    Each file is exchanged in one step, so that even a process that is killed leaves no half-written one.
-    """
-    undo, where = ExitStack(), Path()
-    staging: dict[Path, Any] = {}
-    remove = [path for path in remove if path.exists()]
+def result_of(out: Path) -> Path | None:
+    """The run whose result a folder holds; None where there is none, or it does not say."""
     try:
-        for folder in {path.parent for path in (*contents, *remove)}:
-            where = folder
-            _make(folder, undo)
-            staging[folder] = tempfile.TemporaryDirectory(dir=folder, prefix=".writing-", ignore_cleanup_errors=True)
-            undo.callback(staging[folder].cleanup)
-        for path, content in contents.items():
-            where = path.parent
-            _write(Path(staging[path.parent].name) / path.name, content, 0o600 if path in private else 0o644)
-        for path in [*contents, *remove]:
-            where = path.parent
-            new = Path(staging[path.parent].name) / path.name
-            old = new.with_name(f"{path.name}.before")
-            undo.callback(_put_back, path, _keep(path, old))
-            if path in contents:
-                new.replace(path)
-            else:
-                path.unlink()
-    except BaseException as error:
-        undo.close()
-        if isinstance(error, OSError):
-            raise RunError(
-                f"could not write to '{where}' ({error.strerror or error}); earlier files are as they were"
-            ) from error
-        raise
-    for temporary in staging.values():
-        temporary.cleanup()
-
-
-def writable(*folders: Path) -> None:
-    """Refuse folders that could not be written to, before any work is done; none of them is made."""
-    for folder in folders:
-        there = folder.absolute()
-        while not there.exists():
-            there = there.parent
-        try:
-            tempfile.TemporaryFile(dir=there).close()
-        except OSError as error:
-            raise RunError(f"could not write to '{folder}' ({error.strerror or error}); nothing was done") from error
-
-
-def _keep(path: Path, copy: Path) -> Path | None:
-    """A second name of an existing file, which survives that its first one is given to another."""
-    if not path.exists():
+        return Path(json.loads((out / RESULT).read_text())["run"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    try:
-        os.link(path, copy)
-    except OSError:  # a file system without hard links
-        shutil.copy2(path, copy)
-    return copy
-
-
-def _put_back(path: Path, copy: Path | None) -> None:
-    if copy is None:
-        path.unlink(missing_ok=True)
-    else:
-        copy.replace(path)
-
-
-def _make(folder: Path, undo: ExitStack) -> None:
-    if folder.is_dir():
-        return
-    _make(folder.parent, undo)
-    folder.mkdir(exist_ok=True)
-    undo.callback(folder.rmdir)
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    path.chmod(mode)
 
 
 def to_bytes(values: Any) -> bytes:

@@ -15,18 +15,20 @@ from torch_geometric.data import Data
 from gnndelete.adapter import CARD, CONFIG, TENSORS
 from gnndelete.assurance import explain
 from gnndelete.cli.aside import move_aside, requests_of
+from gnndelete.cli.committing import commit, writable
 from gnndelete.cli.construct import build_method, build_model
 from gnndelete.cli.loading import dump_weights
 from gnndelete.cli.reference import AUDIT, CACHE, START
 from gnndelete.cli.remaining import NAMES, check_folder, graph_files
 from gnndelete.cli.report import note
 from gnndelete.cli.requests import read_request
-from gnndelete.cli.runs import MODEL, RESULT, SETTINGS, STATE, commit, open_run, to_bytes, versions, writable
+from gnndelete.cli.runs import MODEL, RESULT, SETTINGS, STATE, open_run, to_bytes, versions
 from gnndelete.cli.sequence import remember
 from gnndelete.cli.settings import SCHEDULE, Settings
 from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, RunError, SettingError
 from gnndelete.evidence import evidence
+from gnndelete.files import writing
 from gnndelete.graph import edge_table, fingerprint
 from gnndelete.prepared import model_fingerprint
 from gnndelete.tasks.trained import check_request
@@ -192,7 +194,7 @@ class Serving:
 
     def _files(self, unlearned: Unlearned) -> dict[Path, bytes]:
         """The adapter, or the whole model where the method makes none, and the state of the run."""
-        with tempfile.TemporaryDirectory(dir=self.run, prefix=".writing-") as folder:
+        with tempfile.TemporaryDirectory(dir=self.run, prefix=writing()) as folder:
             self.unlearner.save_state(Path(folder) / STATE)
             contents = {self.state: remember((Path(folder) / STATE).read_bytes(), self.method)}
             if unlearned.model is None:

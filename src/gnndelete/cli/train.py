@@ -71,7 +71,7 @@ def train(
 
 def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     """Train by the settings and write the run; everything that can be refused is refused before the first epoch."""
-    from gnndelete.cli import runs
+    from gnndelete.cli import committing, runs
     from gnndelete.cli.construct import build_model, model_options
     from gnndelete.cli.loading import dump_weights, load_weights
     from gnndelete.cli.settings import TaskSettings
@@ -85,7 +85,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     from gnndelete.training import train as fit
 
     _refuse_overwriting(out, force)
-    runs.writable(out)
+    committing.writable(out)
     graph, task = prepare(settings)
     data = graph.data
     check_graph(data)
@@ -132,7 +132,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
         "graph_fingerprint": fingerprint(data),
         "ids_fingerprint": runs.ids_fingerprint(graph),
     }
-    runs.commit(
+    committing.commit(
         {
             out / runs.MODEL: dump_weights(model),
             out / runs.SETTINGS: settings.to_yaml("data", "model", "task", "train").encode(),

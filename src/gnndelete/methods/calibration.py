@@ -307,4 +307,6 @@ def _unreached(first: Trial, best: Trial) -> str:
 
 
 def _stays(goal: float) -> str:
+    if goal <= 0.5:
+        return ""
     return f" The labels of nodes that lost features are still learned, so that the aim was {goal:.3f} and not 0.5."

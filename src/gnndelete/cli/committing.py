@@ -1,0 +1,172 @@
+"""Writing several files at once: an error or an interrupt leaves all as they were, and a killed process can be finished later."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from gnndelete.cli.report import note
+from gnndelete.errors import RunError
+from gnndelete.files import WRITING, writing
+
+#: What an exchange was about to do, in every folder that takes part in it.
+JOURNAL = "journal.json"
+
+
+def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private: Collection[Path] = ()) -> None:
+    """Write all files and remove others, or, on any error and any interrupt, leave every one of them as it was.
+
+    Each file is exchanged in one step, once all of them are complete and a journal says what is to be done: a process that is
+    killed leaves no half-written file, and `tidy` does the rest.
+    """
+    undo, where = ExitStack(), Path()
+    staging: dict[Path, Any] = {}
+    remove = [path for path in remove if path.exists()]
+    try:
+        for folder in {path.parent for path in (*contents, *remove)}:
+            where = folder
+            _make(folder, undo)
+            staging[folder] = tempfile.TemporaryDirectory(dir=folder, prefix=writing(), ignore_cleanup_errors=True)
+            undo.callback(staging[folder].cleanup)
+        for path, content in contents.items():
+            where = path.parent
+            _write(Path(staging[path.parent].name) / path.name, content, 0o600 if path in private else 0o644)
+        journal = _journal({folder: Path(own.name) for folder, own in staging.items()}, contents, remove)
+        for folder, own in staging.items():
+            where = folder
+            _write(Path(own.name) / f"{JOURNAL}.part", journal, 0o600)
+            (Path(own.name) / f"{JOURNAL}.part").replace(Path(own.name) / JOURNAL)
+        for path in [*contents, *remove]:
+            where = path.parent
+            new = Path(staging[path.parent].name) / path.name
+            old = new.with_name(f"{path.name}.before")
+            undo.callback(_put_back, path, _keep(path, old))
+            if path in contents:
+                new.replace(path)
+            else:
+                path.unlink()
+    except BaseException as error:
+        for own in staging.values():
+            (Path(own.name) / JOURNAL).unlink(missing_ok=True)
+        undo.close()
+        if isinstance(error, OSError):
+            raise RunError(
+                f"could not write to '{where}' ({error.strerror or error}); earlier files are as they were"
+            ) from error
+        raise
+    for temporary in staging.values():
+        temporary.cleanup()
+
+
+def tidy(*folders: Path) -> None:
+    """Finish what a killed process had begun to exchange in some folders, and remove what it left of the rest.
+
+    It may hold what was deleted, so that it must not stay. What a living process is writing is left alone.
+    """
+    for folder in folders:
+        for left in sorted(folder.glob(f"{WRITING}*")) if folder.is_dir() else []:
+            if not left.is_dir() or _alive(left):
+                continue
+            try:
+                if (left / JOURNAL).is_file() and _finish(json.loads((left / JOURNAL).read_text())):
+                    note(f"note: '{folder}' was being written by a process that was killed; that was finished now")
+                shutil.rmtree(left, ignore_errors=True)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise RunError(
+                    f"'{left}' was left by a process that was killed, and cannot be finished ({error}); see to the folder's "
+                    "permissions, or remove it and delete again"
+                ) from error
+
+
+def writable(*folders: Path) -> None:
+    """Refuse folders that could not be written to, before any work is done; none of them is made."""
+    for folder in folders:
+        there = folder.absolute()
+        while not there.exists():
+            there = there.parent
+        try:
+            tempfile.TemporaryFile(dir=there).close()
+        except OSError as error:
+            raise RunError(f"could not write to '{folder}' ({error.strerror or error}); nothing was done") from error
+
+
+def _journal(staging: Mapping[Path, Path], contents: Iterable[Path], remove: Iterable[Path]) -> bytes:
+    moves = [[str((staging[path.parent] / path.name).absolute()), str(path.absolute())] for path in contents]
+    values = {
+        "moves": moves,
+        "remove": [str(path.absolute()) for path in remove],
+        "folders": [str(own.absolute()) for own in staging.values()],
+    }
+    return json.dumps(values).encode()
+
+
+def _finish(journal: Mapping[str, Any]) -> bool:
+    """Do what is left of an exchange, and clear up; whether there was anything to do. It may be interrupted as well.
+
+    An exchange begins once every folder has the journal, and folders go once it is over: where one lacks it, nothing of the
+    exchange was done, or all of it.
+    """
+    begun = all((Path(folder) / JOURNAL).is_file() for folder in journal["folders"])
+    if begun:
+        for new, path in journal["moves"]:
+            if os.path.exists(new):
+                os.replace(new, path)
+        for path in journal["remove"]:
+            Path(path).unlink(missing_ok=True)
+    for folder in journal["folders"]:
+        shutil.rmtree(folder, ignore_errors=True)
+    return begun
+
+
+def _alive(left: Path) -> bool:
+    """Whether the process that made such a folder is there; one whose name does not say who made it is left alone."""
+    number = left.name.removeprefix(WRITING).partition("-")[0]
+    if not number.isdigit():
+        return True
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is somebody else's
+        return True
+    return True
+
+
+def _keep(path: Path, copy: Path) -> Path | None:
+    """A second name of an existing file, which survives that its first one is given to another."""
+    if not path.exists():
+        return None
+    try:
+        os.link(path, copy)
+    except OSError:  # a file system without hard links
+        shutil.copy2(path, copy)
+    return copy
+
+
+def _put_back(path: Path, copy: Path | None) -> None:
+    if copy is None:
+        path.unlink(missing_ok=True)
+    else:
+        copy.replace(path)
+
+
+def _make(folder: Path, undo: ExitStack) -> None:
+    if folder.is_dir():
+        return
+    _make(folder.parent, undo)
+    folder.mkdir(exist_ok=True)
+    undo.callback(folder.rmdir)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    path.chmod(mode)
