@@ -65,12 +65,12 @@ def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private:
 
 
 def tidy(*folders: Path) -> None:
-    """Finish what a killed process had begun to exchange in some folders, and remove what it left of the rest.
+    """Finish what a killed process had begun to exchange in some folders or below, and remove what it left of the rest.
 
     It may hold what was deleted, so that it must not stay. What a living process is writing is left alone.
     """
     for folder in folders:
-        for left in sorted(folder.glob(f"{WRITING}*")) if folder.is_dir() else []:
+        for left in sorted(folder.rglob(f"{WRITING}*")) if folder.is_dir() else []:
             if not left.is_dir() or _alive(left):
                 continue
             try:
