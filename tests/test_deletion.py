@@ -184,7 +184,7 @@ def test_a_typed_graph_loses_the_triple_and_nothing_else():
         Deletion(edges=[(0, 1)]).check(data)
     with pytest.raises(DeletionError, match=r"relations that are not in the graph: \(0, 7, 1\).*0 to 1"):
         Deletion(edges=[(0, 7, 1)]).check(data)
-    with pytest.raises(DeletionError, match="do not exist"):
+    with pytest.raises(DeletionError, match="does not exist"):
         Deletion(edges=[(1, 1, 0)]).check(data)
 
 

@@ -63,7 +63,7 @@ def test_malformed(name):
 UNFITTING = {
     "id out of range": (dict(edges=[(0, 48)]), DeletionError, "(0, 48)", "0 to 47"),
     "node out of range": (dict(nodes=[99, 2]), DeletionError, "99", "0 to 47"),
-    "missing edge": (dict(edges=[(0, 1), (0, 40)]), DeletionError, "(0, 40)", "1 of the edges", "do not exist"),
+    "missing edge": (dict(edges=[(0, 1), (0, 40)]), DeletionError, "(0, 40)", "1 of the edges", "does not exist"),
     "missing self-loop": (dict(edges=[(3, 3)]), DeletionError, "(3, 3)"),
     "triples": (dict(edges=[(0, 0, 1)]), DeletionError, "triples", "edge_type"),
     "three pairs, transposed": (

@@ -201,7 +201,7 @@ def test_a_held_out_edge_is_called_so():
         DeletionError, match=r"2 .* were held out from training: \(0, 9\) \(for validation\), \(3, 17\)"
     ):
         unlearner.delete(gd.Deletion(edges=[(0, 9), (3, 4), (3, 17)]))
-    with pytest.raises(DeletionError, match=r"do not exist: \(0, 8\).* trained on can be deleted"):
+    with pytest.raises(DeletionError, match=r"does not exist: \(0, 8\).* trained on can be deleted"):
         unlearner.delete(gd.Deletion(edges=[(0, 8)]))
     with pytest.raises(DeletionError, match=r"not in the graph: \(0, 30\)"):
         unlearner.delete(gd.Deletion(edges=[(0, 30)]))

@@ -69,7 +69,8 @@ def check_edges(edges: Tensor, data: Data, table: EdgeTable, ids: IdMap | None =
         if not table.undirected and bool(table.contains(where.flip(0)).any()):
             hint = "the graph is directed and holds the reverse of some: give (source, target)"
         raise DeletionError(
-            f"{missing.size(1)} of the edges to delete do not exist: {some(tuples(missing, ids))}; {hint}"
+            f"{missing.size(1)} of the edges to delete do{'es' * (missing.size(1) == 1)} not exist: "
+            f"{some(tuples(missing, ids))}; {hint}"
         )
     return edges
 

@@ -222,8 +222,12 @@ def read_csv(
             reason = error.args[0] if ids is not None and error.args else ",".join(cells)
             bad.append(f"line {number} ({reason})")
     if bad:
-        what = "are not ids" if ids is None else "do not name elements of the graph"
-        raise DeletionError(f"{len(bad)} lines of '{path}' {what}: {some(bad, 20)}; correct or remove them")
+        one = len(bad) == 1
+        what = (
+            ("is no id" if one else "are not ids") if ids is None else f"do{'es' * one} not name elements of the graph"
+        )
+        lines_of = f"{len(bad)} line{'s' * (not one)} of '{path}'"
+        raise DeletionError(f"{lines_of} {what}: {some(bad, 20)}; correct or remove {'it' if one else 'them'}")
     return kind, rows
 
 

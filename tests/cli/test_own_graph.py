@@ -136,7 +136,7 @@ def test_one_edge_with_a_comma_in_an_id(cli: Cli, named_run: Path) -> None:
     [
         (("--edges", "typo.csv"), ("line 3 (no id 'user:4071', did you mean 'user:4017'?)",)),
         (("--edges", "broken.csv"), ("2 lines of", "line 2 (user:4001)", "line 4 (user:4003,user:4005,user:4007)")),
-        (("--edges", "strangers.csv"), ("of the edges to delete do not exist", "('user:4001', 'user:4031')")),
+        (("--edges", "strangers.csv"), ("of the edges to delete does not exist", "('user:4001', 'user:4031')")),
         (("--nodes", "both.csv"), ("line 2 (no id 'user:9', did you mean",)),
         (("--node", "user:4071"), ("--node user:4071 (no id 'user:4071', did you mean 'user:4017'?)",)),
         (("--node", "3"), ("no id '3'",)),
