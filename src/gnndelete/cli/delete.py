@@ -171,6 +171,8 @@ def _show(console: Console, values: dict[str, Any]) -> None:
         lines.append(
             "deleted AUROC: at 1 every deleted edge scores below the remaining ones; read it beside the test score."
         )
+    if {"nodes", "labels"} & values["counts"].keys():
+        lines.append("Both columns are taken on what remains to be tested: deleted nodes and labels take no part.")
     said = (values["calibration"] or {}).get("sentence")
     lines += [f"note: {text}" for text in values["notes"] if text != said]
     lines.append(f"requests so far: {values['requests']}; written to {values['out']}")
