@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from gnndelete.card import card
 from gnndelete.errors import AdapterError, some, why
-from gnndelete.files import write_all
+from gnndelete.files import WRITING, write_all
 from gnndelete.operator import LinearMap, Operator, attach, detach, disabled, layer_operators
 from gnndelete.prepared import model_fingerprint
 from gnndelete.taps import Key
@@ -121,7 +121,7 @@ def _refuse_other_files(folder: Path) -> None:
         raise AdapterError(f"'{folder}' is a file; an adapter is a folder: give a new one")
     if (folder / CONFIG).exists() or not folder.exists():
         return
-    if other := sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(".writing-")):
+    if other := sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(WRITING)):
         raise AdapterError(
             f"'{folder}' holds other files and no adapter ({some(other, 3)}); give a new folder, such as "
             f"'{folder / 'adapter'}'"

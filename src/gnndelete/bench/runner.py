@@ -24,6 +24,7 @@ from gnndelete.bench.provenance import source
 from gnndelete.bench.rows import open_store
 from gnndelete.bench.sweep import Summary, Sweep
 from gnndelete.errors import GraphError, SettingError, unknown, why
+from gnndelete.files import writing
 from gnndelete.store import Store
 
 #: Where results go unless something else is said; trained models are kept beside it.
@@ -131,7 +132,7 @@ def _check_folder(folder: Path, missing: Sequence[Cell]) -> None:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=folder, prefix=".writing-"):
+        with TemporaryDirectory(dir=folder, prefix=writing()):
             pass
     except OSError as error:
         raise SettingError(

@@ -68,9 +68,9 @@ def audit(
     """
     from gnndelete.auditing.page import text
     from gnndelete.cli.aside import EARLIER, lost
-    from gnndelete.cli.committing import tidy, writable
-    from gnndelete.cli.runs import run_settings, unchanged
+    from gnndelete.cli.runs import put_in_order, run_settings, unchanged
     from gnndelete.cli.settings import resolve
+    from gnndelete.files import writable
 
     given = {
         "audit.reference": reference,
@@ -82,7 +82,7 @@ def audit(
     unchanged(run, settings)
     folder = run / "unlearned" if unlearned is None else unlearned
     out = run / "audit" if out is None else out
-    tidy(out)
+    put_in_order(out)
     _refuse_target(run, folder, out)
     writable(out)
     less = lost(out, settings)
@@ -152,8 +152,8 @@ def _write(audit: Audit, out: Path, settings: Settings, less: list[str]) -> None
     import tempfile
 
     from gnndelete.cli.aside import move_aside
-    from gnndelete.cli.committing import commit
     from gnndelete.cli.runs import SETTINGS
+    from gnndelete.files import commit
 
     with tempfile.TemporaryDirectory() as name:
         made = Path(name)

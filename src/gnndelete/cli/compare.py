@@ -41,9 +41,9 @@ def compare(
 
     Nothing of the run changes. Finished rows are kept in OUT/rows.jsonl: started again, a stopped comparison goes on.
     """
-    from gnndelete.cli.committing import commit
     from gnndelete.cli.runs import SETTINGS, run_settings, to_bytes, unchanged
     from gnndelete.cli.settings import resolve
+    from gnndelete.files import commit
 
     settings = resolve(run_settings(run), config, set_, {**request, "train.device": device})
     unchanged(run, settings)

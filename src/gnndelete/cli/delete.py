@@ -55,8 +55,7 @@ def delete(
     For link models the edges must be among the training edges of the run: held-out ones were never learned.
     RUN/state.json names what was deleted, to go on with later requests: keep it as safe as the data itself.
     """
-    from gnndelete.cli.committing import tidy
-    from gnndelete.cli.runs import STATE, run_settings, unchanged
+    from gnndelete.cli.runs import STATE, put_in_order, run_settings, unchanged
     from gnndelete.cli.sequence import go_on
     from gnndelete.cli.serving import Serving
     from gnndelete.cli.settings import resolve
@@ -71,7 +70,7 @@ def delete(
     settings = resolve(run_settings(run), config, set_, given)
     unchanged(run, settings)
     out = run / "unlearned" if out is None else out
-    tidy(out, *([save_graph] if save_graph is not None else []))
+    put_in_order(out, *([save_graph] if save_graph is not None else []))
     _refuse_target(run, out)
     changed = ""
     if not fresh and settings.deletion.asks:

@@ -39,8 +39,9 @@ def demo(
 
 
 def _run(out: Path, epochs: int) -> dict[str, Any]:
+    from gnndelete import files
     from gnndelete.auditing import audit
-    from gnndelete.cli import committing, runs
+    from gnndelete.cli import runs
     from gnndelete.cli.construct import build_model
     from gnndelete.cli.settings import resolve
     from gnndelete.cli.setup import prepare
@@ -115,7 +116,7 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
         "versions": runs.versions(),
     }
     note("drawing")
-    committing.commit(
+    files.commit(
         {
             out / "report.html": found.to_html().encode(),
             out / "results.json": runs.to_bytes(values),

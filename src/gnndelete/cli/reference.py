@@ -12,11 +12,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from gnndelete.cli.committing import commit
 from gnndelete.cli.loading import dump_weights, load_weights
 from gnndelete.cli.report import note
 from gnndelete.cli.settings import Settings
 from gnndelete.errors import ModelError
+from gnndelete.files import commit
 from gnndelete.graph import fingerprint, tensor_digest
 from gnndelete.layers import working_copy
 from gnndelete.methods import Retrain

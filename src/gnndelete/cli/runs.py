@@ -11,13 +11,14 @@ import torch
 import torch_geometric
 from torch import nn
 
-from gnndelete.cli.committing import tidy
 from gnndelete.cli.construct import build_model
 from gnndelete.cli.loading import load_weights
+from gnndelete.cli.report import note
 from gnndelete.cli.settings import Layer, Settings, resolve
 from gnndelete.cli.setup import prepare
 from gnndelete.datasets import NamedGraph
 from gnndelete.errors import GraphError, ModelError, SettingError
+from gnndelete.files import tidy
 from gnndelete.graph import fingerprint
 from gnndelete.prepared import model_fingerprint
 from gnndelete.tasks import Task
@@ -35,13 +36,19 @@ MODEL, SETTINGS, METRICS, STATE, RESULT = (
 
 def run_settings(folder: Path) -> Layer:
     """The settings a run was trained with; what a killed process left half done in it is put in order first."""
-    tidy(folder)
+    put_in_order(folder)
     missing = [name for name in (SETTINGS, MODEL, METRICS) if not (folder / name).is_file()]
     if missing:
         raise SettingError(
             f"'{folder}' is no finished run: it has no {missing[0]}; make one with gnndelete train --out {folder}"
         )
     return read_yaml(folder / SETTINGS)
+
+
+def put_in_order(*folders: Path) -> None:
+    """Finish or clear away what a killed process left in some folders, and say so where something was finished."""
+    for folder in tidy(*folders):
+        note(f"note: '{folder}' was being written by a process that was killed; that was finished now")
 
 
 def open_run(folder: Path, settings: Settings) -> tuple[nn.Module, NamedGraph, Task]:

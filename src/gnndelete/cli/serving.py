@@ -15,7 +15,6 @@ from torch_geometric.data import Data
 from gnndelete.adapter import CARD, CONFIG, TENSORS
 from gnndelete.assurance import explain
 from gnndelete.cli.aside import move_aside, requests_of
-from gnndelete.cli.committing import commit, writable
 from gnndelete.cli.construct import build_method, build_model
 from gnndelete.cli.loading import dump_weights
 from gnndelete.cli.reference import AUDIT, CACHE, START
@@ -28,7 +27,7 @@ from gnndelete.cli.settings import SCHEDULE, Settings
 from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, RunError, SettingError
 from gnndelete.evidence import evidence
-from gnndelete.files import writing
+from gnndelete.files import commit, writable, writing
 from gnndelete.graph import edge_table, fingerprint
 from gnndelete.prepared import model_fingerprint
 from gnndelete.tasks.trained import check_request

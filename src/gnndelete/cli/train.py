@@ -71,7 +71,8 @@ def train(
 
 def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     """Train by the settings and write the run; everything that can be refused is refused before the first epoch."""
-    from gnndelete.cli import committing, runs
+    from gnndelete import files
+    from gnndelete.cli import runs
     from gnndelete.cli.construct import build_model, model_options
     from gnndelete.cli.loading import dump_weights, load_weights
     from gnndelete.cli.settings import TaskSettings
@@ -85,7 +86,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     from gnndelete.training import train as fit
 
     _refuse_overwriting(out, force)
-    committing.writable(out)
+    files.writable(out)
     graph, task = prepare(settings)
     data = graph.data
     check_graph(data)
@@ -132,7 +133,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
         "graph_fingerprint": fingerprint(data),
         "ids_fingerprint": runs.ids_fingerprint(graph),
     }
-    committing.commit(
+    files.commit(
         {
             out / runs.MODEL: dump_weights(model),
             out / runs.SETTINGS: settings.to_yaml("data", "model", "task", "train").encode(),

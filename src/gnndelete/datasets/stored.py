@@ -13,6 +13,7 @@ from torch_geometric.data import Data, InMemoryDataset
 
 from gnndelete.datasets.ids import IdMap
 from gnndelete.errors import GraphError
+from gnndelete.files import writing
 
 Content = dict[str, Any]
 """``data``: a graph's attributes; ``names`` of its parts; for many graphs ``slices`` and perhaps a ``split``."""
@@ -53,7 +54,7 @@ def normalise(x: Tensor) -> Tensor:
 
 def write_content(path: Path, content: Content) -> None:
     """Write the file completely or not at all; of two processes that write it, the last one stays."""
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    handle, part = tempfile.mkstemp(dir=path.parent, prefix=writing())
     try:
         with os.fdopen(handle, "wb") as file:
             torch.save(content, file)

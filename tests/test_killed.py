@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gnndelete.cli.committing import commit, tidy
-from gnndelete.files import WRITING, writing
+from gnndelete.files import WRITING, commit, tidy, writing
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork to kill a child of")
 
