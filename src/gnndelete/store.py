@@ -15,7 +15,7 @@ from gnndelete.errors import RunError, SettingError, why
 class Store:
     """An append-only file of rows under keys; a key holds everything the row depends on, so that nothing is mixed up.
 
-    ``read`` is given each row of the file with the number of its line, and gives back what stands for it.
+    ``read`` is given the key, the row and the number of every line of the file, and gives back what stands for the row.
 
     >>> Store(None).get({"seed": 1}) is None
     True
@@ -24,7 +24,7 @@ class Store:
     def __init__(
         self,
         path: str | PathLike[str] | None,
-        read: Callable[[dict[str, Any], int], dict[str, Any]] = lambda row, line: row,
+        read: Callable[[Any, dict[str, Any], int], dict[str, Any]] = lambda key, row, line: row,
     ) -> None:
         self._path = None if path is None else Path(path)
         self._rows: dict[str, dict[str, Any]] = {}
@@ -43,18 +43,19 @@ class Store:
                 continue
             try:
                 record = json.loads(line)
-                if not isinstance(record["row"], dict):
+                key, row = record["key"], record["row"]
+                if not isinstance(row, dict):
                     raise TypeError
-                self._rows[_text(record["key"])] = read(record["row"], number)
-                self._ended = not torn
             except (ValueError, KeyError, TypeError):
                 if number == len(lines) and torn:
                     self._whole, self._ended = len(text[: text.rfind("\n") + 1].encode()), True
-                else:
-                    raise SettingError(
-                        f"line {number} of the store '{self._path}' is no result; remove or repair line {number}, "
-                        "or give another file"
-                    ) from None
+                    break
+                raise SettingError(
+                    f"line {number} of the store '{self._path}' is no result; remove or repair line {number}, "
+                    "or give another file"
+                ) from None
+            self._rows[_text(key)] = read(key, row, number)
+            self._ended = not torn
 
     def get(self, key: dict[str, Any]) -> dict[str, Any] | None:
         """The row under a key, or None."""

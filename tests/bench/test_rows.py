@@ -113,8 +113,11 @@ def test_a_torn_last_line_is_still_repaired(write: Write, tmp_path: Path) -> Non
 def test_blank_lines_are_no_rows(write: Write, tmp_path: Path) -> None:
     file, store = write(), tmp_path / "rows.jsonl"
     filled(file, store, 0, {})
-    store.write_text(store.read_text() + "\n\n")
+    store.write_text("\n" + store.read_text() + "\n\n")
     assert len(open_store(store)) == 6
+    store.write_text(store.read_text() + '{"key": 5, "row": {}}\n')
+    with pytest.raises(SettingError, match=r"line 10 of the store .* its key is no cell"):
+        open_store(store)
 
 
 def test_a_folder_of_models_that_cannot_be_written_is_a_bad_request(write: Write, tmp_path: Path, capsys: Any) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from gnndelete.bench.gathered import Wanted
@@ -24,24 +22,16 @@ def open_store(path: str | PathLike[str]) -> Store:
 
     A line whose key is that of no cell is refused: nobody would ever ask for it, so that it would be lost without a word.
     """
-    store = Store(path, sound)
-    for number, line in enumerate(_lines(Path(path)), 1):
-        said = stray(line.get("key"))
+
+    def read(key: Any, row: dict[str, Any], line: int) -> dict[str, Any]:
+        said = stray(key)
         if said:
             raise SettingError(
-                f"line {number} of the store '{path}' is no result: {said}; remove or repair line {number}, or give "
-                "another file"
+                f"line {line} of the store '{path}' is no result: {said}; remove or repair line {line}, or give another file"
             )
-    return store
+        return sound(row, line)
 
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a file that a store could read; of a last one that is torn nothing is known."""
-    for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            yield json.loads(line)
-        except ValueError:
-            return
+    return Store(path, read)
 
 
 def stray(key: object) -> str:
