@@ -30,6 +30,7 @@ from gnndelete.auditing.judging import judge
 from gnndelete.auditing.membership import membership
 from gnndelete.auditing.opening import open_case
 from gnndelete.auditing.shadow import train_shadow
+from gnndelete.heldout import auc
 
 SEEDS = (42, 21, 13)
 #: The paper's GNNDelete, edges IN the test neighbourhood: test AUROC / deleted AUROC at 0.5, 2.5 and 5%.
@@ -129,7 +130,21 @@ def figures(result: gd.Unlearned, retrained: gd.Unlearned) -> dict[str, Any]:
         "status": (result.calibration or {}).get("status"),
         "trials": len((result.calibration or {}).get("trials", ())),
         "seconds": result.seconds,
+        "alone": left_alone(result),
     }
+
+
+def left_alone(result: gd.Unlearned) -> float | None:
+    """The AUC of deleted edges of which an end has no edge any more against test edges of that kind; None without any."""
+    assert result.data is not None
+    assert isinstance(result.task, gd.LinkPrediction)
+    assert result.task.test is not None
+    known = torch.bincount(result.data.edge_index[0], minlength=result.data.num_nodes) > 0
+    parts = (result.deletion.edges, result.task.test.positives)
+    chosen = [edges.to(known.device)[:, ~known[edges.to(known.device)].all(dim=0)] for edges in parts]
+    if not all(edges.size(1) for edges in chosen):
+        return None
+    return auc(*(result.predict(edges).double().cpu().numpy() for edges in chosen))
 
 
 def show(rows: list[dict]) -> None:
@@ -159,6 +174,7 @@ def show(rows: list[dict]) -> None:
             print(f"  within {limit}: {sum(g <= limit for g in gaps)} of {len(gaps)}")
         if far:
             print(f"  where Unlink is off by more than .02 ({len(far)}): ours closer in {sum(g < c for g, c in far)}")
+        show_alone(chosen)
         print(f"E_t against Retrain: mean {mean(utility):+.4f}, lowest {min(utility):+.4f}")
         print(f"Retrain takes {min(times):.0f} to {max(times):.0f} times as long")
         words = [r["paper"]["verdict"] for r in chosen]
@@ -172,6 +188,14 @@ def show(rows: list[dict]) -> None:
                 f"{mean(off):.3f}, largest {max(off):.3f}, within .03: {sum(o <= 0.03 for o in off)} of {len(off)}"
             )
         show_nonexistent(chosen)
+
+
+def show_alone(rows: list[dict]) -> None:
+    found = [r for r in rows if all(r[name].get("alone") is not None for name in ("retrain", "unlink", "calibrated"))]
+    if found:
+        means = {name: mean(r[name]["alone"] for r in found) for name in ("unlink", "calibrated", "retrain")}
+        said = ", ".join(f"{name} {value:.3f}" for name, value in means.items())
+        print(f"deleted edges with an end left alone against test edges of that kind, mean AUC: {said}")
 
 
 def show_nonexistent(rows: list[dict]) -> None:

@@ -181,7 +181,9 @@ def restore(path: str | PathLike[str], config: dict[str, Any], model: nn.Module,
 def _operator(path: str | PathLike[str], place: dict[str, Any], tensors: dict[str, Tensor], factory: Any) -> Operator:
     groups = list(tensors["rows"].split(place["sizes"]))
     if place["map"] == "linear":
-        maps: list[nn.Module] = [LinearMap(0, tensors[f"maps.{i}.weight"]) for i in range(len(groups))]
+        maps: list[nn.Module] = [
+            LinearMap(0, tensors[f"maps.{i}.weight"], tensors.get(f"maps.{i}.shift")) for i in range(len(groups))
+        ]
     elif factory is None:
         raise AdapterError(
             f"the adapter at '{path}' holds operators of your own making; pass operator= the factory that makes them"

@@ -25,6 +25,7 @@ from gnndelete.graph import tensor_digest
 from gnndelete.hetero import HeteroGraph
 from gnndelete.methods import CONTROLS, Method, Retrain
 from gnndelete.methods import resolver as methods_resolver
+from gnndelete.methods.alone import possible_vectors
 from gnndelete.methods.base import Context, Fit, reasons
 from gnndelete.prepared import Prepared
 from gnndelete.progress import track
@@ -169,10 +170,11 @@ def compare(
         "device": data.edge_index.device.type,
     }
     done = Store(store)
+    vectors = bool(possible_vectors(model, data))
     jobs = [(label, method, seed) for seed in seeds for label, method in chosen]
     rows = [{"label": "original", "seed": s, "assurance": None, "scores": _original(context, s)} for s in seeds]
     for label, method, seed in track(jobs, "comparing", progress, lambda job: f"{job[0]}, seed {job[2]}"):
-        own = {"method": method.name, "settings": method.settings(), "rule": method.rule(known.name)}
+        own = {"method": method.name, "settings": method.settings(), "rule": method.rule(known.name, vectors)}
         key = {**scope, "label": label, **own, "seed": seed}
         row = done.get(key)
         if row is None or "error" in row:

@@ -21,18 +21,23 @@ PREFIX = "gnndelete"
 
 
 class LinearMap(nn.Module):
-    """h -> h W, the paper's operator; it starts as the identity.
+    """h -> h W, the paper's operator; it starts as the identity. With a ``shift`` b it is h -> h W + b.
 
     >>> LinearMap(2)(torch.tensor([[1.0, 2.0]])).tolist()
     [[1.0, 2.0]]
     """
 
-    def __init__(self, width: int, weight: Tensor | None = None) -> None:
+    weight: nn.Parameter
+    shift: nn.Parameter | None
+
+    def __init__(self, width: int, weight: Tensor | None = None, shift: Tensor | None = None) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.eye(width) if weight is None else weight)
+        self.register_parameter("shift", None if shift is None else nn.Parameter(shift))
 
     def forward(self, h: Tensor) -> Tensor:
-        return (h.to(self.weight.dtype) @ self.weight).to(h.dtype)
+        mapped = h.to(self.weight.dtype) @ self.weight
+        return (mapped if self.shift is None else mapped + self.shift).to(h.dtype)
 
 
 class Operator(nn.Module):

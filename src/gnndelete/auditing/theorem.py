@@ -116,7 +116,9 @@ def _measure(case: Case, seen: _Pass) -> dict[str, Any]:
     parts = [
         _Edges.of(seen, apply.weight, u[chosen], v[chosen])
         for index, apply in enumerate(seen.operator.maps)
-        if isinstance(apply, LinearMap) and bool((chosen := (groups[u] == index) & (groups[v] == index)).any())
+        if isinstance(apply, LinearMap)
+        and apply.shift is None
+        and bool((chosen := (groups[u] == index) & (groups[v] == index)).any())
     ]
     parts = [part for part in parts if part.norm.numel()]
     if not parts:

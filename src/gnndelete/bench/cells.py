@@ -91,8 +91,11 @@ def cells(experiment: Experiment, device: str = "cpu", seeds: int | None = None)
     schedule = experiment.train.model_dump()
     with about(experiment):
         split = experiment.split.effective(experiment.task)
-        chosen = [(spec, _method_key(spec, schedule, experiment.task)) for spec in experiment.methods]
         models = [(model, _model_key(model, experiment.task)) for model in experiment.models]
+        chosen = {
+            vectors: [(spec, _method_key(spec, schedule, experiment.task, vectors)) for spec in experiment.methods]
+            for vectors in (False, True)
+        }
     measured = [name for name in MEASURES if name in experiment.measures]
     forget_sets = [item for part in experiment.forget for item in part.grid()]
     found: dict[str, Cell] = {}
@@ -111,7 +114,7 @@ def cells(experiment: Experiment, device: str = "cpu", seeds: int | None = None)
                     "seed": seed,
                 }
                 for forget in forget_sets:
-                    for spec, method in chosen:
+                    for spec, method in chosen[_has_vectors(model, experiment.task)]:
                         if _wanted(spec, dataset, model, forget):
                             key = {**base, "forget": forget, "method": method, "measures": measured}
                             found.setdefault(digest(key), Cell(spec.title, key))
@@ -149,7 +152,7 @@ def _method_class(name: str) -> type[Method]:
     return known[name]
 
 
-def _method_key(spec: MethodSpec, schedule: Mapping[str, Any], task: str) -> dict[str, Any]:
+def _method_key(spec: MethodSpec, schedule: Mapping[str, Any], task: str, vectors: bool) -> dict[str, Any]:
     """The name and all effective settings; a method that trains takes the schedule where nothing else is said.
 
     The rule by which a method decides for itself is there too, from its second version on.
@@ -164,7 +167,7 @@ def _method_key(spec: MethodSpec, schedule: Mapping[str, Any], task: str) -> dic
     if make is None:
         raise SettingError(f"method '{spec.name}' has no preset '{preset}'")
     method = make(**given)
-    rule = method.rule(task)
+    rule = method.rule(task, vectors)
     return {"name": kind.name, **method.settings(), **({"rule": rule} if rule > 1 else {})}
 
 
@@ -173,6 +176,11 @@ def _unusual(model: Mapping[str, Any], task: str) -> dict[str, Any]:
     kind = models.lookup_dict.get(model["name"])
     usual = {"name": model["name"], **(defaults(model_factory(kind, task)) if kind else {})}
     return {name: value for name, value in model.items() if name not in usual or usual[name] != value}
+
+
+def _has_vectors(spec: ModelSpec, task: str) -> bool:
+    """Whether a model trains a vector per node: then it has to know how many there are."""
+    return "num_nodes" in inspect.signature(model_factory(models.lookup_dict[spec.name], task)).parameters
 
 
 def _model_key(spec: ModelSpec, task: str) -> dict[str, Any]:

@@ -110,8 +110,11 @@ class Method(ABC):
         """The parameters by name, as plain values that can be written down."""
         return {name: _plain(value) for name, value in vars(self).items() if not name.startswith("_")}
 
-    def rule(self, task: str) -> int:
-        """Which version of what it decides by itself; goes up when the same settings give other numbers for this task."""
+    def rule(self, task: str, vectors: bool = False) -> int:
+        """Which version of what it decides by itself; goes up when the same settings give other numbers for this task.
+
+        ``vectors``: whether the model has trained vectors of nodes.
+        """
         return 1
 
     def __repr__(self) -> str:

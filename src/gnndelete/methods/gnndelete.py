@@ -14,6 +14,7 @@ from gnndelete.errors import ModelError, SettingError, some
 from gnndelete.forward import evaluating
 from gnndelete.hetero import HeteroGraph
 from gnndelete.layers import Layers, graph_layers, working_copy
+from gnndelete.methods.alone import left_alone
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.calibration import (
     LIFT,
@@ -33,6 +34,7 @@ from gnndelete.prepared import RANDOM
 from gnndelete.probe import Probe, Site
 from gnndelete.products import sparse_products
 from gnndelete.solver import Problem, exact, gradient
+from gnndelete.tasks import LinkPrediction
 
 Watch = Callable[[Site, Problem, nn.Module], None]
 
@@ -123,7 +125,9 @@ class GNNDelete(Method):
                 f"'operator' must be 'ring', 'shared' or a factory width -> nn.Module (got {self.operator!r})"
             )
 
-    def rule(self, task: str) -> int:
+    def rule(self, task: str, vectors: bool = False) -> int:
+        if vectors and task == "link" and self.aim == "retrained" and self.operator == "ring" and self.lam != 0:
+            return RULES["vectors"]
         return RULES.get(task, 1) if self.lam == "auto" else 1
 
     def unfit(self, context: Context) -> list[Reason]:
@@ -138,12 +142,14 @@ class GNNDelete(Method):
     def unlearn(self, context: Context) -> Outcome:
         probe = context.prepared.probe(self.layers)
         model = working_copy(context.model)
-        solving = Solving(context, model, probe, self.targets, self.hops, shared=self.operator != "ring")
         notes, details = (
             (*self._notes(context, probe), *self._passed_over(context, probe), *_unlearned_labels(context)),
             {},
         )
         with evaluating(model), sparse_products(model, context.remaining, context.data):
+            alone = left_alone(context, model, probe.sites) if self._lets_go(context) else None
+            solving = Solving(context, model, probe, self.targets, self.hops, self.operator != "ring", alone)
+            notes = (*notes, *(alone.note if alone else ()))
             if not solving.acts:
                 solved: Solved = []  # nothing that was deleted has rows
                 if self.lam == "auto":
@@ -166,6 +172,11 @@ class GNNDelete(Method):
             details=details,
         )
 
+    def _lets_go(self, context: Context) -> bool:
+        """Whether trained vectors of nodes that are left alone are to count no more: a link model learns them from edges."""
+        retrained = self.aim == "retrained" and self.operator == "ring" and self.lam != 0
+        return retrained and isinstance(context.task, LinkPrediction)
+
     def _calibrated(self, context: Context, solving: Solving) -> tuple[Calibration, Solved]:
         """Find lam with the exact solver of a linear map; another solver or operator then runs once, with that lam."""
         measured = ruler(context)
@@ -179,7 +190,7 @@ class GNNDelete(Method):
         if calibration.trials and self.aim == "retrained" and measured.compared < MOST:
             few = f" Only {measured.compared:.0%} of the deleted edges have held-out ones like them: lam was chosen by these."
             calibration = replace(calibration, sentence=calibration.sentence + few)
-        if calibration.lam == 0 and self.targets == "remaining":
+        if calibration.lam == 0 and solving.only_cut:
             return calibration, []
         if calibration.lam in kept and self.solver == "exact" and self._watch is None:
             return calibration, kept[calibration.lam]
@@ -202,7 +213,7 @@ class GNNDelete(Method):
 
     def _map(self, site: Site, problem: Problem, unchecked: list[Tensor] | None = None) -> nn.Module:
         apply: nn.Module
-        if self.solver == "exact":
+        if self.solver == "exact" or problem.shifted:
             apply = exact(problem, self.ridge, unchecked)
         else:
             apply = self.operator(site.width) if callable(self.operator) else LinearMap(site.width)

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gnndelete.methods.alone import Alone
 from gnndelete.methods.base import Context
-from gnndelete.methods.passes import BasePass, base_pass, first_output_given, presented_rows
+from gnndelete.methods.passes import BasePass, base_pass, first_output_given, rows_of
 from gnndelete.neighborhood import Hops
 from gnndelete.operator import Operator, attach, detach
 from gnndelete.probe import Probe, Site
@@ -28,12 +29,14 @@ class Group:
     """Rows that share one map. ``forget``: lam pulls them away; ``gone``: they belong to deleted nodes.
 
     ``again``: their nodes have lost features, and what must be forgotten is what they say when these are presented again.
+    ``alone``: their nodes have lost their last edge, and trained vectors know nothing of them any more.
     """
 
     rows: Tensor
     forget: bool
     gone: bool = False
     again: bool = False
+    alone: bool = False
     alive: Tensor | None = None  # weights of keeping, 1 in all: none for rows of deleted nodes
     ends: Tensor | None = None  # weights of forgetting, 1 in all: how often each row is an end of something deleted
 
@@ -42,10 +45,18 @@ class Solving:
     """One deletion on a working copy of the model; what does not depend on lam is computed once."""
 
     def __init__(
-        self, context: Context, model: nn.Module, probe: Probe, targets: str, hops: Hops, shared: bool
+        self,
+        context: Context,
+        model: nn.Module,
+        probe: Probe,
+        targets: str,
+        hops: Hops,
+        shared: bool,
+        alone: Alone | None = None,
     ) -> None:
         self.context, self.model, self.probe, self.targets = context, model, probe, targets
-        self._shape = Shape(context, probe, hops, shared)
+        self._alone = Alone(context.deletion.nodes[:0].to(context.data.edge_index.device)) if alone is None else alone
+        self._shape = Shape(context, probe, hops, shared, self._alone.nodes)
         self._base: BasePass | None = None
         self._presented: dict[Site, Tensor] = {}
 
@@ -53,6 +64,11 @@ class Solving:
     def acts(self) -> bool:
         """Whether anything that was deleted has rows at all."""
         return any(self._shape.rows(site).numel() for site in self.probe.sites)
+
+    @property
+    def only_cut(self) -> bool:
+        """Whether lam 0 leaves every row as the cut graph has it, so that there is nothing to solve."""
+        return self.targets == "remaining" and not self._alone.nodes.numel()
 
     @property
     def defers(self) -> bool:
@@ -65,7 +81,8 @@ class Solving:
             sites = self.probe.sites
             self._base = base_pass(self.context, self.model, sites, self.targets, self._shape.rows, whole)
             if self._shape.presented.numel():
-                self._presented = presented_rows(self.context, self.model, sites, self._shape.presented)
+                forward, data = self.context.prepared.forward, self.context.data
+                self._presented = rows_of(forward, self.model, data, sites, self._shape.presented)
         return self._base
 
     def run(self, lam: float, make: MakeMap, whole: bool = False, free: bool = False) -> tuple[Solved, Any]:
@@ -83,7 +100,7 @@ class Solving:
         self, lam: float, make: MakeMap, whole: bool, free: bool, unchecked: list[Tensor] | None
     ) -> tuple[Solved, Any]:
         probe, base = self.probe, self.base(whole)
-        if lam == 0 and self.targets == "remaining" and base.output is not None:
+        if lam == 0 and self.only_cut and base.output is not None:
             return [], base.output
         sites: dict[tuple[str, int], list[Site]] = {}
         for site in probe.sites:
@@ -144,7 +161,12 @@ class Solving:
             rows = group.rows
             keep = None if untouched else base.keep[site][offset : offset + rows.numel()]
             offset += rows.numel()
-            if group.gone:
+            if group.alone:
+                assert group.alive is not None
+                problem = Problem(h, rows, None, group.alive, base.mean[site], self._alone.rows[site], shifted=True)
+            elif lam == 0 and self.targets == "remaining":
+                continue  # as they are on the cut graph
+            elif group.gone:
                 problem = self._gone_problem(site, h, lam, base)
             elif group.again:
                 problem = self._again_problem(site, group, h, lam, keep)
@@ -195,7 +217,7 @@ class Solving:
 class Shape:
     """Which rows each operator has, and how often each row is an endpoint of something deleted."""
 
-    def __init__(self, context: Context, probe: Probe, hops: Hops, shared: bool) -> None:
+    def __init__(self, context: Context, probe: Probe, hops: Hops, shared: bool, alone: Tensor) -> None:
         deletion, device = context.deletion, context.data.edge_index.device
         edges, nodes = deletion.edges[[0, -1]].flatten().to(device), deletion.nodes.to(device)
         features, labels = deletion.feature_nodes.to(device), learned_labels(context).to(device)
@@ -204,7 +226,7 @@ class Shape:
         self.again = features[:0] if shared else features
         self.presented = torch.cat([self.gone, self.again])  # whose rows on the original graph are needed
         ends = torch.cat([edges, nodes, features]) if shared else edges
-        self._count, self._dead = count, nodes
+        self._count, self._dead, self._alone = count, nodes, alone
         self._ends = _counted(ends, count)
         self._ends_told = _counted(torch.cat([ends, labels]), count) if labels.numel() else self._ends
         near = context.prepared.neighborhood(hops)
@@ -238,13 +260,16 @@ class Shape:
         if self._shared:
             rows = torch.cat([*rings, told]).unique()
             return [Group(rows, forget=True, ends=counts[rows])]
-        apart = torch.cat([self.gone, self.again, told]) if len(self._dead) or len(self.again) or len(told) else told
+        special = [part for part in (self.gone, self.again, told, self._alone) if part.numel()]
+        apart = torch.cat(special) if special else told
         inner = _without(rings[0], apart)
         result = [Group(inner, forget=True, ends=counts[inner])]
         if self.gone.numel():
             result.append(Group(self.gone, forget=True, gone=True))
         if self.again.numel():
             result.append(Group(self.again, forget=True, again=True, ends=counts[self.again]))
+        if self._alone.numel():
+            result.append(Group(self._alone, forget=True, alone=True))
         if told.numel():
             told = _without(told, self.again)
             result.append(Group(told, forget=True, ends=counts[told]))

@@ -1,0 +1,231 @@
+"""Nodes that lose their last edge: trained vectors of a link model know nothing of them any more."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.nn import GCNConv, HeteroConv, SAGEConv
+
+import gnndelete as gd
+from gnndelete import Deletion, GNNDelete, LinkPrediction, NodeClassification, Unlearned, Unlearner, Unlink
+from gnndelete.methods.calibration import nothing_learned
+from gnndelete.testing import problem
+
+NODES = 60
+
+
+class Remembers(nn.Module):
+    """A GCN on features and a trained vector per node."""
+
+    def __init__(self, features: int = 4) -> None:
+        super().__init__()
+        self.table = nn.Embedding(NODES, 4)
+        self.first, self.second = GCNConv(features + 4, 8), GCNConv(8, 4)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = torch.cat([x, self.table.weight], dim=1)
+        return self.second(self.first(h, edge_index).relu(), edge_index)
+
+
+def graph() -> tuple[Data, Deletion]:
+    """A ring with chords and a request that takes all edges of nodes 5 and 20."""
+    torch.manual_seed(0)
+    around = torch.arange(NODES)
+    pairs = torch.cat([torch.stack([around, (around + step) % NODES]) for step in (1, 7)], dim=1)
+    data = Data(x=torch.randn(NODES, 4), edge_index=torch.cat([pairs, pairs.flip(0)], dim=1))
+    return data, Deletion(edges=pairs[:, torch.isin(pairs, torch.tensor([5, 20])).any(dim=0)])
+
+
+def task() -> LinkPrediction:
+    held = torch.stack([torch.arange(0, 30), torch.arange(10, 40)])
+    return LinkPrediction(heldout=held, test=held.flip(0) + 11)
+
+
+def blank(model: nn.Module, data: Data, nodes: list[int]) -> Tensor:
+    """What the model says of these nodes with blank vectors."""
+    weight = dict(model.named_parameters())["table.weight"]
+    with torch.no_grad():
+        kept = weight.clone()
+        weight[nodes] = 0
+        said = model(data.x, data.edge_index)[nodes]
+        weight.copy_(kept)
+    return said
+
+
+def served(model: nn.Module, data: Data, request: Deletion, method: gd.Method | None = None) -> Unlearned:
+    method = GNNDelete(lam=0.3) if method is None else method
+    return Unlearner(model.eval(), data, task=task(), method=method).delete(request)
+
+
+def noted(unlearned: Unlearned) -> bool:
+    return any("left without an edge" in note for note in unlearned.notes)
+
+
+@pytest.mark.parametrize("method", [GNNDelete(lam=0.3), GNNDelete(), GNNDelete(lam=0.3, solver="gradient", epochs=5)])
+def test_rows_of_nodes_left_alone_are_those_of_blank_vectors(method: GNNDelete) -> None:
+    data, request = graph()
+    model = Remembers()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    unlearned = served(model, data, request, method)
+    wanted = blank(model, unlearned.data, [5, 20])
+    torch.testing.assert_close(unlearned.output()[[5, 20]], wanted, rtol=1e-3, atol=1e-3)
+    assert noted(unlearned)
+    assert unlearned.assurance == "approximate"
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_many_nodes_of_pure_vectors_are_all_mapped_to_one_row() -> None:
+    """Without features blank vectors all say the same, whatever a hundred trained ones said."""
+    model, data, known = problem("typed")
+    chosen = torch.arange(0, 90)
+    edges = gd.datasets.triples(data)
+    request = Deletion(edges=edges[:, torch.isin(edges[[0, 2]], chosen).any(dim=0)])
+    unlearned = Unlearner(model, data, task=known, method=GNNDelete(lam=0.2)).delete(request)
+    alone = torch.zeros(120, dtype=torch.bool)
+    alone[data.edge_index.flatten()] = True
+    alone[unlearned.data.edge_index.flatten()] = False
+    rows = unlearned.output()[alone]
+    assert int(alone.sum()) > 80
+    assert float(rows.std(dim=0).max()) < 1e-3
+    assert float(model(data.edge_index, data.edge_type)[alone].std(dim=0).max()) > 1e-2
+
+
+def test_where_lam_comes_to_0_all_other_rows_are_those_of_unlink(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors of nodes without edges reach nobody."""
+    monkeypatch.setattr(GNNDelete, "_search", lambda *_: nothing_learned("retrained"))
+    data, request = graph()
+    model = Remembers()
+    unlearned, cut = served(model, data, request, GNNDelete()), served(model, data, request, Unlink())
+    alone = torch.isin(torch.arange(NODES), torch.tensor([5, 20]))
+    assert torch.equal(unlearned.output()[~alone], cut.output()[~alone])
+    assert not torch.allclose(unlearned.output()[alone], cut.output()[alone])
+
+
+def test_lam_0_stays_unlink() -> None:
+    data, request = graph()
+    model = Remembers()
+    unlearned, cut = served(model, data, request, GNNDelete(lam=0)), served(model, data, request, Unlink())
+    assert torch.equal(unlearned.output(), cut.output())
+    assert not noted(unlearned)
+
+
+@pytest.mark.parametrize("method", [GNNDelete(aim="nonexistent", lam=0.3), GNNDelete.paper()])
+def test_other_aims_stay_what_they_were(method: GNNDelete) -> None:
+    data, request = graph()
+    assert not noted(served(Remembers(), data, request, method))
+
+
+def test_an_end_that_keeps_an_edge_is_not_alone() -> None:
+    data, request = graph()
+    assert not noted(served(Remembers(), data, Deletion(edges=request.edges[:, :1])))
+
+
+def test_a_neighbour_of_deleted_nodes_may_be_left_alone() -> None:
+    data, _ = graph()
+    model = Remembers()
+    near = data.edge_index[1, data.edge_index[0] == 5].unique().tolist()
+    unlearned = served(model, data, Deletion(nodes=near))
+    assert any(note.startswith("1 node is left") for note in unlearned.notes)
+    torch.testing.assert_close(unlearned.output()[[5]], blank(model, unlearned.data, [5]), rtol=1e-3, atol=1e-3)
+
+
+class Wide(nn.Module):
+    """A layer with as many outputs as the graph has nodes: no vectors of nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.first, self.second = nn.Linear(4, NODES), GCNConv(NODES, 8), GCNConv(8, 4)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.second(self.first(self.wide(x), edge_index).relu(), edge_index)
+
+
+class Sums(Remembers):
+    """Every node hears of all vectors, so that to blank one would change all rows."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = torch.cat([x, self.table.weight + self.table.weight.mean(dim=0)], dim=1)
+        return self.second(self.first(h, edge_index).relu(), edge_index)
+
+
+class Stands(Remembers):
+    """Refuses NaN."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        if bool(torch.isnan(self.table.weight).any()):
+            raise ValueError("NaN among the vectors")
+        return super().forward(x, edge_index)
+
+
+@pytest.mark.parametrize("make", [Wide, Sums, Stands])
+def test_what_are_no_vectors_of_single_nodes_is_left(make: type[nn.Module]) -> None:
+    data, request = graph()
+    assert not noted(served(make(), data, request))
+
+
+def test_a_table_that_was_given_is_like_a_feature() -> None:
+    data, request = graph()
+    model = Remembers()
+    model.table.weight.requires_grad_(False)
+    assert not noted(served(model, data, request))
+    assert noted(served(model.requires_grad_(False), data, request))  # frozen as a whole, to be served
+
+
+def test_a_label_still_teaches_the_vector_of_a_node_without_edges() -> None:
+    data, request = graph()
+    data.y = torch.arange(NODES) % 4
+    data.train_mask = data.val_mask = data.test_mask = torch.ones(NODES, dtype=torch.bool)
+    unlearned = Unlearner(Remembers().eval(), data, task=NodeClassification(), method=GNNDelete(lam=0.3)).delete(
+        request
+    )
+    assert not noted(unlearned)
+
+
+def test_the_adapter_keeps_the_shift(tmp_path) -> None:
+    data, request = graph()
+    model = Remembers()
+    unlearned = served(model, data, request)
+    unlearned.save(tmp_path / "saved")
+    again = gd.load(tmp_path / "saved", model, unlearned.data)
+    torch.testing.assert_close(again.output(), unlearned.output(), rtol=0, atol=0)
+
+
+def test_a_further_request_still_knows_who_is_alone() -> None:
+    data, request = graph()
+    model = Remembers()
+    unlearner = Unlearner(model.eval(), data, task=task(), method=GNNDelete(lam=0.3))
+    unlearner.delete(request)
+    later = unlearner.delete(Deletion(edges=[(40, 41)]))
+    torch.testing.assert_close(later.output()[[5, 20]], blank(model, later.data, [5, 20]), rtol=1e-3, atol=1e-3)
+
+
+class ByType(nn.Module):
+    """Users known by a vector, items by features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.users = nn.Embedding(12, 6)
+        pairs = (("user", "buys", "item"), ("item", "bought", "user"))
+        self.first = HeteroConv({pair: SAGEConv((6, 6), 6) for pair in pairs})
+
+    def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict) -> dict[str, Tensor]:
+        return self.first({"user": self.users.weight, "item": x_dict["item"]}, edge_index_dict)
+
+
+def test_vectors_of_one_node_type() -> None:
+    torch.manual_seed(0)
+    data = HeteroData()
+    data["user"].num_nodes, data["item"].x = 12, torch.randn(9, 6)
+    pairs = torch.stack([torch.arange(36) % 12, torch.arange(36) * 5 % 9]).unique(dim=1)
+    data["user", "buys", "item"].edge_index = pairs
+    data["item", "bought", "user"].edge_index = pairs.flip(0)
+    model = ByType().eval()
+    gone = pairs[:, pairs[0] == 4]
+    request = Deletion(edges={("user", "buys", "item"): gone, ("item", "bought", "user"): gone.flip(0)})
+    about = LinkPrediction(heldout=pairs[:, :3], test=pairs[:, 3:6], edge_type=("user", "buys", "item"))
+    unlearned = Unlearner(model, data, task=about, method=GNNDelete(lam=0.2)).delete(request)
+    wanted = model.first.convs["item", "bought", "user"].lin_l.bias  # nothing is heard, and nothing known
+    torch.testing.assert_close(unlearned.output()["user"][4], wanted.detach(), rtol=1e-3, atol=1e-3)
+    assert noted(unlearned)
