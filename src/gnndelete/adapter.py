@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from gnndelete.card import card
 from gnndelete.errors import AdapterError, some, why
 from gnndelete.files import WRITING, write_all
-from gnndelete.operator import LinearMap, Operator, attach, detach, disabled, layer_operators
+from gnndelete.operator import GivenRows, LinearMap, Operator, attach, detach, disabled, layer_operators
 from gnndelete.prepared import model_fingerprint
 from gnndelete.taps import Key
 from gnndelete.version import __version__
@@ -79,7 +79,7 @@ class Adapter:
         tensors: dict[str, Tensor] = {}
         places = []
         for index, (place, operator) in enumerate(self.operators):
-            linear = all(isinstance(m, LinearMap) for m in operator.maps)
+            linear = all(isinstance(m, (LinearMap, GivenRows)) for m in operator.maps)
             places.append(
                 {
                     "layer": place.layer,
@@ -182,7 +182,10 @@ def _operator(path: str | PathLike[str], place: dict[str, Any], tensors: dict[st
     groups = list(tensors["rows"].split(place["sizes"]))
     if place["map"] == "linear":
         maps: list[nn.Module] = [
-            LinearMap(0, tensors[f"maps.{i}.weight"], tensors.get(f"maps.{i}.shift")) for i in range(len(groups))
+            GivenRows(tensors[given])
+            if (given := f"maps.{i}.values") in tensors
+            else LinearMap(0, tensors[f"maps.{i}.weight"])
+            for i in range(len(groups))
         ]
     elif factory is None:
         raise AdapterError(

@@ -21,23 +21,36 @@ PREFIX = "gnndelete"
 
 
 class LinearMap(nn.Module):
-    """h -> h W, the paper's operator; it starts as the identity. With a ``shift`` b it is h -> h W + b.
+    """h -> h W, the paper's operator; it starts as the identity.
 
     >>> LinearMap(2)(torch.tensor([[1.0, 2.0]])).tolist()
     [[1.0, 2.0]]
     """
 
-    weight: nn.Parameter
-    shift: nn.Parameter | None
-
-    def __init__(self, width: int, weight: Tensor | None = None, shift: Tensor | None = None) -> None:
+    def __init__(self, width: int, weight: Tensor | None = None) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.eye(width) if weight is None else weight)
-        self.register_parameter("shift", None if shift is None else nn.Parameter(shift))
 
     def forward(self, h: Tensor) -> Tensor:
-        mapped = h.to(self.weight.dtype) @ self.weight
-        return (mapped if self.shift is None else mapped + self.shift).to(h.dtype)
+        return (h.to(self.weight.dtype) @ self.weight).to(h.dtype)
+
+
+class GivenRows(nn.Module):
+    """h -> rows that are known beforehand, whatever h is: one for each row of its group, or one for all of them.
+
+    >>> GivenRows(torch.tensor([[3.0, 4.0]]))(torch.zeros(2, 2)).tolist()
+    [[3.0, 4.0], [3.0, 4.0]]
+    """
+
+    def __init__(self, values: Tensor) -> None:
+        super().__init__()
+        self.values = nn.Parameter(values)
+
+    def forward(self, h: Tensor, members: Tensor | None = None) -> Tensor:
+        """``members``: which rows of the group these are, where they are not all of them."""
+        if self.values.size(0) == 1:
+            return self.values.expand_as(h)
+        return self.values if members is None else self.values.index_select(0, members)
 
 
 class Operator(nn.Module):
@@ -55,25 +68,32 @@ class Operator(nn.Module):
 
     def forward(self, h: Tensor, ids: Tensor | None = None) -> Tensor:
         """Replace the operator's rows of ``h``; ``ids`` says which rows these are where ``h`` is a sampled batch."""
-        if ids is None:
-            places, sizes = self.rows, self.sizes
-        else:
-            places, sizes = self._places(ids.to(h.device))
+        places, members = self._places(h, ids)
+        sizes = self.sizes if members is None else [member.numel() for member in members]
         if not places.numel():
             return h
         parts = h.index_select(0, places).flatten(1).split(sizes)
-        mapped = [apply(part) for apply, part in zip(self.maps, parts, strict=True)]
+        mapped = []
+        for index, (apply, part) in enumerate(zip(self.maps, parts, strict=True)):
+            given = isinstance(apply, GivenRows)
+            mapped.append(apply(part, None if members is None else members[index]) if given else apply(part))
         return h.index_copy(0, places, torch.cat(mapped).reshape(-1, *h.shape[1:]).to(h.dtype))
 
-    def _places(self, ids: Tensor) -> tuple[Tensor, list[int]]:
-        places = []
+    def _places(self, h: Tensor, ids: Tensor | None) -> tuple[Tensor, list[Tensor] | None]:
+        """Where the operator's rows stand in ``h``, and which of each group they are: None where all are there."""
+        if ids is None:
+            return self.rows, None
+        ids, places, members = ids.to(h.device), [], []
         for group in self.rows.split(self.sizes):
             if not group.numel():
                 places.append(group)
+                members.append(group)
                 continue
             found = torch.searchsorted(group, ids).clamp_(max=group.numel() - 1)
-            places.append((group[found] == ids).nonzero().flatten())
-        return torch.cat(places), [place.numel() for place in places]
+            there = (group[found] == ids).nonzero().flatten()
+            places.append(there)
+            members.append(found[there])
+        return torch.cat(places), members
 
 
 class LayerOperators(nn.Module):

@@ -3,8 +3,7 @@
 For rows h of a layer on the remaining graph the loss of a map f is
     sum_i dec_i |f(h_i) - away|^2 + sum_i ni_i |f(h_i) - keep_i|^2        (divided by the width: a mean squared error)
 where dec = lam * (deleted edges at i) / |A| pulls endpoints to the mean representation (Deleted Edge Consistency) and
-ni = (1 - lam) / |B| keeps rows where they are (Neighborhood Influence). For f(h) = h W its minimum is one linear system, and
-so it is for f(h) = h W + b, of which b is the row of W for one more column that is the same for all rows.
+ni = (1 - lam) / |B| keeps rows where they are (Neighborhood Influence). For f(h) = h W its minimum is one linear system.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ class Problem:
     ni: Tensor  # [k] weights of the pull to `keep`
     away: Tensor  # [d]
     keep: Tensor | None  # [k, d]; None where every row is its own target
-    shifted: bool = False  # whether the map may add a vector of its own
 
     @property
     def width(self) -> int:
@@ -78,8 +76,7 @@ def exact(problem: Problem, ridge: float = 1e-6, unchecked: list[Tensor] | None 
     identity = torch.eye(width, dtype=dtype, device=problem.h.device)
     if problem.at_rest or not problem.rows.numel():
         return LinearMap(width, identity)
-    unit = _typical(problem) if problem.shifted else None
-    left, right = _sides(problem, unit)
+    left, right = _sides(problem)
     scale = left.diagonal().mean()
     left.diagonal().add_(ridge * scale)
     factor, failed = torch.linalg.cholesky_ex(left)
@@ -91,14 +88,7 @@ def exact(problem: Problem, ridge: float = 1e-6, unchecked: list[Tensor] | None 
     plain = failed is None or not int(failed)
     change = torch.cholesky_solve(right, factor) if plain else torch.linalg.lstsq(left, right).solution
     change.diagonal().add_(1)
-    weight = change[:width].to(dtype).contiguous()  # column by column it would multiply in another order
-    return LinearMap(width, weight, None if unit is None else (change[width] * unit).to(dtype))
-
-
-def _typical(problem: Problem) -> Tensor:
-    """The size of a typical number among the rows, for the column of a shift: so the ridge weighs it like the others."""
-    size = problem.h.index_select(0, problem.rows).double().square().mean().sqrt()
-    return torch.where(size > 0, size, torch.ones_like(size))
+    return LinearMap(width, change.to(dtype).contiguous())  # column by column it would multiply in another order
 
 
 def sound(unchecked: list[Tensor]) -> bool:
@@ -106,8 +96,8 @@ def sound(unchecked: list[Tensor]) -> bool:
     return all(0 < scale < float("inf") and not failed for scale, failed in torch.stack(unchecked).tolist())
 
 
-def _sides(problem: Problem, unit: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Both sides of the linear system for W - I, without the ridge: sums over rows. ``unit``: one more column, of a shift."""
+def _sides(problem: Problem) -> tuple[Tensor, Tensor]:
+    """Both sides of the linear system for W - I, without the ridge: sums over rows."""
     away = problem.away.flatten().double()
     left: Tensor | None = None
     right: Tensor | None = None
@@ -117,8 +107,6 @@ def _sides(problem: Problem, unit: Tensor | None = None) -> tuple[Tensor, Tensor
             kept = (keep - h).mul_(ni)
             pull = kept if pull is None else pull.add_(kept)
         assert pull is not None  # a problem at rest is solved without this
-        if unit is not None:
-            h = torch.cat([h, unit.expand(h.size(0), 1)], dim=1)
         left = _added(left, _product(h, h * (ni if dec is None else dec + ni)))
         right = _added(right, _product(h, pull))
     assert left is not None

@@ -53,6 +53,26 @@ def test_within_means_both_scores() -> None:
     assert "| DBLP | GCN | 2.5% of the edges, OUT | 0.967 (+0.010) | 0.942 (+0.050) |" in summary_page(found)
 
 
+def test_an_experiment_whose_training_is_short_counts_nowhere_and_is_named() -> None:
+    whole = plan_of()
+    jobs = [
+        Job(label, {**key("dblp", "gcn", METHODS[label], seed, "in"), "train": {"epochs": 1}})
+        for seed in SEEDS
+        for label in LABELS
+    ]
+    short = Plan("paper/parameters", "Parameters", jobs, "parameters", summary=False)
+    seconds = {"retrain": 900.0}
+    store = store_with(whole, lambda *_: (0.9, 0.6, 0.5), seconds)
+    alone = answers(store, whole)
+    for job in jobs:
+        store.add(job.key, row(job.label, 1.0, test_auroc=0.1, deleted_auroc=0.1, heldout_auc=0.9))
+    both = answers(store, whole, short)
+    assert (both.gaps, both.speeds, both.short) == (alone.gaps, alone.speeds, ("paper/parameters",))
+    assert "trained too shortly to count in `paper/parameters`" in summary_page(both)
+    assert "too shortly" not in summary_page(alone)
+    assert not answers(store, short).speeds
+
+
 def test_above_means_both_scores_for_one_setting_of_all_cells() -> None:
     def scores(label: str, where: str, seed: int) -> tuple[float, float, float]:
         use, deleted = THEIRS[where]

@@ -17,7 +17,7 @@ from gnndelete.auditing.rings import some
 from gnndelete.forward import evaluating
 from gnndelete.hetero import HeteroGraph
 from gnndelete.layers import graph_layers
-from gnndelete.operator import LinearMap, Operator
+from gnndelete.operator import GivenRows, LinearMap, Operator
 from gnndelete.taps import listening
 
 #: Deleted edges that are looked at; a sample where there are more, to bound the memory.
@@ -71,7 +71,7 @@ def theorem(case: Case) -> dict[str, Any]:
         return _not("the operators are switched off on this model; leave adapter.disabled() before the audit")
     if not seen.last:
         return _not("no operator sits behind the last graph layer; layers='all' or layers='last' puts one there")
-    if not all(isinstance(apply, LinearMap) for apply in seen.operator.maps):
+    if not all(isinstance(apply, (LinearMap, GivenRows)) for apply in seen.operator.maps):
         return _not("the operators are of the user's own making; Theorem 1 and the identity need h -> h W")
     return _measure(case, seen)
 
@@ -116,9 +116,7 @@ def _measure(case: Case, seen: _Pass) -> dict[str, Any]:
     parts = [
         _Edges.of(seen, apply.weight, u[chosen], v[chosen])
         for index, apply in enumerate(seen.operator.maps)
-        if isinstance(apply, LinearMap)
-        and apply.shift is None
-        and bool((chosen := (groups[u] == index) & (groups[v] == index)).any())
+        if isinstance(apply, LinearMap) and bool((chosen := (groups[u] == index) & (groups[v] == index)).any())
     ]
     parts = [part for part in parts if part.norm.numel()]
     if not parts:

@@ -85,6 +85,7 @@ class Acceptance:
     absent: tuple[Result, ...]
     failed: tuple[Result, ...] = ()  # every cell of which a run failed, also where other seeds have numbers
     graded: bool = True  # aims are for the experiments that come with the package
+    short: tuple[str, ...] = ()  # experiments that do not count, since their models are trained too shortly
 
     def left_out(self, aim: str) -> list[Result]:
         """The cells that the answer to a question goes without because they failed; ``aim`` is a name of `AIMS`."""
@@ -105,9 +106,10 @@ def acceptance(gathered: Iterable[tuple[Plan, Sequence[Result]]], best: str = BE
     computed from the user's own, and nothing is held against an aim.
     """
     given = list(gathered)
-    plans = [(plan, cells) for plan, cells in given if plan.shipped]
+    asked = [(plan, cells) for plan, cells in given if plan.summary]
+    plans = [(plan, cells) for plan, cells in asked if plan.shipped]
     graded = bool(plans)
-    plans = plans or given
+    plans = plans or asked
     main = once(cell for plan, cells in plans if plan.published == MAIN for cell in cells)
     beside = [found for cell in main if (found := _beside(cell)) is not None]
     labels = dict.fromkeys(each.cell.label for each in beside if each.cell.method.get("name") == "gnndelete")
@@ -123,6 +125,7 @@ def acceptance(gathered: Iterable[tuple[Plan, Sequence[Result]]], best: str = BE
         tuple(absent),
         tuple(_failed(everything, [cell for _, cells in plans for cell in cells])),
         graded,
+        tuple(plan.name for plan, cells in given if not plan.summary and any(cell.rows for cell in cells)),
     )
 
 

@@ -173,7 +173,10 @@ class ModelSpec(Part):
 
 
 class Experiment(Part):
-    """A table or a figure: which cells belong to it. ``missing`` says why a dataset may not be here."""
+    """A table or a figure: which cells belong to it. ``missing`` says why a dataset may not be here.
+
+    Without ``summary`` its training is too short for its scores and for Retrain's time to answer for a dataset.
+    """
 
     name: str
     title: Annotated[str, BeforeValidator(_words)]
@@ -189,6 +192,7 @@ class Experiment(Part):
     measures: Annotated[list[Measure], Field(min_length=1)] = ["scores", "heldout"]
     seeds: Annotated[list[Annotated[int, Field(strict=True, ge=0)]], Field(min_length=1)] = SEEDS
     missing: dict[str, str] = Field(default_factory=dict)
+    summary: Annotated[bool, Field(strict=True)] = True
 
     @model_validator(mode="after")
     def _distinct(self) -> Experiment:

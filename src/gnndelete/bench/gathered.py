@@ -50,6 +50,7 @@ class Plan:
     about: str = ""
     source: str = ""  # how a command names it, where that is not its name
     twins: Mapping[str, str] = field(default_factory=dict)  # methods that are another of the same experiment
+    summary: bool = True  # whether its numbers count in the summary
 
     @property
     def shipped(self) -> bool:

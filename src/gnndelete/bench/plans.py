@@ -41,7 +41,7 @@ def _check_apart(found: Iterable[Plan]) -> None:
 def _plan(each: Experiment, source: str, device: str, seeds: int | None) -> Plan:
     wanted = cells(each, device, seeds)
     twins = _twins(each, wanted, device)
-    return Plan(each.name, each.title, wanted, each.published, each.missing, each.about, source, twins)
+    return Plan(each.name, each.title, wanted, each.published, each.missing, each.about, source, twins, each.summary)
 
 
 def _twins(each: Experiment, wanted: Sequence[Cell], device: str) -> dict[str, str]:

@@ -115,7 +115,7 @@ def summary_page(found: Acceptance) -> str:
         f"Computed from the rows of the store alone.{' The aims were set before the runs.' * found.graded} A cell is one "
         "dataset, model, share "
         "of deleted edges and side (IN, OUT); a cell that two experiments share counts once; failed ones never count, and are "
-        "listed below.",
+        "listed below." + _too_short(found),
         headline_table(found),
         *_failures(found),
         "## Does paper() repeat the paper?",
@@ -128,6 +128,11 @@ def summary_page(found: Acceptance) -> str:
         _speeds(found),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _too_short(found: Acceptance) -> str:
+    names = ", ".join(f"`{name}`" for name in found.short)
+    return f" Models are trained too shortly to count in {names}." if names else ""
 
 
 def _failures(found: Acceptance) -> list[str]:

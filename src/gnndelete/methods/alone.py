@@ -1,15 +1,14 @@
 """Nodes that a deletion leaves without any edge: what a link model's trained vectors know of them came from what was deleted.
 
-Training again would leave the vector of such a node as it began. The graph layers of a blank vector say what that looks like,
-so that the rows of these nodes are mapped there, whatever lam is.
+Training again would leave the vector of such a node as it began. Nodes that never had an edge show what that looks like; where
+there are none, the vector is blank. The rows of the layers are given as they would be with such vectors, whatever lam is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,16 +16,27 @@ from torch_geometric.data import Data
 
 from gnndelete.methods.base import Context
 from gnndelete.methods.passes import rows_of, visited
+from gnndelete.operator import GivenRows
 from gnndelete.probe import Site
 from gnndelete.taps import all_rows
 
 
 @dataclass(frozen=True)
 class Alone:
-    """Such nodes, and their rows at every site with blank vectors; none where the model has no trained vectors of nodes."""
+    """Such nodes, and their rows at every site with untrained vectors; none where the model has no vectors of nodes."""
 
     nodes: Tensor
     rows: dict[Site, Tensor] = field(default_factory=dict)
+
+    def already(self, site: Site, h: Tensor) -> bool:
+        """Whether the rows are so without an operator: behind the first layer they follow from what was given there."""
+        return _alike(h.index_select(0, site.local(self.nodes)), self.rows[site], 1e-3)
+
+    def map(self, site: Site) -> GivenRows:
+        """The map to these rows; a single one where they are all alike."""
+        rows = self.rows[site].flatten(1)
+        alike = _alike(rows[:1].expand_as(rows), rows, 1e-5)
+        return GivenRows((rows[:1] if alike else rows).clone()).requires_grad_(False)
 
     @property
     def note(self) -> tuple[str, ...]:
@@ -55,14 +65,31 @@ def left_alone(context: Context, model: nn.Module, sites: tuple[Site, ...]) -> A
     """The nodes that lost their last edge, where ``model`` (a working copy) has trained vectors that say so much of them."""
     none = Alone(context.deletion.nodes[:0].to(context.data.edge_index.device))
     possible = possible_vectors(model, context.data)
-    nodes = _without_edges(context) if possible else none.nodes
+    if not possible:
+        return none
+    nodes, never = _without_edges(context)
     if not nodes.numel():
         return none
     found = [vectors for vectors in possible if _speaks_of_them_alone(context, model, sites, vectors, nodes)]
     if not found:
         return none
-    with _filled(model, found, nodes, 0.0):
+    generator = torch.Generator().manual_seed(context.seed)
+
+    def untrained(vectors: Vectors, values: Tensor) -> Tensor:
+        """One of those that no edge ever trained for each node, or nothing but zeros."""
+        known, count = vectors.rows(never), vectors.rows(nodes).numel()
+        if not known.numel():
+            return values.new_zeros(count, values.size(1))
+        drawn = torch.randint(known.numel(), (count,), generator=generator).to(known.device)
+        return values[known[drawn]]
+
+    with _filled(model, found, nodes, untrained):
         return Alone(nodes, rows_of(context.prepared.forward, model, context.remaining, sites, nodes))
+
+
+def _alike(one: Tensor, other: Tensor, share: float) -> bool:
+    """Whether two tensors differ by no more than a share of their size; empty ones are."""
+    return not other.numel() or torch.allclose(one, other, rtol=share, atol=share * float(other.abs().mean()))
 
 
 def possible_vectors(model: nn.Module, data: Data) -> list[Vectors]:
@@ -78,15 +105,14 @@ def possible_vectors(model: nn.Module, data: Data) -> list[Vectors]:
     ]
 
 
-def _without_edges(context: Context) -> Tensor:
-    """Nodes with edges before the deletion and none after it, but for those that are deleted or lose features themselves."""
+def _without_edges(context: Context) -> tuple[Tensor, Tensor]:
+    """Nodes that lost their last edge, and those that never had one; without those that are deleted or lose features."""
     edges = context.data.edge_index
-    had, has = (torch.zeros(context.prepared.table.num_nodes, dtype=torch.bool, device=edges.device) for _ in range(2))
+    had, has, named = torch.zeros(3, context.prepared.table.num_nodes, dtype=torch.bool, device=edges.device)
     had[edges.flatten()] = True
     has[context.remaining.edge_index.flatten()] = True
-    had[context.deletion.nodes.to(edges.device)] = False
-    had[context.deletion.feature_nodes.to(edges.device)] = False
-    return (had & ~has).nonzero().flatten()
+    named[torch.cat([context.deletion.nodes, context.deletion.feature_nodes]).to(edges.device)] = True
+    return (had & ~has & ~named).nonzero().flatten(), (~had & ~named).nonzero().flatten()
 
 
 def _speaks_of_them_alone(
@@ -104,7 +130,7 @@ def _speaks_of_them_alone(
         spread |= count != int(poisoned[own].sum())
 
     try:
-        with _filled(model, [vectors], nodes, float("nan")):
+        with _filled(model, [vectors], nodes, lambda of, values: values[of.rows(nodes)] * float("nan")):
             visited(context.prepared.forward, model, context.remaining, sites, look)
     except Exception:  # a model of the user's that refuses NaN: nothing is known then
         return False
@@ -112,16 +138,16 @@ def _speaks_of_them_alone(
 
 
 @contextmanager
-def _filled(model: nn.Module, found: list[Vectors], nodes: Tensor, value: float) -> Iterator[None]:
+def _filled(
+    model: nn.Module, found: list[Vectors], nodes: Tensor, filling: Callable[[Vectors, Tensor], Tensor]
+) -> Iterator[None]:
     """The model with other values in the rows of some nodes, for the length of a block."""
     parameters = dict(model.named_parameters())
-    before: list[tuple[Any, Tensor]] = []
+    before = [(parameters[vectors.parameter], parameters[vectors.parameter].data) for vectors in found]
     try:
-        for vectors in found:
-            parameter = parameters[vectors.parameter]
-            before.append((parameter, parameter.data))
-            parameter.data = parameter.data.index_fill(0, vectors.rows(nodes), value)
+        for vectors, (parameter, values) in zip(found, before, strict=True):
+            parameter.data = parameter.data.index_copy(0, vectors.rows(nodes), filling(vectors, values))
         yield
     finally:
-        for parameter, data in before:
-            parameter.data = data
+        for parameter, values in reversed(before):
+            parameter.data = values

@@ -213,7 +213,7 @@ class GNNDelete(Method):
 
     def _map(self, site: Site, problem: Problem, unchecked: list[Tensor] | None = None) -> nn.Module:
         apply: nn.Module
-        if self.solver == "exact" or problem.shifted:
+        if self.solver == "exact":
             apply = exact(problem, self.ridge, unchecked)
         else:
             apply = self.operator(site.width) if callable(self.operator) else LinearMap(site.width)

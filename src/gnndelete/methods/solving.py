@@ -155,18 +155,21 @@ class Solving:
     ) -> Operator | None:
         """DEL behind one site, or None where the identity is the answer; ``untouched``: nothing below changed anything."""
         base, shape = self.base(), self._shape
-        groups, maps = [], []
+        groups: list[Tensor] = []
+        maps: list[nn.Module] = []
         offset = 0
         for group in shape.groups(site):
             rows = group.rows
             keep = None if untouched else base.keep[site][offset : offset + rows.numel()]
             offset += rows.numel()
             if group.alone:
-                assert group.alive is not None
-                problem = Problem(h, rows, None, group.alive, base.mean[site], self._alone.rows[site], shifted=True)
-            elif lam == 0 and self.targets == "remaining":
+                if not self._alone.already(site, h):
+                    groups.append(rows)
+                    maps.append(self._alone.map(site))
+                continue
+            if lam == 0 and self.targets == "remaining":
                 continue  # as they are on the cut graph
-            elif group.gone:
+            if group.gone:
                 problem = self._gone_problem(site, h, lam, base)
             elif group.again:
                 problem = self._again_problem(site, group, h, lam, keep)
