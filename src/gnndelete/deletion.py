@@ -100,20 +100,18 @@ class Deletion:
         *,
         kind: Kind | None = None,
         fill: Fill = 0.0,
+        columns: Sequence[str] | None = None,
     ) -> Deletion:
         """Read a request: columns ``source,target`` (``source,relation,target``) name edges, a column ``node`` names nodes.
 
         Columns ``node,column`` name features. With ``kind`` a file of nodes names their ``"features"`` or ``"labels"``.
         Without a header, two columns are edges, three are triples, one is nodes. Cells are numbers, or with the ``ids``
-        (and ``relations``) of a `NamedGraph` what these are called there.
+        (and ``relations``) of a `NamedGraph` what these are called there; ``columns`` are its ``features``.
         """
-        found, rows = read_csv(path, ids, relations, kind)
+        found, rows = read_csv(path, ids, relations, kind, columns)
         ids = None if ids is None else ids.calling(relations)
-        if found == "edges":
-            return cls(edges=rows)._named(ids)
-        if found == "features" and len(rows[0]) == 2:
-            return cls(features=rows, fill=fill)._named(ids)
-        named: dict[str, Any] = {found: [row[0] for row in rows]}
+        whole = found == "edges" or (found == "features" and len(rows[0]) == 2)
+        named: dict[str, Any] = {found: rows if whole else [row[0] for row in rows]}
         return cls(**named, fill=fill)._named(ids)
 
     @classmethod

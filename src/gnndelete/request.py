@@ -175,11 +175,13 @@ def read_csv(
     ids: IdMap | None = None,
     relations: Sequence[str] | None = None,
     wanted: str | None = None,
+    columns_of_x: Sequence[str] | None = None,
 ) -> tuple[str, list[tuple[int, ...]]]:
     """The kind ('edges', 'nodes', 'features') and the rows of a request file; all lines that do not parse are named at once.
 
-    With ``ids`` the cells are names of nodes, with ``relations`` those of edge types too, else numbers. ``wanted`` says
-    what a file of nodes names: these, their 'features' or their 'labels'.
+    With ``ids`` the cells are names of nodes, with ``relations`` those of edge types too, else numbers; with ``columns_of_x``
+    a column of features goes by its name or its number. ``wanted`` says what a file of nodes names: these, their 'features'
+    or their 'labels'.
     """
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
@@ -215,7 +217,7 @@ def read_csv(
             if ids is None:
                 rows.append(tuple(map(_number, picked)))
             elif kind == "features":
-                rows.append(look_up_feature(picked, ids))
+                rows.append((*look_up(picked[:1], ids, None), *look_up_columns(picked[1:], columns_of_x)))
             else:
                 rows.append(look_up(picked, ids, relations))
         except ValueError as error:
@@ -275,12 +277,22 @@ def look_up(cells: Sequence[str], ids: IdMap, relations: Sequence[str] | None) -
     return tuple(found)
 
 
-def look_up_feature(cells: Sequence[str], ids: IdMap) -> tuple[int, ...]:
-    """A node by its name and, where one is given, the number of a column of its features."""
-    node = look_up(cells[:1], ids, None)
-    if len(cells) > 1 and not cells[1].isdigit():
-        raise ValueError(f"no column {cells[1]!r}, columns of 'x' have numbers from 0")
-    return (*node, *map(int, cells[1:]))
+def look_up_columns(cells: Sequence[str], names: Sequence[str] | None) -> tuple[int, ...]:
+    """Columns of features by their names, or by their numbers from 0; a ``ValueError`` says which one is not known.
+
+    >>> look_up_columns(["age", "2"], ["city", "age", "score"])
+    (1, 2)
+    """
+    names = list(names or ())
+    for cell in cells:
+        if cell not in names and not (cell.isascii() and cell.isdigit()):
+            known = (
+                f"there are {some(map(repr, names))}, or numbers from 0"
+                if names
+                else "columns of 'x' have numbers from 0"
+            )
+            raise ValueError(f"no column {cell!r}, {known}")
+    return tuple(names.index(cell) if cell in names else int(cell) for cell in cells)
 
 
 def _relation(cell: str, relations: Sequence[str] | None) -> int:

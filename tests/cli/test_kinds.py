@@ -52,7 +52,7 @@ def test_a_dry_run_says_what_would_be_forgotten(cli: Cli, node_run: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--feature", "3,age"), "columns of 'x' have numbers from 0 (got age)"),
+        (("--feature", "3,age"), "no column 'age', columns of 'x' have numbers from 0"),
         (("--feature", "3,99"), "columns that 'x' does not have: (3, 99)"),
         (("--feature", "x"), "--feature x"),
         (("--label", "600"), "labels= names nodes that are not in the graph"),

@@ -131,9 +131,24 @@ def test_one_edge_with_a_comma_in_an_id(cli: Cli, named_run: Path) -> None:
     assert repr(u) in again.sentence
 
 
+def test_columns_of_features_go_by_their_names(cli: Cli, named_run: Path, tables: Path, tmp_path: Path) -> None:
+    request(tmp_path / "features.csv", "node,column", ("user:4003", "c"), ("user:4005", "1"))
+    done = cli(
+        "delete", named_run, "--feature", "user:4001,b", "--features", "features.csv", "--save-graph", "left", "--json"
+    )
+    assert done.code == 0, done.err
+    before, left = (gd.datasets.load_graph(folder).data.x for folder in (tables, tmp_path / "left"))
+    changed = (left != before).nonzero().tolist()
+    assert changed == [[1, 1], [3, 2], [5, 1]]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (
+            ("--feature", "user:4001,age"),
+            ("no column 'age', there are 'a', 'b', 'c', 'd', 'e' and 1 more, or numbers from 0",),
+        ),
         (("--edges", "typo.csv"), ("line 3 (no id 'user:4071', did you mean 'user:4017'?)",)),
         (("--edges", "broken.csv"), ("2 lines of", "line 2 (user:4001)", "line 4 (user:4003,user:4005,user:4007)")),
         (("--edges", "strangers.csv"), ("of the edges to delete does not exist", "('user:4001', 'user:4031')")),

@@ -12,7 +12,7 @@ from gnndelete.datasets import NamedGraph
 from gnndelete.datasets.forget import forget_edges, forget_graphs, forget_nodes
 from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, SettingError, some
-from gnndelete.request import look_up
+from gnndelete.request import look_up, look_up_columns
 from gnndelete.tasks import LinkPrediction, Task
 
 
@@ -63,7 +63,9 @@ def _named(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
         path = _from_here(path)
         of_nodes: Any = kind if kind in ("features", "labels") else None
         fill = settings.fill if kind == "features" else 0.0
-        found = Deletion.from_csv(path, ids=graph.ids, relations=graph.relations or None, kind=of_nodes, fill=fill)
+        found = Deletion.from_csv(
+            path, graph.ids, graph.relations or None, kind=of_nodes, fill=fill, columns=graph.features
+        )
         if kind not in found.counts:
             other = next(iter(found.counts))
             raise DeletionError(f"'{path}' names {other}, and {option} takes {kind}; give it with --{other}")
@@ -133,10 +135,7 @@ def _relation(name: Any, graph: NamedGraph) -> int:
 
 
 def _feature(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:
-    column = [str(cell) for cell in cells[1:]]
-    if not all(cell.isascii() and cell.isdigit() for cell in column):
-        raise ValueError(f"columns of 'x' have numbers from 0 (got {column[0]})")
-    return (*_ids(cells[:1], graph), *map(int, column))
+    return (*_ids(cells[:1], graph), *look_up_columns([str(cell) for cell in cells[1:]], graph.features))
 
 
 def _edge(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:
