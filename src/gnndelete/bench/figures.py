@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
@@ -81,14 +82,49 @@ def time_figure(picture: TimePicture, form: Format) -> bytes:
         logarithmic(axes.yaxis, seconds)
         axes.minorticks_off()
         if not picture.joined:
-            for size, name in picture.datasets.items():
-                axes.text(
-                    size, 1.02, name, transform=axes.get_xaxis_transform(), rotation=30, fontsize=7.5, color=MUTED
-                )
+            _name_sizes(axes, picture.datasets)
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=8, labelcolor=MUTED)
 
     title = f"Time against {'the ' * (picture.axis != 'edges')}{picture.axis}, {picture.title}\n{picture.named}"
     return _drawn(draw, (7.2, 3.8), title, form)
+
+
+def _name_sizes(axes: Any, datasets: Mapping[float, str]) -> None:
+    """The names of datasets above their sizes, joined to them by a line where others are too near."""
+    low, high = axes.get_xlim()
+    sizes = sorted(datasets)
+    places = apart([math.log(size / low) / math.log(high / low) for size in sizes], 0.045)
+    for size, place in zip(sizes, places, strict=True):
+        axes.annotate(
+            datasets[size],
+            (size, 1.0),
+            (place, 1.05),
+            xycoords=axes.get_xaxis_transform(),
+            textcoords="axes fraction",
+            rotation=30,
+            fontsize=7.5,
+            color=MUTED,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": LINE,
+                "linewidth": 0.8,
+                "shrinkA": 0,
+                "shrinkB": 0,
+                "relpos": (0, 0),
+            },
+        )
+
+
+def apart(places: Sequence[float], least: float) -> list[float]:
+    """Sorted places, each moved to the right as far as it has to be so that ``least`` lies between neighbours.
+
+    >>> apart([0.1, 0.11, 0.5], 0.05)
+    [0.1, 0.15, 0.5]
+    """
+    found: list[float] = []
+    for place in places:
+        found.append(round(max(place, found[-1] + least) if found else place, 6))
+    return found
 
 
 def distance_figure(compared: Compared, form: Format) -> bytes:
