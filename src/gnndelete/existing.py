@@ -96,24 +96,25 @@ def triples_of(relations: Tensor, data: Data, table: EdgeTable) -> Tensor:
 
 def label_table(data: Data) -> EdgeTable | None:
     """The edges a link model is supervised by, where they are not those that carry messages."""
-    if isinstance(data, HeteroGraph):
-        return _typed_labels(data)
-    pairs, label = data.get("edge_label_index"), data.get("edge_label")
-    if pairs is None or "edge_type" in data:
+    edges = label_edges(data)
+    if edges is None or (edges.size(0) == 2 and "edge_type" in data):
         return None
-    return EdgeTable(pairs if label is None else pairs[:, label > 0], count_nodes(data))
+    if isinstance(data, HeteroGraph):
+        return EdgeTable(edges[[0, 2]], count_nodes(data), edges[1], len(data.types.edges))
+    return EdgeTable(edges, count_nodes(data))
 
 
-def _typed_labels(data: HeteroGraph) -> EdgeTable | None:
+def label_edges(data: Data) -> Tensor | None:
+    """The true edges among ``edge_label_index``, with their types on a HeteroData; None where the graph names none."""
+    if not isinstance(data, HeteroGraph):
+        pairs, label = data.get("edge_label_index"), data.get("edge_label")
+        return pairs if pairs is None or label is None else pairs[:, label > 0]
     parts = []
     for kind in data.types.edges:
         pairs, label = data.hetero[kind].get("edge_label_index"), data.hetero[kind].get("edge_label")
         if pairs is not None:
             parts.append(data.place_edges(kind, pairs if label is None else pairs[:, label > 0], "edge_label_index"))
-    if not parts:
-        return None
-    edges = torch.cat(parts, dim=1)
-    return EdgeTable(edges[[0, 2]], count_nodes(data), edges[1], len(data.types.edges))
+    return torch.cat(parts, dim=1) if parts else None
 
 
 def in_range(name: str, ids: Tensor, data: Data) -> Tensor:

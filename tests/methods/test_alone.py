@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.nn import GCNConv, HeteroConv, SAGEConv
+from torch_geometric.nn import GCNConv, HeteroConv, LGConv, SAGEConv
 
 import gnndelete as gd
 from gnndelete import Deletion, GNNDelete, LinkPrediction, NodeClassification, Unlearned, Unlearner, Unlink
@@ -60,7 +62,11 @@ def served(model: nn.Module, data: Data, request: Deletion, method: gd.Method | 
 
 
 def noted(unlearned: Unlearned) -> bool:
-    return any("left without an edge" in note for note in unlearned.notes)
+    return any("counts no more" in note for note in unlearned.notes)
+
+
+def stays(unlearned: Unlearned) -> bool:
+    return any("left without an edge" in note and "stays" in note for note in unlearned.notes)
 
 
 @pytest.mark.parametrize("method", [GNNDelete(lam=0.3), GNNDelete(), GNNDelete(lam=0.3, solver="gradient", epochs=5)])
@@ -219,10 +225,143 @@ class Stands(Remembers):
         return super().forward(x, edge_index)
 
 
-@pytest.mark.parametrize("make", [Wide, Sums, Stands])
-def test_what_are_no_vectors_of_single_nodes_is_left(make: type[nn.Module]) -> None:
+def test_what_are_no_vectors_of_nodes_is_left() -> None:
     data, request = graph()
-    assert not noted(served(make(), data, request))
+    assert not any("left without" in note for note in served(Wide(), data, request).notes)
+
+
+@pytest.mark.parametrize("make", [Sums, Stands])
+def test_vectors_that_cannot_be_singled_out_are_told(make: type[nn.Module]) -> None:
+    data, request = graph()
+    unlearned, cut = served(make(), data, request, GNNDelete(lam=0.01)), served(make(), data, request, Unlink())
+    assert stays(unlearned)
+    assert not noted(unlearned)
+    assert not stays(cut)
+    assert unlearned.output().isfinite().all()
+
+
+class Skips(Remembers):
+    """Hands its vectors past the layers."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return torch.cat([super().forward(x, edge_index), self.table.weight], dim=1)
+
+
+class Light(Remembers):
+    """Layers without a way from a node to itself, and the vectors added to what they say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = self.second = LGConv()
+
+    def forward(self, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+        h = self.table.weight
+        once = self.first(h, edge_index)
+        return h + once + self.first(once, edge_index), once
+
+
+def first(output: Tensor | tuple[Tensor, ...]) -> Tensor:
+    return output[0] if isinstance(output, tuple) else output
+
+
+@pytest.mark.parametrize("make", [Skips, Light])
+@pytest.mark.parametrize("method", [GNNDelete(lam=0.3), GNNDelete()])
+def test_vectors_that_go_past_the_layers_are_given_in_the_output(
+    make: type[Remembers], method: GNNDelete, tmp_path: Path
+) -> None:
+    data, request = many()
+    model = make()
+    unlearned = served(model, data, request, method)
+    nodes = alone_in(unlearned.data)
+    with torch.no_grad():
+        kept = model.table.weight.clone()
+        model.table.weight[nodes] = 0
+        wanted = gd.forward.call(model, unlearned.data)
+        model.table.weight.copy_(kept)
+    said = unlearned.output()
+    torch.testing.assert_close(first(said)[nodes], first(wanted)[nodes], rtol=1e-4, atol=1e-5)
+    assert noted(unlearned)
+    unlearned.save(tmp_path / "saved")
+    again = gd.load(tmp_path / "saved", model, unlearned.data)
+    assert torch.equal(first(again.output()), first(said))
+    with unlearned.adapter.disabled():
+        cut = first(served(model, data, request, Unlink()).output())
+        torch.testing.assert_close(first(gd.forward.call(unlearned.model, unlearned.data)), cut)
+
+
+class Decodes(Remembers):
+    """Scores by the vectors themselves."""
+
+    def decode(self, z: Tensor, edge_label_index: Tensor) -> Tensor:
+        return (z[edge_label_index[0]] * self.table.weight[edge_label_index[1]]).sum(dim=1)
+
+
+def test_a_decoder_that_reads_the_vectors_is_told() -> None:
+    data, request = graph()
+    held = torch.stack([torch.arange(0, 30), torch.arange(10, 40)])
+    about = LinkPrediction(heldout=held, test=held.flip(0) + 11, decoder="decode")
+    unlearned = Unlearner(Decodes().eval(), data, task=about, method=GNNDelete(lam=0.3)).delete(request)
+    assert stays(unlearned)
+    assert not noted(unlearned)
+
+
+class Unit(Remembers):
+    """A blank vector has no direction."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = self.table.weight
+        return self.second(self.first(torch.cat([x, h / h.norm(dim=1, keepdim=True)], dim=1), edge_index), edge_index)
+
+
+class Cosine(Remembers):
+    """Nor has the row of one behind layers without a bias."""
+
+    def __init__(self) -> None:
+        super().__init__(features=0)
+        self.first, self.second = GCNConv(4, 8, bias=False), GCNConv(8, 4, bias=False)
+
+    def forward(self, edge_index: Tensor) -> Tensor:
+        z = super().forward(torch.empty(NODES, 0), edge_index)
+        return z / z.norm(dim=1, keepdim=True)
+
+
+@pytest.mark.parametrize("make", [Unit, Cosine])
+@pytest.mark.parametrize("method", [GNNDelete(lam=0.1), GNNDelete()])
+def test_no_blank_vector_is_served_as_nan(make: type[Remembers], method: GNNDelete) -> None:
+    """Then it is the mean of all vectors."""
+    data, request = graph()
+    unlearned = served(make(), data, request, method)
+    assert unlearned.output().isfinite().all()
+    assert noted(unlearned)
+
+
+def test_who_loses_features_too_forgets_no_less() -> None:
+    data, request = graph()
+    model = Remembers()
+    unlearner = Unlearner(model.eval(), data, task=task(), method=GNNDelete(lam=0.3))
+    unlearner.delete(request)
+    later = unlearner.delete(Deletion(features=[(5, 0)]))
+    torch.testing.assert_close(later.output()[[5, 20]], blank(model, later.data, [5, 20]), rtol=1e-4, atol=1e-5)
+
+
+def test_edges_to_learn_from_count_and_loops_do_not() -> None:
+    data, request = graph()
+    loops = torch.arange(NODES).expand(2, -1)
+    data.edge_index = torch.cat([data.edge_index, loops], dim=1)
+    assert noted(served(Remembers(), data, request))
+    data.edge_label_index = torch.tensor([[5, 20, 1], [9, 30, 2]])
+    assert not noted(served(Remembers(), data, request))
+
+
+def test_few_nodes_without_edges_lend_their_size_and_not_themselves() -> None:
+    """Two ends with the same vector would look like an edge."""
+    data, request = many()
+    lonely = Data(x=torch.cat([data.x, torch.randn(1, 4)]), edge_index=data.edge_index, num_nodes=NODES + 1)
+    model = Remembers()
+    model.table = nn.Embedding(NODES + 1, 4)
+    said = served(model, lonely, request).output()
+    alone = [node for node in alone_in(served(model, lonely, request, Unlink()).data) if node < NODES]
+    assert torch.pdist(said[alone]).min() > 1e-3
 
 
 def test_a_table_that_was_given_is_like_a_feature() -> None:
@@ -243,7 +382,15 @@ def test_a_label_still_teaches_the_vector_of_a_node_without_edges() -> None:
     assert not noted(unlearned)
 
 
-def test_the_adapter_keeps_the_shift(tmp_path) -> None:
+@pytest.mark.parametrize("make", [Remembers, Skips])
+def test_an_audit_takes_it(make: type[Remembers]) -> None:
+    data, request = many()
+    report = gd.audit(served(make(), data, request, GNNDelete(lam=0.3))).to_dict()
+    assert report["theorem"]["available"]
+    assert report["theorem"]["edges"] < request.edges.size(1)
+
+
+def test_the_adapter_keeps_the_rows(tmp_path: Path) -> None:
     data, request = graph()
     model = Remembers()
     unlearned = served(model, data, request)

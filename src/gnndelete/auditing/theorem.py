@@ -61,7 +61,7 @@ def theorem(case: Case) -> dict[str, Any]:
         )
     if not case.deletion.edges.size(1):
         return _not("Theorem 1 is about deleted edges, and this deletion names none")
-    if not adapter.operators:
+    if all(_gives_rows(operator) for _, operator in adapter.operators):
         return _not(
             "the adapter holds no operator (lam is 0: the edges were cut and nothing else was changed), so z' = z and both "
             "sides of the identity are 0; a larger lam makes one"
@@ -74,6 +74,11 @@ def theorem(case: Case) -> dict[str, Any]:
     if not all(isinstance(apply, (LinearMap, GivenRows)) for apply in seen.operator.maps):
         return _not("the operators are of the user's own making; Theorem 1 and the identity need h -> h W")
     return _measure(case, seen)
+
+
+def _gives_rows(operator: Operator) -> bool:
+    """Whether it maps nothing: rows of nodes that are left alone are given."""
+    return all(isinstance(apply, GivenRows) for apply in operator.maps)
 
 
 def _not(reason: str) -> dict[str, Any]:
@@ -94,7 +99,7 @@ def _last_operator(case: Case, model: nn.Module) -> _Pass | None:
         owner.append(model.get_submodule(name))
         return output
 
-    operators = [module for module in model.modules() if isinstance(module, Operator)]
+    operators = [module for module in model.modules() if isinstance(module, Operator) and not _gives_rows(module)]
     handles = [operator.register_forward_hook(keep) for operator in operators]
     try:
         with evaluating(model), listening(model, graph_layers(model), count):

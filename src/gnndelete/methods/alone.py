@@ -1,32 +1,45 @@
 """Nodes that a deletion leaves without any edge: what a link model's trained vectors know of them came from what was deleted.
 
 Training again would leave the vector of such a node as it began. Nodes that never had an edge show what that looks like; where
-there are none, the vector is blank. The rows of the layers are given as they would be with such vectors, whatever lam is.
+there are none, the vector is blank. Rows are given as they would be with such vectors, whatever lam is: behind the graph
+layers or, where vectors go past these to the model's output, there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete.existing import label_edges
 from gnndelete.methods.base import Context
-from gnndelete.methods.passes import rows_of, visited
-from gnndelete.operator import GivenRows
+from gnndelete.operator import GivenRows, Operator
 from gnndelete.probe import Site
-from gnndelete.taps import all_rows
+from gnndelete.taps import all_rows, entry, listening, replaced, representations
+from gnndelete.tasks import LinkPrediction
+
+Filling = Callable[["Vectors", Tensor], Tensor]
+
+#: Of so many nodes without edges the spread of each column is known; of fewer only the size of their numbers.
+ENOUGH = 8
 
 
 @dataclass(frozen=True)
 class Alone:
-    """Such nodes, and their rows at every site with untrained vectors; none where the model has no vectors of nodes."""
+    """Such nodes, and their rows at every site with untrained vectors; ``past``: at the output of the model alone.
+
+    ``stays`` counts nodes of which trained vectors know something that could not be taken back.
+    """
 
     nodes: Tensor
     rows: dict[Site, Tensor] = field(default_factory=dict)
+    past: bool = False
+    stays: int = 0
 
     def already(self, site: Site, h: Tensor) -> bool:
         """Whether the rows are so without an operator: behind the first layer they follow from what was given there."""
@@ -38,12 +51,24 @@ class Alone:
         alike = _alike(rows[:1].expand_as(rows), rows, 1e-5)
         return GivenRows((rows[:1] if alike else rows).clone()).requires_grad_(False)
 
+    def outside(self) -> list[tuple[Site, Operator]]:
+        """The operators behind the model itself."""
+        if not self.past:
+            return []
+        found = [(site, site.local(self.nodes)) for site in self.rows]
+        return [(site, Operator(len(site.rows), site.width, [rows], [self.map(site)])) for site, rows in found]
+
     @property
     def note(self) -> tuple[str, ...]:
-        count = self.nodes.numel()
+        count = self.nodes.numel() or self.stays
         if not count:
             return ()
         who, whom = ("1 node is", "it") if count == 1 else (f"{count:,} nodes are", "them")
+        if self.stays:
+            return (
+                f"{who} left without an edge, and what the model's trained vectors know of {whom} stays: it could not be told "
+                "from the rest of the model. method='retrain' forgets it.",
+            )
         return (
             f"{who} left without an edge: what the model's trained vectors knew of {whom} came from what was deleted and counts "
             "no more.",
@@ -52,39 +77,43 @@ class Alone:
 
 @dataclass(frozen=True)
 class Vectors:
-    """A parameter with one row per node, or per node of one type."""
+    """A parameter with one row per node, or per node of one type; ``table``: an embedding's, which are nothing else."""
 
     parameter: str
     nodes: range
+    table: bool = False
+
+    def mine(self, nodes: Tensor) -> Tensor:
+        return nodes[(nodes >= self.nodes.start) & (nodes < self.nodes.stop)]
 
     def rows(self, nodes: Tensor) -> Tensor:
-        return nodes[(nodes >= self.nodes.start) & (nodes < self.nodes.stop)] - self.nodes.start
+        return self.mine(nodes) - self.nodes.start
 
 
 def left_alone(context: Context, model: nn.Module, sites: tuple[Site, ...]) -> Alone:
     """The nodes that lost their last edge, where ``model`` (a working copy) has trained vectors that say so much of them."""
-    none = Alone(context.deletion.nodes[:0].to(context.data.edge_index.device))
+    none = context.deletion.nodes[:0].to(context.data.edge_index.device)
     possible = possible_vectors(model, context.data)
+    nodes, never = _without_edges(context) if possible else (none, none)
+    possible = [vectors for vectors in possible if vectors.mine(nodes).numel()]
     if not possible:
-        return none
-    nodes, never = _without_edges(context)
-    if not nodes.numel():
-        return none
-    found = [vectors for vectors in possible if _speaks_of_them_alone(context, model, sites, vectors, nodes)]
-    if not found:
-        return none
-    generator = torch.Generator().manual_seed(context.seed)
+        return Alone(none)
+    traces = {vectors: _trace(context, model, sites, vectors, nodes) for vectors in possible}
+    found = [vectors for vectors, trace in traces.items() if trace.single]
+    if not found or any(traces[vectors].lost for vectors in found):
+        known = [vectors for vectors in possible if vectors in found or vectors.table]
+        return Alone(none, stays=_of(known, nodes).numel())
+    nodes, past = _of(found, nodes), any(traces[vectors].past for vectors in found)
+    for filling in _fillings(nodes, never, context.seed):
+        with _filled(model, found, nodes, filling):
+            rows = _rows(context, model, sites, nodes)
+        if all(bool(torch.isfinite(part).all()) for part in rows.values()):
+            return Alone(nodes, {site: part for site, part in rows.items() if past == (site.layer == "")}, past)
+    return Alone(none, stays=nodes.numel())
 
-    def untrained(vectors: Vectors, values: Tensor) -> Tensor:
-        """One of those that no edge ever trained for each node, or nothing but zeros."""
-        known, count = vectors.rows(never), vectors.rows(nodes).numel()
-        if not known.numel():
-            return values.new_zeros(count, values.size(1))
-        drawn = torch.randint(known.numel(), (count,), generator=generator).to(known.device)
-        return values[known[drawn]]
 
-    with _filled(model, found, nodes, untrained):
-        return Alone(nodes, rows_of(context.prepared.forward, model, context.remaining, sites, nodes))
+def _of(found: Iterable[Vectors], nodes: Tensor) -> Tensor:
+    return torch.cat([nodes[:0], *(vectors.mine(nodes) for vectors in found)]).unique()
 
 
 def _alike(one: Tensor, other: Tensor, share: float) -> bool:
@@ -97,8 +126,9 @@ def possible_vectors(model: nn.Module, data: Data) -> list[Vectors]:
     places = all_rows(data)
     parameters = dict(model.named_parameters())
     some_learn = any(value.requires_grad for value in parameters.values())
+    tables = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Embedding)}
     return [
-        Vectors(name, nodes)
+        Vectors(name, nodes, name in tables)
         for name, value in parameters.items()
         for nodes in dict.fromkeys([places.whole, *places.types.values()])
         if value.dim() == 2 and value.size(0) == len(nodes) > 0 and (value.requires_grad or not some_learn)
@@ -106,41 +136,117 @@ def possible_vectors(model: nn.Module, data: Data) -> list[Vectors]:
 
 
 def _without_edges(context: Context) -> tuple[Tensor, Tensor]:
-    """Nodes that lost their last edge, and those that never had one; without those that are deleted or lose features."""
-    edges = context.data.edge_index
-    had, has, named = torch.zeros(3, context.prepared.table.num_nodes, dtype=torch.bool, device=edges.device)
-    had[edges.flatten()] = True
-    has[context.remaining.edge_index.flatten()] = True
-    named[torch.cat([context.deletion.nodes, context.deletion.feature_nodes]).to(edges.device)] = True
-    return (had & ~has & ~named).nonzero().flatten(), (~had & ~named).nonzero().flatten()
+    """Nodes that lost the last edge that could teach them, and those that never had one; deleted nodes are neither."""
+    device = context.data.edge_index.device
+    had, has = torch.zeros(2, context.prepared.table.num_nodes, dtype=torch.bool, device=device)
+    for data, marks in ((context.data, had), (context.remaining, has)):
+        labels = label_edges(data)
+        for edges in (data.edge_index, *([] if labels is None else [labels[[0, -1]].to(device)])):
+            marks[edges[:, edges[0] != edges[1]].flatten()] = True  # a loop teaches nothing about others
+    gone = torch.zeros_like(had)
+    gone[context.deletion.nodes.to(device)] = True
+    return (had & ~has & ~gone).nonzero().flatten(), (~had & ~gone).nonzero().flatten()
 
 
-def _speaks_of_them_alone(
-    context: Context, model: nn.Module, sites: tuple[Site, ...], vectors: Vectors, nodes: Tensor
-) -> bool:
-    """Whether NaN in the parameter's rows of these nodes shows in their rows of a layer, and nowhere else."""
-    mine = nodes[(nodes >= vectors.nodes.start) & (nodes < vectors.nodes.stop)]
-    reached, spread = False, False
+@dataclass
+class _Trace:
+    """Where NaN in a parameter's rows of some nodes shows, when their rows behind every graph layer are mended."""
 
-    def look(site: Site, h: Tensor) -> None:
-        nonlocal reached, spread
-        poisoned, own = torch.isnan(h.flatten(1)).any(dim=1), site.local(mine)
+    reached: bool = False  # in their rows behind a layer
+    past: bool = False  # in their rows of the model's output all the same
+    spread: bool = False  # in rows of other nodes
+    lost: bool = False  # in answers, though the rows of the output are mended as well
+
+    @property
+    def single(self) -> bool:
+        return (self.reached or self.past) and not self.spread
+
+    def mended(self, h: Tensor, own: Tensor) -> tuple[Tensor, bool]:
+        poisoned = torch.isnan(h.flatten(1)).any(dim=1)
         count = int(poisoned.sum())
-        reached |= 0 < own.numel() == count
-        spread |= count != int(poisoned[own].sum())
+        self.spread |= count != int(poisoned[own].sum())
+        return h.index_fill(0, own, 0.0), 0 < own.numel() == count
 
+
+def _trace(context: Context, model: nn.Module, sites: tuple[Site, ...], vectors: Vectors, nodes: Tensor) -> _Trace:
+    trace, mine, places = _Trace(), vectors.mine(nodes), all_rows(context.data)
+
+    def visit(name: str, call: int, output: Any) -> Any:
+        for site in sites:
+            if (site.layer, site.call) == (name, call):
+                h, shows = trace.mended(entry(output, site.key), site.local(mine))
+                trace.reached |= shows
+                output = replaced(output, site.key, h)
+        for key, h, own in representations(output, places) if name == "" else ():
+            h, shows = trace.mended(h, _local(mine, own))
+            trace.past |= shows
+            output = replaced(output, key, h)
+        return output
+
+    edges = context.deletion.edges
+    touching = edges[:, torch.isin(edges[[0, -1]], mine.cpu()).any(dim=0)][:, :64]
     try:
         with _filled(model, [vectors], nodes, lambda of, values: values[of.rows(nodes)] * float("nan")):
-            visited(context.prepared.forward, model, context.remaining, sites, look)
+            with listening(model, [*dict.fromkeys(site.layer for site in sites), ""], visit):
+                output = context.prepared.forward(model, context.remaining)
+            assert isinstance(context.task, LinkPrediction)
+            asked = context.task.scored(touching)
+            scores = context.task.predict(model, output, asked) if asked.size(1) else torch.zeros(1)
+        trace.lost = bool(torch.isnan(scores).any())
+        trace.past |= trace.lost and not trace.reached
     except Exception:  # a model of the user's that refuses NaN: nothing is known then
-        return False
-    return reached and not spread
+        return _Trace()
+    return trace
+
+
+def _rows(context: Context, model: nn.Module, sites: tuple[Site, ...], nodes: Tensor) -> dict[Site, Tensor]:
+    """The rows of nodes on the remaining graph: at every site, and in the model's output."""
+    result: dict[Site, Tensor] = {}
+    places = all_rows(context.data)
+
+    def visit(name: str, call: int, output: Any) -> None:
+        for site in sites:
+            if (site.layer, site.call) == (name, call):
+                result[site] = entry(output, site.key).index_select(0, site.local(nodes))
+        for key, h, own in representations(output, places) if name == "" else ():
+            if (local := _local(nodes, own)).numel():
+                site = Site("", 0, key, h[0].numel(), 0, bounded=True, probed=True, rows=own)
+                result[site] = h.index_select(0, local)
+
+    with listening(model, [*dict.fromkeys(site.layer for site in sites), ""], visit):
+        context.prepared.forward(model, context.remaining)
+    return result
+
+
+def _local(nodes: Tensor, own: range) -> Tensor:
+    return nodes[(nodes >= own.start) & (nodes < own.stop)] - own.start
+
+
+def _fillings(nodes: Tensor, never: Tensor, seed: int) -> list[Filling]:
+    """Untrained vectors: like those that no edge ever trained, or zeros where there are none; else the mean of all."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def untrained(vectors: Vectors, values: Tensor) -> Tensor:
+        known, count = values[vectors.rows(never)], vectors.rows(nodes).numel()
+        if not known.size(0):
+            return values.new_zeros(count, values.size(1))
+        if known.size(0) >= count:
+            return known[torch.randperm(known.size(0), generator=generator)[:count].to(known.device)]
+        drawn = torch.randn(count, values.size(1), generator=generator).to(known)
+        return (
+            known.mean(dim=0) + drawn * known.std(dim=0)
+            if len(known) >= ENOUGH
+            else drawn * known.square().mean().sqrt()
+        )
+
+    def mean(vectors: Vectors, values: Tensor) -> Tensor:
+        return values.mean(dim=0).expand(vectors.rows(nodes).numel(), -1)
+
+    return [untrained, mean]
 
 
 @contextmanager
-def _filled(
-    model: nn.Module, found: list[Vectors], nodes: Tensor, filling: Callable[[Vectors, Tensor], Tensor]
-) -> Iterator[None]:
+def _filled(model: nn.Module, found: list[Vectors], nodes: Tensor, filling: Filling) -> Iterator[None]:
     """The model with other values in the rows of some nodes, for the length of a block."""
     parameters = dict(model.named_parameters())
     before = [(parameters[vectors.parameter], parameters[vectors.parameter].data) for vectors in found]

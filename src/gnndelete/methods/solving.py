@@ -107,11 +107,17 @@ class Solving:
             sites.setdefault((site.layer, site.call), []).append(site)
         last = (probe.sites[-1].layer, probe.sites[-1].call)
         solved: Solved = []
+        outside = self._alone.outside()
+        names = [*probe.calls, ""] if outside else list(probe.calls)
 
         def solve(site: Site, problem: Problem) -> nn.Module:
             return make(site, problem, unchecked)
 
         def visit(name: str, call: int, output: Any) -> Any:
+            if name == "" and outside:
+                for site, given in outside:
+                    output = replaced(output, site.key, given(entry(output, site.key)))
+                return output
             goes_on = whole or (name, call) != last
             untouched = not solved and self.targets == "remaining"  # operators of other types here change nothing below
             for site in sites.get((name, call), []):
@@ -129,18 +135,18 @@ class Solving:
         try:
             with (
                 first_output_given(self.model, probe.sites[0], base.first),
-                listening(self.model, list(probe.calls), visit),
+                listening(self.model, names, visit),
             ):
                 output = self.context.prepared.forward(self.model, self.context.remaining)
         except Finished:
             pass
-        return solved, output
+        return [*solved, *outside], output
 
     def attach(self, solved: Solved) -> None:
         """Put the operators behind the layers of the working copy, in place of any others."""
         detach(self.model)
         for site, operator in solved:
-            attach(self.model, site.layer, site.call, site.key, operator, self.probe.calls[site.layer])
+            attach(self.model, site.layer, site.call, site.key, operator, self.probe.calls.get(site.layer, 1))
 
     def presented(self, solved: Solved) -> Any:
         """The output on the original graph, where what was deleted is presented again under its old id."""
@@ -163,7 +169,7 @@ class Solving:
             keep = None if untouched else base.keep[site][offset : offset + rows.numel()]
             offset += rows.numel()
             if group.alone:
-                if not self._alone.already(site, h):
+                if not self._alone.past and not self._alone.already(site, h):
                     groups.append(rows)
                     maps.append(self._alone.map(site))
                 continue
@@ -226,7 +232,7 @@ class Shape:
         features, labels = deletion.feature_nodes.to(device), learned_labels(context).to(device)
         count = context.prepared.table.num_nodes
         self.gone = nodes[:0] if shared else nodes
-        self.again = features[:0] if shared else features
+        self.again = features[:0] if shared else _without(features, alone)
         self.presented = torch.cat([self.gone, self.again])  # whose rows on the original graph are needed
         ends = torch.cat([edges, nodes, features]) if shared else edges
         self._count, self._dead, self._alone = count, nodes, alone
