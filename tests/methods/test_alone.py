@@ -384,10 +384,13 @@ def test_a_label_still_teaches_the_vector_of_a_node_without_edges() -> None:
 
 @pytest.mark.parametrize("make", [Remembers, Skips])
 def test_an_audit_takes_it(make: type[Remembers]) -> None:
-    data, request = many()
-    report = gd.audit(served(make(), data, request, GNNDelete(lam=0.3))).to_dict()
-    assert report["theorem"]["available"]
-    assert report["theorem"]["edges"] < request.edges.size(1)
+    """The theorem is about edges whose ends an operator maps: ends that are left alone have no part in it."""
+    data, request = graph()
+    both = request | Deletion(edges=[(40, 41), (42, 49)])
+    report = gd.audit(served(make(), data, both, GNNDelete(lam=0.3))).to_dict()
+    assert report["theorem"]["edges"] == 2
+    only = gd.audit(served(make(), data, request, GNNDelete(lam=0.3))).to_dict()
+    assert "both ends" in only["theorem"]["reason"]
 
 
 def test_the_adapter_keeps_the_rows(tmp_path: Path) -> None:
