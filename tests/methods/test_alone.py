@@ -382,6 +382,25 @@ def test_a_label_still_teaches_the_vector_of_a_node_without_edges() -> None:
     assert not noted(unlearned)
 
 
+class Layer(GCNConv):
+    """A model that is a graph layer itself."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+        self.table = nn.Embedding(NODES, 4)
+
+    def forward(self, edge_index: Tensor) -> Tensor:
+        return super().forward(self.table.weight, edge_index)
+
+
+@pytest.mark.parametrize("method", [GNNDelete(lam=0.3), GNNDelete()])
+def test_a_model_that_is_a_layer(method: GNNDelete) -> None:
+    data, request = graph()
+    unlearned = served(Layer(), data, request, method)
+    assert noted(unlearned)
+    torch.testing.assert_close(unlearned.output()[5], unlearned.output()[20])
+
+
 @pytest.mark.parametrize("make", [Remembers, Skips])
 def test_an_audit_takes_it(make: type[Remembers]) -> None:
     """The theorem is about edges whose ends an operator maps: ends that are left alone have no part in it."""

@@ -93,7 +93,8 @@ class Vectors:
 def left_alone(context: Context, model: nn.Module, sites: tuple[Site, ...]) -> Alone:
     """The nodes that lost their last edge, where ``model`` (a working copy) has trained vectors that say so much of them."""
     none = context.deletion.nodes[:0].to(context.data.edge_index.device)
-    possible = possible_vectors(model, context.data)
+    # a link model learns vectors from edges; to a node classifier a label still teaches one
+    possible = possible_vectors(model, context.data) if isinstance(context.task, LinkPrediction) else []
     nodes, never = _without_edges(context) if possible else (none, none)
     possible = [vectors for vectors in possible if vectors.mine(nodes).numel()]
     if not possible:
@@ -108,7 +109,7 @@ def left_alone(context: Context, model: nn.Module, sites: tuple[Site, ...]) -> A
         with _filled(model, found, nodes, filling):
             rows = _rows(context, model, sites, nodes)
         if all(bool(torch.isfinite(part).all()) for part in rows.values()):
-            return Alone(nodes, {site: part for site, part in rows.items() if past == (site.layer == "")}, past)
+            return Alone(nodes, {site: part for site, part in rows.items() if past == (site not in sites)}, past)
     return Alone(none, stays=nodes.numel())
 
 
@@ -187,7 +188,7 @@ def _trace(context: Context, model: nn.Module, sites: tuple[Site, ...], vectors:
     touching = edges[:, torch.isin(edges[[0, -1]], mine.cpu()).any(dim=0)][:, :64]
     try:
         with _filled(model, [vectors], nodes, lambda of, values: values[of.rows(nodes)] * float("nan")):
-            with listening(model, [*dict.fromkeys(site.layer for site in sites), ""], visit):
+            with listening(model, _watched(sites), visit):
                 output = context.prepared.forward(model, context.remaining)
             assert isinstance(context.task, LinkPrediction)
             asked = context.task.scored(touching)
@@ -213,9 +214,14 @@ def _rows(context: Context, model: nn.Module, sites: tuple[Site, ...], nodes: Te
                 site = Site("", 0, key, h[0].numel(), 0, bounded=True, probed=True, rows=own)
                 result[site] = h.index_select(0, local)
 
-    with listening(model, [*dict.fromkeys(site.layer for site in sites), ""], visit):
+    with listening(model, _watched(sites), visit):
         context.prepared.forward(model, context.remaining)
     return result
+
+
+def _watched(sites: tuple[Site, ...]) -> list[str]:
+    """The layers of the sites, and the model itself, which may be one of them."""
+    return list(dict.fromkeys([*(site.layer for site in sites), ""]))
 
 
 def _local(nodes: Tensor, own: range) -> Tensor:

@@ -126,7 +126,7 @@ class GNNDelete(Method):
             )
 
     def rule(self, task: str, vectors: bool = False) -> int:
-        if vectors and task == "link" and self.aim == "retrained" and self.operator == "ring" and self.lam != 0:
+        if vectors and task == LinkPrediction.name and self._lets_go:
             return RULES["vectors"]
         return RULES.get(task, 1) if self.lam == "auto" else 1
 
@@ -147,7 +147,7 @@ class GNNDelete(Method):
             {},
         )
         with evaluating(model), sparse_products(model, context.remaining, context.data):
-            alone = left_alone(context, model, probe.sites) if self._lets_go(context) else None
+            alone = left_alone(context, model, probe.sites) if self._lets_go else None
             solving = Solving(context, model, probe, self.targets, self.hops, self.operator != "ring", alone)
             notes = (*notes, *(alone.note if alone else ()))
             if not solving.acts:
@@ -172,10 +172,10 @@ class GNNDelete(Method):
             details=details,
         )
 
-    def _lets_go(self, context: Context) -> bool:
-        """Whether trained vectors of nodes that are left alone are to count no more: a link model learns them from edges."""
-        retrained = self.aim == "retrained" and self.operator == "ring" and self.lam != 0
-        return retrained and isinstance(context.task, LinkPrediction)
+    @property
+    def _lets_go(self) -> bool:
+        """Whether trained vectors of nodes that are left alone are to count no more."""
+        return self.aim == "retrained" and self.operator == "ring" and self.lam != 0
 
     def _calibrated(self, context: Context, solving: Solving) -> tuple[Calibration, Solved]:
         """Find lam with the exact solver of a linear map; another solver or operator then runs once, with that lam."""
