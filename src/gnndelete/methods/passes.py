@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
-from gnndelete.forward import Forward
 from gnndelete.methods.base import Context
 from gnndelete.probe import Site
 from gnndelete.taps import Finished, entry, listening
@@ -72,31 +70,22 @@ def base_pass(
     return result
 
 
-def visited(
-    forward: Forward, model: nn.Module, data: Data, sites: tuple[Site, ...], look: Callable[[Site, Tensor], None]
-) -> None:
-    """Run a model on a graph as far as the last site, and look at every site's output on the way."""
+def presented_rows(context: Context, model: nn.Module, sites: tuple[Site, ...], nodes: Tensor) -> dict[Site, Tensor]:
+    """What the base model says of deleted nodes where they still are: their rows of every site on the original graph."""
+    result: dict[Site, Tensor] = {}
 
     def visit(name: str, call: int, output: Any) -> None:
         for site in sites:
             if (site.layer, site.call) == (name, call):
-                look(site, entry(output, site.key))
+                result[site] = entry(output, site.key).index_select(0, site.local(nodes))
         if (sites[-1].layer, sites[-1].call) == (name, call):
             raise Finished
 
     try:
         with listening(model, list(dict.fromkeys(site.layer for site in sites)), visit):
-            forward(model, data)
+            context.prepared.forward(model, context.data)
     except Finished:
         pass
-
-
-def rows_of(
-    forward: Forward, model: nn.Module, data: Data, sites: tuple[Site, ...], nodes: Tensor
-) -> dict[Site, Tensor]:
-    """What a model says of some nodes on a graph: their rows of every site."""
-    result: dict[Site, Tensor] = {}
-    visited(forward, model, data, sites, lambda site, h: result.update({site: h.index_select(0, site.local(nodes))}))
     return result
 
 

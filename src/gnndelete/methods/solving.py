@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gnndelete.methods.alone import Alone
 from gnndelete.methods.base import Context
-from gnndelete.methods.passes import BasePass, base_pass, first_output_given, rows_of
+from gnndelete.methods.passes import BasePass, base_pass, first_output_given, presented_rows
 from gnndelete.neighborhood import Hops
 from gnndelete.operator import Operator, attach, detach
 from gnndelete.probe import Probe, Site
@@ -81,8 +81,7 @@ class Solving:
             sites = self.probe.sites
             self._base = base_pass(self.context, self.model, sites, self.targets, self._shape.rows, whole)
             if self._shape.presented.numel():
-                forward, data = self.context.prepared.forward, self.context.data
-                self._presented = rows_of(forward, self.model, data, sites, self._shape.presented)
+                self._presented = presented_rows(self.context, self.model, sites, self._shape.presented)
         return self._base
 
     def run(self, lam: float, make: MakeMap, whole: bool = False, free: bool = False) -> tuple[Solved, Any]:
