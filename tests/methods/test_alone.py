@@ -335,12 +335,14 @@ def test_no_blank_vector_is_served_as_nan(make: type[Remembers], method: GNNDele
     assert noted(unlearned)
 
 
-def test_who_loses_features_too_forgets_no_less() -> None:
+@pytest.mark.parametrize("further", [Deletion(edges=[(40, 41)]), Deletion(features=[(5, 0)])])
+def test_a_further_request_forgets_no_less(further: Deletion) -> None:
+    """Also where it is about features of a node that is left alone."""
     data, request = graph()
     model = Remembers()
     unlearner = Unlearner(model.eval(), data, task=task(), method=GNNDelete(lam=0.3))
     unlearner.delete(request)
-    later = unlearner.delete(Deletion(features=[(5, 0)]))
+    later = unlearner.delete(further)
     torch.testing.assert_close(later.output()[[5, 20]], blank(model, later.data, [5, 20]), rtol=1e-4, atol=1e-5)
 
 
@@ -419,15 +421,6 @@ def test_the_adapter_keeps_the_rows(tmp_path: Path) -> None:
     unlearned.save(tmp_path / "saved")
     again = gd.load(tmp_path / "saved", model, unlearned.data)
     torch.testing.assert_close(again.output(), unlearned.output(), rtol=0, atol=0)
-
-
-def test_a_further_request_still_knows_who_is_alone() -> None:
-    data, request = graph()
-    model = Remembers()
-    unlearner = Unlearner(model.eval(), data, task=task(), method=GNNDelete(lam=0.3))
-    unlearner.delete(request)
-    later = unlearner.delete(Deletion(edges=[(40, 41)]))
-    torch.testing.assert_close(later.output()[[5, 20]], blank(model, later.data, [5, 20]), rtol=1e-4, atol=1e-5)
 
 
 class ByType(nn.Module):

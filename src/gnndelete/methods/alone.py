@@ -84,10 +84,11 @@ class Vectors:
     table: bool = False
 
     def mine(self, nodes: Tensor) -> Tensor:
-        return nodes[(nodes >= self.nodes.start) & (nodes < self.nodes.stop)]
+        """Those of the nodes that it has rows of."""
+        return self.rows(nodes) + self.nodes.start
 
     def rows(self, nodes: Tensor) -> Tensor:
-        return self.mine(nodes) - self.nodes.start
+        return _local(nodes, self.nodes)
 
 
 def left_alone(context: Context, model: nn.Module, sites: tuple[Site, ...]) -> Alone:
@@ -195,6 +196,8 @@ def _trace(context: Context, model: nn.Module, sites: tuple[Site, ...], vectors:
             scores = context.task.predict(model, output, asked) if asked.size(1) else torch.zeros(1)
         trace.lost = bool(torch.isnan(scores).any())
         trace.past |= trace.lost and not trace.reached
+    except torch.OutOfMemoryError:
+        raise
     except Exception:  # a model of the user's that refuses NaN: nothing is known then
         return _Trace()
     return trace
@@ -225,6 +228,7 @@ def _watched(sites: tuple[Site, ...]) -> list[str]:
 
 
 def _local(nodes: Tensor, own: range) -> Tensor:
+    """The rows of those of the nodes that are among ``own``."""
     return nodes[(nodes >= own.start) & (nodes < own.stop)] - own.start
 
 
