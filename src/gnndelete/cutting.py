@@ -25,6 +25,29 @@ def cut(deletion: Deletion, data: Data, table: EdgeTable) -> Data:
     keep = kept_edges(deletion, data, table)
     if isinstance(data, HeteroGraph):
         return _cut_types(deletion, data, table, keep)
+    result = _with_edges(data, keep)
+    _cut_labels(result, deletion, data, table)
+    if deletion.features.size(1):
+        result.x = replaced_features(data.x, deletion.features, deletion.fill)
+    if deletion.labels.numel():
+        cut_labels(result, deletion.labels, data)
+    if deletion.nodes.numel():
+        _cut_nodes(result, deletion.nodes, data)
+    if isinstance(data, GraphBatch) and deletion.graphs.numel():
+        cut_graphs(result, deletion.graphs, data)
+    return result
+
+
+def among(data: Data, nodes: Tensor) -> Data:
+    """The graph with the edges between these nodes only; nodes and their ids stay."""
+    inside = torch.zeros(count_nodes(data), dtype=torch.bool, device=data.edge_index.device)
+    inside[nodes.to(inside.device)] = True
+    keep = inside[data.edge_index].all(dim=0)
+    return data.with_edges(keep) if isinstance(data, HeteroGraph) else _with_edges(data, keep)
+
+
+def _with_edges(data: Data, keep: Tensor) -> Data:
+    """The graph with the edges of a mask only."""
     left = keep.nonzero().flatten()
     result = data.__copy__()
     result.num_nodes = count_nodes(data)
@@ -36,15 +59,6 @@ def cut(deletion: Deletion, data: Data, table: EdgeTable) -> Data:
             result[name] = value.index_select(dim, left)
         else:
             result[name] = [item for item, kept in zip(value, keep.tolist(), strict=True) if kept]
-    _cut_labels(result, deletion, data, table)
-    if deletion.features.size(1):
-        result.x = replaced_features(data.x, deletion.features, deletion.fill)
-    if deletion.labels.numel():
-        cut_labels(result, deletion.labels, data)
-    if deletion.nodes.numel():
-        _cut_nodes(result, deletion.nodes, data)
-    if isinstance(data, GraphBatch) and deletion.graphs.numel():
-        cut_graphs(result, deletion.graphs, data)
     return result
 
 

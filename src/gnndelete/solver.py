@@ -28,7 +28,7 @@ BLOCK_ROWS = 4096
 class Problem:
     """The loss of one map: which rows of ``h`` it acts on, and what each of them is pulled to."""
 
-    h: Tensor  # [n, d]: all rows of the layer's output on the remaining graph
+    h: Tensor  # [n, d]: all rows of the layer's output on the graph that is solved on
     rows: Tensor  # [k]: those the map acts on
     dec: Tensor | None  # [k] weights of the pull to `away`; None where nothing pulls
     ni: Tensor  # [k] weights of the pull to `keep`

@@ -23,6 +23,9 @@ from gnndelete.parameters import check_parameters
 #: Changes when what a row means does; rows of another format are other cells.
 FORMAT = 1
 
+#: Settings that methods did not have when rows were first kept, and what they did then: that is no part of a key.
+LATER: dict[str, dict[str, Any]] = {"gnndelete": {"inputs": "remaining"}}
+
 #: What the base model of a cell depends on.
 _BASE = ("format", "device", "dataset", "task", "split", "model", "train", "seed")
 
@@ -155,7 +158,8 @@ def _method_class(name: str) -> type[Method]:
 def _method_key(spec: MethodSpec, schedule: Mapping[str, Any], task: str, vectors: bool) -> dict[str, Any]:
     """The name and all effective settings; a method that trains takes the schedule where nothing else is said.
 
-    The rule by which a method decides for itself is there too, from its second version on.
+    The rule by which a method decides for itself is there too, from its second version on. Settings that came `LATER`
+    are left out at the value they had before.
     """
     kind, given = _method_class(spec.name), spec.parameters
     takes = inspect.signature(kind).parameters
@@ -167,8 +171,9 @@ def _method_key(spec: MethodSpec, schedule: Mapping[str, Any], task: str, vector
     if make is None:
         raise SettingError(f"method '{spec.name}' has no preset '{preset}'")
     method = make(**given)
-    rule = method.rule(task, vectors)
-    return {"name": kind.name, **method.settings(), **({"rule": rule} if rule > 1 else {})}
+    rule, later = method.rule(task, vectors), LATER.get(kind.name, {})
+    settings = {name: value for name, value in method.settings().items() if name not in later or later[name] != value}
+    return {"name": kind.name, **settings, **({"rule": rule} if rule > 1 else {})}
 
 
 def _unusual(model: Mapping[str, Any], task: str) -> dict[str, Any]:

@@ -27,7 +27,8 @@ from gnndelete.methods.calibration import (
     nothing_learned,
 )
 from gnndelete.methods.ruler import MOST, RULES, Ruler, ruler
-from gnndelete.methods.solving import MakeMap, Solved, Solving, learned_labels
+from gnndelete.methods.shape import learned_labels
+from gnndelete.methods.solving import MakeMap, Solved, Solving
 from gnndelete.neighborhood import Hops
 from gnndelete.operator import LinearMap
 from gnndelete.prepared import RANDOM
@@ -47,7 +48,9 @@ class GNNDelete(Method):
     ``budget``, the accepted loss of the validation score, allows. ``operator="ring"`` gives the endpoints a map of
     their own, ``"shared"`` is the paper's one map per layer, and a factory ``width -> nn.Module`` any other (with
     ``solver="gradient"``). ``targets`` says on which graph the representations to keep are computed; with ``"remaining"``
-    lam=0 is exactly Unlink. ``watch`` is called with every solved problem, for those who want to look inside.
+    lam=0 is exactly Unlink. ``inputs="enclosing"`` sets the problem as the paper's authors ran it: the rows that an operator
+    learns from come from the edges among the neighbourhood alone, the deleted ones with them, and the endpoints are not
+    among the rows to keep. ``watch`` is called with every solved problem, for those who want to look inside.
 
     >>> GNNDelete.paper().settings()["targets"]
     'original'
@@ -67,6 +70,7 @@ class GNNDelete(Method):
         layers: Layers = "all",
         targets: Literal["remaining", "original"] = "remaining",
         hops: Hops = "undirected",
+        inputs: Literal["remaining", "enclosing"] = "remaining",
         ridge: float = 1e-6,
         budget: float = 0.01,
         epochs: int = 1500,
@@ -80,6 +84,7 @@ class GNNDelete(Method):
         self.layers = layers
         self.targets = targets
         self.hops = hops
+        self.inputs = inputs
         self.ridge = ridge
         self.budget = budget
         self.epochs = epochs
@@ -89,8 +94,12 @@ class GNNDelete(Method):
 
     @classmethod
     def paper(cls, hops: Hops = "undirected", **changes: Any) -> GNNDelete:
-        """The paper's setting: lam 0.5, one shared map behind every layer, targets from the original graph."""
+        """The paper's setting: lam 0.5, one shared map behind every layer, targets from the original graph.
+
+        ``hops="directed"`` is for its tables: neighbourhoods and problems as its authors ran them.
+        """
         setting = {"aim": "nonexistent", "lam": 0.5, "operator": "shared", "layers": "all", "targets": "original"}
+        setting["inputs"] = "enclosing" if hops == "directed" else "remaining"
         return cls(**{**setting, "hops": hops, **changes})
 
     def _check(self) -> None:
@@ -99,6 +108,7 @@ class GNNDelete(Method):
             "solver": ("exact", "gradient"),
             "targets": ("remaining", "original"),
             "hops": ("undirected", "directed"),
+            "inputs": ("remaining", "enclosing"),
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
@@ -112,6 +122,10 @@ class GNNDelete(Method):
         if isinstance(self.budget, (bool, str)) or not isinstance(self.budget, Real) or not 0 <= self.budget < 1:
             raise SettingError(
                 f"'budget' must be a share of the validation score from 0 to below 1 (got {self.budget!r})"
+            )
+        if self.inputs == "enclosing" and self.operator == "ring":
+            raise SettingError(
+                "inputs='enclosing' is the way of the paper's authors with one map per layer; use operator='shared' with it"
             )
         if not self.ridge >= 0:
             raise SettingError(f"'ridge' must not be negative (got {self.ridge!r})")
@@ -148,7 +162,16 @@ class GNNDelete(Method):
         )
         with evaluating(model), sparse_products(model, context.remaining, context.data):
             alone = left_alone(context, model, probe.sites) if self._lets_go else None
-            solving = Solving(context, model, probe, self.targets, self.hops, self.operator != "ring", alone)
+            solving = Solving(
+                context,
+                model,
+                probe,
+                self.targets,
+                self.hops,
+                self.operator != "ring",
+                alone,
+                self.inputs == "enclosing",
+            )
             notes = (*notes, *(alone.note if alone else ()))
             if not solving.acts:
                 solved: Solved = []  # nothing that was deleted has rows
@@ -157,7 +180,7 @@ class GNNDelete(Method):
             elif self.lam == "auto":
                 calibration, solved = self._calibrated(context, solving)
                 notes, details = (*notes, calibration.sentence), {"calibration": calibration.to_dict()}
-            elif self.lam == 0 and self.targets == "remaining":
+            elif self.lam == 0 and self.targets == self.inputs == "remaining":
                 solved = []  # that setting is Unlink: nothing to solve
             else:
                 solved = self._solved(solving, float(self.lam))

@@ -34,15 +34,18 @@ def base_pass(
     targets: str,
     rows: Callable[[Site], Tensor],
     whole: bool = False,
+    reuse: bool = True,
 ) -> BasePass:
     """Run the base model once on the graph that sets the targets, keeping only the rows that operators will need.
 
     On the remaining graph the first layer's output is also what the solving pass starts from, so it is kept whole and
-    computed once; its rows are their own targets. ``whole`` runs the pass to its end for the output there.
+    computed once; its rows are their own targets. ``whole`` runs the pass to its end for the output there. Without
+    ``reuse`` the solving pass runs on another graph.
     """
     result = BasePass()
     first = sites[0]
     remaining = targets == "remaining"
+    starts = remaining and reuse
     unchanged: list[tuple[Tensor, int]] = []
 
     def visit(name: str, call: int, output: Any) -> None:
@@ -50,9 +53,9 @@ def base_pass(
         for site in here:
             h = entry(output, site.key)
             result.mean[site] = _mean(h, site.local(context.deletion.nodes).to(h.device))
-            if not remaining or site is not first:
+            if not starts or site is not first:
                 result.keep[site] = h.index_select(0, rows(site))
-        if remaining and first in here:
+        if starts and first in here:
             given = [entry(output, site.key) for site in here]
             if not any(h.is_inference() for h in given):  # inference tensors do not tell whether they were written to
                 result.first = output

@@ -1,0 +1,143 @@
+"""Which rows the operators of a deletion have, what each row weighs, and where they learn from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gnndelete.methods.base import Context
+from gnndelete.neighborhood import Hops
+from gnndelete.probe import Probe, Site
+from gnndelete.solver import Problem
+from gnndelete.tasks import LinkPrediction
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that share one map. ``forget``: lam pulls them away; ``gone``: they belong to deleted nodes.
+
+    ``again``: their nodes have lost features, and what must be forgotten is what they say when these are presented again.
+    ``alone``: their nodes have lost their last edge, and trained vectors know nothing of them any more.
+    """
+
+    rows: Tensor
+    forget: bool
+    gone: bool = False
+    again: bool = False
+    alone: bool = False
+    alive: Tensor | None = None  # weights of keeping, 1 in all: none for rows of deleted nodes
+    ends: Tensor | None = None  # weights of forgetting, 1 in all: how often each row is an end of something deleted
+
+
+class Shape:
+    """Which rows each operator has, and how often each row is an endpoint of something deleted.
+
+    ``keep_ends``: whether endpoints are among the rows of Neighborhood Influence, as in the paper; its authors left them out.
+    """
+
+    def __init__(
+        self, context: Context, probe: Probe, hops: Hops, shared: bool, alone: Tensor, keep_ends: bool = True
+    ) -> None:
+        deletion, device = context.deletion, context.data.edge_index.device
+        edges, nodes = deletion.edges[[0, -1]].flatten().to(device), deletion.nodes.to(device)
+        features, labels = deletion.feature_nodes.to(device), learned_labels(context).to(device)
+        count = context.prepared.table.num_nodes
+        self.gone = nodes[:0] if shared else nodes
+        self.again = features[:0] if shared else _without(features, alone)
+        self.presented = torch.cat([self.gone, self.again])  # whose rows on the original graph are needed
+        ends = torch.cat([edges, nodes, features]) if shared else edges
+        self._count, self._dead, self._alone = count, nodes, alone
+        self._ends = _counted(ends, count)
+        self._ends_told = _counted(torch.cat([ends, labels]), count) if labels.numel() else self._ends
+        near = context.prepared.neighborhood(hops)
+        # a label carries no messages: nothing around its node has to be repaired
+        self._rings = near.rings(torch.cat([edges, nodes, features]), max(site.hops for site in probe.sites))
+        self._labels, self._probe = labels, probe
+        self._shared, self._keep_ends = shared, keep_ends
+        self._groups: dict[Site, list[Group]] = {}
+
+    @property
+    def nodes(self) -> Tensor:
+        """S^L: all nodes that what is deleted can reach."""
+        return torch.cat(self._rings)
+
+    def groups(self, site: Site) -> list[Group]:
+        """The groups of a site, in its own rows; found once, since every pass asks for them."""
+        if site not in self._groups:
+            self._groups[site] = [self._local(group, site) for group in self._grouped(site)]
+        return self._groups[site]
+
+    def _local(self, group: Group, site: Site) -> Group:
+        rows, ends = group.rows, group.ends
+        if site.rows.start > 0 or site.rows.stop < self._count:
+            own = (rows >= site.rows.start) & (rows < site.rows.stop)
+            rows, ends = rows[own], None if ends is None else ends[own]
+        alive = torch.full((rows.numel(),), 1 / max(rows.numel(), 1), dtype=torch.float64, device=rows.device)
+        if self._dead.numel():  # nothing of them is kept: staying close to what they were is the opposite of forgetting
+            alive = _shared_out(alive.masked_fill_(torch.isin(rows, self._dead), 0))
+        if not self._keep_ends and ends is not None:
+            alive = _shared_out(alive.masked_fill_(ends > 0, 0))
+        ends = None if ends is None else _shared_out(ends)
+        return replace(group, rows=rows - site.rows.start if site.rows.start else rows, alive=alive, ends=ends)
+
+    def _grouped(self, site: Site) -> list[Group]:
+        rings = self._rings[: site.hops + 1]
+        told = self._labels if self._probe.is_last(site) else self._labels[:0]
+        counts = self._ends_told if told.numel() else self._ends
+        if self._shared:
+            rows = torch.cat([*rings, told]).unique()
+            return [Group(rows, forget=True, ends=counts[rows])]
+        special = [part for part in (self.gone, self.again, told, self._alone) if part.numel()]
+        apart = torch.cat(special) if special else told
+        inner = _without(rings[0], apart)
+        result = [Group(inner, forget=True, ends=counts[inner])]
+        if self.gone.numel():
+            result.append(Group(self.gone, forget=True, gone=True))
+        if self.again.numel():
+            result.append(Group(self.again, forget=True, again=True, ends=counts[self.again]))
+        if self._alone.numel():
+            result.append(Group(self._alone, forget=True, alone=True))
+        if told.numel():
+            told = _without(told, self.again)
+            result.append(Group(told, forget=True, ends=counts[told]))
+        if site.hops:
+            outer = rings[1] if len(rings) == 2 else torch.cat(rings[1:]).sort().values
+            result.append(Group(_without(outer, apart), forget=False))
+        return result
+
+    def rows(self, site: Site) -> Tensor:
+        parts = [group.rows for group in self.groups(site)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def problem(self, group: Group, h: Tensor, lam: float, mean: Tensor, keep: Tensor | None) -> Problem:
+        weight = lam if group.forget else 0.0  # outer rings see Neighborhood Influence alone
+        assert group.alive is not None
+        ends = group.ends if weight else None
+        if ends is not None and weight < 0:
+            # away from the mean, every end alike: then no row has a negative weight in all
+            ends = torch.full_like(ends, 1 / max(ends.numel(), 1))
+        dec = None if ends is None else weight * ends
+        return Problem(h, group.rows, dec, group.alive * (1 - weight) if weight else group.alive, mean, keep)
+
+
+def _shared_out(weights: Tensor) -> Tensor:
+    """The same weights, 1 in all; none at all stay none."""
+    return weights / weights.sum().clamp_(min=1e-30)
+
+
+def _counted(nodes: Tensor, count: int) -> Tensor:
+    """How often each of ``count`` nodes is named (`bincount` would ask a GPU for the largest, and wait)."""
+    result = torch.zeros(count, dtype=torch.float64, device=nodes.device)
+    return result.scatter_add_(0, nodes, torch.ones_like(nodes, dtype=torch.float64))
+
+
+def _without(rows: Tensor, others: Tensor) -> Tensor:
+    return rows[~torch.isin(rows, others)] if others.numel() else rows
+
+
+def learned_labels(context: Context) -> Tensor:
+    """The deleted labels that a model may have learned from: none where its task is to predict links."""
+    labels = context.deletion.labels
+    return labels[:0] if isinstance(context.task, LinkPrediction) else labels
