@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnndelete.auditing import page
+from gnndelete.auditing import judging, page
 from gnndelete.auditing.judging import FEW, TOLERANCE, attacked, judge, title
 from gnndelete.auditing.verdict import verdict
 
@@ -46,7 +46,7 @@ def test_intervals_that_do_not_meet_are_a_difference_and_one_within_tolerance_is
 def test_a_reference_is_the_target_and_named_in_the_sentence():
     word, sentence = judge(beside(side(0.10), side(0.19), 0.05))
     assert word == "over-forgotten"
-    assert "below what the retrained model makes of them" in sentence
+    assert "deleted ones rank lower than in the retrained model" in sentence
     assert "-0.090 ± 0.050" in sentence
     assert judge({"after": side(0.10), "reference": None})[0] == "over-forgotten"
 
@@ -93,13 +93,16 @@ def test_the_membership_attack_speaks_against_a_good_verdict():
 NOT_MEASURED = {"available": False, "reason": "left out"}
 
 
-def whole(served, old_id, new_id, membership=NOT_MEASURED, adapter=True, distance=NOT_MEASURED, trend=NOT_MEASURED):
+def whole(
+    served, old_id, new_id, membership=NOT_MEASURED, adapter=True, distance=NOT_MEASURED, trend=NOT_MEASURED, kinds=()
+):
     """The verdict on deleted edges whose tests gave these AUCs, without a reference."""
     tests = {}
     for name, value in (("served", served), ("old_id", old_id), ("new_id", new_id)):
         test = {"available": True, "after": side(value), "reference": None}
         test["verdict"], test["sentence"] = judge(test)
         tests[name] = test
+    tests["served"]["kinds"] = list(kinds)
     case = SimpleNamespace(
         deletion=SimpleNamespace(edges=torch.ones(2, 3), nodes=torch.ones(0), features=torch.ones(2, 0)),
         task=SimpleNamespace(name="link"),
@@ -125,11 +128,42 @@ def test_new_ids_that_show_an_adapter_are_expected_and_no_failure_of_the_verdict
     assert "to be expected" not in whole(0.5, 0.5, 0.9, adapter=False)["warnings"][0]
 
 
+def test_two_comparisons_that_point_opposite_ways_are_told():
+    ranking = {"auroc": {"before": 0.5, "after": 0.62, "reference": 0.87}}
+    assert "opposite ways" in judging.opposite("over-forgotten", ranking)
+    assert judging.opposite("under-forgotten", ranking) is None
+    ranking["auroc"]["after"] = 0.99
+    assert "rank lower" in judging.opposite("under-forgotten", ranking)
+    assert judging.opposite("over-forgotten", ranking) is None
+    for nothing in ({}, {"auroc": {"after": 0.6, "reference": None}}):
+        assert judging.opposite("over-forgotten", nothing) is None
+
+
 def test_an_attack_that_tells_takes_the_word_away_and_is_named():
     found = whole(0.5, 0.5, 0.5, attack(0.2))
     assert found["word"] == "undecided"
     assert "But the membership attack tells them" in found["sentence"]
     assert whole(0.8, 0.5, 0.5, attack(0.2))["word"] == "under-forgotten"
+
+
+def kind(after, reference=None, deleted=90, heldout=80, words="an end has no edge left"):
+    return {"kind": words, "deleted": deleted, "heldout": heldout, "after": after, "reference": reference}
+
+
+def test_one_kind_of_edges_that_stands_out_is_not_hidden_by_the_others():
+    assert "(90 of the deleted edges) the AUC is 0.990, and 0.600" in judging.apart(
+        {"kinds": [kind(0.5, 0.5), kind(0.99, 0.6)]}
+    )
+    assert judging.apart({"kinds": [kind(0.3, 0.6)]}) is not None
+    for harmless in (kind(0.62, 0.6), kind(0.99), kind(0.99, 0.6, deleted=FEW - 1), kind(None, heldout=0)):
+        assert judging.apart({"kinds": [harmless]}) is None
+    assert judging.apart({}) is None
+
+
+def test_such_a_kind_is_warned_of():
+    found = whole(0.5, 0.5, 0.5, kinds=[kind(0.99, 0.6)])
+    assert found["word"] == "indistinguishable"
+    assert found["warnings"][0].startswith("Where an end has no edge left")
 
 
 def apart(deleted, others):

@@ -328,3 +328,19 @@ def test_what_training_again_would_keep_is_not_searched_for():
     assert half.lam == pytest.approx(0.15, abs=0.01)
     assert half.target == pytest.approx(0.65)
     assert "the aim was 0.650 and not 0.5" in half.sentence
+
+
+def test_where_no_held_out_edge_is_like_any_deleted_one_nothing_is_claimed():
+    """Edges that were the last of an end cannot be judged by edges whose ends have others."""
+    around = torch.arange(40)
+    ring = torch.stack([around, (around + 1) % 40])
+    spokes = torch.stack([torch.arange(40, 52), torch.arange(0, 36, 3)])
+    once = torch.cat([ring, spokes], dim=1)
+    data = Data(
+        x=torch.randn(52, 6, generator=torch.Generator().manual_seed(0)), edge_index=torch.cat([once, once.flip(0)], 1)
+    )
+    task = gd.LinkPrediction(heldout=torch.stack([torch.arange(0, 30), torch.arange(10, 40)]))
+    torch.manual_seed(0)
+    unlearned = gd.Unlearner(gd.models.GCN(6, hidden=8, out=4), data, task=task).delete(gd.Deletion(edges=spokes))
+    assert unlearned.calibration["status"] == "fallback"
+    assert "an end is left alone" in unlearned.calibration["sentence"]

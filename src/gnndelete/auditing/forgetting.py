@@ -30,6 +30,8 @@ NO_OTHER_SCORE = (
 NO_LINK_LABEL = "a link model learns from no labels, so there is nothing of them that it could have kept"
 
 
+CONNECTED, LEFT_ALONE = "both ends have edges left", "an end has no edge left"
+
 EMPTY = "a deleted graph is empty in what is served, and every empty graph gets the same answer; it is presented again below"
 NO_PART_SCORE = (
     "a graph classifier has no score for an edge or a node within a graph, so none can be compared with held-out ones"
@@ -135,7 +137,31 @@ def _query(case: Case, name: str, number: int) -> dict[str, Any]:
     unfair = _unfair(case, name)
     added = f" {BOTH}" if name != "served" and not unfair and isinstance(case.task, LinkPrediction) else ""
     beside = {"gap": gap, "gap_error": None if error is None else 1.96 * error}
-    return {"available": True, "graph": SENTENCES[name] + added, "unfair": unfair, **found, **beside}
+    kinds = {"kinds": _kinds(case, tests)} if name == "served" else {}
+    return {"available": True, "graph": SENTENCES[name] + added, "unfair": unfair, **found, **beside, **kinds}
+
+
+def _kinds(case: Case, tests: dict[str, Heldout]) -> list[dict[str, Any]]:
+    """The AUC of edges apart that have lost an end's last edge: an average over all can hide that these stand out.
+
+    Empty where all deleted edges are of one kind.
+    """
+    if not isinstance(case.task, LinkPrediction) or not case.deletion.edges.size(1):
+        return []
+    strata = _edge_strata(case, *attacked(case))
+    alone = [strata[f"kind_{part}"] % 3 > 0 for part in ("deleted", "held")]  # `edge_kind` counts up to two ends
+    if bool(alone[0].all()) or not bool(alone[0].any()):
+        return []
+    found = []
+    for kind, words in ((False, CONNECTED), (True, LEFT_ALONE)):
+        own = [part == kind for part in alone]
+        chosen = {name: values[own[name.endswith("held")]] for name, values in strata.items()}
+        row: dict[str, Any] = {"kind": words, "deleted": int(own[0].sum()), "heldout": int(own[1].sum())}
+        for key, test in tests.items():
+            scores = [torch.from_numpy(part)[mask] for part, mask in zip(test.scores, own, strict=True)]
+            row[key] = heldout(scores[0], scores[1], **chosen).auc if row["heldout"] else None
+        found.append(row)
+    return found
 
 
 def _unfair(case: Case, name: str) -> str:

@@ -81,9 +81,13 @@ def judge(test: dict[str, Any]) -> tuple[str, str]:
     # 0.5 has no error of its own, but an AUC that is truly 0.5 scatters by the standard error around it
     noise = 1.96 * after["se"] if reference is None else 0.0
     if found.clear and abs(found.off) > max(TOLERANCE, noise):
-        word, how = ("under-forgotten", "above") if found.off > 0 else ("over-forgotten", "below")
-        beside = "matched held-out ones" if reference is None else "what the retrained model makes of them"
-        return word, f"Deleted elements score {how} {beside}: {figures}.{told}"
+        word, how, rank = (
+            ("under-forgotten", "above", "higher") if found.off > 0 else ("over-forgotten", "below", "lower")
+        )
+        said = f"Deleted elements score {how} matched held-out ones"
+        if reference is not None:
+            said = f"Among matched held-out elements deleted ones rank {rank} than in the retrained model"
+        return word, f"{said}: {figures}.{told}"
     if max(found.error, noise) > VAGUE:
         held = after.get("heldout", count)
         few = f"{count:,} deleted" if held >= count else f"{held:,} held-out"
@@ -147,6 +151,21 @@ def trend_told(trend: Mapping[str, Any]) -> str | None:
     )
 
 
+def opposite(word: str, ranking: Mapping[str, Any]) -> str | None:
+    """What is said where remaining edges and held-out ones tell opposite stories of the deleted ones beside Retrain's."""
+    after, reference = ((ranking.get("auroc") or {}).get(name) for name in ("after", "reference"))
+    if after is None or reference is None:
+        return None
+    off = after - reference  # above: deleted edges lie lower among remaining ones than they do there
+    if not (off < -ATTACK if word == "over-forgotten" else off > ATTACK and word == "under-forgotten"):
+        return None
+    return (
+        f"Among remaining edges deleted ones rank {'higher' if off < 0 else 'lower'} than in the retrained model (AUROC "
+        f"{after:.3f}, there {reference:.3f}): the two comparisons point opposite ways, and the held-out edges may be unlike the "
+        "deleted ones."
+    )
+
+
 def _beyond_sampling(distance: Mapping[str, Any]) -> tuple[float, float]:
     """Bits between a model and the reference beyond what sampling gives: of deleted elements, and the most of any others."""
     parts = (distance.get("js") or {}) if distance.get("available") else {}
@@ -173,6 +192,26 @@ def attacked(membership: Mapping[str, Any]) -> tuple[str, str] | None:
     beside = "0.5 where it cannot tell" if reference is None else f"{reference:.3f} for the retrained model"
     said = f"the membership attack tells them from test elements with AUC {after:.3f}, against {beside}"
     return "undecided" if reference is None else "under-forgotten" if off > 0 else "over-forgotten", said
+
+
+def apart(test: Mapping[str, Any]) -> str | None:
+    """What is said where deleted edges of one kind rank otherwise than Retrain's, which the average over all of them hides.
+
+    >>> kind = {"kind": "an end has no edge left", "deleted": 90, "heldout": 80, "after": 0.99, "reference": 0.6}
+    >>> (apart({"kinds": [kind]}) or "")[:30]
+    'Where an end has no edge left '
+    """
+    for kind in test.get("kinds") or ():
+        after, reference, sizes = kind.get("after"), kind.get("reference"), (kind["deleted"], kind["heldout"])
+        if after is None or reference is None or min(sizes) < FEW:
+            continue
+        error = 1.96 * math.sqrt(variance(after, *sizes) + variance(reference, *sizes))
+        if abs(after - reference) > max(ATTACK, error):
+            return (
+                f"Where {kind['kind']} ({sizes[0]:,} of the deleted edges) the AUC is {after:.3f}, and {reference:.3f} for the "
+                "retrained model: this kind is not forgotten as training again would."
+            )
+    return None
 
 
 def _interval(test: Mapping[str, Any]) -> str:

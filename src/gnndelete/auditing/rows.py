@@ -94,6 +94,9 @@ def forgetting(section: Part, names: Names) -> Iterable[Table]:
         listed = [compared("AUC [95% interval]", test, names, interval)]
         for part, words in (("se", "standard error"), ("plain_auc", "AUC without matching")):
             listed.append((words, *(number((test.get(name) or {}).get(part)) for name in names)))
+        for kind in test.get("kinds") or ():
+            words = f"AUC where {kind['kind']} ({number(kind['deleted'])} deleted, {number(kind['heldout'])} held out)"
+            listed.append((words, *(number(kind.get(name)) for name in names)))
         after = test.get("after") or {}
         size = (
             f" {number(after.get('deleted'))} deleted against {number(after.get('heldout'))} held-out elements, "

@@ -62,9 +62,10 @@ def theorem(case: Case) -> dict[str, Any]:
     if not case.deletion.edges.size(1):
         return _not("Theorem 1 is about deleted edges, and this deletion names none")
     if all(_gives_rows(operator) for _, operator in adapter.operators):
+        which = "gives rows of nodes left without an edge and maps none" if adapter.operators else "holds no operator"
         return _not(
-            "the adapter holds no operator (lam is 0: the edges were cut and nothing else was changed), so z' = z and both "
-            "sides of the identity are 0; a larger lam makes one"
+            f"the adapter {which} (lam is 0: beyond that the edges were cut and nothing else was changed), so that there is no "
+            "map that the theorem could be about; a larger lam makes one"
         )
     seen = _last_operator(case, adapter.model)
     if seen is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gnndelete.auditing.case import Case
-from gnndelete.auditing.judging import attacked, other_training, spread_otherwise, title, trend_told
+from gnndelete.auditing.judging import apart, attacked, opposite, other_training, spread_otherwise, title, trend_told
 from gnndelete.auditing.samples import labels
 
 #: A model that keeps less than this share of its skill above chance is called ruined; near the deletion, less than half of it.
@@ -68,13 +68,19 @@ def verdict(
         for name in ("served", "old_id")
         if word == "indistinguishable" and by_query.get(name) in ("under-forgotten", "over-forgotten")
     ]
+    told = (
+        apart(tests.get("served") or {}),
+        opposite(word, forgetting.get("ranking") or {}),
+        trend_told(trend),
+        other_training(distance),
+    )
     return {
         "word": word,
         "title": _title(word, asked, tests, doubts),
         "sentence": sentence,
         "warnings": [
             *_warnings(case, word, by_query, tests, utility),
-            *(said for said in (trend_told(trend), other_training(distance)) if said and word != "ruined"),
+            *(said for said in told if said and word != "ruined"),
         ],
         "by_query": by_query,
         "doubts": doubts,
@@ -118,7 +124,7 @@ def _ruined_near(near: dict[str, Any], chance: float) -> str:
     if after - chance < SKILL_NEAR * (min(known) - chance):
         return (
             f"Around the deletion it no longer does its task: {near['metric']} {after:.3f} on {near['count']:,} "
-            f"{near['what']}, {min(known):.3f} before the deletion or after retraining."
+            f"{near['what']}, {min(known):.3f} before the deletion{' or after retraining' * (len(known) > 1)}."
         )
     return ""
 

@@ -1,8 +1,8 @@
 """Nodes that a deletion leaves without any edge: what a link model's trained vectors know of them came from what was deleted.
 
-Training again would leave the vector of such a node as it began. Nodes that never had an edge show what that looks like; where
-there are none, the vector is blank. Rows are given as they would be with such vectors, whatever lam is: behind the graph
-layers or, where vectors go past these to the model's output, there.
+Training again would leave the vector of such a node as it began, but for what negatives that are drawn make of it. Nodes that
+never had an edge show what that looks like; where there are none, the vector is blank. Rows are given as they would be with
+such vectors, whatever lam is: behind the graph layers or, where vectors go past these to the model's output, there.
 """
 
 from __future__ import annotations

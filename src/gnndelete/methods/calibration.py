@@ -68,11 +68,12 @@ class Calibration:
 Measure = Callable[[float], Trial]
 
 
-def as_retrained(measure: Measure, kept: float = 0.0, lifts: bool = False) -> Calibration:
+def as_retrained(measure: Measure, kept: float = 0.0, lifts: bool = False, given: bool = False) -> Calibration:
     """The lam at which deleted elements score like held-out ones: an AUC of 0.5, within its standard error.
 
     ``kept`` is the share of what lies above 0.5 with the graph cut alone that training again would keep too. ``lifts``:
-    where cutting alone makes deleted elements fainter than held-out ones, a negative lam may undo that.
+    where cutting alone makes deleted elements fainter than held-out ones, a negative lam may undo that. ``given``: at lam 0
+    the rows of ends left alone are given, too, and sentences say so.
 
     >>> search = as_retrained(lambda lam: Trial(lam, auc=0.56 - lam, se=0.01, utility=0.9))
     >>> search.status, round(search.lam, 2)
@@ -87,7 +88,7 @@ def as_retrained(measure: Measure, kept: float = 0.0, lifts: bool = False) -> Ca
     goal = 0.5 + kept * max(first.auc - 0.5, 0.0)
     faint = lifts and first.auc < goal - max(FAINT, FAINT_SE * first.se)
     if first.auc <= goal + first.se and not faint:
-        sentence = _already(first) if not kept else _as_much(first) + _stays(goal)
+        sentence = _already(first, given) if not kept else _as_much(first) + _stays(goal)
         return Calibration("retrained", 0.0, "already", sentence, (first,), target=goal)
     if faint:  # the same search, seen in a mirror
         trials = [
@@ -104,12 +105,12 @@ def as_retrained(measure: Measure, kept: float = 0.0, lifts: bool = False) -> Ca
     best = min(bearable, key=distance)
     reached = distance(best) <= first.se
     if faint and not reached:  # then nothing is lifted by halves
-        return Calibration("retrained", 0.0, "unreached", _faint(first, best), tuple(trials), None, True, goal)
+        return Calibration("retrained", 0.0, "unreached", _faint(first, best, given), tuple(trials), None, True, goal)
     if not reached:  # what the sample cannot show to be nearer is not worth its cost
         near = distance(best) + first.se / 2
         best = min((trial for trial in bearable if distance(trial) <= near), key=lambda trial: trial.lam)
     lost = _lost(first, best)
-    sentence = (_reached if reached else _unreached)(first, best)
+    sentence = (_reached if reached else _unreached)(first, best, given)
     if lost > COSTLY:
         sentence += f" It costs {lost:.3f} of the validation score{': training again is advised' * reached}."
     sentence += _stays(goal) if kept else ""
@@ -255,12 +256,20 @@ def _within(first: Trial, low: Trial, high: Trial, budget: float) -> float:
     return low.lam + min(max((line + 0.5) / 2, 0.1), 0.9) * (high.lam - low.lam)
 
 
-def _already(trial: Trial) -> str:
+def _cutting(given: bool) -> str:
+    return "Cutting the graph and giving the rows of ends left alone" if given else "Cutting the graph alone"
+
+
+def _cut(given: bool) -> str:
+    return "the graph cut and the rows of ends left alone given" if given else "the graph cut alone"
+
+
+def _already(trial: Trial, given: bool) -> str:
     assert trial.se is not None
     figures = f"deleted against held-out AUC {trial.auc:.3f} (standard error {trial.se:.3f}), so lam is 0"
     if trial.se > VAGUE:
         return f"With the graph cut, deleted elements cannot be told from held-out ones: {figures}.{_weak(trial)}"
-    return f"Cutting the graph alone already forgets as much as training again would: {figures}."
+    return f"{_cutting(given)} already forgets as much as training again would: {figures}."
 
 
 def _weak(trial: Trial) -> str:
@@ -277,32 +286,32 @@ def _as_much(trial: Trial) -> str:
     )
 
 
-def _reached(first: Trial, best: Trial) -> str:
+def _reached(first: Trial, best: Trial, given: bool) -> str:
     if best.lam < 0:
         return (
-            f"Cutting the graph alone makes deleted elements fainter than held-out ones (AUC {first.auc:.3f}), which would give "
+            f"{_cutting(given)} makes deleted elements fainter than held-out ones (AUC {first.auc:.3f}), which would give "
             f"them away; lam {best.lam:.3g} lifts their ends until they score alike: AUC {best.auc:.3f} on validation data "
             f"(standard error {first.se:.3f}).{_weak(first)}"
         )
     return (
         f"lam {best.lam:.3g} makes deleted elements score like held-out ones: AUC {best.auc:.3f} on validation data "
-        f"(standard error {first.se:.3f}), {first.auc:.3f} with the graph cut alone.{_weak(first)}"
+        f"(standard error {first.se:.3f}), {first.auc:.3f} with {_cut(given)}.{_weak(first)}"
     )
 
 
-def _faint(first: Trial, best: Trial) -> str:
+def _faint(first: Trial, best: Trial, given: bool) -> str:
     return (
-        f"Cutting the graph alone makes deleted elements fainter than held-out ones (AUC {first.auc:.3f} on validation data), "
+        f"{_cutting(given)} makes deleted elements fainter than held-out ones (AUC {first.auc:.3f} on validation data), "
         f"and no lam that was tried changes that (lam {best.lam:.3g}: {best.auc:.3f}), so lam is 0. Train again to forget "
         "just as much as retraining does."
     )
 
 
-def _unreached(first: Trial, best: Trial) -> str:
+def _unreached(first: Trial, best: Trial, given: bool) -> str:
     return (
         f"No lam that was tried makes deleted elements score like held-out ones at a bearable cost: lam {best.lam:.3g}, the "
-        f"weakest of those that come nearest, leaves an AUC of {best.auc:.3f} on validation data ({first.auc:.3f} with the "
-        "graph cut alone). Train again to forget as much as retraining does."
+        f"weakest of those that come nearest, leaves an AUC of {best.auc:.3f} on validation data ({first.auc:.3f} with "
+        f"{_cut(given)}). Train again to forget as much as retraining does."
     )
 
 

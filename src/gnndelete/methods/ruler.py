@@ -67,7 +67,12 @@ def _of_edges(context: Context, task: LinkPrediction) -> Ruler:
     if task.heldout is None:
         return Ruler(task, data, missing="the task has no held-out edges to compare with (pass heldout=…)")
     held = _apart(task.heldout.positives, context)
-    alike = strata(**edge_strata(degrees(data), edges, held))
+    known = degrees(data)
+    if not _has_like(known, edges, held):
+        return Ruler(
+            task, data, missing="of every deleted edge an end is left alone, and no held-out edge is like that"
+        )
+    alike = strata(**edge_strata(known, edges, held))
     both = torch.cat([edges.to(held.device), held], dim=1)
 
     def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:
@@ -78,6 +83,12 @@ def _of_edges(context: Context, task: LinkPrediction) -> Ruler:
     only_edges = not context.deletion.nodes.numel() and not context.deletion.features.numel()
     compared = sum(mine.size for mine, _ in alike.parts) / edges.size(1)
     return Ruler(task, data, forgetting, lifts=only_edges and compared >= MOST, compared=compared)
+
+
+def _has_like(degree: Tensor, edges: Tensor, held: Tensor) -> bool:
+    """Whether some deleted edge has held-out ones with as many connected ends, whatever their relation."""
+    one, other = ((degree[part[[0, -1]].to(degree.device)] == 0).any(dim=0) for part in (edges, held))
+    return bool((one.any() & other.any()) | (~one.all() & ~other.all()))
 
 
 def _sound(answers: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from gnndelete.cutting import among
 from gnndelete.methods.alone import Alone
@@ -28,7 +27,8 @@ MakeMap = Callable[[Site, Problem, list[Tensor] | None], nn.Module]
 class Solving:
     """One deletion on a working copy of the model; what does not depend on lam is computed once.
 
-    ``enclosing``: the rows that operators learn from come from the original graph among S^L alone, not from the remaining one.
+    ``enclosing``: the rows that operators learn from come from the original graph among S^L alone, not from the remaining one;
+    then a ``whole`` pass would not end in what is served.
     """
 
     def __init__(
@@ -103,7 +103,6 @@ class Solving:
         solved: Solved = []
         outside = self._alone.outside()
         names = [*probe.calls, ""] if outside else list(probe.calls)
-        to_end = whole and self._enclosing is None
 
         def solve(site: Site, problem: Problem) -> nn.Module:
             return make(site, problem, unchecked)
@@ -113,7 +112,7 @@ class Solving:
                 for site, given in outside:
                     output = replaced(output, site.key, given(entry(output, site.key)))
                 return output
-            goes_on = to_end or (name, call) != last
+            goes_on = whole or (name, call) != last
             untouched = not solved and self._rests  # operators of other types here change nothing below
             for site in sites.get((name, call), []):
                 h = entry(output, site.key)
@@ -136,8 +135,7 @@ class Solving:
                 output = self.context.prepared.forward(self.model, graph)
         except Finished:
             pass
-        solved += outside
-        return solved, self._output(solved, self.context.remaining) if whole and not to_end else output
+        return [*solved, *outside], output
 
     def attach(self, solved: Solved) -> None:
         """Put the operators behind the layers of the working copy, in place of any others."""
@@ -147,13 +145,9 @@ class Solving:
 
     def presented(self, solved: Solved) -> Any:
         """The output on the original graph, where what was deleted is presented again under its old id."""
-        return self._output(solved, self.context.data)
-
-    def _output(self, solved: Solved, graph: Data) -> Any:
-        """The output of the working copy with these operators, which do not stay."""
         self.attach(solved)
         try:
-            return self.context.prepared.forward(self.model, graph)
+            return self.context.prepared.forward(self.model, self.context.data)
         finally:
             detach(self.model)
 
