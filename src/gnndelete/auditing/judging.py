@@ -209,7 +209,7 @@ def apart(test: Mapping[str, Any]) -> str | None:
         if abs(after - reference) > max(ATTACK, error):
             return (
                 f"Where {kind['kind']} ({sizes[0]:,} of the deleted edges) the AUC is {after:.3f}, and {reference:.3f} for the "
-                "retrained model: this kind is not forgotten as training again would."
+                "retrained model: this kind is not forgotten as it would be by training again."
             )
     return None
 
