@@ -35,10 +35,9 @@ def test_both_kinds_have_an_auc_of_their_own(links):
 
 
 def test_one_kind_is_not_split(links):
-    for edges in (last_edges(links.data, 20)[0], links.data.edge_index[:, :0]):
-        if not edges.size(1):
-            degree = torch.bincount(links.data.edge_index[0], minlength=links.data.num_nodes)
-            once = links.data.edge_index
-            edges = once[:, (degree[once] > 4).all(dim=0)][:, :1]
+    alone, once = last_edges(links.data, 20)
+    degree = torch.bincount(links.data.edge_index[0], minlength=links.data.num_nodes)
+    connected = once[:, (degree[once] > 4).all(dim=0)][:, :1]
+    for edges in (alone, connected):
         section = forgetting(links.case("unlink", gd.Deletion(edges=edges)))
         assert section["heldout"]["served"]["kinds"] == []

@@ -210,7 +210,7 @@ class GNNDelete(Method):
             trial, kept[lam] = _trial(lam, solving, measured, self._exact)
             return trial
 
-        calibration = self._search(measured, measure, not solving.only_cut)
+        calibration = self._search(measured, measure, solving.gives_rows)
         if calibration.trials and self.aim == "retrained" and measured.compared < MOST:
             few = f" Only {measured.compared:.0%} of the deleted edges have held-out ones like them: lam was chosen by these."
             calibration = replace(calibration, sentence=calibration.sentence + few)
@@ -227,12 +227,7 @@ class GNNDelete(Method):
         if self.aim == "retrained":
             if measured.forgetting is None:
                 return fallback(self.aim, measured.missing)
-            return as_retrained(
-                measure,
-                measured.kept,
-                measured.lifts and self.operator == "ring",
-                given and self.targets == "remaining",
-            )
+            return as_retrained(measure, measured.kept, measured.lifts and self.operator == "ring", given)
         if measured.task is None or not measured.task.validates(measured.data):
             return fallback(self.aim, "there is no validation data to measure a loss of utility on", lam=0.5)
         return as_nonexistent(measure, self.budget)

@@ -70,7 +70,7 @@ def _of_edges(context: Context, task: LinkPrediction) -> Ruler:
     known = degrees(data)
     if not _has_like(known, edges, held):
         return Ruler(
-            task, data, missing="of every deleted edge an end is left alone, and no held-out edge is like that"
+            task, data, missing="either all deleted edges have an end without edges, or all held-out ones have"
         )
     alike = strata(**edge_strata(known, edges, held))
     both = torch.cat([edges.to(held.device), held], dim=1)
@@ -86,7 +86,7 @@ def _of_edges(context: Context, task: LinkPrediction) -> Ruler:
 
 
 def _has_like(degree: Tensor, edges: Tensor, held: Tensor) -> bool:
-    """Whether some deleted edge has held-out ones with as many connected ends, whatever their relation."""
+    """Whether some deleted edge and some held-out one are alike in having an end without edges, or in having none."""
     one, other = ((degree[part[[0, -1]].to(degree.device)] == 0).any(dim=0) for part in (edges, held))
     return bool((one.any() & other.any()) | (~one.all() & ~other.all()))
 

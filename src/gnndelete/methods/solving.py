@@ -57,7 +57,12 @@ class Solving:
     @property
     def only_cut(self) -> bool:
         """Whether lam 0 leaves every row as the cut graph has it, so that there is nothing to solve."""
-        return self._rests and not self._alone.nodes.numel()
+        return self._rests and not self.gives_rows
+
+    @property
+    def gives_rows(self) -> bool:
+        """Whether rows of nodes left alone are given, whatever lam is."""
+        return bool(self._alone.nodes.numel())
 
     @property
     def _rests(self) -> bool:
