@@ -191,12 +191,12 @@ class Memory(nn.Module):
 
 @pytest.fixture(scope="module")
 def memory():
-    graph = community_graph(400, 4000, 8, classes=4, community=100, seed=3)
+    graph = community_graph(400, 3000, 8, classes=4, community=100, seed=4)
     split = gd.datasets.split_links(graph, seed=0, val=0.15, test=0.15)
     task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
     torch.manual_seed(0)
     model = Memory(400, 8)
-    gd.train(model, split.data, task, epochs=150, lr=0.01, seed=0)
+    gd.train(model, split.data, task, epochs=300, lr=0.01, seed=0)
     deletion = gd.Deletion(edges=gd.datasets.forget_edges(split.data, 0.1, seed=1))
     return model, split.data, task, deletion
 

@@ -1,0 +1,120 @@
+"""What can be expected of an edge by its surroundings alone; beyond that, a model's score shows what it remembers of the edge.
+
+Held-out true edges show how scores follow from what can be seen of a pair without the edge itself: how connected its ends
+and their neighbours are, how many neighbours they share, how alike their features are. Deleted edges are judged by what
+they score above or below that, so that a forget set of another kind is not mistaken for one that is remembered.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from gnndelete.adjacency import EdgeTable
+from gnndelete.graph import count_nodes
+
+#: Columns are taken in standard deviations of the held-out edges, up to so many: no edge is judged far from where they are.
+FARTHEST = 4.0
+
+#: Ridge of the regression, as a share of the number of held-out edges.
+RIDGE = 1e-3
+
+#: Held-out edges that each number of the regression needs; with fewer, scores are taken as they are.
+ENOUGH = 10
+
+#: Numbers of features that are looked at together.
+AT_ONCE = 1 << 27
+
+
+class Expected:
+    """The scores to expect of edges by their surroundings in ``data``, a graph that has none of them.
+
+    The first ``deleted`` of the pairs ``edges`` are to be judged, the others are held out: a regression on these is taken
+    out of all scores.
+    """
+
+    def __init__(self, data: Data, edges: Tensor, deleted: int) -> None:
+        columns = surroundings(data, edges)
+        spread, middle = torch.std_mean(columns[deleted:], dim=0, correction=0)
+        told = spread > 1e-9  # what all held-out edges share says nothing
+        columns = ((columns[:, told] - middle[told]) / spread[told]).clamp(-FARTHEST, FARTHEST)
+        self._design = torch.cat([columns.new_ones(len(columns), 1), columns, columns**2], dim=1)
+        self._deleted = deleted
+        self._solve: Tensor | None = None
+        held = self._design[deleted:]
+        if bool(told.any()) and len(held) >= ENOUGH * held.size(1):
+            ridge = RIDGE * len(held) * torch.eye(held.size(1), dtype=held.dtype, device=held.device)
+            self._solve = torch.linalg.solve(held.T @ held + ridge, held.T)
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the surroundings of edges differ, and enough are held out to tell what to expect."""
+        return self._solve is not None
+
+    def beyond(self, scores: Tensor) -> Tensor:
+        """By how much each score is above what is to be expected; the scores themselves where too few are held out."""
+        if self._solve is None:
+            return scores
+        scores = scores.to(self._design)
+        return scores - self._design @ (self._solve @ scores[self._deleted :])
+
+
+def surroundings(data: Data, edges: Tensor) -> Tensor:
+    """What can be seen of pairs in a graph, whatever the direction of its edges: a row for each pair.
+
+    The columns are the sum and the difference of the ends' degrees and of their neighbours' degrees, the number of shared
+    neighbours and what it counts for (Adamic and Adar 2003), and the cosines of both ends' features, as they are and
+    averaged over the neighbours, where there are features. Counts are on a logarithmic scale.
+
+    >>> square = Data(edge_index=torch.tensor([[0, 1, 1, 2, 2, 3, 3, 0], [1, 0, 2, 1, 3, 2, 0, 3]]), num_nodes=4)
+    >>> surroundings(square, torch.tensor([[0, 0], [2, 1]]))[:, 4].exp().sub(1).round().tolist()
+    [2.0, 0.0]
+    """
+    graph, nodes = data.edge_index, count_nodes(data)
+    keys = torch.cat([graph[0] * nodes + graph[1], graph[1] * nodes + graph[0]]).unique()  # both ways, each once
+    table = EdgeTable(torch.stack([keys // nodes, keys % nodes]), nodes)
+    degree = table.degree.double()
+    named, ends = edges.to(graph.device).unique(return_inverse=True)
+    owner = torch.repeat_interleave(table.degree[named])
+    near = table.neighbors(named)
+    columns = []
+    for count in (degree[named], torch.zeros_like(degree[named]).index_add_(0, owner, degree[near])):
+        one, other = count.add(1).log()[ends]
+        columns += [one + other, (one - other).abs()]
+    number, weight = _shared(table, named[ends])
+    columns += [number.add(1).log(), weight]
+    x = data.get("x")
+    if isinstance(x, Tensor) and x.is_floating_point() and x.size(0) == nodes and bool(torch.isfinite(x).all()):
+        columns += _alike(x.flatten(1), named, torch.stack([owner, near]), ends)
+    return torch.stack(columns, dim=1)
+
+
+def _shared(table: EdgeTable, ends: Tensor) -> Tensor:
+    """How many neighbours both ends of each pair have, and the sum over these of 1 / log(degree).
+
+    The neighbours of the less connected end are looked up at the other.
+    """
+    ends = torch.where(table.degree[ends[0]] <= table.degree[ends[1]], ends, ends.flip(0))
+    pair = torch.repeat_interleave(table.degree[ends[0]])
+    between = table.neighbors(ends[0])
+    both = table.contains(torch.stack([ends[1][pair], between]))
+    pair, between = pair[both], between[both]
+    rare = 1 / table.degree[between].double().clamp(min=2).log()
+    found = torch.zeros(2, ends.size(1), dtype=torch.double, device=ends.device)
+    return found.index_add_(1, pair, torch.stack([torch.ones_like(rare), rare]))
+
+
+def _alike(x: Tensor, named: Tensor, near: Tensor, ends: Tensor) -> list[Tensor]:
+    """The cosines of both ends' features, and of their sums over each end and its neighbours; some columns of x in turn."""
+    ones = torch.ones(near.size(1), device=x.device)
+    sums = torch.sparse_coo_tensor(near, ones, (named.numel(), x.size(0)), is_coalesced=True, check_invariants=False)
+    products = torch.zeros(2, ends.size(1), dtype=torch.double, device=x.device)
+    squares = torch.zeros(2, named.numel(), dtype=torch.double, device=x.device)
+    for part in x.split(max(AT_ONCE // max(named.numel(), ends.size(1), 1), 1), dim=1):
+        own = part[named].float()
+        for place, rows in enumerate((own, own + sums @ part.float())):
+            products[place] += torch.linalg.vecdot(rows[ends[0]], rows[ends[1]]).double()
+            squares[place] += rows.square().sum(dim=1).double()
+    sizes = squares.sqrt()
+    return list(products / (sizes[:, ends[0]] * sizes[:, ends[1]]).clamp(min=1e-12))
