@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 import gnndelete as gd
 from gnndelete import expected
-from gnndelete.expected import Expected, surroundings
+from gnndelete.expected import BEYOND, Expected, surroundings
 from gnndelete.heldout import auc
 from gnndelete.methods.ruler import ruler
 
@@ -48,20 +48,21 @@ def test_columns_are_what_networkx_counts(monkeypatch, directed, at_once):
         mean = {node: torch.stack([data.x[node], *(data.x[w] for w in near[node])]).mean(dim=0) for node in (u, v)}
         alike = [float(torch.cosine_similarity(a, b, dim=0)) for a, b in ((data.x[u], data.x[v]), (mean[u], mean[v]))]
         sums = [part for one, other in (own, around) for part in (one + other, abs(one - other))]
-        assert row == pytest.approx([*sums, np.log1p(len(shared)), rare, *alike], abs=1e-6)
+        still = float(graph.has_edge(u, v))
+        assert row == pytest.approx([*sums, np.log1p(len(shared)), rare, still, *alike], abs=1e-6)
 
 
 @pytest.mark.parametrize("x", [None, torch.ones(60, 2, dtype=torch.long), torch.full((60, 2), torch.nan)])
 def test_features_that_say_nothing_are_no_columns(x):
     data = random_graph()
     data.x = x
-    assert surroundings(data, random_pairs(5)).shape == (5, 6)
+    assert surroundings(data, random_pairs(5)).shape == (5, 7)
 
 
 def test_what_follows_from_the_surroundings_is_taken_out():
     data, pairs = random_graph(), random_pairs(500)
     columns = surroundings(data, pairs)
-    scores = 3 + 2 * columns[:, 0] - columns[:, 4] + 0.5 * columns[:, 6]
+    scores = 3 + 2 * columns[:, 0] - columns[:, 4] + 0.5 * columns[:, 7]
     judged = Expected(data, pairs, 100)
     beyond = judged.beyond(scores)
     assert judged.fitted
@@ -121,8 +122,8 @@ def test_calibration_says_that_it_compared_beyond_the_surroundings(links):
 def test_both_rulers_measure_the_same_edges(links):
     model, data, task, deletion = links
     context = gd.Unlearner(model, data, task=task)._context.for_deletion(deletion.check(data))
-    plain, adjusted = ruler(context, adjusted=False), ruler(context)
-    assert (plain.adjusted, adjusted.adjusted) == (False, True)
+    plain, adjusted = ruler(context, finely=False), ruler(context)
+    assert (plain.finely, adjusted.finely) == ("", BEYOND)
     assert plain.compared == adjusted.compared
     output = model(context.remaining.x, context.remaining.edge_index)
     (one, error), (other, same) = (measured.forgetting(model, output) for measured in (plain, adjusted))

@@ -15,8 +15,9 @@ from gnndelete.adjacency import EdgeTable
 from gnndelete.datasets import training_edges, triples, with_reverse
 from gnndelete.errors import DeletionError, GraphError
 from gnndelete.graph import edge_table, fingerprint
+from gnndelete.heldout import degrees
 from gnndelete.methods.base import Context
-from gnndelete.methods.ruler import degrees, ruler
+from gnndelete.methods.ruler import ruler
 from gnndelete.neighborhood import Neighborhood
 from gnndelete.prepared import Prepared
 

@@ -7,12 +7,15 @@ they score above or below that, so that a forget set of another kind is not mist
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable
 from gnndelete.graph import count_nodes
+from gnndelete.heldout import Heldout, Strata, degrees, edge_strata, strata
 
 #: Columns are taken in standard deviations of the held-out edges, up to so many: no edge is judged far from where they are.
 FARTHEST = 4.0
@@ -25,6 +28,64 @@ ENOUGH = 10
 
 #: Numbers of features that are looked at together.
 AT_ONCE = 1 << 27
+
+
+#: Quantiles of the degree within each relation: fewer than elsewhere, since relations divide the edges already.
+TYPED_BINS = 3
+
+BEYOND = "Edges were compared by what they score beyond what their surroundings let expect."
+JOINED = "Triples were compared with held-out ones of their relation whose ends are joined otherwise, too, or are not."
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Deleted edges against held-out ones that are like them; ``finely`` says by what beside the degree of their ends."""
+
+    alike: Strata
+    deleted: int
+    expected: Expected | None = None
+    finely: str = ""
+
+    @property
+    def share(self) -> float:
+        """How many of the deleted edges have held-out ones like them."""
+        return sum(mine.size for mine, _ in self.alike.parts) / max(self.deleted, 1)
+
+    def test(self, deleted: Tensor, held: Tensor) -> Heldout:
+        """The scores that one model gives them."""
+        if self.expected is not None:
+            deleted, held = self.expected.beyond(torch.cat([deleted, held])).split([len(deleted), len(held)])
+        return self.alike.test(deleted, held)
+
+
+def compared(data: Data, deleted: Tensor, held: Tensor, finely: bool = True) -> Compared:
+    """How to compare edges in ``data``, a graph that has none of them, with ``finely`` by their surroundings as well.
+
+    On a typed graph it matters most whether the ends of a triple are joined by another one, which often says the same the
+    other way round; beside that the surroundings were no help there.
+    """
+    by_degree = edge_strata(degrees(data), deleted, held)
+    if finely and deleted.size(0) == 3:
+        for name, edges in (("deleted", deleted), ("held", held)):
+            by_degree[f"kind_{name}"] = 2 * by_degree[f"kind_{name}"] + joined(data, edges)
+        return Compared(strata(**by_degree, bins=TYPED_BINS), deleted.size(1), finely=JOINED)
+    alike = strata(**by_degree)
+    if not finely or data.get("edge_type") is not None:
+        return Compared(alike, deleted.size(1))
+    expected = Expected(data, torch.cat([deleted.to(held.device), held], dim=1), deleted.size(1))
+    return Compared(alike, deleted.size(1), expected, BEYOND if expected.fitted else "")
+
+
+def joined(data: Data, edges: Tensor) -> Tensor:
+    """Whether the ends of pairs or triples are joined by an edge of ``data``, of whatever kind or direction.
+
+    >>> data = Data(edge_index=torch.tensor([[1], [0]]), num_nodes=3)
+    >>> joined(data, torch.tensor([[0, 0], [1, 2]])).tolist()
+    [True, False]
+    """
+    ends, nodes = edges[[0, -1]].to(data.edge_index.device), count_nodes(data)
+    keys = [pair.min(dim=0).values * nodes + pair.max(dim=0).values for pair in (ends, data.edge_index)]
+    return torch.isin(keys[0], keys[1])
 
 
 class Expected:
@@ -64,8 +125,9 @@ def surroundings(data: Data, edges: Tensor) -> Tensor:
     """What can be seen of pairs in a graph, whatever the direction of its edges: a row for each pair.
 
     The columns are the sum and the difference of the ends' degrees and of their neighbours' degrees, the number of shared
-    neighbours and what it counts for (Adamic and Adar 2003), and the cosines of both ends' features, as they are and
-    averaged over the neighbours, where there are features. Counts are on a logarithmic scale.
+    neighbours and what it counts for (Adamic and Adar 2003), whether an edge joins the ends all the same, and the cosines
+    of both ends' features, as they are and averaged over the neighbours, where there are features. Counts are on a
+    logarithmic scale.
 
     >>> square = Data(edge_index=torch.tensor([[0, 1, 1, 2, 2, 3, 3, 0], [1, 0, 2, 1, 3, 2, 0, 3]]), num_nodes=4)
     >>> surroundings(square, torch.tensor([[0, 0], [2, 1]]))[:, 4].exp().sub(1).round().tolist()
@@ -83,7 +145,7 @@ def surroundings(data: Data, edges: Tensor) -> Tensor:
         one, other = count.add(1).log()[ends]
         columns += [one + other, (one - other).abs()]
     number, weight = _shared(table, named[ends])
-    columns += [number.add(1).log(), weight]
+    columns += [number.add(1).log(), weight, joined(data, edges).double()]
     x = data.get("x")
     if isinstance(x, Tensor) and x.is_floating_point() and x.size(0) == nodes and bool(torch.isfinite(x).all()):
         columns += _alike(x.flatten(1), named, torch.stack([owner, near]), ends)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch_geometric.data import Data
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -227,3 +228,10 @@ def edge_kind(degree: Tensor, edges: Tensor) -> Tensor:
 
 def _numbers(values: Tensor) -> Floats:
     return np.asarray(values.detach().double().cpu().numpy())
+
+
+def degrees(data: Data) -> Tensor:
+    """How many edges leave each node; on a typed graph, in how many triples it stands."""
+    whole = data.get("edge_type") is not None and data.get("reverse_offset") is None
+    ends = data.edge_index.flatten() if whole else data.edge_index[0]
+    return torch.bincount(ends, minlength=int(data.num_nodes or 0))

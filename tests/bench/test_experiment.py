@@ -190,7 +190,7 @@ def test_a_changed_rule_of_calibration_is_another_cell_where_lam_is_calibrated(
         return _keys(write, methods=[{"name": "gnndelete", "lam": lam}])
 
     before, fixed = of("auto"), of(0.5)
-    monkeypatch.setitem(RULES, "link", RULES["link"] + 1)
+    monkeypatch.setitem(RULES, ("link", "retrained"), RULES["link", "retrained"] + 1)
     assert not before & of("auto")
     assert fixed == of(0.5)
 

@@ -12,8 +12,8 @@ from gnndelete.auditing.queries import BOTH, SENTENCES, ask, fair
 from gnndelete.auditing.samples import deleted_pairs, labels
 from gnndelete.batch import GraphBatch
 from gnndelete.errors import GNNDeleteError
-from gnndelete.heldout import Heldout, edge_degree, edge_strata, heldout
-from gnndelete.methods.ruler import NODE_BINS, degrees
+from gnndelete.heldout import Heldout, degrees, edge_degree, edge_strata, heldout
+from gnndelete.methods.ruler import NODE_BINS
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
 NO_EDGE_SCORE = (

@@ -14,7 +14,7 @@ from gnndelete.bench.experiment import MEASURES, Experiment, MethodSpec, ModelSp
 from gnndelete.bench.sound import about, check_sound
 from gnndelete.bench.words import measured
 from gnndelete.errors import SettingError, unknown
-from gnndelete.methods import CONTROLS, Method
+from gnndelete.methods import CONTROLS, Method, RetrainAgain
 from gnndelete.methods import resolver as methods
 from gnndelete.models import resolver as models
 from gnndelete.models.from_graph import FROM_GRAPH, defaults, model_factory
@@ -148,8 +148,8 @@ def _wanted(spec: MethodSpec, dataset: str, model: ModelSpec, forget: Mapping[st
 
 
 def _method_class(name: str) -> type[Method]:
-    controls = {control.name: control for control in CONTROLS}
-    known = {**methods.lookup_dict, **controls}
+    controls: tuple[type[Method], ...] = (*CONTROLS, RetrainAgain)
+    known = {**methods.lookup_dict, **{control.name: control for control in controls}}
     if name not in known:
         raise SettingError(unknown("there is no method", name, sorted(known)))
     return known[name]

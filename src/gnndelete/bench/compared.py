@@ -9,6 +9,9 @@ from statistics import mean
 from gnndelete.bench.gathered import Place, Result, references
 from gnndelete.bench.wording import dataset_name, listed, many, method_name, model_titles, request_name, span
 
+#: Methods that are there to be compared with, and not to be used.
+_CONTROLS = ("zeroed", "untrained", "retrain-again")
+
 #: A method that leaves fewer cells than this in common with the others is left out, where there are so many.
 FEWEST = 4
 
@@ -120,7 +123,7 @@ def _group(cell: Result) -> str:
     name = cell.method.get("name")
     if name == "gnndelete":
         return "gnndelete"
-    return {"retrain": "retrain", "zeroed": "control", "untrained": "control"}.get(str(name), "other")
+    return {"retrain": "retrain", **dict.fromkeys(_CONTROLS, "control")}.get(str(name), "other")
 
 
 def cells_in_words(places: Sequence[Place]) -> str:

@@ -15,6 +15,7 @@ MARKERS = "osD^vPXh<>"
 #: Methods that many experiments have; others take what these leave.
 _FIXED = {
     "retrain": (INK, "*"),
+    "retrain-again": ("#5f6670", "*"),
     "calibrated": ("#0072b2", "o"),
     "gnndelete": ("#0072b2", "o"),
     "unlink": ("#d55e00", "s"),

@@ -24,7 +24,7 @@ from gnndelete.bench.material import material, requests
 from gnndelete.bench.timing import seconds_of
 from gnndelete.deletion import Deletion
 from gnndelete.evidence import evidence_by
-from gnndelete.methods import Method
+from gnndelete.methods import Method, Retrain
 from gnndelete.methods.base import Fit
 from gnndelete.tasks import LinkPrediction, Task
 from gnndelete.training import train
@@ -63,7 +63,7 @@ class Setting:
 
 def schedule_fit(key: Mapping[str, Any], method: Method, task: Task) -> Fit:
     """Training by the schedule of the cell; what Retrain says of its own has the last word."""
-    own = method.settings() if method.name == "retrain" else {}
+    own = method.settings() if isinstance(method, Retrain) else {}
     schedule = {name: own.get(name, value) for name, value in key["train"].items()}
 
     def fit(model: nn.Module, data: Data, seed: int) -> nn.Module:
@@ -92,7 +92,7 @@ def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:
         "assurance": unlearned.assurance,
         "calibration": _calibration(unlearned),
         "counts": unlearned.deletion.counts,
-        "notes": ["Trained by the schedule of the cell."] if method.name == "retrain" else list(unlearned.notes),
+        "notes": ["Trained by the schedule of the cell."] if isinstance(method, Retrain) else list(unlearned.notes),
         **({"steps": steps} if len(steps) > 1 else {}),
         **timed,
     }

@@ -49,6 +49,7 @@ _MODELS = {"gcn": "GCN", "gat": "GAT", "gin": "GIN", "rgcn": "R-GCN", "rgat": "R
 _METHODS = {
     "original": "before the deletion",
     "retrain": "Retrain",
+    "retrain-again": "Retrain again (control)",
     "unlink": "Unlink",
     "gradascent": "GradAscent",
     "d2d": "D2D",

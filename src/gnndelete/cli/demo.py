@@ -146,8 +146,7 @@ def _scores(network: Any, graph: Any, task: Any, deletion: Any, remaining: Any) 
 
 def _heldout(scores: dict[str, Any], task: Any, deletion: Any, remaining: Any) -> float:
     """The AUC of deleted edges against test edges of like degree."""
-    from gnndelete.heldout import edge_strata, heldout
-    from gnndelete.methods.ruler import degrees
+    from gnndelete.heldout import degrees, edge_strata, heldout
 
     strata = edge_strata(degrees(remaining).cpu(), deletion.edges.cpu(), task.test.positives.cpu())
     return heldout(scores["deleted edges"], scores["held-out edges"], **strata).auc

@@ -10,7 +10,7 @@ from class_resolver import ClassResolver
 
 from gnndelete.methods.base import Context, Method, Outcome, Reason, reasons
 from gnndelete.methods.certunlearn import CertUnlearn
-from gnndelete.methods.controls import UntrainedOperator, ZeroedEndpoints
+from gnndelete.methods.controls import RetrainAgain, UntrainedOperator, ZeroedEndpoints
 from gnndelete.methods.d2d import D2D
 from gnndelete.methods.gif import GIF
 from gnndelete.methods.gnndelete import GNNDelete
@@ -61,6 +61,7 @@ __all__ = [
     "Outcome",
     "Reason",
     "Retrain",
+    "RetrainAgain",
     "Unlink",
     "UntrainedOperator",
     "ZeroedEndpoints",

@@ -1,4 +1,7 @@
-"""Controls: ways to reach a high deleted AUROC by ruining the model. Every table of methods carries them as a warning."""
+"""Controls: ways to reach a high deleted AUROC by ruining the model, which every table of methods carries as a warning.
+
+And how far two models that both were trained again lie apart: nothing can be expected to be nearer to one of them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from torch import nn
 from gnndelete.adapter import Adapter
 from gnndelete.layers import graph_layers, working_copy
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
+from gnndelete.methods.retrain import Retrain
 from gnndelete.operator import LinearMap, Operator, attach
 
 
@@ -74,3 +78,15 @@ class ZeroedEndpoints(UntrainedOperator):
 
     def _reach(self, hops: int, last: bool) -> int | None:
         return 0 if last else None
+
+
+class RetrainAgain(Retrain):
+    """Retrain with another seed, to be compared with Retrain.
+
+    >>> RetrainAgain.next_seed - Retrain.next_seed
+    1
+    """
+
+    name: ClassVar[str] = "retrain-again"
+    summary: ClassVar[str] = "a control: train a new model once more, with another seed"
+    next_seed: ClassVar[int] = 2

@@ -39,9 +39,6 @@ from gnndelete.tasks import LinkPrediction
 
 Watch = Callable[[Site, Problem, nn.Module], None]
 
-#: Said of a search whose ruler took the surroundings of edges into account.
-ADJUSTED = " Edges were compared by what they score beyond what their surroundings let expect."
-
 
 class GNNDelete(Method):
     """Learn what the layers around a deleted element must say once it is gone (ICLR 2023, and past it).
@@ -206,7 +203,7 @@ class GNNDelete(Method):
 
     def _calibrated(self, context: Context, solving: Solving) -> tuple[Calibration, Solved]:
         """Find lam with the exact solver of a linear map; another solver or operator then runs once, with that lam."""
-        measured = ruler(context, adjusted=self.aim == "retrained")
+        measured = ruler(context, finely=self.aim == "retrained")
         kept: dict[float, Solved] = {}
 
         def measure(lam: float) -> Trial:
@@ -217,8 +214,8 @@ class GNNDelete(Method):
         if calibration.trials and self.aim == "retrained" and measured.compared < MOST:
             few = f" Only {measured.compared:.0%} of the deleted edges have held-out ones like them: lam was chosen by these."
             calibration = replace(calibration, sentence=calibration.sentence + few)
-        if calibration.trials and measured.adjusted:
-            calibration = replace(calibration, sentence=calibration.sentence + ADJUSTED)
+        if calibration.trials and measured.finely:
+            calibration = replace(calibration, sentence=f"{calibration.sentence} {measured.finely}")
         if calibration.lam == 0 and solving.only_cut:
             return calibration, []
         if calibration.lam in kept and self.solver == "exact" and self._watch is None:

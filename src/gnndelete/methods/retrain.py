@@ -24,6 +24,7 @@ class Retrain(Method):
     needs = "a training function"
     summary: ClassVar[str] = "train a new model on the remaining graph"
     node_types: ClassVar[bool] = True
+    next_seed: ClassVar[int] = 1  # which seed after that of the deletion it takes, where it is given none
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class Retrain(Method):
         return reasons
 
     def unlearn(self, context: Context) -> Outcome:
-        seed = context.seed + 1 if self.seed is None else self.seed
+        seed = context.seed + self.next_seed if self.seed is None else self.seed
         device = context.data.edge_index.device
         model: nn.Module = (_built(context, seed) if context.build else fresh(context.model, seed)).to(device)
         if context.fit is not None:

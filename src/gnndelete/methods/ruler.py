@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.errors import GraphError, ModelError
-from gnndelete.expected import Expected
-from gnndelete.heldout import edge_strata, strata
+from gnndelete.expected import compared
+from gnndelete.heldout import degrees, strata
 from gnndelete.methods.base import Context
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.graph import graph_labels
@@ -36,7 +36,7 @@ class Ruler:
     lifts: bool = False  # whether a negative lam means something: where nothing but edges goes
     missing: str = ""
     compared: float = 1.0  # share of the deleted elements that have held-out ones like them
-    adjusted: bool = False  # whether scores are taken beyond what the surroundings of an edge let expect
+    finely: str = ""  # by what of their surroundings edges were compared, beside the degree of their ends
 
     def utility(self, model: nn.Module, output: Any) -> float | None:
         """The task's score on its validation data, on the remaining graph."""
@@ -48,17 +48,16 @@ class Ruler:
             return None
 
 
-def ruler(context: Context, adjusted: bool = True) -> Ruler:
+def ruler(context: Context, finely: bool = True) -> Ruler:
     """The ruler of a request; without a task, held-out data or a score for what was deleted it says what is missing.
 
-    ``adjusted``: edges are judged by what they score beyond what their surroundings let expect, where these can be told:
-    on a typed graph neighbours are of many kinds, and were no help.
+    ``finely``: edges are compared by their surroundings as well, not by the degree of their ends alone.
     """
     task, data = context.remaining_task, context.remaining
     if task is None:
         return Ruler(None, data, missing="no task says how deleted elements would be scored (pass task=…)")
     if isinstance(task, LinkPrediction):
-        return _of_edges(context, task, adjusted)
+        return _of_edges(context, task, finely)
     if isinstance(task, NodeClassification):
         return _of_nodes(context, task)
     if isinstance(task, GraphClassification):
@@ -66,33 +65,28 @@ def ruler(context: Context, adjusted: bool = True) -> Ruler:
     return Ruler(task, data, missing=f"the task '{task.name}' has no score for what was deleted")
 
 
-def _of_edges(context: Context, task: LinkPrediction, adjusted: bool) -> Ruler:
+def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
     edges, data = task.scored(context.deletion.edges), context.remaining
     if not edges.size(1):
         return Ruler(task, data, missing="a link model scores edges, and no edge of its kind is named in the request")
     if task.heldout is None:
         return Ruler(task, data, missing="the task has no held-out edges to compare with (pass heldout=…)")
     held = _apart(task.heldout.positives, context)
-    known = degrees(data)
-    if not _has_like(known, edges, held):
+    if not _has_like(degrees(data), edges, held):
         return Ruler(
             task, data, missing="either all deleted edges have an end without edges, or all held-out ones have"
         )
-    alike = strata(**edge_strata(known, edges, held))
+    alike = compared(data, edges, held, finely)
     both = torch.cat([edges.to(held.device), held], dim=1)
-    tells = adjusted and data.get("edge_type") is None
-    expected = Expected(data, both, edges.size(1)) if tells else None
 
     def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:
         scores = _sound(task.predict(model, output, both))
-        scores = scores if expected is None else expected.beyond(scores)
         test = alike.test(*scores.split([edges.size(1), held.size(1)]))
         return test.auc, test.standard_error
 
     only_edges = not context.deletion.nodes.numel() and not context.deletion.features.numel()
-    compared = sum(mine.size for mine, _ in alike.parts) / edges.size(1)
-    judged = expected is not None and expected.fitted
-    return Ruler(task, data, forgetting, lifts=only_edges and compared >= MOST, compared=compared, adjusted=judged)
+    lifts = only_edges and alike.share >= MOST
+    return Ruler(task, data, forgetting, lifts=lifts, compared=alike.share, finely=alike.finely)
 
 
 def _has_like(degree: Tensor, edges: Tensor, held: Tensor) -> bool:
@@ -178,10 +172,10 @@ def _of_true_class(task: Task, labels: Tensor, size: Tensor, named: Tensor, held
 
 
 #: Which version of calibration a task and an aim have, where it is not the first: 2 leaves out held-out edges that a deletion
-#: moves itself and budget that buys next to nothing, 3 takes out of the scores of edges what their surroundings let expect.
-#: "vectors" are links scored by trained vectors of nodes: in 3 they count no more where a node is left alone. Raise it with
-#: any change here or in the search that changes numbers.
-RULES = {("link", "retrained"): 3, ("link", "nonexistent"): 2, ("vectors", "retrained"): 3}
+#: moves itself and budget that buys next to nothing, 3 compares edges by their surroundings.
+#: "vectors" are links scored by trained vectors of nodes: in 3 they count no more where a node is left alone, and 4 compares
+#: as links do. Raise it with any change here or in the search that changes numbers.
+RULES = {("link", "retrained"): 3, ("link", "nonexistent"): 2, ("vectors", "retrained"): 4}
 
 #: Share of the deleted edges that must have held-out ones like them before a search may lift all of them, and below which a
 #: result says that it was chosen by a few.
@@ -195,10 +189,3 @@ LABEL_STAYS = 2 / 3
 
 #: Quantiles of the degree within each class: fewer than for edges, since classes divide the nodes already.
 NODE_BINS = 3
-
-
-def degrees(data: Data) -> Tensor:
-    """How many edges leave each node; on a typed graph, in how many triples it stands."""
-    whole = data.get("edge_type") is not None and data.get("reverse_offset") is None
-    ends = data.edge_index.flatten() if whole else data.edge_index[0]
-    return torch.bincount(ends, minlength=int(data.num_nodes or 0))
