@@ -128,12 +128,28 @@ def test_a_way_out_is_named_once(write: Write, store: Path) -> None:
 
 
 def test_a_base_model_that_cannot_be_trained(write: Write, store: Path) -> None:
-    experiment = read(str(write(models=["rgcn"])))  # for typed edges only
+    experiment = read(str(write(models=[{"name": "gps", "hidden": 9, "heads": 4}])))  # 9 do not share out among 4
     summary = run([experiment], store=store)
     assert (summary.done, summary.failed, summary.left) == (0, 6, 0)
     for line in lines(store):
         assert line["row"]["error"].startswith("its base model could not be trained: ")
     assert run([experiment], store=store).already == 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"models": ["rgcn"]}, "'rgcn' is for typed edges"),
+        ({"forget": {"amount": 5000}}, "5,000 edges are more than there are"),
+        ({"methods": [{"name": "gnndelete", "layers": ["conv9"]}]}, "no module 'conv9'; take all, last or names among"),
+    ],
+)
+def test_what_would_fail_in_every_cell_is_refused_at_once(
+    write: Write, store: Path, changes: dict[str, Any], words: str, capsys: Any
+) -> None:
+    assert command(["bench", "run", str(write(**changes)), "--store", str(store), "--device", "cpu"]) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not store.exists()
 
 
 def test_a_torn_last_line_is_repaired(small: Experiment, store: Path) -> None:
