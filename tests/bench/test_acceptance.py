@@ -53,6 +53,17 @@ def test_within_means_both_scores() -> None:
     assert "| DBLP | GCN | 2.5% of the edges, OUT | 0.967 (+0.010) | 0.942 (+0.050) |" in summary_page(found)
 
 
+def test_models_of_one_name_are_told_apart_by_their_options() -> None:
+    plan = plan_of()
+    wide = [Job(job.label, job.key | {"model": {"name": "gcn", "hidden": 64}}) for job in plan.cells]
+    both = Plan(plan.name, plan.title, [*plan.cells, *wide], plan.published)
+    store = store_with(both, lambda *_: (0.94, 0.95, 0.5))
+    page = summary_page(answers(store, both))
+    for hidden in (64, 128):
+        assert f"| DBLP | GCN (hidden {hidden}) | 2.5% of the edges, IN | 0.940" in page
+    assert "| DBLP | GCN | 2.5% of the edges, IN | 0.940" in summary_page(answers(store, plan))
+
+
 def test_an_experiment_whose_training_is_short_counts_nowhere_and_is_named() -> None:
     whole = plan_of()
     jobs = [

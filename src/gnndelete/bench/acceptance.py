@@ -7,12 +7,13 @@ Retrain? How much faster than Retrain is a deletion?
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import mean, median
 
 from gnndelete.bench import published as paper
-from gnndelete.bench.gathered import Plan, Result, hardware, references
+from gnndelete.bench.gathered import Place, Plan, Result, hardware, references
 from gnndelete.bench.published import MAIN
+from gnndelete.bench.wording import model_name, model_titles
 
 SCORES = ("test_auroc", "deleted_auroc")
 
@@ -86,6 +87,11 @@ class Acceptance:
     failed: tuple[Result, ...] = ()  # every cell of which a run failed, also where other seeds have numbers
     graded: bool = True  # aims are for the experiments that come with the package
     short: tuple[str, ...] = ()  # experiments that do not count, since their models are trained too shortly
+    models: Mapping[tuple[str, str, str], str] = field(default_factory=dict)  # names by dataset, task and all options
+
+    def model(self, place: Place) -> str:
+        """The name of a model, with its options where another of that name was tried on the same dataset and task."""
+        return self.models.get((place.dataset, place.task, place.variant)) or model_name(place.model)
 
     def left_out(self, aim: str) -> list[Result]:
         """The cells that the answer to a question goes without because they failed; ``aim`` is a name of `AIMS`."""
@@ -126,7 +132,15 @@ def acceptance(gathered: Iterable[tuple[Plan, Sequence[Result]]], best: str = BE
         tuple(_failed(everything, [cell for _, cells in plans for cell in cells])),
         graded,
         tuple(plan.name for plan, cells in given if not plan.summary and any(cell.rows for cell in cells)),
+        _models(cell.place for _, cells in plans for cell in cells),
     )
+
+
+def _models(places: Iterable[Place]) -> dict[tuple[str, str, str], str]:
+    together: dict[tuple[str, str], list[str]] = {}
+    for place in places:
+        together.setdefault((place.dataset, place.task), []).append(place.variant)
+    return {(*key, v): title for key, variants in together.items() for v, title in model_titles(variants).items()}
 
 
 def _failed(counted: Sequence[Result], cells: Iterable[Result]) -> list[Result]:
