@@ -111,6 +111,29 @@ def test_gaps_do_not_cancel_between_seeds() -> None:
     assert heldout["value"] == pytest.approx(0.04 / 3)
 
 
+def test_methods_are_sorted_over_the_cells_they_share() -> None:
+    """Unlink was tried in the easy half alone, where every method is near; calibration is nearer there."""
+    whole = link_plan()
+    cells = [job for job in whole.cells if job.label != "unlink" or job.key["forget"]["where"] == "out"]
+    plan, store = Plan(whole.name, whole.title, cells, whole.published), Store(None)
+    size = {"retrain": 0.0, "unlink": 0.02, "calibrated": 0.01}
+    for job in cells:
+        off = size.get(job.label, 0.2) * (1 if job.key["forget"]["where"] == "out" else 10)
+        store.add(job.key, row(job.label, 1.0, test_auroc=0.9 - off, deleted_auroc=0.5, heldout_auc=0.5 + off))
+    found = answers(store, plan)
+    near = {gap.label: gap for gap in found.gaps if gap.metric == "test_auroc"}
+    assert (near["unlink"].cells, near["calibrated"].cells) == (4, 8)
+    assert near["unlink"].seed_gap < near["calibrated"].seed_gap
+    assert {gap.shared for gap in near.values()} == {4}
+    assert near["calibrated"].shared_gap == pytest.approx(0.01)
+    page = summary_page(found).partition("## Distance to Retrain")[2]
+    assert "| E_t AUROC, link | cells | seed by seed | by cell | signed | shared, 4 cells | farthest cell |" in page
+    lines = [line.split(" | ")[0] for line in page.splitlines() if line.startswith(("| Unlink |", "| calibrated |"))]
+    assert lines == ["| calibrated", "| Unlink"] * 2  # in both scores
+    same = Plan(whole.name, whole.title, [job for job in cells if job.label != "unlink"], whole.published)
+    assert "shared, " not in summary_page(answers(store, same))
+
+
 def test_cells_that_experiments_share_count_once() -> None:
     plan, again = plan_of(), plan_of("beyond/gap")
     store = store_with(plan, lambda *_: (0.94, 0.75, 0.5))

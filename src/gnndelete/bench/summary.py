@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
-from gnndelete.bench.acceptance import AIMS, CALIBRATED, PAPER, WITHIN, Acceptance, Beside, Gap, Speed, kind_of
+from gnndelete.bench.acceptance import AIMS, CALIBRATED, PAPER, WITHIN, Acceptance, Beside, Speed, kind_of
 from gnndelete.bench.formats import plain
+from gnndelete.bench.gaps import Gap
 from gnndelete.bench.gathered import Result
 from gnndelete.bench.wording import dataset_name, many, method_name, metric_name, request_name, span, times
 
@@ -227,7 +229,9 @@ def _gaps(found: Acceptance) -> str:
     note = (
         "A gap is a method's score minus Retrain's with the same seed. *Seed by seed* is the mean of its size, *by cell* the "
         "mean of the size of a cell's mean gap, *signed* the mean itself. For links both are taken over the cells that have "
-        "both scores. Settings that were tried in fewer than a quarter of the cells are left out."
+        "both scores. Settings that were tried in fewer than a quarter of the cells are left out. Where methods were "
+        "not tried in the same cells, *shared* is the distance seed by seed over the cells that they have in common, and rows "
+        "are sorted by it; – has too few of them to compare."
     )
     parts = [note]
     for task in dict.fromkeys(gap.task for gap in found.gaps):
@@ -235,13 +239,30 @@ def _gaps(found: Acceptance) -> str:
             own = [gap for gap in found.gaps if (gap.task, gap.metric) == (task, metric)]
             if own:
                 title = "held-out AUC" if metric == "heldout_auc" else _USE[task, metric]
-                rows = [
-                    [plain(method_name(g.label)), str(g.cells), *_sizes(g), ", ".join(_where(found, g.worst))]
-                    for g in sorted(own, key=lambda g: g.seed_gap)
-                ]
-                head = [f"{title}, {task}", "cells", "seed by seed", "by cell", "signed", "farthest cell"]
-                parts.append(_table(head, rows))
+                parts.append(_distances(found, f"{title}, {task}", own))
     return "\n\n".join(parts)
+
+
+def _distances(found: Acceptance, title: str, own: Sequence[Gap]) -> str:
+    """One score of all methods, nearest first: over the cells that they share, where they do not all have the same."""
+    shared = max(gap.shared for gap in own)
+    apart = any(gap.cells != shared for gap in own)
+    rows = [
+        [
+            plain(method_name(g.label)),
+            str(g.cells),
+            *_sizes(g),
+            *[_shared(g)] * apart,
+            ", ".join(_where(found, g.worst)),
+        ]
+        for g in sorted(own, key=lambda g: (inf if g.shared_gap is None else g.shared_gap, g.seed_gap))
+    ]
+    column = [f"shared, {many(shared, 'cell')}"] * apart
+    return _table([title, "cells", "seed by seed", "by cell", "signed", *column, "farthest cell"], rows)
+
+
+def _shared(gap: Gap) -> str:
+    return "–" if gap.shared_gap is None else f"{gap.shared_gap:.4f}"
 
 
 _USE = {
