@@ -60,7 +60,6 @@ def delete(
     """
     from gnndelete.cli.runs import STATE, put_in_order, run_settings, unchanged
     from gnndelete.cli.sequence import go_on
-    from gnndelete.cli.serving import Serving
     from gnndelete.cli.settings import resolve
 
     given = {
@@ -78,6 +77,8 @@ def delete(
     changed = ""
     if not fresh and settings.deletion.asks:
         settings, changed = go_on(settings, run / STATE)
+    from gnndelete.cli.serving import Serving  # takes seconds: what is refused by its settings is told before
+
     serving = Serving(run, out, settings, save_graph, skip_deleted)
     if save_graph is not None and not settings.deletion.asks and not (fresh or dry_run):
         saved = serving.save_remaining()
