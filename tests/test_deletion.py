@@ -12,7 +12,9 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, is_undirected, subgraph, to_undirected
 
 from gnndelete import Deletion
+from gnndelete.batch import collate
 from gnndelete.errors import DeletionError
+from gnndelete.existing import already_deleted, not_deleted
 
 pairs = st.tuples(st.integers(0, 30), st.integers(0, 30))
 deletions = st.builds(
@@ -239,3 +241,41 @@ def test_already_deleted(graph):
 def test_attributes_of_nodes_that_are_not_there(graph, name):
     with pytest.raises(DeletionError, match=f"{name}= names nodes that are not in the graph: 48"):
         Deletion(**{name: [48]}).check(graph)
+
+
+TYPED = Data(
+    edge_index=torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 4]]), edge_type=torch.tensor([0, 0, 1, 1, 2]), num_nodes=6
+)
+PLAIN = Data(x=torch.ones(6, 3), edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]), num_nodes=6, y=torch.arange(6))
+
+
+@pytest.mark.parametrize(
+    ("data", "earlier", "request_", "counts"),
+    [
+        (PLAIN, {"edges": [(0, 1)]}, {"edges": [(0, 1), (2, 3)]}, {"edges": 1}),
+        (PLAIN, {"nodes": [3]}, {"edges": [(0, 1), (2, 3)], "nodes": [3, 4]}, {"edges": 1, "nodes": 1}),
+        (PLAIN, {"labels": [1], "nodes": [2]}, {"labels": [1, 2, 3]}, {"labels": 1}),
+        (PLAIN, {"features": {1: [0], 2: [0, 1, 2]}}, {"features": {1: [0, 1], 2: [1], 3: [2]}}, {"features": 2}),
+        (TYPED, {"relations": [0]}, {"relations": [0, 1]}, {"edges": 2, "relations": 1}),
+        (TYPED, {"edges": [(2, 1, 3)]}, {"relations": [1]}, {"edges": 2, "relations": 1}),
+        (TYPED, {"edges": [(0, 2, 4)]}, {"relations": [2], "edges": [(0, 0, 1)]}, {"edges": 1}),
+        (PLAIN, {"edges": [(0, 1)], "nodes": [3]}, {"edges": [(0, 1)], "nodes": [3]}, {}),
+    ],
+)
+def test_what_was_deleted_before_is_left_out_and_the_graph_is_the_same(data, earlier, request_, counts):
+    before, asked = (Deletion(**kinds).check(data) for kinds in (earlier, request_))
+    assert already_deleted(asked, before, None, None) or "relations" in request_
+    rest = not_deleted(asked, before)
+    assert rest.counts == counts
+    assert not already_deleted(rest, before, None, None)
+    left, whole = ((part | before).remaining(data).to_dict() for part in (rest, asked))
+    assert all(torch.equal(left[name], whole[name]) for name in ("edge_index", "x", "y", "edge_type") if name in whole)
+    assert not len(rest) or rest.check(data) == rest
+
+
+def test_whole_graphs_that_were_deleted_before_are_left_out():
+    data = collate([Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]), y=torch.zeros(1)) for _ in range(3)])
+    before, asked = (Deletion(graphs=ids).check(data) for ids in ([0], [0, 2]))
+    rest = not_deleted(asked, before)
+    assert (rest.counts, rest.nodes.tolist()) == ({"graphs": 1}, [4, 5])
+    assert not already_deleted(rest, before, None, rest._inside)

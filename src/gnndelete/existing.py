@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING
 
 import torch
@@ -175,6 +176,31 @@ def already_deleted(request: Deletion, earlier: Deletion, ids: IdMap | None, ins
     for what, nodes in (("features", features), ("label", labels)):
         again += [f"{what} of node {node if ids is None else repr(ids.names[node])}" for node in nodes.tolist()]
     return again
+
+
+def not_deleted(request: Deletion, earlier: Deletion) -> Deletion:
+    """What is left of a checked request without what an earlier one has deleted: `already_deleted` finds nothing in it."""
+    edges, nodes, relations = request.edges, request.nodes, request.relations
+    gone = torch.isin(edges[[0, -1]], earlier.nodes).any(dim=0)
+    if edges.size(1) and earlier.edges.size(1):
+        gone |= among(edges, earlier.edges)
+    if relations.numel() and edges.size(0) == 3:
+        relations = relations[torch.isin(relations, edges[1, ~gone])]
+        gone &= ~torch.isin(edges[1], relations)  # a relation some of whose triples are left is named as a whole
+    again = covered(request.features, earlier.features) | torch.isin(request.features[0], earlier.nodes)
+    left = {
+        "edges": edges[:, ~gone],
+        "nodes": nodes[~torch.isin(nodes, earlier.nodes)],
+        "labels": request.labels[~torch.isin(request.labels, torch.cat([earlier.labels, earlier.nodes]))],
+        "relations": relations,
+        "graphs": request.graphs[~torch.isin(request.graphs, earlier.graphs)],
+    }
+    result = copy.copy(request)
+    for name, value in left.items():
+        object.__setattr__(result, name, value)
+    inside = request._inside
+    result._joining(None if inside is None else inside[torch.isin(inside, left["nodes"])])
+    return result._filled(request.features[:, ~again], request.fill[~again])
 
 
 def _relations_again(request: Deletion, earlier: Deletion, ids: IdMap | None) -> list[object]:

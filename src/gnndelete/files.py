@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,21 @@ def writable(*folders: Path) -> None:
             tempfile.TemporaryFile(dir=there).close()
         except OSError as error:
             raise RunError(f"could not write to '{folder}' ({error.strerror or error}); nothing was done") from error
+
+
+@contextmanager
+def made(folder: Path) -> Iterator[None]:
+    """A folder that is there meanwhile, with those above it; of what had to be made, empty folders go again in the end."""
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    finally:
+        for each in new:
+            try:
+                each.rmdir()
+            except OSError:  # something is in it
+                break
 
 
 def _journal(staging: Mapping[Path, Path], contents: Iterable[Path], remove: Iterable[Path]) -> bytes:

@@ -149,7 +149,8 @@ def test_a_useless_attack_says_so(edge_case: Case, edge_shadow: Shadow) -> None:
 def test_models_without_finite_scores_do_not_break_the_report(edge_case: Case, edge_shadow: Shadow) -> None:
     ruined = replace(edge_case.after, predict=lambda edges: torch.full((edges.size(1),), float("nan")))
     result = membership(replace(edge_case, subjects={**edge_case.subjects, "after": ruined}), edge_shadow)
-    assert result["after"]["auc"] == 0.5
+    assert (result["after"]["auc"], result["after"]["same"], result["before"]["same"]) == (0.5, True, False)
+    assert "every element gets the same answer" in result["sentence"]
     json.dumps(result, allow_nan=False)
 
 

@@ -53,6 +53,17 @@ def test_within_means_both_scores() -> None:
     assert "| DBLP | GCN | 2.5% of the edges, OUT | 0.967 (+0.010) | 0.942 (+0.050) |" in summary_page(found)
 
 
+def test_models_of_one_name_are_told_apart_by_their_options() -> None:
+    plan = plan_of()
+    wide = [Job(job.label, job.key | {"model": {"name": "gcn", "hidden": 64}}) for job in plan.cells]
+    both = Plan(plan.name, plan.title, [*plan.cells, *wide], plan.published)
+    store = store_with(both, lambda *_: (0.94, 0.95, 0.5))
+    page = summary_page(answers(store, both))
+    for hidden in (64, 128):
+        assert f"| DBLP | GCN (hidden {hidden}) | 2.5% of the edges, IN | 0.940" in page
+    assert "| DBLP | GCN | 2.5% of the edges, IN | 0.940" in summary_page(answers(store, plan))
+
+
 def test_an_experiment_whose_training_is_short_counts_nowhere_and_is_named() -> None:
     whole = plan_of()
     jobs = [
@@ -98,6 +109,29 @@ def test_gaps_do_not_cancel_between_seeds() -> None:
     use, heldout = headline(found)[2:4]
     assert (use["reached"], heldout["reached"]) == (False, True)
     assert heldout["value"] == pytest.approx(0.04 / 3)
+
+
+def test_methods_are_sorted_over_the_cells_they_share() -> None:
+    """Unlink was tried in the easy half alone, where every method is near; calibration is nearer there."""
+    whole = link_plan()
+    cells = [job for job in whole.cells if job.label != "unlink" or job.key["forget"]["where"] == "out"]
+    plan, store = Plan(whole.name, whole.title, cells, whole.published), Store(None)
+    size = {"retrain": 0.0, "unlink": 0.02, "calibrated": 0.01}
+    for job in cells:
+        off = size.get(job.label, 0.2) * (1 if job.key["forget"]["where"] == "out" else 10)
+        store.add(job.key, row(job.label, 1.0, test_auroc=0.9 - off, deleted_auroc=0.5, heldout_auc=0.5 + off))
+    found = answers(store, plan)
+    near = {gap.label: gap for gap in found.gaps if gap.metric == "test_auroc"}
+    assert (near["unlink"].cells, near["calibrated"].cells) == (4, 8)
+    assert near["unlink"].seed_gap < near["calibrated"].seed_gap
+    assert {gap.shared for gap in near.values()} == {4}
+    assert near["calibrated"].shared_gap == pytest.approx(0.01)
+    page = summary_page(found).partition("## Distance to Retrain")[2]
+    assert "| E_t AUROC, link | cells | seed by seed | by cell | signed | shared, 4 cells | farthest cell |" in page
+    lines = [line.split(" | ")[0] for line in page.splitlines() if line.startswith(("| Unlink |", "| calibrated |"))]
+    assert lines == ["| calibrated", "| Unlink"] * 2  # in both scores
+    same = Plan(whole.name, whole.title, [job for job in cells if job.label != "unlink"], whole.published)
+    assert "shared, " not in summary_page(answers(store, same))
 
 
 def test_cells_that_experiments_share_count_once() -> None:

@@ -74,6 +74,14 @@ def test_groups_and_single_names() -> None:
         ({"methods": ["unlnk"]}, "'unlnk'; did you mean 'unlink'"),
         ({"methods": [{"name": "gnndelete", "lamb": 0.1}]}, "'methods.lamb'; did you mean 'methods.lam'"),
         ({"methods": [{"name": "gnndelete", "lam": "much"}]}, "'methods.lam'"),
+        (
+            {"methods": [{"name": "gnndelete", "layers": "lst"}]},
+            "'layers' must be 'all', 'last' or a list of names of modules, such as ['convs.1'] (got 'lst')",
+        ),
+        (
+            {"methods": [{"label": "mine", "name": "gnndelete", "layers": ["convs.1", "conv9"]}]},
+            "'layers' of method 'mine': the model 'gcn' has no module 'conv9'; take all, last or names among convs.0, convs.1",
+        ),
         ({"methods": [{"name": "gnndelete", "preset": "papr"}]}, "no preset 'papr'"),
         ({"models": ["rgcnn"]}, "'rgcnn'; did you mean 'rgcn'"),
         ({"models": [{"name": "gcn", "hiden": 4}]}, "did you mean 'models.hidden'"),
@@ -112,6 +120,30 @@ def test_groups_and_single_names() -> None:
             "labels are those of nodes",
         ),
         ({"forget": {"kind": "relations", "amount": 1}}, "has no relations to delete"),
+        (
+            {"models": ["gcn", "rgcn"]},
+            "'rgcn' is for typed edges, and those of 'generated:collab?nodes=300&edges=2400&features=8' have no types; take",
+        ),
+        (
+            {"datasets": ["wordnet18"]},
+            "'gcn' computes from features of nodes, and 'wordnet18' has none; take rgcn or rgat",
+        ),
+        (
+            {"task": "graph", "datasets": ["mutag"], "models": ["rgat"]},
+            "'rgat' is for typed edges, and those of 'mutag' have no types",
+        ),
+        ({"forget": {"amount": [5, 1200]}}, "'forget.amount': 1,200 edges are more than there are to learn from"),
+        ({"forget": {"kind": "nodes", "amount": 301}}, "301 nodes are more than there are to learn from"),
+        (
+            {"task": "node", "forget": {"kind": "labels", "amount": 290}},
+            "'generated:collab?nodes=300&edges=2400&features=8' (at most 271); ask for fewer, or for a share",
+        ),
+        ({"task": "graph", "datasets": ["mutag"], "forget": {"kind": "graphs", "amount": 188}}, "188 graphs are more"),
+        (
+            {"datasets": ["wordnet18"], "models": ["rgcn"], "forget": {"kind": "relations", "amount": 19}},
+            "19 relations are more than there are to learn from in 'wordnet18' (at most 18)",
+        ),
+        ({"forget": {"amount": 3, "steps": 4}}, "'forget.steps': 3 edges cannot be deleted in 4 steps"),
     ],
 )
 def test_a_mistake_is_one_sentence(write: Write, changes: dict[str, Any], words: str) -> None:
@@ -120,6 +152,28 @@ def test_a_mistake_is_one_sentence(write: Write, changes: dict[str, Any], words:
     assert words in str(error.value)
     assert "the experiment '" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "task", "dataset"),
+    [
+        *((name, "convs.1", "link", "digits") for name in ("gcn", "gat", "gin")),
+        ("gps", "convs.1", "link", "digits"),
+        ("graphormer", "layers.1", "link", "digits"),
+        *((name, "convs.1", "link", "wordnet18") for name in ("rgcn", "rgat")),
+        *((name, "encoder.convs.1", "graph", "mutag") for name in ("gcn", "gin")),
+    ],
+)
+def test_layers_by_their_names(write: Write, name: str, layer: str, task: str, dataset: str) -> None:
+    methods = ["unlink", {"name": "gnndelete", "layers": [layer]}]
+    assert cells(read(str(write(task=task, datasets=[dataset], models=[name], methods=methods))))
+
+
+def test_what_no_method_is_asked_for_is_not_refused(write: Write) -> None:
+    """The most that could be there is not refused, nor layers of a model that their method is not for."""
+    named = {"name": "gnndelete", "layers": ["embed"], "only": {"models": ["gps"]}}
+    forget = {"amount": [1082, 3], "steps": 3}
+    assert cells(read(str(write(models=["gcn", "gps"], methods=["unlink", named], forget=forget))))
 
 
 def test_a_setting_that_is_given_twice_is_refused(write: Write) -> None:

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
+
+from gnndelete.auditing.case import Case
+from gnndelete.auditing.membership import membership
+from gnndelete.auditing.shadow import Shadow
+from gnndelete.bench.experiment import read
 from gnndelete.bench.formats import latex, markdown, tidy_csv
 from gnndelete.bench.gathered import Plan, gather
 from gnndelete.bench.pages import Commands
+from gnndelete.bench.reasons import unmeasured
 from gnndelete.bench.report import build
+from gnndelete.bench.runner import run
 from gnndelete.bench.tables import sections
 from gnndelete.store import Store
 
+from .conftest import Write, lines
 from .sample import HARDWARE, METHODS, SEEDS, Job, key, row
 
 ATTACKED = {"measures": ["scores", "mi"]}
@@ -53,6 +65,37 @@ def test_a_measure_that_gave_nothing_has_the_reason_of_its_note() -> None:
     scores, _ = shown(plan, store)
     assert "| Unlink | 0.900 ± 0.000 | – [1] | 3 |" in scores
     assert "[1] No membership attack: there are no test edges." in scores
+
+
+def test_an_attack_that_gives_every_element_the_same_answer_has_no_auc(
+    write: Write, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def blind(case: Case, shadow: Shadow) -> dict[str, Any]:
+        """The attack on a model that is sure of everything once it has forgotten, as D2D's is."""
+        sure = replace(case.after, predict=lambda edges: torch.full((edges.size(1),), 1e4))
+        return membership(replace(case, subjects={**case.subjects, "after": sure}), shadow)
+
+    monkeypatch.setattr("gnndelete.bench.measure.membership", blind)
+    run([read(str(write(methods=["unlink"], measures=["scores", "mi"], seeds=[1])))], store=store)
+    (found,) = (line["row"] for line in lines(store))
+    assert "mi_auc" not in found["scores"]
+    assert "mi_ratio" in found["scores"]
+    assert "mi_auc" in found["before"]
+    (note,) = [note for note in found["notes"] if note.startswith("No MI AUC: ")]
+    assert "the same answer (" in note
+
+
+def test_one_score_of_a_measure_can_be_missing_alone() -> None:
+    plan, store = plan_of(("retrain", "unlink"), **ATTACKED), Store(None)
+    for job in plan.cells:
+        found = row(job.label, 1.0, mi_ratio=1.1)
+        alone = {"notes": ["No MI AUC: the attack gives every element the same answer."]}
+        store.add(
+            job.key, found | alone if job.label == "unlink" else found | {"scores": {"mi_ratio": 1, "mi_auc": 0.6}}
+        )
+    missing = {result.label: unmeasured(result, "mi_auc") for result in gather(plan, store)}
+    assert missing == {"retrain": "", "unlink": "No MI AUC: the attack gives every element the same answer."}
+    assert not any(unmeasured(result, "mi_ratio") for result in gather(plan, store))
 
 
 def test_scores_that_titles_do_not_tell_are_explained_where_they_appear() -> None:

@@ -128,3 +128,9 @@ def test_mistakes_are_one_sentence(
     error = capsys.readouterr().err
     assert said in error.replace("\n", " ")
     assert "Traceback" not in error
+
+
+def test_a_folder_that_cannot_be_written_is_refused_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gnndelete.bench.report.build", lambda *_: pytest.fail("it began to work"))
+    for out, code in (("rows.jsonl", 2), ("rows.jsonl/below", 1)):
+        assert run(["bench", "report", "mine.yaml", "--store", "rows.jsonl", "--out", out]) == code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch_geometric.data import Data
 
 from gnndelete.batch import collate
+from gnndelete.bench import lock as lock_module
 from gnndelete.bench import material as materials
 from gnndelete.bench.cells import cells
 from gnndelete.bench.cost import Cost
@@ -128,12 +130,28 @@ def test_a_way_out_is_named_once(write: Write, store: Path) -> None:
 
 
 def test_a_base_model_that_cannot_be_trained(write: Write, store: Path) -> None:
-    experiment = read(str(write(models=["rgcn"])))  # for typed edges only
+    experiment = read(str(write(models=[{"name": "gps", "hidden": 9, "heads": 4}])))  # 9 do not share out among 4
     summary = run([experiment], store=store)
     assert (summary.done, summary.failed, summary.left) == (0, 6, 0)
     for line in lines(store):
         assert line["row"]["error"].startswith("its base model could not be trained: ")
     assert run([experiment], store=store).already == 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"models": ["rgcn"]}, "'rgcn' is for typed edges"),
+        ({"forget": {"amount": 5000}}, "5,000 edges are more than there are"),
+        ({"methods": [{"name": "gnndelete", "layers": ["conv9"]}]}, "no module 'conv9'; take all, last or names among"),
+    ],
+)
+def test_what_would_fail_in_every_cell_is_refused_at_once(
+    write: Write, store: Path, changes: dict[str, Any], words: str, capsys: Any
+) -> None:
+    assert command(["bench", "run", str(write(**changes)), "--store", str(store), "--device", "cpu"]) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not store.exists()
 
 
 def test_a_torn_last_line_is_repaired(small: Experiment, store: Path) -> None:
@@ -156,6 +174,41 @@ def test_a_second_writer_is_refused(small: Experiment, store: Path) -> None:
     with Lock(store), pytest.raises(SettingError, match=r"process \d+ on .* is writing to this store"):
         run([small], store=store)
     assert not store.exists()
+
+
+def test_a_run_leaves_no_lock_and_a_refused_one_no_folder(
+    small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set(tmp_path.rglob("*"))
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(SettingError, match="needs the package 'ray'"):
+        run([small], store=tmp_path / "new/deep/r.jsonl", ray="local", models=tmp_path / "kept/models")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(SettingError, match="the folder of models"):
+        run([small], store=tmp_path / "new/deep/r.jsonl", models=tmp_path / "file/models")
+    assert set(tmp_path.rglob("*")) == before | {tmp_path / "file"}
+    run([small], store=tmp_path / "new/r.jsonl", seeds=1, choice=Choice(labels=["unlink"]))
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"r.jsonl", "models"}
+
+
+def test_a_lock_file_that_its_holder_removed_is_not_taken_for_the_lock(store: Path, monkeypatch: Any) -> None:
+    """Between opening the file and locking it, its holder may end and remove it, and a third process make a new one."""
+    lock, other, real = Lock(store), Lock(store), lock_module.fcntl.flock
+    held: list[Lock] = []
+
+    def late(file: Any, flags: int) -> None:
+        if not held:
+            lock.path.unlink()
+            held.append(other)
+            other.__enter__()
+        real(file, flags)
+
+    monkeypatch.setattr(lock_module.fcntl, "flock", late)
+    with pytest.raises(SettingError, match="is writing to this store"):
+        lock.__enter__()
+    assert lock.path.exists()
+    other.__exit__(None, None, None)
+    assert not lock.path.exists()
 
 
 def test_the_lock_of_a_dead_process_is_taken_over(small: Experiment, store: Path) -> None:

@@ -73,3 +73,12 @@ def test_a_verb_has_the_options_of_the_other(cli):
     for verb in ("delete", "compare"):
         shown = cli(verb, "--help").out
         assert all(f"--{name.replace('_', '-')}" in shown for name in OPTIONS)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_first(cli, run, tmp_path, monkeypatch):
+    monkeypatch.setattr("gnndelete.comparison.compare", lambda *_, **__: pytest.fail("it began to work"))
+    (tmp_path / "file").write_text("mine")
+    for out, code in ((tmp_path / "file", 2), (tmp_path / "file/below", 1)):
+        refused = cli("compare", run, "--random", 5, "--out", out)
+        assert refused.code == code
+        assert str(out) in refused.err

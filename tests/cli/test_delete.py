@@ -239,6 +239,30 @@ def test_nothing_is_deleted_twice(cli: Cli, link_run: Path) -> None:
     assert contents(link_run) == before
 
 
+def test_what_was_deleted_before_can_be_skipped(cli: Cli, link_run: Path, tmp_path: Path) -> None:
+    _, _, edges, _ = _open(link_run)
+    far = [pair for pair in edges if 4 not in pair]
+    assert cli("delete", link_run, "--edges", _csv(tmp_path / "a.csv", "source,target", far[:3]), "--node", 4).code == 0
+    file = _csv(tmp_path / "b.csv", "source,target", [far[2][::-1], *far[3:6]])
+    refused = cli("delete", link_run, "--edges", file, "--node", 4)
+    assert refused.code == 2
+    assert "leave them out, earlier requests stay in force (--skip-deleted does so)" in refused.sentence
+    before = contents(link_run)
+    plan = cli("delete", link_run, "--edges", file, "--node", 4, "--skip-deleted", "--dry-run", "--json")
+    assert (plan.values["request"], plan.values["skipped"]) == ({"edges": 3}, 2)
+    assert contents(link_run) == before
+    done = cli("delete", link_run, "--edges", file, "--node", 4, "--skip-deleted", "--json")
+    assert (done.code, done.values["request"], done.values["skipped"]) == (0, {"edges": 3}, 2)
+    assert done.values["counts"] == {"edges": 6, "nodes": 1}
+    assert "left out 2 elements that earlier requests have deleted: " in done.err
+    before = contents(link_run)
+    nothing = cli("delete", link_run, "--edges", file, "--skip-deleted")
+    assert (nothing.code, "nothing is left to delete" in nothing.sentence) == (2, True)
+    assert contents(link_run) == before
+    new = cli("delete", link_run, "--edge", f"{far[6][0]},{far[6][1]}", "--skip-deleted", "--json")
+    assert (new.code, new.values["skipped"], "left out" in new.err) == (0, 0, False)
+
+
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 @pytest.mark.parametrize("step", range(1, 7))
 def test_an_error_while_writing_changes_nothing(

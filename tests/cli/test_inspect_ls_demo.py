@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 import gnndelete as gd
 
 from .conftest import Cli, contents
@@ -83,3 +85,14 @@ def test_demo(cli: Cli, tmp_path: Path) -> None:
     assert again.values["figure"] == "demo/scores.png"
     (tmp_path / "file").write_text("mine")
     assert cli("demo", "--out", "file").code == 2
+
+
+def test_demo_looks_at_its_folder_first(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def worked(*_: object, **__: object) -> None:
+        raise AssertionError("it began to work")
+
+    monkeypatch.setattr("gnndelete.training.train", worked)
+    (tmp_path / "file").write_text("mine")
+    for out, code in (("file", 2), ("file/below", 1)):
+        refused = cli("demo", "--out", out)
+        assert (refused.code, "it began" in refused.err, "file" in refused.err) == (code, False, True)

@@ -46,6 +46,29 @@ def test_help_of_bench_imports_no_torch(arguments: list[str]) -> None:
     assert _python("-c", code).returncode == 0
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["delete", "nowhere", "--node", "3"],
+        ["audit", "nowhere"],
+        ["compare", "nowhere", "--random", "3"],
+        ["inspect", "nowhere"],
+        ["inspect", "--set", "modle.hidden=3"],
+        ["train", "--out", "run", "--set", "train.epoch=3"],
+        ["bench", "run", "nowhere.yaml"],
+        ["bench", "run", "nothing/such"],
+    ],
+)
+def test_what_is_refused_by_its_settings_is_refused_before_torch_loads(arguments: list[str], tmp_path: Path) -> None:
+    code = f"""
+import sys
+from gnndelete.cli import run
+code = run({arguments!r})
+sys.exit(code + 10 * ("torch" in sys.modules))
+"""
+    assert _python("-c", code, cwd=tmp_path).returncode == 2
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_json(cli: Cli, verb: str) -> None:
     shown = cli(verb, "--help")

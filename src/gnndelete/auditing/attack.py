@@ -81,11 +81,14 @@ def auc(present: Floats, absent: Floats) -> float:
 def answer(deleted: Floats, others: Floats) -> dict[str, Any]:
     """One entry of a report: the AUC, the mean answer on the deleted elements, and the ROC curve.
 
+    ``same``: every element got the same answer, so that the AUC is 0.5 whatever the model knows.
+
     >>> answer(np.array([0.9, 0.4]), np.array([0.4, 0.1]))["roc"]["tpr"][-1]
     1.0
     """
     labels = np.repeat([1, 0], [len(deleted), len(others)])
-    fpr, tpr, _ = roc_curve(labels, np.concatenate([deleted, others]))
+    every = np.concatenate([deleted, others])
+    fpr, tpr, _ = roc_curve(labels, every)
     if len(fpr) > POINTS:
         grid = np.linspace(0, 1, POINTS)
         fpr, tpr = grid, np.interp(grid, fpr, tpr)
@@ -93,6 +96,7 @@ def answer(deleted: Floats, others: Floats) -> dict[str, Any]:
     return {
         "auc": auc(deleted, others),
         "mean": float(np.mean(deleted)),
+        "same": bool(np.ptp(every) <= 1e-12 * np.max(every)),  # but for the last digits of a sum
         "roc": {"fpr": np.round(fpr, 4).tolist(), "tpr": np.round(tpr, 4).tolist()},
     }
 

@@ -186,6 +186,10 @@ def _sentence(result: dict[str, Any]) -> str:
         if result["mi_ratio_reference"] is not None:
             text += f", retrained {result['mi_ratio_reference']:.2f}"
         text += " (above 1: less is left)."
+    if after["same"]:
+        text += (
+            f" After the deletion every element gets the same answer ({after['mean']:.3f}): that AUC measures nothing."
+        )
     if after["auc"] < BELOW:
         text += " Well below 0.5 they stand out from below: suppressed, and recognisable as such."
     if result["counts"]["deleted"] < FEW:

@@ -7,12 +7,14 @@ Retrain? How much faster than Retrain is a deletion?
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import mean, median
+from dataclasses import dataclass, field
+from statistics import median
 
 from gnndelete.bench import published as paper
-from gnndelete.bench.gathered import Plan, Result, hardware, references
+from gnndelete.bench.gaps import Gap, gaps
+from gnndelete.bench.gathered import Place, Plan, Result, hardware, references
 from gnndelete.bench.published import MAIN
+from gnndelete.bench.wording import model_name, model_titles
 
 SCORES = ("test_auroc", "deleted_auroc")
 
@@ -46,21 +48,6 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class Gap:
-    """The distance of one method to Retrain in one score, over all places where both were run."""
-
-    label: str
-    task: str
-    metric: str
-    cells: int
-    seed_gap: float  # mean over cells of the mean of |gap| over seeds
-    cell_gap: float  # mean over cells of |mean gap|
-    signed: float  # mean over cells of the mean gap
-    worst: Result
-    seeds: tuple[int, int]  # fewest and most seeds of a cell
-
-
-@dataclass(frozen=True)
 class Speed:
     """How many times faster than Retrain the slowest cell of a dataset was."""
 
@@ -86,6 +73,11 @@ class Acceptance:
     failed: tuple[Result, ...] = ()  # every cell of which a run failed, also where other seeds have numbers
     graded: bool = True  # aims are for the experiments that come with the package
     short: tuple[str, ...] = ()  # experiments that do not count, since their models are trained too shortly
+    models: Mapping[tuple[str, str, str], str] = field(default_factory=dict)  # names by dataset, task and all options
+
+    def model(self, place: Place) -> str:
+        """The name of a model, with its options where another of that name was tried on the same dataset and task."""
+        return self.models.get((place.dataset, place.task, place.variant)) or model_name(place.model)
 
     def left_out(self, aim: str) -> list[Result]:
         """The cells that the answer to a question goes without because they failed; ``aim`` is a name of `AIMS`."""
@@ -120,13 +112,21 @@ def acceptance(gathered: Iterable[tuple[Plan, Sequence[Result]]], best: str = BE
         settings.get(PAPER, ()),
         settings,
         best,
-        tuple(_gaps(everything)),
+        tuple(gaps(everything)),
         _speeds([cells for _, cells in plans]),
         tuple(absent),
         tuple(_failed(everything, [cell for _, cells in plans for cell in cells])),
         graded,
         tuple(plan.name for plan, cells in given if not plan.summary and any(cell.rows for cell in cells)),
+        _models(cell.place for _, cells in plans for cell in cells),
     )
+
+
+def _models(places: Iterable[Place]) -> dict[tuple[str, str, str], str]:
+    together: dict[tuple[str, str], list[str]] = {}
+    for place in places:
+        together.setdefault((place.dataset, place.task), []).append(place.variant)
+    return {(*key, v): title for key, variants in together.items() for v, title in model_titles(variants).items()}
 
 
 def _failed(counted: Sequence[Result], cells: Iterable[Result]) -> list[Result]:
@@ -172,42 +172,6 @@ def _beside(cell: Result) -> Beside | None:
     if theirs is None or ours[0] is None or ours[1] is None:
         return None
     return Beside(cell, (ours[0].mean, ours[1].mean), theirs)
-
-
-def _gaps(cells: Sequence[Result]) -> list[Gap]:
-    """Of every setting that was tried in at least a quarter of the cells; the steps of a sweep over lam are not.
-
-    For links both distances are over the same cells, those in which the held-out test was asked for: models that were
-    trained for a few epochs, to take times or to count parameters, say nothing about gaps.
-    """
-    retrained = references(cells)
-    found = []
-    for task in ("link", "node", "graph"):
-        own = [cell for cell in cells if cell.place.task == task and cell.method.get("name") != "retrain"]
-        for label in dict.fromkeys(cell.label for cell in own):
-            for metric in ("test_auroc", "test_accuracy", "heldout_auc"):
-                gaps = [
-                    (cell, list(values.values()))
-                    for cell in own
-                    if cell.label == label and cell.place.steps == 1
-                    if (values := cell.gaps(metric, retrained.get(cell.place.rest)))
-                    if task != "link" or cell.gaps("heldout_auc", retrained.get(cell.place.rest))
-                ]
-                if gaps:
-                    found.append(_gap(label, task, metric, gaps))
-    most = {
-        key: max(g.cells for g in found if (g.task, g.metric) == key) for key in {(g.task, g.metric) for g in found}
-    }
-    return [gap for gap in found if 4 * gap.cells >= most[gap.task, gap.metric]]
-
-
-def _gap(label: str, task: str, metric: str, gaps: Sequence[tuple[Result, list[float]]]) -> Gap:
-    means = [mean(values) for _, values in gaps]
-    strict = [mean(abs(value) for value in values) for _, values in gaps]
-    worst = gaps[strict.index(max(strict))][0]
-    counts = [len(values) for _, values in gaps]
-    size, seeds = mean(abs(m) for m in means), (min(counts), max(counts))
-    return Gap(label, task, metric, len(gaps), mean(strict), size, mean(means), worst, seeds)
 
 
 def _speeds(parts: Sequence[Sequence[Result]]) -> tuple[Speed, ...]:

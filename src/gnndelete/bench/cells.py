@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from gnndelete.bench.experiment import MEASURES, Experiment, MethodSpec, ModelSpec
+from gnndelete.bench.fitting import check_fit
 from gnndelete.bench.sound import about, check_sound
 from gnndelete.bench.words import measured
 from gnndelete.errors import SettingError, unknown
@@ -127,6 +128,8 @@ def cells(experiment: Experiment, device: str = "cpu", seeds: int | None = None)
         raise SettingError(
             f"the experiment '{experiment.name}': 'only' of method '{idle[0]}' leaves it no cell; no cell has all of that"
         )
+    with about(experiment):
+        check_fit(found.values())
     return list(found.values())
 
 

@@ -14,6 +14,7 @@ from gnndelete.auditing.palette import INK, LINE, MUTED, PAPER
 from gnndelete.auditing.panels import plain
 from gnndelete.bench.compared import Compared, Point, front
 from gnndelete.bench.curves import GAPS, GapRow, LamPicture
+from gnndelete.bench.labels import Page, leader, placed_names
 from gnndelete.bench.looks import COLORS, MARKERS, logarithmic, looks
 from gnndelete.bench.timecurves import TimePicture
 from gnndelete.bench.wording import count, many, method_name, metric_name, seconds
@@ -23,6 +24,7 @@ Format = Literal["svg", "png"]
 #: Markers by the kind of a method: colours name the method itself.
 _GROUPS = {"gnndelete": ("o", "GNNDelete"), "other": ("s", "other methods"), "control": ("X", "controls")}
 _LOG = " (logarithmic)"
+_NAMES = 8  # the size of names beside points
 _FLOOR = 5e-4  # smaller distances than this are drawn here, so that a logarithmic axis can hold them
 
 
@@ -248,65 +250,35 @@ def _scatter(figure: Any, axes: Any, points: Sequence[Point], line: Sequence[tup
         return float(across) * scale, float(up) * scale
 
     spots, bends = [on_page(p.x, p.y) for p in points], [on_page(x, y) for x, y in line]
-    frame = axes.get_window_extent()
-    taken: list[_Box] = [(x - 5, y - 5, x + 5, y + 5) for x, y in spots]
-    taken += [(min(a, c) - 1, min(b, d) - 1, max(a, c) + 1, max(b, d) + 1) for (a, b), (c, d) in pairwise(bends)]
-    leader = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4}
-    for point, (x, y) in zip(points, spots, strict=True):
-        others = [spot for spot in spots if spot != (x, y)]
-        box = _free(x, y, 4.7 * len(point.label), taken, (frame.x0 * scale, frame.x1 * scale), others)
-        taken.append(box)
+    lines = [(min(a, c) - 1, min(b, d) - 1, max(a, c) + 1, max(b, d) + 1) for (a, b), (c, d) in pairwise(bends)]
+    x0, y0, x1, y1 = (float(value) * scale for value in axes.get_window_extent().extents)
+    widths = [_width(axes, point.label) * scale for point in points]
+    drawn = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4}
+    boxes = placed_names(Page(spots, lines, (x0, y0, x1, y1)), widths)
+    for point, spot, box in zip(points, spots, boxes, strict=True):
+        joined = leader(box, spot)
+        start = [(joined[0][i] - box[i]) / (box[i + 2] - box[i]) for i in (0, 1)] if joined else []
         axes.annotate(
             point.label,
             (point.x, point.y),
-            xytext=((box[0] + box[2]) / 2 - x, (box[1] + box[3]) / 2 - y),
+            xytext=((box[0] + box[2]) / 2 - spot[0], (box[1] + box[3]) / 2 - spot[1]),
             textcoords="offset points",
             ha="center",
             va="center",
-            fontsize=8,
+            fontsize=_NAMES,
             color=INK,
             zorder=4,
             bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.7, "pad": 0.6},
-            arrowprops=leader if box[1] > y or box[3] < y else None,
+            arrowprops={**drawn, "relpos": start} if joined else None,
         )
 
 
-_Box = tuple[float, float, float, float]  # left, bottom, right, top
-
-
-def _free(
-    x: float,
-    y: float,
-    wide: float,
-    taken: Sequence[_Box],
-    limits: tuple[float, float],
-    others: Sequence[tuple[float, float]],
-) -> _Box:
-    """Where a name of that width lies on the least: beside the point if it can, else above or below it.
-
-    A name that is nearer to another point than to its own would be taken for that point's.
-    """
-    best: tuple[float, _Box] | None = None
-    for up in (0, 11, -11, 20, -20, 29, -29):
-        for side in (0, 1, 2) if up else (0, 1):
-            left = (x + 8, x - 8 - wide, x - wide / 2)[side]
-            box = (left, y + up - 5, left + wide, y + up + 5)
-            out = max(0.0, limits[0] - box[0]) + max(0.0, box[2] - limits[1])
-            nearer = any(_away(box, *spot) < _away(box, x, y) for spot in others)
-            cost = 100 * out + 60 * nearer + sum(_overlap(box, other) for other in taken)
-            if best is None or cost < best[0]:
-                best = (cost, box)
-    assert best is not None
-    return best[1]
-
-
-def _away(box: _Box, x: float, y: float) -> float:
-    """How far a point is from the edge of a box."""
-    return float(max(box[0] - x, 0, x - box[2]) ** 2 + max(box[1] - y, 0, y - box[3]) ** 2)
-
-
-def _overlap(a: _Box, b: _Box) -> float:
-    return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
+def _width(axes: Any, name: str) -> float:
+    """How wide a name is on the page, in pixels."""
+    text = axes.text(0, 0, name, fontsize=_NAMES)
+    wide = float(text.get_window_extent().width)
+    text.remove()
+    return wide
 
 
 def _legend(figure: Any) -> None:

@@ -201,8 +201,15 @@ def _membership(case: Case, row: dict[str, Any]) -> None:
     if not found["available"]:
         row["notes"].append(f"No membership attack: {found['reason']}.")
         return
-    row["scores"] |= {"mi_ratio": found["mi_ratio"], "mi_auc": found["after"]["auc"]}
-    row["before"]["mi_auc"] = found["before"]["auc"]
+    row["scores"]["mi_ratio"] = found["mi_ratio"]
+    for name, part in (("after", "scores"), ("before", "before")):
+        if not found[name]["same"]:
+            row[part]["mi_auc"] = found[name]["auc"]
+    if found["after"]["same"]:
+        row["notes"].append(
+            f"No MI AUC: the attack gives every element the same answer ({found['after']['mean']:.3g}), deleted or not, and "
+            "tells nothing by it."
+        )
     row["mi"] = {"shadow_auc": found["shadow"]["auc"]}
 
 

@@ -14,6 +14,9 @@ GIVEN = {
     "outliers": (("outlier_share", "regular_share"), "No detection of outliers"),
 }
 
+#: How the note of one score begins, where the others of its measure could be taken.
+_ALONE = {"mi_auc": "No MI AUC"}
+
 #: What null stands for, where a measure was taken and a score still has no value.
 _NULL = {
     "mi_ratio": "the attack takes no deleted element for a member after the deletion (probability 0), and 0 cannot divide"
@@ -53,7 +56,11 @@ def unmeasured(cell: Result, metric: str) -> str:
     without = [row for seed, row in cell.rows.items() if seed not in known]
     if begins is None or not without or not _asked(cell, metric):
         return ""
-    said = noted(without, begins) or _NULL.get(metric, "no reason was recorded")
+    said = (
+        noted(without, begins)
+        or noted(without, _ALONE.get(metric, begins))
+        or _NULL.get(metric, "no reason was recorded")
+    )
     return f"{len(without)} of {len(cell.rows)} seeds have no number: {said}" if known else said
 
 

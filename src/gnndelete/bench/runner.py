@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +24,7 @@ from gnndelete.bench.provenance import source
 from gnndelete.bench.rows import open_store
 from gnndelete.bench.sweep import Summary, Sweep
 from gnndelete.errors import GraphError, SettingError, unknown, why
-from gnndelete.files import writing
+from gnndelete.files import made, writing
 from gnndelete.store import Store
 
 #: Where results go unless something else is said; trained models are kept beside it.
@@ -117,27 +117,30 @@ def run(
         summary = Summary(cells=len(todo), already=len(todo) - len(missing), store=str(store), source=source())
         _look_back(todo, missing, rows, summary)
         missing = _without_absent(missing, experiments, summary)
+        folder = models or store.parent / MODELS
         if missing:
-            _check_folder(models or store.parent / MODELS, missing)
-            sweep = Sweep(rows, models or store.parent / MODELS, device, threads, start, limit_seconds, summary)
-            sweep.run(missing, executor(jobs, ray))
+            with _writable(folder, missing):
+                sweep = Sweep(rows, folder, device, threads, start, limit_seconds, summary)
+                sweep.run(missing, executor(jobs, ray))
         summary.seconds = time.perf_counter() - start
     return summary
 
 
-def _check_folder(folder: Path, missing: Sequence[Cell]) -> None:
+@contextmanager
+def _writable(folder: Path, missing: Sequence[Cell]) -> Iterator[None]:
     """Refuse a folder in which models cannot be kept, where one has to be trained: every cell of it would fail."""
     keys = (key for cell in missing for key in (cell.base, cell.shadow) if key is not None)
-    if all(place(folder, key).is_file() for key in keys):
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=folder, prefix=writing()):
-            pass
-    except OSError as error:
-        raise SettingError(
-            f"the folder of models '{folder}' cannot be written ({why(error)}); give another with --models"
-        ) from error
+    with ExitStack() as undo:
+        if not all(place(folder, key).is_file() for key in keys):
+            try:
+                undo.enter_context(made(folder))
+                with TemporaryDirectory(dir=folder, prefix=writing()):
+                    pass
+            except OSError as error:
+                raise SettingError(
+                    f"the folder of models '{folder}' cannot be written ({why(error)}); give another with --models"
+                ) from error
+        yield
 
 
 def _look_back(todo: list[Cell], missing: list[Cell], rows: Store, summary: Summary) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
-from gnndelete.bench.acceptance import AIMS, CALIBRATED, PAPER, WITHIN, Acceptance, Beside, Gap, Speed, kind_of
+from gnndelete.bench.acceptance import AIMS, CALIBRATED, PAPER, WITHIN, Acceptance, Beside, Speed, kind_of
 from gnndelete.bench.formats import plain
+from gnndelete.bench.gaps import Gap
 from gnndelete.bench.gathered import Result
-from gnndelete.bench.wording import dataset_name, many, method_name, metric_name, model_name, request_name, span, times
+from gnndelete.bench.wording import dataset_name, many, method_name, metric_name, request_name, span, times
 
 #: The aim that no speed is held against.
 OTHER = "nonexistent"
@@ -140,7 +142,7 @@ def _failures(found: Acceptance) -> list[str]:
     if not found.failed:
         return []
     rows = [
-        [*_where(cell), plain(method_name(cell.label)), ", ".join(map(str, sorted(cell.errors))), plain(reason)]
+        [*_where(found, cell), plain(method_name(cell.label)), ", ".join(map(str, sorted(cell.errors))), plain(reason)]
         for cell in found.failed
         for reason in [next(iter(cell.errors.values()))]
     ]
@@ -157,7 +159,10 @@ def _repeated(found: Acceptance) -> str:
         good = len(found.repeated) - len(others)
         parts.append(f"{good} of {len(found.repeated)} cells are within {WITHIN} of the published E_t and E_d AUROC.")
     if others:
-        parts += ["The others, ours minus the paper's:", _table([*_PLACE, "E_t", "E_d"], [_beside(b) for b in others])]
+        parts += [
+            "The others, ours minus the paper's:",
+            _table([*_PLACE, "E_t", "E_d"], [_beside(found, b) for b in others]),
+        ]
     if found.absent:
         parts.append(_absent(found.absent))
     return "\n\n".join(parts) or "Not run yet."
@@ -166,9 +171,9 @@ def _repeated(found: Acceptance) -> str:
 _PLACE = ["dataset", "model", "deleted"]
 
 
-def _beside(each: Beside) -> list[str]:
+def _beside(found: Acceptance, each: Beside) -> list[str]:
     pairs = zip(each.ours, each.differences, strict=True)
-    return _where(each.cell) + [f"{ours:.3f} ({difference:+.3f})" for ours, difference in pairs]
+    return _where(found, each.cell) + [f"{ours:.3f} ({difference:+.3f})" for ours, difference in pairs]
 
 
 def _absent(cells: Sequence[Result]) -> str:
@@ -204,7 +209,10 @@ def _above(found: Acceptance) -> str:
     parts = [f"One setting is taken for all cells: `{found.best}`. The others are shown beside it.", _table(head, rows)]
     below = [b for b in found.settings.get(found.best, ()) if not b.above]
     if below:
-        parts += [f"Where `{found.best}` is not above:", _table([*_PLACE, "E_t", "E_d"], [_beside(b) for b in below])]
+        parts += [
+            f"Where `{found.best}` is not above:",
+            _table([*_PLACE, "E_t", "E_d"], [_beside(found, b) for b in below]),
+        ]
     return "\n\n".join(parts)
 
 
@@ -221,7 +229,9 @@ def _gaps(found: Acceptance) -> str:
     note = (
         "A gap is a method's score minus Retrain's with the same seed. *Seed by seed* is the mean of its size, *by cell* the "
         "mean of the size of a cell's mean gap, *signed* the mean itself. For links both are taken over the cells that have "
-        "both scores. Settings that were tried in fewer than a quarter of the cells are left out."
+        "both scores. Settings that were tried in fewer than a quarter of the cells are left out. Where methods were "
+        "not tried in the same cells, *shared* is the distance seed by seed over the cells that they have in common, and rows "
+        "are sorted by it; – has too few of them to compare."
     )
     parts = [note]
     for task in dict.fromkeys(gap.task for gap in found.gaps):
@@ -229,13 +239,30 @@ def _gaps(found: Acceptance) -> str:
             own = [gap for gap in found.gaps if (gap.task, gap.metric) == (task, metric)]
             if own:
                 title = "held-out AUC" if metric == "heldout_auc" else _USE[task, metric]
-                rows = [
-                    [plain(method_name(g.label)), str(g.cells), *_sizes(g), ", ".join(_where(g.worst))]
-                    for g in sorted(own, key=lambda g: g.seed_gap)
-                ]
-                head = [f"{title}, {task}", "cells", "seed by seed", "by cell", "signed", "farthest cell"]
-                parts.append(_table(head, rows))
+                parts.append(_distances(found, f"{title}, {task}", own))
     return "\n\n".join(parts)
+
+
+def _distances(found: Acceptance, title: str, own: Sequence[Gap]) -> str:
+    """One score of all methods, nearest first: over the cells that they share, where they do not all have the same."""
+    shared = max(gap.shared for gap in own)
+    apart = any(gap.cells != shared for gap in own)
+    rows = [
+        [
+            plain(method_name(g.label)),
+            str(g.cells),
+            *_sizes(g),
+            *[_shared(g)] * apart,
+            ", ".join(_where(found, g.worst)),
+        ]
+        for g in sorted(own, key=lambda g: (inf if g.shared_gap is None else g.shared_gap, g.seed_gap))
+    ]
+    column = [f"shared, {many(shared, 'cell')}"] * apart
+    return _table([title, "cells", "seed by seed", "by cell", "signed", *column, "farthest cell"], rows)
+
+
+def _shared(gap: Gap) -> str:
+    return "–" if gap.shared_gap is None else f"{gap.shared_gap:.4f}"
 
 
 _USE = {
@@ -264,15 +291,15 @@ def _speeds(found: Acceptance) -> str:
         kind = {"fixed": "fixed lam", "nonexistent": "calibrated, aim nonexistent"}.get(speed.kind, speed.kind)
         # a cell that takes times has also those of the other kinds of deletion, which its own name does not tell
         label = speed.cell.label if kind_of(speed.cell) == speed.kind else kind
-        worst = ", ".join([*_where(speed.cell)[1:], plain(label)])
+        worst = ", ".join([*_where(found, speed.cell)[1:], plain(label)])
         how = _timed(speed)
         rows.append([dataset_name(speed.dataset), kind, times(speed.ratio), how, worst, str(speed.cells)])
     return f"{note}\n\n" + _table(["dataset", "", "times faster", "timed", "slowest cell", "of cells"], rows)
 
 
-def _where(cell: Result) -> list[str]:
+def _where(found: Acceptance, cell: Result) -> list[str]:
     place = cell.place
-    return [dataset_name(place.dataset), model_name(place.model), request_name(place)]
+    return [dataset_name(place.dataset), found.model(place), request_name(place)]
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -66,7 +66,6 @@ def audit(
     The reference is kept in OUT/cache, so that a second audit of the same deletion need not train it again.
     A bad verdict is a finding, not an error: the exit code is 0 all the same, unless --strict is given.
     """
-    from gnndelete.auditing.page import text
     from gnndelete.cli.aside import EARLIER, lost
     from gnndelete.cli.runs import put_in_order, run_settings, unchanged
     from gnndelete.cli.settings import resolve
@@ -92,6 +91,8 @@ def audit(
         note(f"note: the report before had {' and '.join(less)}; it was kept in {out / EARLIER / FULLER}")
 
     def show(console: Console) -> None:
+        from gnndelete.auditing.page import text
+
         said = text(found.values, console.width) if console.is_terminal else str(found)
         console.print(said, markup=False, soft_wrap=True)
         console.print(f"\nThe whole report: {out / 'report.html'}", markup=False, soft_wrap=True)

@@ -106,12 +106,14 @@ def run(
     Trained models are kept beside the store and shared by all cells that start from them. Exit code 1: a cell failed.
     """
     from gnndelete.bench.experiment import find
-    from gnndelete.bench.runner import Choice
-    from gnndelete.bench.runner import run as work
 
     amounts = [_number(text) for text in _list(amount, "--amount")]
-    choice = Choice(_list(only, "--only"), _list(dataset, "--dataset"), _list(model, "--model"), amounts)
+    labels, datasets, networks = _list(only, "--only"), _list(dataset, "--dataset"), _list(model, "--model")
     experiments = find(name)
+    from gnndelete.bench.runner import Choice  # takes seconds: a mistake in a file is told before
+    from gnndelete.bench.runner import run as work
+
+    choice = Choice(labels, datasets, networks, amounts)
     _say_seeds(experiments, seeds)
     try:
         summary = work(

@@ -61,6 +61,7 @@ def report(
     from gnndelete.bench.rows import broken, open_store
     from gnndelete.bench.summary import headline
     from gnndelete.errors import SettingError, unknown
+    from gnndelete.files import writable
 
     if not store.exists():
         raise SettingError(
@@ -68,6 +69,9 @@ def report(
         )
     if device not in (None, "cpu", "cuda"):
         raise SettingError(f"'device' must be cpu or cuda (got '{device}')")
+    if out.exists() and not out.is_dir():
+        raise SettingError(f"'{out}' is a file; give --out a folder")
+    writable(out)
     rows = open_store(store)
     kind = device or usual_device(rows)
     wanted = plans(name or [], kind, seeds)

@@ -43,11 +43,15 @@ def compare(
     """
     from gnndelete.cli.runs import SETTINGS, run_settings, to_bytes, unchanged
     from gnndelete.cli.settings import resolve
-    from gnndelete.files import commit
+    from gnndelete.errors import SettingError
+    from gnndelete.files import commit, writable
 
     settings = resolve(run_settings(run), config, set_, {**request, "train.device": device})
     unchanged(run, settings)
     out = run / "comparison" if out is None else out
+    if out.exists() and not out.is_dir():
+        raise SettingError(f"'{out}' is a file; give --out a folder")
+    writable(out)
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     table, counts = _table(run, out, settings, names, seeds, controls)
     values = {"out": str(out), "run": str(run), "request": counts, **table.to_dict()}

@@ -43,6 +43,9 @@ def delete(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Drop the earlier requests of this run: what they deleted comes back.")
     ] = False,
+    skip_deleted: Annotated[
+        bool, typer.Option("--skip-deleted", help="Leave out what earlier requests have deleted, and say how much.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the request and say what would happen.")] = False,
     config: options.Config = None,
     set_: options.Set = None,
@@ -57,7 +60,6 @@ def delete(
     """
     from gnndelete.cli.runs import STATE, put_in_order, run_settings, unchanged
     from gnndelete.cli.sequence import go_on
-    from gnndelete.cli.serving import Serving
     from gnndelete.cli.settings import resolve
 
     given = {
@@ -75,7 +77,9 @@ def delete(
     changed = ""
     if not fresh and settings.deletion.asks:
         settings, changed = go_on(settings, run / STATE)
-    serving = Serving(run, out, settings, save_graph)
+    from gnndelete.cli.serving import Serving  # takes seconds: what is refused by its settings is told before
+
+    serving = Serving(run, out, settings, save_graph, skip_deleted)
     if save_graph is not None and not settings.deletion.asks and not (fresh or dry_run):
         saved = serving.save_remaining()
         return Report(saved, lambda console: _show_saved(console, saved))

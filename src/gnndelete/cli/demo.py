@@ -55,6 +55,7 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
 
     if out.exists() and not out.is_dir():
         raise SettingError(f"'{out}' is a file; give --out a folder")
+    files.writable(out)
     given = {
         "data.dataset": "digits",
         "train.epochs": epochs,

@@ -35,11 +35,8 @@ def inspect(
 
     [bold]gnndelete inspect runs/a[/] or [bold]gnndelete inspect --dataset digits --model gcn[/]
     """
-    from gnndelete.cli.construct import build_model
-    from gnndelete.cli.loading import load_weights
+    from gnndelete.cli.runs import open_run, run_settings, unchanged
     from gnndelete.cli.settings import resolve
-    from gnndelete.cli.setup import prepare
-    from gnndelete.inspection import inspect as look
 
     given = {
         "data.dataset": dataset,
@@ -52,14 +49,19 @@ def inspect(
         "train.device": device,
     }
     if run is not None:
-        from gnndelete.cli.runs import open_run, run_settings, unchanged
-
         settings = resolve(run_settings(run), config, set_, given)
         unchanged(run, settings)
+    else:
+        settings = resolve(None, config, set_, given)
+    from gnndelete.cli.construct import build_model  # takes seconds: a mistake in the settings is told before
+    from gnndelete.cli.loading import load_weights
+    from gnndelete.cli.setup import prepare
+    from gnndelete.inspection import inspect as look
+
+    if run is not None:
         network, found, kind = open_run(run, settings)
         data = found.data
     else:
-        settings = resolve(None, config, set_, given)
         found, kind = prepare(settings)
         data = found.data
         network = build_model(settings.model, data, settings.task.name, settings.train.seed)

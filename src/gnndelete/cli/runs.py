@@ -1,29 +1,24 @@
-"""Run folders: what `train` writes and `delete` builds on."""
+"""Run folders: what `train` writes and `delete` builds on. What settings alone refuse is refused before torch loads."""
 
 from __future__ import annotations
 
 import json
 import platform
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-import torch_geometric
-from torch import nn
-
-from gnndelete.cli.construct import build_model
-from gnndelete.cli.loading import load_weights
 from gnndelete.cli.report import note
 from gnndelete.cli.settings import Layer, Settings, resolve
-from gnndelete.cli.setup import prepare
-from gnndelete.datasets import NamedGraph
 from gnndelete.errors import GraphError, ModelError, SettingError
 from gnndelete.files import tidy
-from gnndelete.graph import fingerprint
-from gnndelete.prepared import model_fingerprint
-from gnndelete.tasks import Task
 from gnndelete.version import __version__
 from gnndelete.yamlfile import read_yaml
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from gnndelete.datasets import NamedGraph
+    from gnndelete.tasks import Task
 
 MODEL, SETTINGS, METRICS, STATE, RESULT = (
     "model.safetensors",
@@ -53,6 +48,12 @@ def put_in_order(*folders: Path) -> None:
 
 def open_run(folder: Path, settings: Settings) -> tuple[nn.Module, NamedGraph, Task]:
     """The trained model, its training graph and its task; refused where either is no longer what it was."""
+    from gnndelete.cli.construct import build_model
+    from gnndelete.cli.loading import load_weights
+    from gnndelete.cli.setup import prepare
+    from gnndelete.graph import fingerprint
+    from gnndelete.prepared import model_fingerprint
+
     try:
         metrics = json.loads((folder / METRICS).read_text())
         trained = metrics["base_fingerprint"], metrics["graph_fingerprint"], metrics.get("ids_fingerprint")
@@ -85,6 +86,9 @@ def ids_fingerprint(graph: NamedGraph) -> str | None:
 
 def versions() -> dict[str, str]:
     """What a result depends on besides its settings."""
+    import torch
+    import torch_geometric
+
     return {
         "gnndelete": __version__,
         "torch": torch.__version__,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gnndelete.cli.settings import Settings
-from gnndelete.methods import Method
+
+if TYPE_CHECKING:
+    from gnndelete.methods import Method
 
 _SERVED, _KEPT = "served", ("aim", "lam")
 

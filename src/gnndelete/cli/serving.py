@@ -25,8 +25,9 @@ from gnndelete.cli.runs import MODEL, RESULT, SETTINGS, STATE, open_run, to_byte
 from gnndelete.cli.sequence import remember
 from gnndelete.cli.settings import SCHEDULE, Settings
 from gnndelete.deletion import Deletion
-from gnndelete.errors import DeletionError, RunError, SettingError
+from gnndelete.errors import DeletionError, RunError, SettingError, some
 from gnndelete.evidence import evidence
+from gnndelete.existing import already_deleted, not_deleted
 from gnndelete.files import commit, writable, writing
 from gnndelete.graph import edge_table, fingerprint
 from gnndelete.prepared import model_fingerprint
@@ -39,7 +40,10 @@ from gnndelete.unlearner import Unlearner
 class Serving:
     """A run with its unlearner, ready for one request."""
 
-    def __init__(self, run: Path, out: Path, settings: Settings, save_graph: Path | None = None) -> None:
+    def __init__(
+        self, run: Path, out: Path, settings: Settings, save_graph: Path | None = None, skip_deleted: bool = False
+    ) -> None:
+        self.skip_deleted, self._skipped = skip_deleted, 0
         self.run, self.out, self.settings, self.state, self.folder = run, out, settings, run / STATE, save_graph
         if save_graph is not None:
             check_folder(save_graph, run, out, settings.data.graph)
@@ -70,6 +74,7 @@ class Serving:
         return {
             "dry_run": True,
             "request": request.counts,
+            "skipped": self._skipped,
             "earlier_requests": len(earlier),
             "counts": together.check(self.data, self.table).counts,
             "method": self.method.name,
@@ -146,7 +151,26 @@ class Serving:
         gone, left = self._left(earlier)
         asked = read_request(self.settings.deletion, replace(self.graph, data=left), self.task)
         request = check_request(asked, self.data, self.table, self.task, self.graph.ids)
-        return request.without(gone), earlier, seen
+        return self._new(request, gone), earlier, seen
+
+    def _new(self, request: Deletion, gone: Deletion) -> Deletion:
+        """The request, of which nothing was deleted before; or, where that is asked for, the rest of it."""
+        if not self.skip_deleted:
+            try:
+                return request.without(gone)
+            except DeletionError as error:
+                raise DeletionError(f"{error} (--skip-deleted does so)") from None
+        again = dict.fromkeys(already_deleted(request, gone, request._ids, request._inside))
+        left = not_deleted(request, gone) if again else request
+        self._skipped = len(again)
+        if again and not len(left):
+            raise DeletionError(
+                f"nothing is left to delete: all of it was deleted by earlier requests, which stay in force: {some(again)}"
+            )
+        if again:
+            elements = f"{len(again)} element{'s' * (len(again) != 1)}"
+            note(f"note: left out {elements} that earlier requests have deleted: {some(again)}")
+        return left
 
     def _left(self, earlier: tuple[Deletion, ...]) -> tuple[Deletion, Data]:
         """All of some requests together, and the graph without them."""
@@ -172,6 +196,7 @@ class Serving:
         return {
             **unlearned.summary(),
             "request": request.counts,
+            "skipped": self._skipped,
             "assurance_meaning": unlearned.assurance_meaning,
             "aim_meaning": unlearned.aim_meaning,
             "calibration": unlearned.calibration,

@@ -123,6 +123,12 @@ class GNNDelete(Method):
             raise SettingError(
                 f"'budget' must be a share of the validation score from 0 to below 1 (got {self.budget!r})"
             )
+        names = self.layers if isinstance(self.layers, (list, tuple)) else ()
+        if self.layers not in ("all", "last") and not (names and all(isinstance(name, str) for name in names)):
+            raise SettingError(
+                "'layers' must be 'all', 'last' or a list of names of modules, such as ['convs.1'] "
+                f"(got {self.layers!r})"
+            )
         if self.inputs == "enclosing" and (self.operator == "ring" or self.lam == "auto"):
             raise SettingError(
                 "inputs='enclosing' is the way of the paper's authors with one map per layer and a lam of their own; use "
@@ -149,7 +155,7 @@ class GNNDelete(Method):
         try:
             if not isinstance(self.layers, str) or not graph_layers(context.model):
                 context.prepared.probe(self.layers)
-        except (ModelError, SettingError) as error:
+        except ModelError as error:  # a name that the model does not have is a mistake in the setting, and raises
             why, _, remedy = str(error).partition("; ")
             return [Reason(why, remedy or "name the layers with layers=[…]")]
         return []

@@ -1,0 +1,135 @@
+"""Whether the cells of an experiment can be done, as far as names and sizes tell: what would fail in each is refused at once."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from gnndelete.bench.words import counted
+from gnndelete.datasets.catalog import ENTRIES, Entry
+from gnndelete.datasets.registry import named
+from gnndelete.errors import SettingError, some
+from gnndelete.layers import graph_layers
+from gnndelete.models import resolver as models
+from gnndelete.models.from_graph import defaults, model_factory
+
+
+class Keyed(Protocol):
+    """A cell, as it is seen from here."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def key(self) -> dict[str, Any]: ...
+
+
+def check_fit(cells: Iterable[Keyed]) -> None:
+    """Refuse models that a dataset cannot feed, more than it has to delete, and layers that a model does not have."""
+    seen: set[str] = set()
+    for cell in cells:
+        dataset, model, task, forget, method = (cell.key[n] for n in ("dataset", "model", "task", "forget", "method"))
+        split, names = cell.key["split"], method.get("layers")
+        checks: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+            (_check_model, (dataset, model, task)),
+            (_check_amount, (dataset, forget, task, split)),
+        ]
+        if isinstance(names, list):
+            checks.append((_check_layers, (cell.label, names, model, task)))
+        for check, values in checks:
+            about = json.dumps([check.__name__, *values])
+            if about not in seen:
+                seen.add(about)
+                check(*values)
+
+
+def _sized(dataset: str) -> Entry:
+    """A dataset with the sizes that its name gives it."""
+    entry, given = named(dataset)
+    words = {"entities": "nodes", "triples": "edges"}
+    sizes: dict[str, Any] = {words.get(name, name): value for name, value in given.items()}
+    known = ("nodes", "edges", "features", "relations")
+    return replace(entry, **{name: size for name, size in sizes.items() if name in known})
+
+
+def _check_model(dataset: str, model: Mapping[str, Any], task: str) -> None:
+    entry, name = _sized(dataset), model["name"]
+    takes = inspect.signature(models.lookup_dict[name]).parameters
+    if "num_relations" in takes and not entry.typed:
+        typed = some(entry.name for entry in ENTRIES.values() if entry.typed)
+        raise SettingError(
+            f"'models': '{name}' is for typed edges, and those of '{dataset}' have no types; take another model (gcn, say) or a "
+            f"typed dataset ({typed})"
+        )
+    needs = "in_channels" in takes and takes["in_channels"].default is inspect.Parameter.empty
+    if needs and "in_channels" not in model and not entry.features:
+        other = "rgcn or rgat" if entry.typed else "a dataset with features"
+        raise SettingError(
+            f"'models': '{name}' computes from features of nodes, and '{dataset}' has none; take {other}"
+        )
+    if task == "graph" and "num_nodes" in takes:
+        raise SettingError(
+            f"'models': '{name}' has a trained vector for every node, and new graphs bring new nodes; take gcn, gat or gin"
+        )
+
+
+def _check_amount(dataset: str, forget: Mapping[str, Any], task: str, split: Mapping[str, Any]) -> None:
+    kind, amount, steps = forget["kind"], forget["amount"], forget["steps"]
+    if not isinstance(amount, int):
+        return
+    most = _most(_sized(dataset), kind, task, split)
+    if amount > most:
+        raise SettingError(
+            f"'forget.amount': {counted(amount, kind.removesuffix('s'))} are more than there are to learn from in "
+            f"'{dataset}' (at most {most:,}); ask for fewer, or for a share such as 0.05"
+        )
+    if steps > amount:
+        raise SettingError(
+            f"'forget.steps': {counted(amount, kind.removesuffix('s'))} cannot be deleted in {steps} steps; ask for fewer "
+            "steps, or delete more"
+        )
+
+
+def _most(entry: Entry, kind: str, task: str, split: Mapping[str, Any]) -> int:
+    """The most elements of a kind that a training graph can have: what is held out for certain does not count."""
+    if kind == "relations":
+        return entry.relations
+    if kind == "edges":
+        total = entry.edges if entry.typed else entry.edges // 2  # untyped graphs are undirected
+        held = sum(int(split[part] * total) - 1 for part in ("val", "test")) if _drawn(split, task, "link") else 0
+        return total - max(0, held)
+    if kind == "graphs" or (kind == "features" and task == "graph"):
+        return int(split["train"] * entry.graphs) + 1 if _drawn(split, task, "graph") else entry.graphs
+    return int(split["train"] * entry.nodes) + 1 if _drawn(split, task, "node") else entry.nodes
+
+
+def _drawn(split: Mapping[str, Any], task: str, wanted: str) -> bool:
+    return task == wanted and not split.get("given", False)
+
+
+def _check_layers(label: str, names: list[str], model: Mapping[str, Any], task: str) -> None:
+    skeleton = _skeleton(model, task)
+    there = {name for name, _ in skeleton.named_modules()}
+    stray = [name for name in names if name not in there]
+    if stray:
+        raise SettingError(
+            f"'layers' of method '{label}': the model '{model['name']}' has no module '{stray[0]}'; take all, last or names "
+            f"among {some(graph_layers(skeleton), 10)}, or keep the method to other models with only: {{models: […]}}"
+        )
+
+
+def _skeleton(model: Mapping[str, Any], task: str) -> nn.Module:
+    """The model of a key without weights, for its names: what the graph decides is small."""
+    factory = model_factory(models.lookup_dict[model["name"]], task)
+    small = {"in_channels": 1, "num_nodes": 1, "num_relations": 1, "out": 2}
+    takes = inspect.signature(factory).parameters
+    given = {name: value for name, value in model.items() if name != "name"}
+    with torch.device("meta"):
+        made: nn.Module = factory(**{**{n: v for n, v in small.items() if n in takes}, **defaults(factory), **given})
+    return made
