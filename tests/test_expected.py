@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 import gnndelete as gd
 from gnndelete import expected
-from gnndelete.expected import BEYOND, Expected, surroundings
+from gnndelete.expected import BEYOND, JOINED, Expected, compare, joined, surroundings
 from gnndelete.heldout import auc
 from gnndelete.methods.ruler import ruler
 
@@ -96,6 +96,27 @@ def test_with_few_held_out_edges_scores_stay_as_they_are():
 def test_a_graph_without_edges_or_features_tells_nothing():
     data = Data(edge_index=torch.zeros(2, 0, dtype=torch.long), num_nodes=60)
     assert not Expected(data, random_pairs(100), 50).fitted
+
+
+def test_triples_are_compared_by_whether_their_ends_are_joined_otherwise():
+    """Triples whose inverse is still there score high in any model; deleted ones have it less often than those held out."""
+    nodes = 400
+    heads, tails = torch.arange(0, nodes, 2), torch.arange(1, nodes, 2)
+    inverse = torch.stack([tails, heads])[:, :120]  # the ends of the first 120 pairs are joined the other way round
+    data = Data(edge_index=inverse, edge_type=torch.ones(120, dtype=torch.long), num_nodes=nodes)
+    triples = torch.stack([heads, torch.zeros_like(heads), tails])
+    deleted, held = triples[:, 100:160], torch.cat([triples[:, :100], triples[:, 160:]], dim=1)
+    assert int(joined(data, deleted).sum()) == 20
+    noise = torch.rand(2, 200, generator=torch.Generator().manual_seed(0))
+    scores = [joined(data, part) + 0.1 * noise[row, : part.size(1)] for row, part in enumerate((deleted, held))]
+    everyone = torch.arange(nodes)
+    others = [torch.stack([everyone, (everyone + step) % nodes]) for step in (2, 4, 6)]  # so that degrees say little
+    data.edge_index = torch.cat([inverse, *others], dim=1)
+    data.edge_type = torch.cat([data.edge_type, torch.full((3 * nodes,), 2)])
+    coarse, fine = compare(data, deleted, held, finely=False), compare(data, deleted, held)
+    assert (coarse.finely, fine.finely, fine.share) == ("", JOINED, 1.0)
+    assert coarse.test(*scores).auc < 0.45
+    assert fine.test(*scores).auc == pytest.approx(0.5, abs=0.08)
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ class Compared:
         return self.alike.test(deleted, held)
 
 
-def compared(data: Data, deleted: Tensor, held: Tensor, finely: bool = True) -> Compared:
+def compare(data: Data, deleted: Tensor, held: Tensor, finely: bool = True) -> Compared:
     """How to compare edges in ``data``, a graph that has none of them, with ``finely`` by their surroundings as well.
 
     On a typed graph it matters most whether the ends of a triple are joined by another one, which often says the same the

@@ -238,3 +238,28 @@ def test_files_of_ones_own_are_held_against_no_aim() -> None:
     assert "at least 200 times" not in summary_page(found)
     shipped = plan_of()
     assert answers(store_with(shipped, lambda *_: (0.94, 0.75, 0.5)), shipped, plan).graded
+
+
+def test_cells_that_the_paper_prints_are_counted_apart() -> None:
+    plan = plan_of(labels=("retrain", "calibrated"))
+    other = [Job(job.label, job.key | {"dataset": "cs"}) for job in plan.cells]
+    both = Plan(plan.name, plan.title, [*plan.cells, *other], plan.published)
+    store = Store(None)
+    for job in both.cells:
+        off = 0.0 if job.label == "retrain" else 0.01 if job.key["dataset"] == "dblp" else 0.03
+        store.add(job.key, row(job.label, 1.0, test_auroc=0.9, deleted_auroc=0.5, heldout_auc=0.5 + off))
+    answer = headline(answers(store, both))[3]["answer"]
+    assert answer == (
+        "0.0200 seed by seed (0.0200 by cell), 4 cells of 3 seeds; 0.0100 seed by seed over the 2 of them that the paper prints"
+    )
+    assert "the paper prints" not in headline(answers(store, plan))[3]["answer"]
+
+
+def test_a_second_retrain_is_shown_however_few_cells_it_has() -> None:
+    plan = plan_of(labels=("retrain", "calibrated"))
+    more = [Job(j.label, j.key | {"dataset": name}) for name in ("cs", "pubmed", "cora") for j in plan.cells]
+    twin = [Job("retrain-again", key("dblp", "gcn", {"name": "retrain-again"}, seed, "in")) for seed in SEEDS]
+    whole = Plan(plan.name, plan.title, [*plan.cells, *more, *twin], plan.published)
+    store = store_with(whole, lambda label, *_: (0.9, 0.5, 0.504 if label == "retrain-again" else 0.5))
+    page = summary_page(answers(store, whole))
+    assert "| Retrain again (control) | 1 | 0.0040 | 0.0040 | +0.0040 |" in page

@@ -12,6 +12,7 @@ from gnndelete.auditing.queries import BOTH, SENTENCES, ask, fair
 from gnndelete.auditing.samples import deleted_pairs, labels
 from gnndelete.batch import GraphBatch
 from gnndelete.errors import GNNDeleteError
+from gnndelete.expected import compare
 from gnndelete.heldout import Heldout, degrees, edge_degree, edge_strata, heldout
 from gnndelete.methods.ruler import NODE_BINS
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
@@ -137,8 +138,23 @@ def _query(case: Case, name: str, number: int) -> dict[str, Any]:
     unfair = _unfair(case, name)
     added = f" {BOTH}" if name != "served" and not unfair and isinstance(case.task, LinkPrediction) else ""
     beside = {"gap": gap, "gap_error": None if error is None else 1.96 * error}
-    kinds = {"kinds": _kinds(case, tests)} if name == "served" else {}
-    return {"available": True, "graph": SENTENCES[name] + added, "unfair": unfair, **found, **beside, **kinds}
+    further = {"kinds": _kinds(case, tests), **_finely(case, tests)} if name == "served" else {}
+    return {"available": True, "graph": SENTENCES[name] + added, "unfair": unfair, **found, **beside, **further}
+
+
+def _finely(case: Case, tests: dict[str, Heldout]) -> dict[str, Any]:
+    """The test once more with edges compared by their surroundings, as calibration does; nothing where these tell nothing.
+
+    Edges of another kind than the held-out ones score otherwise in any model, also in one that was trained again.
+    """
+    if not isinstance(case.task, LinkPrediction) or not case.deletion.edges.size(1):
+        return {}
+    alike = compare(case.remaining, *attacked(case))
+    if not alike.finely:
+        return {}
+    scores = {key: [torch.from_numpy(part) for part in test.scores] for key, test in tests.items()}
+    found = {key: _figures(alike.test(*parts), case.seed) for key, parts in scores.items()}
+    return {"finely": {"how": alike.finely, "before": None, "reference": None, **found}}
 
 
 def _kinds(case: Case, tests: dict[str, Heldout]) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ class Difference:
         >>> Difference.of({"after": {"auc": 0.6, "low": 0.52, "high": 0.7}})
         Difference(off=0.1, error=0.08, other=0.1)
         """
-        after = test["after"]
+        after = judged(test)
         if test.get("reference") is not None:
             return cls(test["gap"], test["gap_error"], test["gap_error"])
         off, below, above = (
@@ -58,19 +58,30 @@ class Difference:
         return max(abs(self.off) + self.other, self.error - abs(self.off), TOLERANCE)
 
 
+def judged(test: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The figures that decide: without a reference, those of edges compared by their surroundings where there are any.
+
+    A reference is asked about the same edges, so that beside it nothing has to be made alike.
+    """
+    finely: Mapping[str, Any] = test.get("finely") or test
+    after: Mapping[str, Any] = (test if test.get("reference") is not None else finely)["after"]
+    return after
+
+
 def judge(test: dict[str, Any]) -> tuple[str, str]:
     """The verdict on one held-out test: by the reference's AUC where there is one, else by 0.5.
 
     >>> judge({"after": {"auc": 0.62, "low": 0.6, "high": 0.64, "se": 0.01, "deleted": 900}, "reference": None})[0]
     'under-forgotten'
     """
-    after, reference = test["after"], test.get("reference")
+    after, reference = judged(test), test.get("reference")
     figures = f"AUC {_interval(after)}, against "
+    told = _matched(after)
     if reference is None:
         figures += "0.5 for what was never seen"
+        told += f" {test['finely']['how']}" if test.get("finely") else ""
     else:
         figures += f"{_interval(reference)} of the retrained model: {test['gap']:+.3f} ± {test['gap_error']:.3f}"
-    told = _matched(after)
     if reference is None and test.get("unfair"):
         return "undecided", f"Without a reference this does not tell, since {test['unfair']}: {figures}.{told}"
     found = Difference.of(test)

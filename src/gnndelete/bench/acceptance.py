@@ -112,7 +112,7 @@ def acceptance(gathered: Iterable[tuple[Plan, Sequence[Result]]], best: str = BE
         settings.get(PAPER, ()),
         settings,
         best,
-        tuple(gaps(everything)),
+        tuple(gaps(everything, lambda cell: _theirs(cell) is not None)),
         _speeds([cells for _, cells in plans]),
         tuple(absent),
         tuple(_failed(everything, [cell for _, cells in plans for cell in cells])),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
 from gnndelete.bench.gathered import Result, references
+from gnndelete.methods import RetrainAgain
 
 #: The fewest cells that methods are compared over, where one of them has twice as many.
 FEWEST = 4
@@ -30,10 +31,15 @@ class Gap:
     seeds: tuple[int, int]  # fewest and most seeds of a cell
     shared: int = 0  # cells that it has in common with the other methods
     shared_gap: float | None = None  # its seed_gap over these; None where it has too few of them
+    printed: int = 0  # cells for which the paper prints a number
+    printed_gap: float | None = None  # its seed_gap over these
 
 
-def gaps(cells: Sequence[Result]) -> list[Gap]:
+def gaps(cells: Sequence[Result], printed: Callable[[Result], bool] = lambda cell: False) -> list[Gap]:
     """Of every setting that was tried in at least a quarter of the cells; the steps of a sweep over lam are not.
+
+    A second Retrain is always among them, as the least distance to expect. ``printed`` says for which cells the paper has a
+    number: they are counted apart as well.
 
     For links both distances are over the same cells, those in which the held-out test was asked for: models that were
     trained for a few epochs, to take times or to count parameters, say nothing about gaps.
@@ -50,8 +56,20 @@ def gaps(cells: Sequence[Result]) -> list[Gap]:
                 if cell.place.steps == 1 and values and asked:
                     every.setdefault(cell.label, {})[cell.identity] = (cell, list(values.values()))
             most = max(map(len, every.values()), default=0)
-            found += _beside({label: part for label, part in every.items() if 4 * len(part) >= most}, task, metric)
+            kept = {label: part for label, part in every.items() if 4 * len(part) >= most or _again(part)}
+            found += [_apart(gap, kept[gap.label], printed) for gap in _beside(kept, task, metric)]
     return found
+
+
+def _again(part: _Cells) -> bool:
+    return all(cell.method.get("name") == RetrainAgain.name for cell, _ in part.values())
+
+
+def _apart(gap: Gap, part: _Cells, printed: Callable[[Result], bool]) -> Gap:
+    """The gap with that over the cells which the paper prints."""
+    own = [pair for pair in part.values() if printed(pair[0])]
+    over = _gap(gap.label, gap.task, gap.metric, own).seed_gap if own else None
+    return replace(gap, printed=len(own), printed_gap=over)
 
 
 def _beside(every: Mapping[str, _Cells], task: str, metric: str) -> list[Gap]:

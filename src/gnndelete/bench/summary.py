@@ -58,6 +58,8 @@ def _distance(metric: str, aim: str, gap: Gap | None) -> dict[str, Any]:
     if gap is not None:
         sizes = f"{gap.seed_gap:.4f} seed by seed ({gap.cell_gap:.4f} by cell)"
         answer = f"{sizes}, {many(gap.cells, 'cell')} of {span(gap.seeds, 'seed')}"
+        if gap.printed_gap is not None and gap.printed < gap.cells:
+            answer += f"; {gap.printed_gap:.4f} seed by seed over the {gap.printed} of them that the paper prints"
     return {
         "question": f"`{CALIBRATED}`: mean distance to Retrain in {metric_name(metric)}",
         "aim": f"at most {AIMS[aim]}",
@@ -229,7 +231,8 @@ def _gaps(found: Acceptance) -> str:
     note = (
         "A gap is a method's score minus Retrain's with the same seed. *Seed by seed* is the mean of its size, *by cell* the "
         "mean of the size of a cell's mean gap, *signed* the mean itself. For links both are taken over the cells that have "
-        "both scores. Settings that were tried in fewer than a quarter of the cells are left out. Where methods were "
+        "both scores. Settings that were tried in fewer than a quarter of the cells are left out, but for a second Retrain, "
+        "which shows how near two models trained with other seeds are. Where methods were "
         "not tried in the same cells, *shared* is the distance seed by seed over the cells that they have in common, and rows "
         "are sorted by it; – has too few of them to compare."
     )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.errors import GraphError, ModelError
-from gnndelete.expected import compared
+from gnndelete.expected import compare
 from gnndelete.heldout import degrees, strata
 from gnndelete.methods.base import Context
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
@@ -76,7 +76,7 @@ def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
         return Ruler(
             task, data, missing="either all deleted edges have an end without edges, or all held-out ones have"
         )
-    alike = compared(data, edges, held, finely)
+    alike = compare(data, edges, held, finely)
     both = torch.cat([edges.to(held.device), held], dim=1)
 
     def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:

@@ -1,0 +1,64 @@
+"""Without a reference, edges of another kind than the test edges are judged by what their surroundings let expect."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import gnndelete as gd
+from gnndelete.auditing.judging import judge, judged, title
+from gnndelete.auditing.tables import key_numbers
+from gnndelete.expected import BEYOND
+
+
+@pytest.fixture(scope="module")
+def poor():
+    """Edges between the least connected nodes, deleted from a model that was trained without them: nothing to remember."""
+    split = gd.datasets.split_links(gd.datasets.load("digits"), val=0.05, test=0.1, seed=0)
+    task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
+    once = split.data.edge_index[:, split.data.edge_index[0] < split.data.edge_index[1]]
+    degree = torch.bincount(split.data.edge_index[0], minlength=split.data.num_nodes)
+    rank = degree[once].double().add(1).log().sum(dim=0) + torch.rand(once.size(1), generator=torch.manual_seed(0))
+    deletion = gd.Deletion(edges=once[:, rank.argsort()[:500]])
+    torch.manual_seed(0)
+    model = gd.models.GCN(64, hidden=16, out=8)
+
+    def fit(model, data, seed):
+        gd.train(model, data, task, epochs=40, lr=0.01, seed=seed, validate_every=40)
+        return model
+
+    fit(model, split.data, 0)
+    return gd.Unlearner(model, split.data, task=task, method="retrain", fit=fit).delete(deletion)
+
+
+def test_the_surroundings_decide_without_a_reference_and_are_shown(poor):
+    report = gd.audit(poor, attacks=False).to_dict()
+    test = report["forgetting"]["heldout"]["served"]
+    assert test["finely"]["how"] == BEYOND
+    assert test["finely"]["reference"] is None
+    assert abs(test["finely"]["after"]["auc"] - 0.5) < abs(test["after"]["auc"] - 0.5)
+    assert test["sentence"].endswith(BEYOND)
+    assert f"AUC {test['finely']['after']['auc']:.3f}" in test["sentence"]
+    assert "… with surroundings alike, too" in [row[0] for row in key_numbers(report).rows]
+    assert "finely" not in report["forgetting"]["heldout"]["old_id"]
+
+
+def test_a_request_without_edges_has_nothing_to_compare_so(links):
+    report = gd.audit(links.unlearner("unlink").delete(gd.Deletion(nodes=[1, 2])), attacks=False).to_dict()
+    assert "finely" not in report["forgetting"]["heldout"]["served"]
+
+
+def figures(auc):
+    return {"auc": auc, "low": auc - 0.02, "high": auc + 0.02, "se": 0.01, "deleted": 900}
+
+
+def test_a_reference_goes_before_the_surroundings():
+    test = {"after": figures(0.42), "finely": {"how": BEYOND, "after": figures(0.5)}, "reference": None}
+    assert judged(test)["auc"] == 0.5
+    assert judge(test)[0] == "indistinguishable"
+    assert "never saw" in title(test)
+    beside = test | {"reference": figures(0.5), "gap": -0.08, "gap_error": 0.01}
+    assert judged(beside)["auc"] == 0.42
+    word, sentence = judge(beside)
+    assert word == "over-forgotten"
+    assert BEYOND not in sentence
