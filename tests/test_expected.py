@@ -32,6 +32,7 @@ def random_pairs(count, nodes=60, seed=1):
 @pytest.mark.parametrize("at_once", [1, expected.AT_ONCE])
 def test_columns_are_what_networkx_counts(monkeypatch, directed, at_once):
     monkeypatch.setattr(expected, "AT_ONCE", at_once)
+    monkeypatch.setattr(expected, "LOOKED_UP", at_once)
     data = random_graph()
     if directed:
         data.edge_index = data.edge_index[:, : data.edge_index.size(1) // 2]

@@ -26,9 +26,8 @@ RIDGE = 1e-3
 #: Held-out edges that each number of the regression needs; with fewer, scores are taken as they are.
 ENOUGH = 10
 
-#: Numbers of features that are looked at together.
-AT_ONCE = 1 << 27
-
+#: Numbers of features, and neighbours, that are looked at together.
+AT_ONCE = LOOKED_UP = 1 << 24
 
 #: Quantiles of the degree within each relation: fewer than elsewhere, since relations divide the edges already.
 TYPED_BINS = 3
@@ -147,7 +146,12 @@ def surroundings(data: Data, edges: Tensor) -> Tensor:
     number, weight = _shared(table, named[ends])
     columns += [number.add(1).log(), weight, joined(data, edges).double()]
     x = data.get("x")
-    if isinstance(x, Tensor) and x.is_floating_point() and x.size(0) == nodes and bool(torch.isfinite(x).all()):
+    if (
+        isinstance(x, Tensor)
+        and x.is_floating_point()
+        and x.size(0) == nodes
+        and bool(torch.isfinite(x.sum(dtype=torch.double)))
+    ):
         columns += _alike(x.flatten(1), named, torch.stack([owner, near]), ends)
     return torch.stack(columns, dim=1)
 
@@ -158,13 +162,19 @@ def _shared(table: EdgeTable, ends: Tensor) -> Tensor:
     The neighbours of the less connected end are looked up at the other.
     """
     ends = torch.where(table.degree[ends[0]] <= table.degree[ends[1]], ends, ends.flip(0))
-    pair = torch.repeat_interleave(table.degree[ends[0]])
-    between = table.neighbors(ends[0])
-    both = table.contains(torch.stack([ends[1][pair], between]))
-    pair, between = pair[both], between[both]
-    rare = 1 / table.degree[between].double().clamp(min=2).log()
-    found = torch.zeros(2, ends.size(1), dtype=torch.double, device=ends.device)
-    return found.index_add_(1, pair, torch.stack([torch.ones_like(rare), rare]))
+    found = []
+    part = table.degree[ends[0]].cumsum(0) // LOOKED_UP
+    for one, other in zip(
+        *(side.split(part.unique_consecutive(return_counts=True)[1].tolist()) for side in ends), strict=True
+    ):
+        pair = torch.repeat_interleave(table.degree[one])
+        between = table.neighbors(one)
+        both = table.contains(torch.stack([other[pair], between]))
+        pair, between = pair[both], between[both]
+        rare = 1 / table.degree[between].double().clamp(min=2).log()
+        sums = torch.zeros(2, one.numel(), dtype=torch.double, device=one.device)
+        found.append(sums.index_add_(1, pair, torch.stack([torch.ones_like(rare), rare])))
+    return torch.cat(found, dim=1) if found else ends.new_zeros(2, 0).double()
 
 
 def _alike(x: Tensor, named: Tensor, near: Tensor, ends: Tensor) -> list[Tensor]:
