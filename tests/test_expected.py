@@ -133,7 +133,7 @@ def links():
 
 def test_calibration_says_that_it_compared_beyond_the_surroundings(links):
     model, data, task, deletion = links
-    said = "beyond what their surroundings let expect"
+    said = BEYOND
     assert said in gd.Unlearner(model, data, task=task).delete(deletion).calibration["sentence"]
     gone = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(aim="nonexistent")).delete(deletion)
     assert said not in gone.calibration["sentence"]
@@ -151,3 +151,11 @@ def test_both_rulers_measure_the_same_edges(links):
     (one, error), (other, same) = (measured.forgetting(model, output) for measured in (plain, adjusted))
     assert one != other
     assert error == same
+
+
+@pytest.mark.parametrize("make", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr, lambda x: x[:, 0]])
+def test_sparse_and_flat_features_are_no_obstacle(make):
+    data = random_graph()
+    plain = surroundings(data, random_pairs(5)).shape[1]
+    data.x = make(data.x)
+    assert surroundings(data, random_pairs(5)).shape[1] == plain - (0 if data.x.layout == torch.strided else 2)

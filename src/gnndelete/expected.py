@@ -8,6 +8,7 @@ they score above or below that, so that a forget set of another kind is not mist
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,8 +33,10 @@ AT_ONCE = LOOKED_UP = 1 << 24
 #: Quantiles of the degree within each relation: fewer than elsewhere, since relations divide the edges already.
 TYPED_BINS = 3
 
-BEYOND = "Edges were compared by what they score beyond what their surroundings let expect."
-JOINED = "Triples were compared with held-out ones of their relation whose ends are joined otherwise, too, or are not."
+BEYOND = "Scores were first corrected for what degrees, shared neighbours and features let expect of an edge."
+JOINED = (
+    "Edges were compared with those of the same relation that, like them, have or lack another edge between their ends."
+)
 
 
 @dataclass(frozen=True)
@@ -145,15 +148,19 @@ def surroundings(data: Data, edges: Tensor) -> Tensor:
         columns += [one + other, (one - other).abs()]
     number, weight = _shared(table, named[ends])
     columns += [number.add(1).log(), weight, joined(data, edges).double()]
-    x = data.get("x")
-    if (
-        isinstance(x, Tensor)
-        and x.is_floating_point()
-        and x.size(0) == nodes
-        and bool(torch.isfinite(x.sum(dtype=torch.double)))
-    ):
-        columns += _alike(x.flatten(1), named, torch.stack([owner, near]), ends)
+    x = _features(data.get("x"), nodes)
+    if x is not None:
+        columns += _alike(x, named, torch.stack([owner, near]), ends)
     return torch.stack(columns, dim=1)
+
+
+def _features(x: Any, nodes: int) -> Tensor | None:
+    """A row of finite numbers for each node, or None: categories are not alike by their numbers, and sparse rows are left out."""
+    if not isinstance(x, Tensor) or x.layout != torch.strided or not x.is_floating_point():
+        return None
+    if x.dim() == 0 or x.size(0) != nodes or not bool(torch.isfinite(x.sum(dtype=torch.double))):
+        return None
+    return x.reshape(nodes, -1)
 
 
 def _shared(table: EdgeTable, ends: Tensor) -> Tensor:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -39,7 +42,7 @@ def test_the_surroundings_decide_without_a_reference_and_are_shown(poor):
     assert abs(test["finely"]["after"]["auc"] - 0.5) < abs(test["after"]["auc"] - 0.5)
     assert test["sentence"].endswith(BEYOND)
     assert f"AUC {test['finely']['after']['auc']:.3f}" in test["sentence"]
-    assert "… with surroundings alike, too" in [row[0] for row in key_numbers(report).rows]
+    assert "… corrected for surroundings (decides)" in [row[0] for row in key_numbers(report).rows]
     assert "finely" not in report["forgetting"]["heldout"]["old_id"]
 
 
@@ -62,3 +65,15 @@ def test_a_reference_goes_before_the_surroundings():
     word, sentence = judge(beside)
     assert word == "over-forgotten"
     assert BEYOND not in sentence
+
+
+def test_a_retrained_model_is_not_accused_without_a_reference(poor, monkeypatch):
+    def far_off(test):
+        return "under-forgotten", "Deleted elements score above matched held-out ones."
+
+    monkeypatch.setattr(sys.modules["gnndelete.auditing.audit"], "judge", far_off)
+    report = gd.audit(poor, attacks=False).to_dict()
+    assert report["verdict"]["word"] == "undecided"
+    assert "But it was trained again" in report["verdict"]["sentence"]
+    other = replace(poor, assurance="approximate")
+    assert gd.audit(other, attacks=False).to_dict()["verdict"]["word"] == "under-forgotten"

@@ -134,3 +134,14 @@ def test_a_folder_that_cannot_be_written_is_refused_first(folder: Path, monkeypa
     monkeypatch.setattr("gnndelete.bench.report.build", lambda *_: pytest.fail("it began to work"))
     for out, code in (("rows.jsonl", 2), ("rows.jsonl/below", 1)):
         assert run(["bench", "report", "mine.yaml", "--store", "rows.jsonl", "--out", out]) == code
+
+
+def test_rows_of_experiments_that_are_not_named_are_pointed_out(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "The store holds 6 rows, but none of these experiments; name the YAML file that they come from."
+    assert run(["bench", "report", "paper/lambda", "--store", "rows.jsonl", "--out", "out", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["note"] == said
+    assert said in (folder / "out/index.md").read_text()
+    assert run(["bench", "report", "mine.yaml", "--store", "rows.jsonl", "--out", "out", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["note"] is None

@@ -41,7 +41,7 @@ def test_as_retrained_finds_the_middle_in_few_trials(auc):
 def test_the_smallest_change_where_cutting_is_enough():
     found = as_retrained(curve(lambda lam: 0.508 - lam))
     assert (found.status, found.lam, len(found.trials)) == ("already", 0.0, 1)
-    assert "alone already forgets" in found.sentence
+    assert "alone already makes deleted elements score like" in found.sentence
     assert as_retrained(curve(lambda lam: 0.43 - lam)).lam == 0
 
 
@@ -95,7 +95,7 @@ def test_where_no_lam_reaches_it_retraining_is_recommended_with_the_figure():
 
 
 def test_what_gains_next_to_nothing_is_not_paid_for_where_nothing_reaches_it():
-    found = as_retrained(curve(lambda lam: 0.66 - 0.005 * lam, lambda lam: 0.9 - 0.05 * lam, se=0.1))
+    found = as_retrained(curve(lambda lam: 0.66 - 0.005 * lam, lambda lam: 0.9 - 0.05 * lam, se=0.05))
     assert (found.status, found.lam, found.retrain_recommended) == ("unreached", 0.0, True)
 
 
@@ -323,7 +323,7 @@ def test_what_training_again_would_keep_is_not_searched_for():
     assert as_retrained(measure).lam == pytest.approx(0.3, abs=0.01)
     few = as_retrained(curve(lambda lam: 1.0, se=0.316), kept=2 / 3)  # one node of a small graph
     assert few.lam == 0
-    assert "The sample is small: an AUC within ±0.50" in few.sentence
+    assert "The sample is so small that it shows nothing" in few.sentence
     half = as_retrained(measure, kept=0.5)
     assert half.lam == pytest.approx(0.15, abs=0.01)
     assert half.target == pytest.approx(0.65)
@@ -344,3 +344,12 @@ def test_where_no_held_out_edge_is_like_any_deleted_one_nothing_is_claimed():
     unlearned = gd.Unlearner(gd.models.GCN(6, hidden=8, out=4), data, task=task).delete(gd.Deletion(edges=spokes))
     assert unlearned.calibration["status"] == "fallback"
     assert "all deleted edges have an end without edges" in unlearned.calibration["sentence"]
+
+
+def test_a_handful_has_to_show_more():
+    few = as_retrained(lambda lam: Trial(lam, auc=0.9 - lam, se=0.29, utility=0.9))
+    assert (few.status, few.lam) == ("already", 0.0)
+    assert few.sentence.endswith("The sample is so small that it shows nothing.")
+    some = as_retrained(lambda lam: Trial(lam, auc=0.9 - lam, se=0.08, utility=0.9))
+    assert some.status == "reached"
+    assert "within ±0.16" in some.sentence

@@ -56,6 +56,10 @@ _LIMITS = {
         "Features, splits or hyperparameters that were made with the deleted elements may still carry them.",
     ),
 }
+_TRAINED_AGAIN = (
+    "But it was trained again: either the deleted elements are of another kind than the held-out ones, or that training began "
+    "from something that knew them. A reference tells."
+)
 _SAMPLE = "These are measurements on one sample of test data from one seed, not a proof."
 _HIGHER = (
     "Train again without the data (method='retrain', level retrained) and destroy the old weights, the adapter and backups; "
@@ -155,7 +159,10 @@ def _forgetting(case: Case) -> dict[str, Any]:
     found = forgetting(case)
     for test in found.get("heldout", {}).values():
         if test["available"]:
-            test["verdict"], test["sentence"] = judge(test)
+            word, sentence = judge(test)
+            if word.endswith("-forgotten") and case.unlearned.assurance == "retrained" and case.reference is None:
+                word, sentence = "undecided", f"{sentence} {_TRAINED_AGAIN}"
+            test["verdict"], test["sentence"] = word, sentence
     return found
 
 

@@ -95,7 +95,7 @@ def forgetting(section: Part, names: Names) -> Iterable[Table]:
         for part, words in (("se", "standard error"), ("plain_auc", "AUC without matching")):
             listed.append((words, *(number((test.get(name) or {}).get(part)) for name in names)))
         if test.get("finely"):
-            listed.insert(1, compared("AUC, surroundings alike, too", test["finely"], names, interval))
+            listed.insert(1, compared("AUC, corrected for surroundings", test["finely"], names, interval))
         for kind in test.get("kinds") or ():
             words = f"AUC where {kind['kind']} ({number(kind['deleted'])} deleted, {number(kind['heldout'])} held out)"
             listed.append((words, *(number(kind.get(name)) for name in names)))

@@ -36,7 +36,8 @@ def key_numbers(report: Report) -> Table:
         if not reason(test):
             rows.append(compared(f"Held-out AUC, {QUERIES.get(key, key)} (0.5: like unseen)", test, names, interval))
             if test.get("finely"):
-                rows.append(compared("… with surroundings alike, too", test["finely"], names, interval))
+                decides = "" if "reference" in names else " (decides)"
+                rows.append(compared(f"… corrected for surroundings{decides}", test["finely"], names, interval))
     for key, values in _first(forgetting.get("ranking")):
         rows.append(compared(f"{label(key)}, remaining above deleted", values, names))
     for key, title in (("membership", "Membership attack, AUC"), ("trend", "Trend attack, AUC")):

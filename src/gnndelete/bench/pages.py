@@ -300,9 +300,16 @@ def _states(results: Sequence[Result]) -> str:
     return " | ".join(map(str, (done, failed, unfit, gone, rest)))
 
 
+def unnamed(rows: int) -> str:
+    """What is said of a store whose rows come from other experiments."""
+    return (
+        f"The store holds {many(rows, 'row')}, but none of these experiments; name the YAML file that they come from."
+    )
+
+
 def _provenance(provenance: Mapping[str, Any]) -> str:
     if not provenance.get("rows"):
-        return "The store holds no rows yet."
+        return unnamed(provenance["held"]) if provenance.get("held") else "The store holds no rows yet."
     parts = [many(provenance["rows"], "row")]
     if provenance.get("jobs", 1) > 1:
         parts.append(f"up to {provenance['jobs']} processes at a time")

@@ -51,7 +51,9 @@ def build(
         made[page_path(plan.name)] = experiment_page(plan, results, pictures, commands).encode()
         made[f"tables/{flat(plan.name)}.csv"] = tidy_csv(plan, results).encode()
         made[f"tables/{flat(plan.name)}.tex"] = _tex(plan, results).encode()
-    made["index.md"] = index_page(gathered, found, everything, provenance(gathered), commands).encode()
+    made["index.md"] = index_page(
+        gathered, found, everything, provenance(gathered) | {"held": len(store)}, commands
+    ).encode()
     made["summary.md"] = summary_page(found).encode()
     made["summary.json"] = (json.dumps(headline(found), indent=1) + "\n").encode()
     return made, found

@@ -55,7 +55,7 @@ def report(
     Nothing is run. What is missing is shown as missing with the reason; the same store gives the same files.
     """
     from gnndelete.bench.acceptance import BEST
-    from gnndelete.bench.pages import Commands
+    from gnndelete.bench.pages import Commands, unnamed
     from gnndelete.bench.plans import plans
     from gnndelete.bench.report import build, usual_device, write
     from gnndelete.bench.rows import broken, open_store
@@ -85,18 +85,26 @@ def report(
     write(out, made)
     lines = headline(found)
     flawed = broken((cell for plan in wanted for cell in plan.cells), rows)
-    values = {"out": str(out), "store": str(store), "device": kind, "files": sorted(made), "summary": lines}
-    values["broken"] = flawed
-    return Report(values, lambda console: _show(console, lines, flawed, out, len(wanted)))
+    known = any(rows.get(cell.key) is not None for plan in wanted for cell in plan.cells)
+    note = unnamed(len(rows)) if len(rows) and not known else None
+    values: dict[str, Any] = {"out": str(out), "store": str(store), "device": kind, "files": sorted(made)}
+    values |= {"summary": lines, "broken": flawed, "note": note}
+    return Report(values, lambda console: _show(console, lines, flawed, out, len(wanted), note))
 
 
 def _show(
-    console: Console, lines: list[dict[str, Any]], broken: list[dict[str, str]], out: Path, experiments: int
+    console: Console,
+    lines: list[dict[str, Any]],
+    broken: list[dict[str, str]],
+    out: Path,
+    experiments: int,
+    note: str | None,
 ) -> None:
     answers = [f"{line['question'].replace('`', '')}: {line['answer']}{_verdict(line)}" for line in lines]
     count = f"{experiments} experiment{'s' * (experiments != 1)}"
     flaws = [f"Not counted: {each['cell']}: {each['error']}." for each in broken[:10]]
     flaws += [f"… and {len(broken) - 10} more."] if len(broken) > 10 else []
+    flaws += [note] if note else []
     prose(console, [*answers, *flaws, f"{count} written to {out}; begin with {out / 'index.md'}."])
 
 

@@ -87,7 +87,8 @@ def as_retrained(measure: Measure, kept: float = 0.0, lifts: bool = False, given
     assert first.se is not None
     goal = 0.5 + kept * max(first.auc - 0.5, 0.0)
     faint = lifts and first.auc < goal - max(FAINT, FAINT_SE * first.se)
-    if first.auc <= goal + first.se and not faint:
+    enough = first.se if first.se <= VAGUE else 2 * first.se  # a handful of elements has to show more
+    if first.auc <= goal + enough and not faint:
         sentence = _already(first, given) if not kept else _as_much(first) + _stays(goal)
         return Calibration("retrained", 0.0, "already", sentence, (first,), target=goal)
     if faint:  # the same search, seen in a mirror
@@ -269,14 +270,16 @@ def _already(trial: Trial, given: bool) -> str:
     figures = f"deleted against held-out AUC {trial.auc:.3f} (standard error {trial.se:.3f}), so lam is 0"
     if trial.se > VAGUE:
         return f"With the graph cut, deleted elements cannot be told from held-out ones: {figures}.{_weak(trial)}"
-    return f"{_cutting(given)} already forgets as much as training again would: {figures}."
+    return f"{_cutting(given)} already makes deleted elements score like held-out ones: {figures}."
 
 
 def _weak(trial: Trial) -> str:
     """A caveat where the sample is too small to lean on."""
     if trial.se is None or trial.se <= VAGUE:
         return ""
-    return f" The sample is small: an AUC within ±{min(1.96 * trial.se, 0.5):.2f} of this one would say the same."
+    if 1.96 * trial.se >= 0.5:
+        return " The sample is so small that it shows nothing."
+    return f" The sample is small: an AUC within ±{1.96 * trial.se:.2f} of this one would say the same."
 
 
 def _as_much(trial: Trial) -> str:
