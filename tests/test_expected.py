@@ -159,3 +159,12 @@ def test_sparse_and_flat_features_are_no_obstacle(make):
     plain = surroundings(data, random_pairs(5)).shape[1]
     data.x = make(data.x)
     assert surroundings(data, random_pairs(5)).shape[1] == plain - (0 if data.x.layout == torch.strided else 2)
+
+
+def test_held_out_edges_that_were_trained_on_are_pointed_out(links):
+    model, data, task, deletion = links
+    said = "of the held-out edges are in the graph that the model was trained on"
+    assert said not in gd.Unlearner(model, data, task=task).delete(deletion).calibration["sentence"]
+    wrong = gd.LinkPrediction(heldout=torch.cat([task.heldout.positives, data.edge_index[:, :7]], dim=1))
+    sentence = gd.Unlearner(model, data, task=wrong).delete(deletion).calibration["sentence"]
+    assert f" 7 {said}" in sentence

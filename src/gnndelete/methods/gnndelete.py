@@ -220,6 +220,12 @@ class GNNDelete(Method):
         if calibration.trials and self.aim == "retrained" and measured.compared < MOST:
             few = f" Only {measured.compared:.0%} of the deleted edges have held-out ones like them: lam was chosen by these."
             calibration = replace(calibration, sentence=calibration.sentence + few)
+        if calibration.trials and measured.seen:
+            seen = (
+                f" {measured.seen:,} of the held-out edges are in the graph that the model was trained on: compared with these, "
+                "what is remembered does not show. Hold out edges that are not."
+            )
+            calibration = replace(calibration, sentence=calibration.sentence + seen)
         if calibration.trials and measured.finely:
             calibration = replace(calibration, sentence=f"{calibration.sentence} {measured.finely}")
         if calibration.lam == 0 and solving.only_cut:

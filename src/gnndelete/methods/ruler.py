@@ -36,6 +36,7 @@ class Ruler:
     lifts: bool = False  # whether a negative lam means something: where nothing but edges goes
     missing: str = ""
     compared: float = 1.0  # share of the deleted elements that have held-out ones like them
+    seen: int = 0  # held-out edges that the model was trained on: these were not held out
     finely: str = ""  # by what of their surroundings edges were compared, beside the degree of their ends
 
     def utility(self, model: nn.Module, output: Any) -> float | None:
@@ -86,7 +87,9 @@ def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
 
     only_edges = not context.deletion.nodes.numel() and not context.deletion.features.numel()
     lifts = only_edges and alike.share >= MOST
-    return Ruler(task, data, forgetting, lifts=lifts, compared=alike.share, finely=alike.finely)
+    table = context.prepared.table
+    seen = int(table.contains(held.to(table.keys.device)).sum()) if held.size(0) == 2 + table.typed else 0
+    return Ruler(task, data, forgetting, lifts=lifts, compared=alike.share, seen=seen, finely=alike.finely)
 
 
 def _has_like(degree: Tensor, edges: Tensor, held: Tensor) -> bool:
