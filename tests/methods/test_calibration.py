@@ -353,3 +353,22 @@ def test_a_handful_has_to_show_more():
     some = as_retrained(lambda lam: Trial(lam, auc=0.9 - lam, se=0.08, utility=0.9))
     assert some.status == "reached"
     assert "within ±0.16" in some.sentence
+
+
+def test_damage_around_the_deletion_is_not_paid_for():
+    """In the score of all validation edges it hardly shows."""
+    found = as_retrained(
+        lambda lam: Trial(lam, auc=0.7 - 0.3 * lam, se=0.01, utility=0.9 - 0.01 * lam, near=0.9 - 0.4 * lam)
+    )
+    assert found.status == "unreached"
+    assert found.retrain_recommended
+    assert 0.1 < found.lam <= 0.25
+
+
+def test_edges_around_the_deletion_are_scored_apart(memory):
+    model, data, task, deletion = memory
+    first = gd.Unlearner(model, data, task=task).delete(deletion).calibration["trials"][0]
+    assert 0.5 < first["near"] <= 1
+    assert first["near"] != first["utility"]
+    one = gd.Unlearner(model, data, task=task).delete(gd.Deletion(edges=data.edge_index[:, :1]))
+    assert one.calibration["trials"][0]["near"] is None

@@ -31,6 +31,9 @@ FALLBACK = 0.03
 #: Loss on validation data past which a calibrated result advises to train again, and past which no lam is taken.
 COSTLY, RUINOUS = 0.03, 0.05
 
+#: Loss on the validation edges that touch the deletion past which no lam is taken: in the score of all it hardly shows.
+RUINOUS_NEAR = 0.1
+
 #: How much less of the AUC one unit of the validation score has to buy, and which weaker lam are tried for that.
 RATE, WEAKER = 10.0, (0.75, 0.5)
 
@@ -46,6 +49,7 @@ class Trial:
     auc: float | None = None  # deleted against matched held-out elements
     se: float | None = None
     utility: float | None = None
+    near: float | None = None  # the same score on validation edges that touch the deletion
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ def as_retrained(measure: Measure, kept: float = 0.0, lifts: bool = False, given
     def distance(trial: Trial) -> float:
         return abs((trial.auc or 0.0) - goal)
 
-    bearable = [trial for trial in trials if _lost(first, trial) <= RUINOUS]
+    bearable = [trial for trial in trials if _bearable(first, trial)]
     best = min(bearable, key=distance)
     reached = distance(best) <= first.se
     if faint and not reached:  # then nothing is lifted by halves
@@ -128,7 +132,7 @@ def _searched(measure: Measure, first: Trial, goal: float, start: float, stronge
         trial = measure(lam)
         assert trial.auc is not None
         trials.append(trial)
-        payable = _lost(first, trial) <= RUINOUS
+        payable = _bearable(first, trial)
         if payable and abs(trial.auc - goal) <= close:
             break
         if payable and trial.auc > goal:
@@ -147,7 +151,13 @@ def _searched(measure: Measure, first: Trial, goal: float, start: float, stronge
 def _mirrored(trial: Trial) -> Trial:
     """The trial of the opposite lam, seen from the other side of 0.5."""
     assert trial.auc is not None
-    return Trial(-trial.lam if trial.lam else 0.0, 1 - trial.auc, trial.se, trial.utility)
+    return Trial(-trial.lam if trial.lam else 0.0, 1 - trial.auc, trial.se, trial.utility, trial.near)
+
+
+def _bearable(first: Trial, trial: Trial) -> bool:
+    """Whether the model still does its task, on the whole and around the deletion."""
+    near = 0.0 if first.near is None or trial.near is None else first.near - trial.near
+    return _lost(first, trial) <= RUINOUS and near <= RUINOUS_NEAR
 
 
 def _lost(first: Trial, trial: Trial) -> float:
@@ -232,7 +242,7 @@ def _between(first: Trial, low: Trial, high: Trial, trials: list[Trial], goal: f
     """Where a straight line through the bracket meets the goal; the middle where such lines keep missing on one side."""
     assert low.auc is not None
     assert high.auc is not None
-    if _lost(first, high) > RUINOUS:  # too dear rather than too strong: the line says nothing about that
+    if not _bearable(first, high):  # too dear rather than too strong: the line says nothing about that
         return (low.lam + high.lam) / 2
     share = (low.auc - goal) / (low.auc - high.auc)
     if len(trials) > 4:

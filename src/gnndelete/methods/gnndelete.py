@@ -309,4 +309,4 @@ def _trial(lam: float, solving: Solving, measured: Ruler, make: MakeMap) -> tupl
         return Trial(lam, utility=measured.utility(model, output)), solved
     asked = solving.presented(solved) if measured.presented else output
     auc, se = measured.forgetting(model, asked)
-    return Trial(lam, auc, se, measured.utility(model, output)), solved
+    return Trial(lam, auc, se, measured.utility(model, output), measured.near(model, output)), solved

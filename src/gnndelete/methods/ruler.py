@@ -37,7 +37,14 @@ class Ruler:
     missing: str = ""
     compared: float = 1.0  # share of the deleted elements that have held-out ones like them
     seen: int = 0  # held-out edges that the model was trained on: these were not held out
+    ends: Tensor | None = None  # of deleted edges: around them damage is looked for apart
     finely: str = ""  # by what of their surroundings edges were compared, beside the degree of their ends
+
+    def near(self, model: nn.Module, output: Any) -> float | None:
+        """The score on validation edges that touch the deletion, where there are enough of them."""
+        if not isinstance(self.task, LinkPrediction) or self.ends is None or not self.task.validates(self.data):
+            return None
+        return self.task.validate_near(model, output, self.data, self.ends)
 
     def utility(self, model: nn.Module, output: Any) -> float | None:
         """The task's score on its validation data, on the remaining graph."""
@@ -89,7 +96,8 @@ def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
     lifts = only_edges and alike.share >= MOST
     table = context.prepared.table
     seen = int(table.contains(held.to(table.keys.device)).sum()) if held.size(0) == 2 + table.typed else 0
-    return Ruler(task, data, forgetting, lifts=lifts, compared=alike.share, seen=seen, finely=alike.finely)
+    ends = edges[[0, -1]].unique()
+    return Ruler(task, data, forgetting, lifts=lifts, compared=alike.share, seen=seen, ends=ends, finely=alike.finely)
 
 
 def _has_like(degree: Tensor, edges: Tensor, held: Tensor) -> bool:

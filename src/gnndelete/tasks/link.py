@@ -20,6 +20,9 @@ from gnndelete.tasks.ranking import auroc, ranking
 from gnndelete.tasks.relation import Relation
 from gnndelete.tasks.supervision import DrawnSupervision, Supervision, SupervisionCache, false_triples, positives
 
+#: Fewer held-out edges around a deletion than this do not tell whether it did damage there.
+FEW = 30
+
 
 class LinkPrediction(Task):
     """Is there an edge? Trained on the graph's edges, scored on ``heldout`` (validation) and ``test`` edges.
@@ -202,6 +205,16 @@ class LinkPrediction(Task):
         """AUROC on the held-out edges of anything that predicts."""
         positives, negatives = self._part(data, "heldout")
         return auroc(predict(positives), predict(negatives))
+
+    def validate_near(self, model: nn.Module, output: Any, data: Any, nodes: Tensor) -> float | None:
+        """AUROC on the held-out edges that touch some nodes; None where too few of them do to tell."""
+        mark = torch.zeros(int(data.num_nodes), dtype=torch.bool)
+        mark[nodes.cpu()] = True
+        parts = [part[:, mark[part[[0, -1]].cpu()].any(dim=0).to(part.device)] for part in self._part(data, "heldout")]
+        if min(part.size(1) for part in parts) < FEW:
+            return None
+        true, false = (self.predict(model, output, part) for part in parts)
+        return auroc(true, false)
 
     def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
         """AUROC and AUPRC on the test edges."""
