@@ -44,7 +44,10 @@ class Ruler:
         """The score on validation edges that touch the deletion, where there are enough of them."""
         if not isinstance(self.task, LinkPrediction) or self.ends is None or not self.task.validates(self.data):
             return None
-        return self.task.validate_near(model, output, self.data, self.ends)
+        try:
+            return self.task.validate_near(model, output, self.data, self.ends)
+        except GraphError:  # no negatives can be drawn
+            return None
 
     def utility(self, model: nn.Module, output: Any) -> float | None:
         """The task's score on its validation data, on the remaining graph."""
