@@ -211,7 +211,8 @@ def test_a_relation_of_which_nothing_is_left_is_refused() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
-    "method", ["gnndelete", "retrain", "unlink", "gradascent", "gif", "d2d", "paper", "untrained", "zeroed"]
+    "method",
+    ["gnndelete", "retrain", "unlink", "gradascent", "gif", "d2d", "paper", "untrained", "zeroed", "grapheraser"],
 )
 def test_every_method_that_fits_serves_triples(name: str, method: str) -> None:
     model, data, task = problem(name)
@@ -222,6 +223,7 @@ def test_every_method_that_fits_serves_triples(name: str, method: str) -> None:
         "paper": gd.GNNDelete.paper(),
         "untrained": UntrainedOperator(),
         "zeroed": ZeroedEndpoints(),
+        "grapheraser": gd.methods.GraphEraser(shards=4, epochs=3),
     }.get(method, method)
     forget = gd.datasets.forget_edges(data, 20, seed=1)
     unlearned = gd.Unlearner(model, data, task=task, method=made).delete(gd.Deletion(edges=forget, nodes=[7]))
@@ -236,8 +238,39 @@ def test_every_method_that_fits_serves_triples(name: str, method: str) -> None:
 def test_those_that_do_not_fit_say_why() -> None:
     model, data, task = problem()
     reasons = gd.inspect(model, data, task).methods
-    for method in ("grapheraser", "jodie"):
-        assert "edge_type" in str(reasons[method][0])
+    assert "edge_type" in str(reasons["jodie"][0])
+
+
+def test_shards_learn_the_triples_of_their_own_nodes_with_their_own_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gnndelete.methods import grapheraser
+
+    trained, train = [], grapheraser.run_all
+
+    def watched(jobs, *how):
+        before = [job.model.entity.detach().clone() for job in jobs]
+        models = train(jobs, *how)
+        trained.extend(zip(jobs, before, [model.entity.detach() for model in models], strict=True))
+        return models
+
+    monkeypatch.setattr(grapheraser, "run_all", watched)
+    model, data, task = problem()
+    gone, held = triples(data)[:, :25], columns(task.heldout.positives)
+    left = {triple for triple in columns(triples(data)) - columns(gone) if triple[1] != 2}
+    eraser = gd.methods.GraphEraser(shards=3, epochs=40, lr=0.02)
+    gd.Unlearner(model, data, task=task, method=eraser).delete(gd.Deletion(edges=gone, relations=[2]))
+    assert len(trained) == 3
+    for job, before, after in trained:
+        ids, inside = job.data.n_id, job.task.heldout
+        seen, true, false = (
+            columns(torch.stack([ids[head], kind, ids[tail]]))
+            for head, kind, tail in (triples(job.data), inside.positives, inside.negatives)
+        )
+        assert seen <= left
+        assert true <= held
+        assert not false & (left | held)
+        moved = (before != after).any(dim=1)
+        assert set(moved.nonzero().flatten().tolist()) <= set(ids.tolist())
+        assert bool(moved[ids].any())
 
 
 def test_a_model_of_ones_own_on_a_graph_with_reverses() -> None:

@@ -71,7 +71,7 @@ def sampled(
     if isinstance(task, LinkPrediction):
         supervision = SupervisionCache().of(data)
         true = _some(supervision.positives, samples, generator)
-        edges = torch.cat([true, supervision.sampler.sample(true.size(1), generator)], dim=1)
+        edges = torch.cat([true, supervision.false(true, generator)], dim=1)
         target = (torch.arange(edges.size(1), device=edges.device) < true.size(1)).float()
         return torch.stack([predict(edges) for predict in models], dim=1), target
     nodes = _some(training_nodes(data), samples, generator)

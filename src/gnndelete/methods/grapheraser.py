@@ -57,7 +57,9 @@ class GraphEraser(Method):
     ``"random"``, which looks at no data, so that the result is exact. ``repartition=True`` makes a new partition of the
     remaining graph (BEKM: of its features) and trains all shards, at every request. ``jobs`` trains in that many
     processes, ``ray`` on the cluster at that address. ``use_fit=True`` trains shards by the Unlearner's ``fit``, which must
-    then take a part of the graph with ids of its own; else the built-in loop does, for ``epochs`` at ``lr``.
+    then take a part of the graph with ids of its own; else the built-in loop does, for ``epochs`` at ``lr``. A model with a
+    vector per node needs the argument ``n_id``, by which it finds the vectors of a shard's nodes; each shard's model has
+    trained those of its own nodes alone.
 
     >>> GraphEraser(shards=4, partition="random").settings()["aggregation"]
     'learned'
@@ -109,10 +111,6 @@ class GraphEraser(Method):
             return [Reason(said, "use method='gnndelete' or method='retrain'")]
         if not isinstance(context.task, (LinkPrediction, NodeClassification)):
             reasons.append(Reason("nothing says how the shards' answers are mixed", "pass task='link' or task='node'"))
-        if isinstance(context.task, LinkPrediction) and context.prepared.table.typed:
-            reasons.append(
-                Reason("shards are made for plain edges and the graph has 'edge_type'", "use method='retrain'")
-            )
         if self.shards > nodes:
             reasons.append(
                 Reason(f"{self.shards} shards were asked for and the graph has {nodes} nodes", "ask for fewer")
@@ -134,7 +132,7 @@ class GraphEraser(Method):
                 reasons.append(Reason(str(error), "pass build=lambda: … that makes an untrained model"))
         if not reasons and (why := indivisible(context, self.shards)) is not None:
             reasons.append(
-                Reason(why, "keep ids in data.n_id and look node vectors up by n_id, or choose method='retrain'")
+                Reason(why, "give forward an argument n_id and look node vectors up by it, or choose method='retrain'")
             )
         return reasons
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -17,11 +18,13 @@ from gnndelete.layers import working_copy
 from gnndelete.methods.base import Context
 from gnndelete.tasks import LinkPrediction, Task
 from gnndelete.tasks.edges import LabeledEdges
-from gnndelete.tasks.supervision import SupervisionCache
+from gnndelete.tasks.supervision import SupervisionCache, false_triples
 
 
 def induced(data: Data, nodes: Tensor) -> Data:
     """The subgraph of ``nodes`` and of the edges among them. Its ids are positions in ``nodes``: a shard costs its own size.
+
+    ``n_id`` says which nodes they are, as in a sampled batch: a model with a vector per node looks its own up by it.
 
     >>> path = Data(x=torch.arange(4.0)[:, None], edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
     >>> part = induced(path, torch.tensor([3, 1, 2]))
@@ -45,6 +48,8 @@ def induced(data: Data, nodes: Tensor) -> Data:
         elif data.is_node_attr(name):
             part[name] = _pick(value, data.__cat_dim__(name, value), nodes)
     part.edge_index = place[part.edge_index]
+    if data.get("n_id") is None:
+        part.n_id = nodes
     return part
 
 
@@ -71,20 +76,32 @@ def shard_task(task: Task, part: Data, nodes: Tensor, total: int, generator: tor
     local.heldout = local.test = None
     if task.heldout is None:
         return local
-    place = places(nodes, total)
-    heldout, hidden = _local(task.heldout, place), _local(task.test, place)
-    supervision = SupervisionCache().of(part)
-    known = torch.cat([part.edge_index, supervision.positives, heldout, hidden], dim=1)
-    sampler = NegativeSampler(known, nodes.numel(), undirected=supervision.sampler.undirected)
-    if heldout.size(1) and sampler.available >= heldout.size(1):
-        local.heldout = LabeledEdges(heldout, sampler.sample(heldout.size(1), generator, distinct=True))
+    place, width = places(nodes, total), task.heldout.positives.size(0)
+    heldout, hidden = _local(task.heldout, place, width), _local(task.test, place, width)
+    if not heldout.size(1):
+        return local
+    with suppress(GraphError):  # where nearly every pair of the shard is an edge, it trains without validation
+        local.heldout = LabeledEdges(heldout, _false(part, heldout, hidden, generator))
     return local
 
 
-def _local(edges: LabeledEdges | None, place: Tensor) -> Tensor:
+def _false(part: Data, heldout: Tensor, hidden: Tensor, generator: torch.Generator) -> Tensor:
+    """A non-edge of the shard for each of its held-out edges; of typed edges a false triple of the same relation."""
+    held = torch.cat([heldout, hidden], dim=1)
+    if part.get("edge_type") is not None:
+        return false_triples(part, heldout.cpu(), held.cpu(), generator).to(heldout.device)
+    supervision = SupervisionCache().of(part)
+    known = torch.cat([part.edge_index, supervision.positives, held], dim=1)
+    sampler = NegativeSampler(known, part.num_nodes, undirected=supervision.sampler.undirected)
+    return sampler.sample(heldout.size(1), generator, distinct=True)
+
+
+def _local(edges: LabeledEdges | None, place: Tensor, width: int) -> Tensor:
+    """The edges, or triples, among a shard's nodes, with its ids."""
     if edges is None:
-        return place.new_empty(2, 0)
-    moved = place[edges.positives.to(place.device)]
+        return place.new_empty(width, 0)
+    moved = edges.positives.to(place.device, copy=True)
+    moved[[0, -1]] = place[moved[[0, -1]]]
     return moved[:, (moved >= 0).all(dim=0)]
 
 

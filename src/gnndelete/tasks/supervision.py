@@ -26,7 +26,11 @@ class Supervision:
 
     def negatives(self, generator: torch.Generator | None = None) -> Tensor:
         """As many pairs that are no edges."""
-        return self.sampler.sample(self.positives.size(1), generator)
+        return self.false(self.positives, generator)
+
+    def false(self, true: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """A negative for each of some edges."""
+        return self.sampler.sample(true.size(1), generator)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,18 +39,18 @@ class TripleSupervision(Supervision):
 
     corrupter: TripleCorrupter
 
-    def negatives(self, generator: torch.Generator | None = None) -> Tensor:
-        return corrupted(self.corrupter, self.positives, generator)
+    def false(self, true: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        return corrupted(self.corrupter, true, generator)
 
 
 @dataclass(frozen=True, eq=False)
 class DrawnSupervision(Supervision):
     """Positive edges whose negatives were drawn before: those of one batch."""
 
-    false: Tensor
+    drawn: Tensor
 
     def negatives(self, generator: torch.Generator | None = None) -> Tensor:
-        return self.false
+        return self.drawn
 
 
 class SupervisionCache:
