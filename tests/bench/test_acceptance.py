@@ -106,8 +106,8 @@ def test_gaps_do_not_cancel_between_seeds() -> None:
     assert gap.cells == 2
     assert gap.seed_gap == pytest.approx(0.02 / 3)
     assert gap.cell_gap == pytest.approx(0, abs=1e-12)
-    use, heldout = headline(found)[2:4]
-    assert (use["reached"], heldout["reached"]) == (False, True)
+    by_cell, use, _, heldout = headline(found)[2:6]
+    assert (by_cell["reached"], use["reached"], heldout["reached"]) == (True, False, True)
     assert heldout["value"] == pytest.approx(0.04 / 3)
 
 
@@ -158,8 +158,8 @@ def test_the_slowest_cell_of_a_dataset_counts() -> None:
         "fixed": 600,
         "nonexistent": 100,
     }
-    assert [line["reached"] for line in headline(found)[4:]] == [True, True]
-    calibrated = headline(found)[5]
+    assert [line["reached"] for line in headline(found)[6:]] == [True, True]
+    calibrated = headline(found)[7]
     assert calibrated["question"] == "a deletion calibrated for the aim `retrained` against Retrain"
     assert "Beside it, for the aim nonexistent: 100× on DBLP" in calibrated["answer"]
 
@@ -209,9 +209,9 @@ def test_failed_cells_are_named_beside_the_verdict_with_their_reason() -> None:
             store.add(job.key, {"label": "calibrated", "error": FULL, "kind": "OutOfMemoryError"})
     found = answers(store, plan, plan_of("beyond/gap"))
     lines = headline(found)
-    assert [line["left_out"] for line in lines] == [0, 0, 1, 1, 0, 1]
+    assert [line["left_out"] for line in lines] == [0, 0, 1, 1, 1, 1, 0, 1]
     page = summary_page(found)
-    assert page.count("with 1 failed cell left out |") == 3
+    assert page.count("with 1 failed cell left out |") == 5
     said = "| DBLP | GCN | 2.5% of the edges, OUT | calibrated | 13, 21, 42 | CUDA out of memory. Tried to allocate "
     assert f"{said}1.00 GiB; run it with fewer --jobs |" in page
     assert "Process 526" not in page
@@ -228,7 +228,7 @@ def test_the_verdict_on_speed_says_how_times_were_taken() -> None:
     store = store_with(plan, lambda *_: (0.9, 0.5, 0.5), {"retrain": 6.0, "paper()": 0.01, "calibrated": 0.05})
     for cell, result in list(store.items()):
         store.add(cell, result | {"hardware": result["hardware"] | {"jobs": 12}})
-    assert headline(answers(store, plan))[4]["answer"].endswith("timed in a sweep of up to 12 processes on one GPU")
+    assert headline(answers(store, plan))[6]["answer"].endswith("timed in a sweep of up to 12 processes on one GPU")
 
 
 def test_files_of_ones_own_are_held_against_no_aim() -> None:
@@ -248,11 +248,10 @@ def test_cells_that_the_paper_prints_are_counted_apart() -> None:
     for job in both.cells:
         off = 0.0 if job.label == "retrain" else 0.01 if job.key["dataset"] == "dblp" else 0.03
         store.add(job.key, row(job.label, 1.0, test_auroc=0.9, deleted_auroc=0.5, heldout_auc=0.5 + off))
-    answer = headline(answers(store, both))[3]["answer"]
-    assert answer == (
-        "0.0200 seed by seed (0.0200 by cell), 4 cells of 3 seeds; 0.0100 seed by seed over the 2 of them that the paper prints"
-    )
-    assert "the paper prints" not in headline(answers(store, plan))[3]["answer"]
+    by_cell, by_seed = headline(answers(store, both))[4:6]
+    assert by_cell["answer"] == "0.0200, 4 cells of 3 seeds"
+    assert by_seed["answer"] == "0.0200, 0.0100 over the 2 cells that the paper prints"
+    assert "the paper prints" not in headline(answers(store, plan))[5]["answer"]
 
 
 def test_a_second_retrain_is_shown_however_few_cells_it_has() -> None:
@@ -263,3 +262,4 @@ def test_a_second_retrain_is_shown_however_few_cells_it_has() -> None:
     store = store_with(whole, lambda label, *_: (0.9, 0.5, 0.504 if label == "retrain-again" else 0.5))
     page = summary_page(answers(store, whole))
     assert "| Retrain again (control) | 1 | 0.0040 | 0.0040 | +0.0040 |" in page
+    assert "Where Retrain was run twice, in 1 cell: 0.0000, and the second Retrain has 0.0040" in page

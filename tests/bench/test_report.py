@@ -222,7 +222,7 @@ def test_provenance_comes_from_the_rows(made: dict[str, bytes]) -> None:
 
 def test_summary_is_readable_by_programs(made: dict[str, bytes]) -> None:
     lines = json.loads(made["summary.json"])
-    assert len(lines) == 6
+    assert len(lines) == 8
     assert all({"question", "aim", "answer", "value", "reached", "left_out"} == set(line) for line in lines)
 
 

@@ -33,6 +33,9 @@ class Gap:
     shared_gap: float | None = None  # its seed_gap over these; None where it has too few of them
     printed: int = 0  # cells for which the paper prints a number
     printed_gap: float | None = None  # its seed_gap over these
+    again: int = 0  # cells in which Retrain was run a second time, with another seed
+    again_gap: float | None = None  # its seed_gap over these
+    floor: float | None = None  # and that of the second Retrain
 
 
 def gaps(cells: Sequence[Result], printed: Callable[[Result], bool] = lambda cell: False) -> list[Gap]:
@@ -57,7 +60,11 @@ def gaps(cells: Sequence[Result], printed: Callable[[Result], bool] = lambda cel
                     every.setdefault(cell.label, {})[cell.identity] = (cell, list(values.values()))
             most = max(map(len, every.values()), default=0)
             kept = {label: part for label, part in every.items() if 4 * len(part) >= most or _again(part)}
-            found += [_apart(gap, kept[gap.label], printed) for gap in _beside(kept, task, metric)]
+            again = next((part for part in kept.values() if _again(part)), {})
+            found += [
+                _floored(_apart(gap, kept[gap.label], printed), kept[gap.label], again)
+                for gap in _beside(kept, task, metric)
+            ]
     return found
 
 
@@ -70,6 +77,18 @@ def _apart(gap: Gap, part: _Cells, printed: Callable[[Result], bool]) -> Gap:
     own = [pair for pair in part.values() if printed(pair[0])]
     over = _gap(gap.label, gap.task, gap.metric, own).seed_gap if own else None
     return replace(gap, printed=len(own), printed_gap=over)
+
+
+def _floored(gap: Gap, part: _Cells, again: _Cells) -> Gap:
+    """The gap with that over the cells in which Retrain was run twice, beside how far the two are apart there."""
+    second = {cell.place.rest: (cell, values) for cell, values in again.values()}
+    own = {cell.place.rest: (cell, values) for cell, values in part.values() if cell.place.rest in second}
+    if not own:
+        return gap
+    ours, theirs = (
+        _gap(gap.label, gap.task, gap.metric, [pairs[place] for place in own]).seed_gap for pairs in (own, second)
+    )
+    return replace(gap, again=len(own), again_gap=ours, floor=theirs)
 
 
 def _beside(every: Mapping[str, _Cells], task: str, metric: str) -> list[Gap]:
