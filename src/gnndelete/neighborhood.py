@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -11,6 +12,9 @@ from gnndelete.adjacency import EdgeTable
 from gnndelete.errors import SettingError
 
 Hops = Literal["undirected", "directed"]
+
+#: So few edges are looked at all at once: on them a walk spends its time on starting one small piece of work after another.
+FEW_EDGES, FEW_ON_DEVICE = 1 << 14, 1 << 20
 
 
 class Neighborhood:
@@ -37,15 +41,18 @@ class Neighborhood:
             elif table.mirrored:  # a triple's own direction is not that of its reverse
                 edges = table.edges(table.keys)
                 edge_index = edges[:, ~table.runs_back(edges)][[0, 2]]
-            self._tables = [EdgeTable(edge_index.flip(0), table.num_nodes)]
-        elif table.undirected:
-            self._tables = [table]
+            ways = [edge_index.flip(0)]
         else:
-            self._tables = [table, EdgeTable(edge_index.flip(0), table.num_nodes)]
+            ways = [edge_index] if table.undirected else [edge_index, edge_index.flip(0)]
+        few = FEW_EDGES if edge_index.device.type == "cpu" else FEW_ON_DEVICE
+        self._few = torch.cat(ways, dim=1) if table.num_edges <= few else None
+        if self._few is None:
+            own = [table] if hops == "undirected" else []
+            self._tables = [*own, *(EdgeTable(way, table.num_nodes) for way in ways[len(own) :])]
 
     def rings(self, seeds: Tensor, hops: int) -> list[Tensor]:
         """Ring k is the sorted ids of the nodes at distance k from the nearest seed; ring 0 the seeds themselves."""
-        return walk(self._tables, seeds, hops)
+        return walk(self._tables, seeds, hops) if self._few is None else spread(self._few, self.num_nodes, seeds, hops)
 
     def within(self, seeds: Tensor, hops: int) -> Tensor:
         """All nodes at distance at most ``hops``, sorted: S^l of the paper."""
@@ -74,3 +81,18 @@ def walk(tables: list[EdgeTable], seeds: Tensor, hops: int) -> list[Tensor]:
         found = [table.neighbors(rings[-1]) for table in tables] if rings[-1].numel() else []
         rings.append(unseen(found[0] if len(found) == 1 else torch.cat(found)) if found else rings[-1])
     return rings
+
+
+def spread(edges: Tensor, nodes: int, seeds: Tensor, hops: int) -> list[Tensor]:
+    """The rings of `walk`, by all edges in every step: less to start, and one wait for the device in all."""
+    source, target = edges
+    far = torch.ones(nodes + 1, dtype=torch.bool, device=edges.device).index_fill_(0, seeds.to(edges.device), False)
+    beyond = [far]
+    for _ in range(hops):
+        found = target.masked_fill(far[source], nodes)  # past the last node: nobody
+        far = far.index_fill(0, found, False)
+        beyond.append(far)
+    steps = torch.stack(beyond)[:, :-1]
+    nearest_first = steps.sum(dim=0).sort(stable=True).indices
+    left = [nodes, *steps.sum(dim=1).tolist()]
+    return [nearest_first[nodes - more : nodes - fewer] for more, fewer in pairwise(left)]

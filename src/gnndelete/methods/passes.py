@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from gnndelete.methods.base import Context
@@ -52,7 +53,7 @@ def base_pass(
         here = [site for site in sites if (site.layer, site.call) == (name, call)]
         for site in here:
             h = entry(output, site.key)
-            result.mean[site] = _mean(h, site.local(context.deletion.nodes).to(h.device))
+            result.mean[site] = _mean(h, site.local(context.gone).to(h.device))
             if not starts or site is not first:
                 result.keep[site] = h.index_select(0, rows(site))
         if starts and first in here:
@@ -99,7 +100,7 @@ def _mean(h: Tensor, dead: Tensor) -> Tensor:
     """
     rows = h.flatten(1)
     whole = rows.size(0) // BLOCK_ROWS * BLOCK_ROWS if rows.numel() > SMALL else 0
-    total = rows[whole:].double().sum(dim=0)
+    total = rows[whole:].sum(dim=0, dtype=torch.float64)
     if whole:
         total += rows[:whole].unflatten(0, (-1, BLOCK_ROWS)).sum(dim=1).double().sum(dim=0)
     if dead.numel():

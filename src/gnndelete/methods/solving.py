@@ -16,12 +16,12 @@ from gnndelete.methods.shape import Group, Shape
 from gnndelete.neighborhood import Hops
 from gnndelete.operator import Operator, attach, detach
 from gnndelete.probe import Probe, Site
-from gnndelete.solver import Problem, sound
+from gnndelete.solver import Problem, Unchecked, sound
 from gnndelete.taps import Finished, entry, listening, replaced
 
 Solved = list[tuple[Site, Operator]]
 #: Makes the map of a problem; in the list it may leave to be checked later what would have to wait for the device now.
-MakeMap = Callable[[Site, Problem, list[Tensor] | None], nn.Module]
+MakeMap = Callable[[Site, Problem, Unchecked | None], nn.Module]
 
 
 class Solving:
@@ -43,7 +43,7 @@ class Solving:
         enclosing: bool = False,
     ) -> None:
         self.context, self.model, self.probe, self.targets = context, model, probe, targets
-        self._alone = Alone(context.deletion.nodes[:0].to(context.data.edge_index.device)) if alone is None else alone
+        self._alone = Alone(context.gone[:0]) if alone is None else alone
         self._shape = Shape(context, probe, hops, shared, self._alone.nodes, keep_ends=not enclosing)
         self._enclosing = among(context.data, self._shape.nodes) if enclosing else None
         self._base: BasePass | None = None
@@ -52,7 +52,7 @@ class Solving:
     @property
     def acts(self) -> bool:
         """Whether anything that was deleted has rows at all."""
-        return any(self._shape.rows(site).numel() for site in self.probe.sites)
+        return any(group.rows.numel() for site in self.probe.sites for group in self._shape.groups(site))
 
     @property
     def only_cut(self) -> bool:
@@ -91,12 +91,12 @@ class Solving:
         what could go wrong in a solve is looked at once, at the end, so that the pass need not wait for it; where it did,
         all is solved again with a look at every step.
         """
-        unchecked: list[Tensor] | None = [] if self.defers else None
+        unchecked: Unchecked | None = [] if self.defers else None
         result = self._run(lam, make, whole, free, unchecked)
         return self._run(lam, make, whole, free, None) if unchecked and not sound(unchecked) else result
 
     def _run(
-        self, lam: float, make: MakeMap, whole: bool, free: bool, unchecked: list[Tensor] | None
+        self, lam: float, make: MakeMap, whole: bool, free: bool, unchecked: Unchecked | None
     ) -> tuple[Solved, Any]:
         probe, base = self.probe, self.base(whole)
         if lam == 0 and self.only_cut and base.output is not None:
@@ -173,15 +173,15 @@ class Solving:
                     groups.append(rows)
                     maps.append(self._alone.map(site))
                 continue
-            if lam == 0 and self._rests:
-                continue  # as they are on the cut graph
+            if (lam == 0 and self._rests) or not rows.numel():
+                continue  # as they are on the cut graph, or none of this type
             if group.gone:
                 problem = self._gone_problem(site, h, lam, base)
             elif group.again:
                 problem = self._again_problem(site, group, h, lam, keep)
             else:
                 problem = shape.problem(group, h, lam, base.mean[site], keep)
-            if not rows.numel() or (problem.at_rest and not free):
+            if problem.at_rest and not free:
                 continue
             groups.append(rows)
             maps.append(make(site, problem))
