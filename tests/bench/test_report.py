@@ -131,6 +131,18 @@ def test_a_title_is_harmless_in_every_page() -> None:
     assert "![" in build([plan], store_of(link_plan()), COMMANDS)[0]["own/mine.md"].decode()
 
 
+def test_a_page_names_the_options_of_models_that_are_not_the_usual_ones() -> None:
+    base = key("dblp", "gin", METHODS["unlink"], 42)
+    jobs = [Job("unlink", base | {"model": {"name": "gin", "hidden": 32, "num_layers": 2}})]
+    store = Store(None)
+    store.add(jobs[0].key, row("unlink", 1.0, test_auroc=0.9))
+    made, _ = build([Plan("own", "A small model", jobs)], store, COMMANDS)
+    assert "Options of models that are not the usual ones: GIN (hidden 32)." in made["own/own.md"].decode()
+    assert ",gin,hidden 32,edges," in made["tables/own.csv"].decode()
+    usual, _ = build([Plan("own", "A usual one", [Job("unlink", base)])], store, COMMANDS)
+    assert "the usual ones" not in usual["own/own.md"].decode()
+
+
 def test_a_page_names_the_command_that_finishes_it() -> None:
     plan, store = link_plan("digits"), Store(None)
     finishing = "What is missing is done by\n\n```bash\ngnndelete bench run paper/link-digits"
