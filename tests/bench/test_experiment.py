@@ -12,7 +12,7 @@ import torch
 from gnndelete.bench.cells import LATER, Cell, cells, make_method
 from gnndelete.bench.experiment import Experiment, find, names, read
 from gnndelete.bench.material import material, requests
-from gnndelete.datasets.catalog import ENTRIES
+from gnndelete.catalog import ENTRIES
 from gnndelete.errors import SettingError
 from gnndelete.methods.ruler import RULES
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from gnndelete.bench.words import counted
-from gnndelete.datasets.catalog import ENTRIES, Entry
+from gnndelete.catalog import ENTRIES, Entry
 from gnndelete.datasets.registry import named
 from gnndelete.errors import SettingError, some
 from gnndelete.layers import graph_layers
