@@ -13,13 +13,14 @@ import pytest
 
 from gnndelete.bench.compared import Compared, Point
 from gnndelete.bench.curves import (
+    GapRow,
     gap_rows,
     is_about,
     lam_pictures,
     undrawn,
 )
-from gnndelete.bench.figures import distance_figure
-from gnndelete.bench.gathered import Plan, gather
+from gnndelete.bench.figures import distance_figure, gap_figure
+from gnndelete.bench.gathered import Plan, Stat, gather
 from gnndelete.bench.looks import looks
 from gnndelete.bench.pages import Commands
 from gnndelete.bench.report import build, usual_device, write
@@ -293,6 +294,23 @@ def test_gap_rows_leave_out_a_sweep_over_lam(plans: list[Plan], store: Store) ->
     rows = gap_rows(gather(plans[0], store))
     assert len(rows) == 8
     assert set(rows[0].gaps) == {"unlink", "paper()", "calibrated", "nonexistent"}
+
+
+@pytest.mark.parametrize(("datasets", "panels"), [(2, 1), (7, 2), (8, 2)])
+def test_many_gaps_fit_on_a_page_with_panels_by_dataset(datasets: int, panels: int) -> None:
+    scores = {"test_auroc": Stat(-0.01, 0.002, 3), "heldout_auc": Stat(0.1, None, 1)}
+    places = [f"{model}, 2.5%, {where}" for model in ("GCN", "GAT", "GIN") for where in ("at random", "IN")]
+    gaps = {"unlink": scores, "paper()": scores}
+    rows = [GapRow(f"graph {i}", place, gaps) for i in range(datasets) for place in places]
+    drawn = ElementTree.fromstring(gap_figure(rows, "Everywhere", "svg"))
+    assert float(drawn.attrib["height"].removesuffix("pt")) <= 72 * 10  # inches
+    said = ["".join(text.itertext()).strip() for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert said.count("gap to Retrain in held-out AUC") == panels  # once below each column of panels
+    if panels == 1:
+        assert said.count("graph 1 GIN, 2.5%, IN") == 1
+    else:
+        assert [said.count(f"graph {i}") for i in range(datasets)] == [1] * datasets
+        assert said.count("GIN, 2.5%, IN") == datasets
 
 
 def test_the_device_of_most_rows_is_taken() -> None:
