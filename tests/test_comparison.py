@@ -44,6 +44,7 @@ def test_every_row_stands_beside_retrain_and_the_controls(link):
     assert lines["unlink"]["test_auroc_gap"]["mean"] == pytest.approx(sum(gaps) / 2)
     assert lines["zeroed"]["test_auroc"]["mean"] < lines["unlink"]["test_auroc"]["mean"]
     assert "gnndelete" in str(table)
+    assert repr(table) == f"Comparison(methods={table.methods}, rows=12)"
     json.dumps(table.to_dict())
 
 

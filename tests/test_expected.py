@@ -53,6 +53,23 @@ def test_columns_are_what_networkx_counts(monkeypatch, directed, at_once):
         assert row == pytest.approx([*sums, np.log1p(len(shared)), rare, still, *alike], abs=1e-6)
 
 
+def test_many_features_are_looked_at_in_parts_and_give_the_same_cosines():
+    data = random_graph()
+    data.x = torch.randn(60, 2 * expected.COLUMNS + 9, generator=torch.Generator().manual_seed(2))
+    data.x[data.x < 1.5] = 0  # mostly zero, as words of papers are
+    pairs = random_pairs(40)
+    both = torch.cat([data.edge_index, data.edge_index.flip(0)], dim=1).unique(dim=1)
+    sums = (data.x.double(), data.x.double().index_add(0, both[0], data.x.double()[both[1]]))
+    alike = [torch.cosine_similarity(x[pairs[0]], x[pairs[1]]) for x in sums]
+    assert torch.allclose(surroundings(data, pairs)[:, -2:], torch.stack(alike, dim=1), rtol=0, atol=1e-6)
+
+
+def test_large_numbers_are_finite_features():
+    data = random_graph()
+    data.x = torch.full((60, 4), 60000.0, dtype=torch.half)  # their sum is more than a half can hold
+    assert surroundings(data, random_pairs(5))[:, -2:].tolist() == [[pytest.approx(1.0)] * 2] * 5
+
+
 @pytest.mark.parametrize("x", [None, torch.ones(60, 2, dtype=torch.long), torch.full((60, 2), torch.nan)])
 def test_features_that_say_nothing_are_no_columns(x):
     data = random_graph()

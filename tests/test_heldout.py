@@ -62,6 +62,16 @@ def test_elements_without_a_counterpart_are_left_out_and_counted():
     assert test.auc == 0.5
 
 
+def test_held_out_elements_count_by_how_many_deleted_ones_they_stand_beside():
+    alike = torch.arange(100).repeat(3).float(), torch.arange(100).repeat(4).float()
+    test = heldout(torch.zeros(300), torch.zeros(400), *alike, bins=4)
+    assert len(test.parts) == 4
+    assert test.beside == pytest.approx(400)
+    kinds = torch.tensor([0] * 290 + [1] * 10), torch.tensor([0] * LEAST + [1] * 394)
+    test = heldout(torch.zeros(300), torch.zeros(400), torch.ones(300), torch.ones(400), *kinds)
+    assert LEAST <= test.beside < LEAST + 1
+
+
 def test_the_standard_error_and_the_interval_agree_with_many_samples():
     generator = torch.Generator().manual_seed(1)
     draws = []

@@ -70,6 +70,10 @@ def test_a_result_says_what_it_cost_and_what_it_does_not_give(linked):
     assert linked.parameters == linked.adapter.num_parameters == 8**2 + 2 * 5**2
     summary = linked.summary()
     assert summary["counts"] == {"edges": 2}
+    made = f"method='gnndelete', assurance='approximate', parameters={linked.parameters}"
+    model = type(linked.model).__name__
+    assert repr(linked) == f"Unlearned(model={model}, data={linked.data}, counts={{'edges': 2}}, {made})"
+    assert repr(linked.adapter) == f"Adapter(model={model}, operators=2, parameters={linked.parameters})"
     assert not any(isinstance(value, torch.Tensor) for value in summary.values())
 
 

@@ -40,7 +40,7 @@ class Place:
     calls: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Adapter:
     """The operators of one model, with what is known about how they were made (``facts``)."""
 
@@ -60,6 +60,10 @@ class Adapter:
     @property
     def num_parameters(self) -> int:
         return sum(p.numel() for _, operator in self.operators for p in operator.parameters())
+
+    def __repr__(self) -> str:
+        size = f"operators={len(self.operators)}, parameters={self.num_parameters}"
+        return f"Adapter(model={type(self.model).__name__}, {size})"
 
     def disabled(self) -> AbstractContextManager[None]:
         """Switch the operators off for a block; this brings the deleted data back into the answers."""

@@ -44,7 +44,7 @@ _KINDS = ("positives", "negatives")
 COLUMNS = {"test_auroc": "E_t AUROC", "test_accuracy": "accuracy", "test_f1": "F1", "deleted_auroc": "E_d AUROC"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Rows of results, one per method and seed; the untouched model is the row ``original``."""
 
@@ -110,6 +110,9 @@ class Comparison:
     def failures(self) -> list[str]:
         """One sentence for every method that failed; they would not fit into the table."""
         return [f"{line['method']} failed: {line['error']}" for line in self.summary() if line["error"]]
+
+    def __repr__(self) -> str:
+        return f"Comparison(methods={self.methods}, rows={len(self.rows)})"
 
     def __str__(self) -> str:
         console = Console(width=170, record=True, file=io.StringIO())

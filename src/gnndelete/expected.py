@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -27,8 +28,9 @@ RIDGE = 1e-3
 #: Held-out edges that each number of the regression needs; with fewer, scores are taken as they are.
 ENOUGH = 10
 
-#: Numbers of features, and neighbours, that are looked at together.
+#: Numbers of features, and neighbours, that are looked at together; and columns of features: so few stay in a cache.
 AT_ONCE = LOOKED_UP = 1 << 24
+COLUMNS = 128
 
 #: Quantiles of the degree within each relation: fewer than elsewhere, since relations divide the edges already.
 TYPED_BINS = 3
@@ -158,7 +160,9 @@ def _features(x: Any, nodes: int) -> Tensor | None:
     """A row of finite numbers for each node, or None: categories are not alike by their numbers, and sparse rows are left out."""
     if not isinstance(x, Tensor) or x.layout != torch.strided or not x.is_floating_point():
         return None
-    if x.dim() == 0 or x.size(0) != nodes or not bool(torch.isfinite(x.sum(dtype=torch.double))):
+    if x.dim() == 0 or x.size(0) != nodes:
+        return None
+    if not any(bool(torch.isfinite(x.sum(dtype=kind))) for kind in (x.dtype, torch.double)):  # doubles take far longer
         return None
     return x.reshape(nodes, -1)
 
@@ -186,14 +190,16 @@ def _shared(table: EdgeTable, ends: Tensor) -> Tensor:
 
 def _alike(x: Tensor, named: Tensor, near: Tensor, ends: Tensor) -> list[Tensor]:
     """The cosines of both ends' features, and of their sums over each end and its neighbours; some columns of x in turn."""
-    ones = torch.ones(near.size(1), device=x.device)
-    sums = torch.sparse_coo_tensor(near, ones, (named.numel(), x.size(0)), is_coalesced=True, check_invariants=False)
+    rows, place = torch.cat([named, near[1]]).unique(return_inverse=True)
+    mine, theirs = place.split([named.numel(), near.size(1)])
+    first = torch.searchsorted(near[0].contiguous(), torch.arange(named.numel(), device=x.device))
     products = torch.zeros(2, ends.size(1), dtype=torch.double, device=x.device)
     squares = torch.zeros(2, named.numel(), dtype=torch.double, device=x.device)
-    for part in x.split(max(AT_ONCE // max(named.numel(), ends.size(1), 1), 1), dim=1):
-        own = part[named].float()
-        for place, rows in enumerate((own, own + sums @ part.float())):
-            products[place] += torch.linalg.vecdot(rows[ends[0]], rows[ends[1]]).double()
-            squares[place] += rows.square().sum(dim=1).double()
+    for columns in x.split(min(COLUMNS, max(AT_ONCE // max(rows.numel(), ends.size(1), 1), 1)), dim=1):
+        part = columns.index_select(0, rows).float()
+        own = part.index_select(0, mine)
+        for i, seen in enumerate((own, own + F.embedding_bag(theirs, part, first, mode="sum"))):
+            products[i] += torch.linalg.vecdot(*(seen.index_select(0, end) for end in ends)).double()
+            squares[i] += seen.square().sum(dim=1).double()
     sizes = squares.sqrt()
     return list(products / (sizes[:, ends[0]] * sizes[:, ends[1]]).clamp(min=1e-12))

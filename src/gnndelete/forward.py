@@ -11,15 +11,16 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch import nn
-from torch_geometric.data import HeteroData
+from torch import Tensor, nn
+from torch_geometric.data import Data, HeteroData
 
-from gnndelete.errors import ModelError
+from gnndelete.errors import GNNDeleteError, ModelError, some
 from gnndelete.hetero import seen
 
 Forward = Callable[[nn.Module, Any], Any]
 
 _WHOLE = ("data", "batch", "graph", "g")
+_NUMBERS = ("x", "edge_attr", "edge_weight")  # what models compute with
 
 
 def call(model: nn.Module, data: Any) -> Any:
@@ -36,7 +37,10 @@ def call(model: nn.Module, data: Any) -> Any:
     >>> call(GCNConv(4, 2), data).shape
     torch.Size([3, 2])
     """
-    data = seen(data)
+    return _explained(_call, model, seen(data))
+
+
+def _call(model: nn.Module, data: Any) -> Any:
     named = _named(model.forward)
     if not named:
         return model(*(_lookup(data, name)[1] for name in ("x", "edge_index")))
@@ -83,12 +87,56 @@ class AsSeen:
     function: Callable[..., Any]
 
     def __call__(self, model: nn.Module, data: Any) -> Any:
-        return self.function(model, seen(data))
+        return _explained(self.function, model, seen(data))
 
 
 def as_seen(function: Any) -> Any:
     """The user's ``forward`` for graphs as the library holds them; None stays None."""
     return function if function is None or function is call or isinstance(function, AsSeen) else AsSeen(function)
+
+
+def _explained(function: Callable[..., Any], model: nn.Module, data: Any) -> Any:
+    """One pass; where the graph's numbers are of another type than the model's weights, and that alone stops it, say so."""
+    try:
+        return function(model, data)
+    except (GNNDeleteError, torch.OutOfMemoryError):
+        raise
+    except RuntimeError as error:
+        dtype = next((p.dtype for p in model.parameters() if p.dtype.is_floating_point), None)
+        if dtype is not None and isinstance(data, Data | HeteroData):
+            _refuse_other_type(function, model, data, dtype, error)
+        raise
+
+
+def _refuse_other_type(
+    function: Callable[..., Any], model: nn.Module, data: Data | HeteroData, dtype: torch.dtype, error: Exception
+) -> None:
+    """Try the pass again with ``x`` and the like as numbers of the model's type: whole ones may be categories, and as meant."""
+    other = [
+        (place, name)
+        for place, store in enumerate(data.stores)
+        for name in _NUMBERS
+        if isinstance(store.get(name), Tensor) and store[name].dtype != dtype
+    ]
+    names = list(dict.fromkeys(name for _, name in other))
+    for tried in [*([name] for name in names), names]:
+        chosen, same = [(place, name) for place, name in other if name in tried], copy.copy(data)
+        for place, name in chosen:
+            same.stores[place][name] = same.stores[place][name].to(dtype)
+        try:
+            with evaluating(model):
+                function(model, same)
+        except Exception:  # then something else is wrong, which the first error tells
+            continue
+        made = {torch.float32: ".float()", torch.float64: ".double()"}.get(dtype, f".to({dtype})")
+        own = {}
+        for place, name in chosen:
+            key = vars(data.stores[place]).get("_key")  # None but for the types of a HeteroData
+            own[f"data{'' if key is None else [key]}.{name}"] = data.stores[place][name].dtype
+        raise ModelError(
+            f"{some(f'{name} is {kind}' for name, kind in own.items())}, and '{type(model).__name__}' computes with {dtype}; "
+            f"write {some(f'{name} = {name}{made}' for name in own)}"
+        ) from error
 
 
 def _lookup(data: Any, name: str) -> tuple[bool, Any]:

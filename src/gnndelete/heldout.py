@@ -55,6 +55,18 @@ class Heldout:
         return sum(low.size for low, _ in self.parts) / max(self.deleted, 1)
 
     @property
+    def beside(self) -> float:
+        """To how many held-out elements those of the strata amount, for the error of the AUC.
+
+        To all of them where strata are filled alike, to few where most deleted elements have few beside them.
+
+        >>> few, many = (np.zeros(300), np.zeros(6)), (np.zeros(10), np.zeros(5000))
+        >>> round(Heldout((few, many), (np.zeros(310), np.zeros(5006))).beside)
+        6
+        """
+        return float(1 / (self.weights**2 @ [1 / held.size for _, held in self.parts])) if self.parts else 0.0
+
+    @property
     def weights(self) -> Floats:
         counts = np.array([deleted.size for deleted, _ in self.parts], dtype=np.float64)
         return counts / counts.sum()

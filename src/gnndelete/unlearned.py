@@ -31,7 +31,7 @@ from gnndelete.tasks.base import Predict
 _NO_GRAPH = "this adapter was loaded without a graph; pass data= the remaining graph to gnndelete.load"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Unlearned:
     """A model that has forgotten. ``model`` has the class and the ``forward`` it always had; serve it on ``data``."""
 
@@ -236,6 +236,11 @@ class Unlearned:
         if self.original is not None:
             facts["original_fingerprint"] = fingerprint(self.original_graph)
         Adapter(self.adapter.model, facts).save(path)
+
+    def __repr__(self) -> str:
+        model = None if self.model is None else type(self.model).__name__
+        made = f"method={self.method!r}, assurance={self.assurance!r}, parameters={self.parameters}"
+        return f"Unlearned(model={model}, data={self.data}, counts={self.counts}, {made})"
 
     def __str__(self) -> str:
         counts = ", ".join(worded(kind, count) for kind, count in self.counts.items())

@@ -191,6 +191,7 @@ def test_sections_values_and_files(bench, tmp_path):
     figures = {path.suffix for path in (tmp_path / "report" / "figures").iterdir()}
     assert figures == {".png", ".svg"}
     assert values["verdict"]["title"] in str(found)
+    assert repr(found) == f"Audit(verdict='indistinguishable', counts={bench.deletion.counts})"
     assert "indistinguishable" in found._repr_html_().lower()
 
 

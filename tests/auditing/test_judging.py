@@ -72,6 +72,11 @@ def test_it_is_said_which_are_too_few():
     assert judge(vague)[1].startswith("9 held-out elements are too few to tell")
     vague["after"]["heldout"] = 5000
     assert judge(vague)[1].startswith("446 deleted elements are too few to tell")
+    vague["after"]["beside"] = 6.4  # most of the 5,000 are beside few of the deleted ones
+    assert judge(vague)[1].startswith("6 held-out elements of the kind of the deleted ones are too few to tell")
+    vague["after"] |= {"matched": 0.02, "beside": 40.0}
+    said = "Held-out elements of the kind of the deleted ones (40, for 9 of 446) are too few to tell"
+    assert judge(vague)[1].startswith(said)
 
 
 def test_a_low_share_with_a_match_stands_beside_the_verdict():

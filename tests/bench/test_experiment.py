@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from gnndelete.bench.cells import LATER, Cell, cells, make_method
 from gnndelete.bench.experiment import Experiment, find, names, read
-from gnndelete.datasets.catalog import ENTRIES
+from gnndelete.bench.material import material, requests
+from gnndelete.catalog import ENTRIES
 from gnndelete.errors import SettingError
 from gnndelete.methods.ruler import RULES
 
@@ -102,7 +104,20 @@ def test_groups_and_single_names() -> None:
             "'only' of method 'unlink' leaves it no cell",
         ),
         ({"missing": {"dblp": "far away"}}, "'dblp', which is none of the datasets"),
-        ({"measures": ["scores", "beauty"]}, "got 'beauty'"),
+        (
+            {"measures": ["scores", "beauty"]},
+            "'measures': there is no 'beauty'; choose from scores, heldout, mi, outliers, time",
+        ),
+        ({"measures": ["score"]}, "'measures': there is no 'score'; did you mean 'scores'?"),
+        ({"task": "links"}, "'task': there is no 'links'; did you mean 'link'?"),
+        ({"task": 3}, "'task': input should be 'link', 'node' or 'graph' (got 3)"),
+        ({"forget": {"where": "inn", "amount": 3}}, "'forget.where': there is no 'inn'; did you mean 'in'?"),
+        ({"forget": {"kind": "node", "amount": 3}}, "'forget.kind': there is no 'node'; did you mean 'nodes'?"),
+        ({"forget": {"hops": "direct", "amount": 3}}, "'forget.hops': there is no 'direct'; did you mean 'directed'?"),
+        (
+            {"methods": [{"name": "unlink", "only": {"where": ["hub"]}}]},
+            "'methods.only.where': there is no 'hub'; did you mean",
+        ),
         ({"datasets": []}, "'datasets'"),
         ({"datasets": ["digit"]}, "no dataset is called 'digit'; did you mean 'digits'?"),
         ({"datasets": ["generated:collab?nods=100"]}, "has no parameter 'nods'; did you mean 'nodes'?"),
@@ -136,7 +151,7 @@ def test_groups_and_single_names() -> None:
         ({"forget": {"kind": "nodes", "amount": 301}}, "301 nodes are more than there are to learn from"),
         (
             {"task": "node", "forget": {"kind": "labels", "amount": 290}},
-            "'generated:collab?nodes=300&edges=2400&features=8' (at most 271); ask for fewer, or for a share",
+            "'generated:collab?nodes=300&edges=2400&features=8' (at most 270); ask for fewer, or for a share",
         ),
         ({"task": "graph", "datasets": ["mutag"], "forget": {"kind": "graphs", "amount": 188}}, "188 graphs are more"),
         (
@@ -152,6 +167,32 @@ def test_a_mistake_is_one_sentence(write: Write, changes: dict[str, Any], words:
     assert words in str(error.value)
     assert "the experiment '" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "dataset", "most"),
+    [
+        ("link", "edges", "digits", 8937),  # 9,929 less 496 for validation and 496 for testing
+        ("link", "edges", "generated:collab?nodes=300&edges=2400&features=8", 1080),
+        ("link", "nodes", "generated:collab?nodes=300&edges=2400&features=8", 300),
+        ("node", "edges", "digits", 9929),
+        ("node", "labels", "digits", 1617),
+        ("link", "edges", "generated:biokg?entities=300&triples=2401&relations=5", 2161),
+    ],
+)
+def test_one_more_than_there_are_is_refused_before_the_first_cell(
+    write: Write, task: str, kind: str, dataset: str, most: int
+) -> None:
+    def asked(amount: int) -> list[Cell]:
+        model = "rgcn" if "biokg" in dataset else "gcn"
+        forget = {"kind": kind, "amount": amount}
+        return cells(read(str(write(task=task, datasets=[dataset], models=[model], forget=forget, methods=["unlink"]))))
+
+    key = asked(most)[0].key
+    drawn = requests(key, material(key, torch.device("cpu")))[0]
+    assert drawn.counts == {kind: most}
+    with pytest.raises(SettingError, match=rf"at most {most:,}\)"):
+        asked(most + 1)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +213,7 @@ def test_layers_by_their_names(write: Write, name: str, layer: str, task: str, d
 def test_what_no_method_is_asked_for_is_not_refused(write: Write) -> None:
     """The most that could be there is not refused, nor layers of a model that their method is not for."""
     named = {"name": "gnndelete", "layers": ["embed"], "only": {"models": ["gps"]}}
-    forget = {"amount": [1082, 3], "steps": 3}
+    forget = {"amount": [1080, 3], "steps": 3}
     assert cells(read(str(write(models=["gcn", "gps"], methods=["unlink", named], forget=forget))))
 
 

@@ -13,13 +13,14 @@ import pytest
 
 from gnndelete.bench.compared import Compared, Point
 from gnndelete.bench.curves import (
+    GapRow,
     gap_rows,
     is_about,
     lam_pictures,
     undrawn,
 )
-from gnndelete.bench.figures import distance_figure
-from gnndelete.bench.gathered import Plan, gather
+from gnndelete.bench.figures import distance_figure, gap_figure
+from gnndelete.bench.gathered import Plan, Stat, gather
 from gnndelete.bench.looks import looks
 from gnndelete.bench.pages import Commands
 from gnndelete.bench.report import build, usual_device, write
@@ -129,6 +130,18 @@ def test_a_title_is_harmless_in_every_page() -> None:
         assert made["tables/mine.tex"].decode().startswith("% A | <b>bold</b> title: made")
         assert "<b>" not in made["own/mine.md"].decode() + made["index.md"].decode()
     assert "![" in build([plan], store_of(link_plan()), COMMANDS)[0]["own/mine.md"].decode()
+
+
+def test_a_page_names_the_options_of_models_that_are_not_the_usual_ones() -> None:
+    base = key("dblp", "gin", METHODS["unlink"], 42)
+    jobs = [Job("unlink", base | {"model": {"name": "gin", "hidden": 32, "num_layers": 2}})]
+    store = Store(None)
+    store.add(jobs[0].key, row("unlink", 1.0, test_auroc=0.9))
+    made, _ = build([Plan("own", "A small model", jobs)], store, COMMANDS)
+    assert "Options of models that are not the usual ones: GIN (hidden 32)." in made["own/own.md"].decode()
+    assert ",gin,hidden 32,edges," in made["tables/own.csv"].decode()
+    usual, _ = build([Plan("own", "A usual one", [Job("unlink", base)])], store, COMMANDS)
+    assert "the usual ones" not in usual["own/own.md"].decode()
 
 
 def test_a_page_names_the_command_that_finishes_it() -> None:
@@ -281,6 +294,23 @@ def test_gap_rows_leave_out_a_sweep_over_lam(plans: list[Plan], store: Store) ->
     rows = gap_rows(gather(plans[0], store))
     assert len(rows) == 8
     assert set(rows[0].gaps) == {"unlink", "paper()", "calibrated", "nonexistent"}
+
+
+@pytest.mark.parametrize(("datasets", "panels"), [(2, 1), (7, 2), (8, 2)])
+def test_many_gaps_fit_on_a_page_with_panels_by_dataset(datasets: int, panels: int) -> None:
+    scores = {"test_auroc": Stat(-0.01, 0.002, 3), "heldout_auc": Stat(0.1, None, 1)}
+    places = [f"{model}, 2.5%, {where}" for model in ("GCN", "GAT", "GIN") for where in ("at random", "IN")]
+    gaps = {"unlink": scores, "paper()": scores}
+    rows = [GapRow(f"graph {i}", place, gaps) for i in range(datasets) for place in places]
+    drawn = ElementTree.fromstring(gap_figure(rows, "Everywhere", "svg"))
+    assert float(drawn.attrib["height"].removesuffix("pt")) <= 72 * 10  # inches
+    said = ["".join(text.itertext()).strip() for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert said.count("gap to Retrain in held-out AUC") == panels  # once below each column of panels
+    if panels == 1:
+        assert said.count("graph 1 GIN, 2.5%, IN") == 1
+    else:
+        assert [said.count(f"graph {i}") for i in range(datasets)] == [1] * datasets
+        assert said.count("GIN, 2.5%, IN") == datasets
 
 
 def test_the_device_of_most_rows_is_taken() -> None:

@@ -106,6 +106,12 @@ def test_split_is_frozen() -> None:
         split.seed = 3  # type: ignore[misc]
 
 
+def test_a_split_is_shown_by_its_sizes() -> None:
+    split = split_links(load("digits"), seed=2)
+    pairs = "heldout=[2, 496], test=[2, 496], heldout_negatives=[2, 496], test_negatives=[2, 496]"
+    assert str(split) == f"LinkSplit(data={split.data}, {pairs}, seed=2)"
+
+
 @pytest.mark.parametrize(
     ("val", "test", "said"), [(-0.1, 0.1, "'val'"), (0.1, 1.5, "'test'"), (0.6, 0.6, "more than 1")]
 )

@@ -68,7 +68,7 @@ _HIGHER = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Audit:
     """The evidence about one deletion, as plain values: no ids of what was deleted are in it."""
 
@@ -93,6 +93,9 @@ class Audit:
         figures = page.figures(self.values)
         write_all(folder / FIGURES, figures)
         write_all(folder, {VALUES: values, PAGE: self.to_html().encode()})
+
+    def __repr__(self) -> str:
+        return f"Audit(verdict={self.verdict!r}, counts={self.values['request']['counts']})"
 
     def __str__(self) -> str:
         return page.text(self.values)

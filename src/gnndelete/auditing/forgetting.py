@@ -222,6 +222,7 @@ def _figures(test: Heldout, seed: int) -> dict[str, Any]:
         "deleted": test.deleted,
         "heldout": test.heldout,
         "matched": test.matched,
+        "beside": test.beside,
     }
 
 

@@ -87,8 +87,7 @@ def judge(test: dict[str, Any]) -> tuple[str, str]:
     found = Difference.of(test)
     count = round(after["deleted"] * after.get("matched", 1.0))
     if count < FEW:
-        one = "1 deleted element is" if count == 1 else f"{count:,} deleted elements are"
-        return "undecided", f"{one} too few to tell: {figures}.{told}"
+        return "undecided", f"{_too_few(after, count)} too few to tell: {figures}.{told}"
     # 0.5 has no error of its own, but an AUC that is truly 0.5 scatters by the standard error around it
     noise = 1.96 * after["se"] if reference is None else 0.0
     if found.clear and abs(found.off) > max(TOLERANCE, noise):
@@ -100,15 +99,31 @@ def judge(test: dict[str, Any]) -> tuple[str, str]:
             said = f"Among matched held-out elements deleted ones rank {rank} than in the retrained model"
         return word, f"{said}: {figures}.{told}"
     if max(found.error, noise) > VAGUE:
-        held = after.get("heldout", count)
-        few = f"{count:,} deleted" if held >= count else f"{held:,} held-out"
-        return "undecided", f"{few} elements are too few to tell: {figures}.{told}"
+        return "undecided", f"{_too_few(after, count)} too few to tell: {figures}.{told}"
     if found.clear:
         said = f"What differs ({found.off:+.3f}) is less than the {TOLERANCE:g} that counts"
     else:
         beside = "like matched held-out ones" if reference is None else "as they do for the retrained model"
         said = f"Deleted elements score {beside}, as far as this test can see"
     return "indistinguishable", f"{said}: {figures}.{told}"
+
+
+def _too_few(after: Mapping[str, Any], count: int) -> str:
+    """The side of a test that limits it: ``count`` deleted elements were compared, with held-out ones of their kind.
+
+    >>> _too_few({"deleted": 446, "heldout": 5000, "beside": 7.2}, 400)
+    '7 held-out elements of the kind of the deleted ones are'
+    """
+    every = after.get("heldout", count)
+    held = round(after.get("beside", every))
+    if count < FEW <= after["deleted"]:
+        return (
+            f"Held-out elements of the kind of the deleted ones ({held:,}, for {count:,} of {after['deleted']:,}) are"
+        )
+    if held >= count:
+        return "1 deleted element is" if count == 1 else f"{count:,} deleted elements are"
+    kind = " of the kind of the deleted ones" * (held < every)
+    return f"1 held-out element{kind} is" if held == 1 else f"{held:,} held-out elements{kind} are"
 
 
 def title(test: Mapping[str, Any]) -> str:

@@ -63,9 +63,7 @@ class Cell:
 
 def title(key: Mapping[str, Any]) -> str:
     """What a key is about, in a few words; of a model's options those that are not its defaults."""
-    given = ", ".join(
-        f"{name.replace('_', ' ')} {value}" for name, value in _unusual(key["model"], key["task"]).items()
-    )
+    given = unusual(key["model"], key["task"])
     words = [key["dataset"], key["model"]["name"], *((f"({given})",) if given else ())]
     if "forget" in key:
         forget = key["forget"]
@@ -73,6 +71,18 @@ def title(key: Mapping[str, Any]) -> str:
         steps = f"in {forget['steps']} steps" if forget["steps"] > 1 else ""
         words += [word for word in (measured(forget["amount"], forget["kind"]), where, steps) if word]
     return " ".join([*words, f"seed {key['seed']}"])
+
+
+def unusual(model: Mapping[str, Any], task: str) -> str:
+    """The options of a model in which it is not the usual one of its name.
+
+    >>> unusual({"name": "gin", "hidden": 32, "num_layers": 2}, "link")
+    'hidden 32'
+    """
+    kind = models.lookup_dict.get(model["name"])
+    usual = {"name": model["name"], **(defaults(model_factory(kind, task)) if kind else {})}
+    given = [name for name, value in model.items() if name not in usual or usual[name] != value]
+    return ", ".join(f"{name.replace('_', ' ')} {model[name]}" for name in given)
 
 
 def digest(key: Mapping[str, Any]) -> str:
@@ -177,13 +187,6 @@ def _method_key(spec: MethodSpec, schedule: Mapping[str, Any], task: str, vector
     rule, later = method.rule(task, vectors), LATER.get(kind.name, {})
     settings = {name: value for name, value in method.settings().items() if name not in later or later[name] != value}
     return {"name": kind.name, **settings, **({"rule": rule} if rule > 1 else {})}
-
-
-def _unusual(model: Mapping[str, Any], task: str) -> dict[str, Any]:
-    """The options of a model in which it is not the usual one of its name."""
-    kind = models.lookup_dict.get(model["name"])
-    usual = {"name": model["name"], **(defaults(model_factory(kind, task)) if kind else {})}
-    return {name: value for name, value in model.items() if name not in usual or usual[name] != value}
 
 
 def _has_vectors(spec: ModelSpec, task: str) -> bool:

@@ -96,7 +96,8 @@ def _shapes(cells: Sequence[Result]) -> dict[str, list[tuple[float, Result]]]:
 class GapRow:
     """One place of an experiment and the gaps to Retrain there, by method and score."""
 
-    place: str
+    dataset: str
+    place: str  # the model and what is deleted
     gaps: Mapping[str, Mapping[str, Stat]]
     task: str = "link"
 
@@ -114,8 +115,8 @@ def gap_rows(cells: Sequence[Result]) -> list[GapRow]:
         gaps = {label: values for label, values in gaps.items() if values}
         if gaps:
             place = own[0].place
-            where = f"{dataset_name(place.dataset)} {models[place.variant]}"
-            found.append(GapRow(f"{where}, {request_name(place).replace(' of the edges', '')}", gaps, place.task))
+            within = f"{models[place.variant]}, {request_name(place).replace(' of the edges', '')}"
+            found.append(GapRow(dataset_name(place.dataset), within, gaps, place.task))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
@@ -317,6 +318,8 @@ def _sentence(problem: Any) -> str:
         *above, name = names
         known = _PARTS[above[-1]].model_fields if above else Experiment.model_fields
         return unknown("there is no setting", name, known, prefix="".join(f"{part}." for part in above))
+    if problem["type"] == "literal_error" and isinstance(problem["input"], str):
+        return unknown(f"'{place}': there is no", problem["input"], re.findall("'([^']+)'", problem["ctx"]["expected"]))
     said = problem["msg"].removeprefix("Value error, ")
     got = "" if problem["type"] == "value_error" else f" (got {problem['input']!r})"
     return f"'{place}': {said[:1].lower()}{said[1:]}{got}" if place else f"{said}{got}"

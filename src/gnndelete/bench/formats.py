@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gnndelete.bench.cells import unusual
 from gnndelete.bench.gathered import Plan, Result, references
 from gnndelete.bench.published import Published
 from gnndelete.bench.reasons import UNRUN
@@ -170,7 +172,8 @@ def _escape(text: str) -> str:
 def tidy_csv(plan: Plan, cells: Sequence[Result]) -> str:
     """Every cell and score of an experiment, full digits, one to a line, with its state and the reason.
 
-    ``model_options`` and ``setting`` say in what a model, or a deletion, differs from others that look the same.
+    ``model_options`` and ``setting`` say in what a model, or a deletion, differs from others that look the same; where a
+    model is the only one of its name, the options in which it is not the usual one.
     """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -178,7 +181,8 @@ def tidy_csv(plan: Plan, cells: Sequence[Result]) -> str:
     retrained, metrics = references(cells), score_metrics(plan, cells) or asked_metrics(cells)
     options, settings = model_options(cell.place.variant for cell in cells), settings_apart(c.place for c in cells)
     for cell in cells:
-        apart = options[cell.place.variant], settings[cell.place.setting]
+        model, task = json.loads(cell.place.variant), cell.place.task
+        apart = options[cell.place.variant] or unusual(model, task), settings[cell.place.setting]
         reference = retrained.get(cell.place.rest)
         for step in range(1, cell.place.steps + 1) if cell.place.steps > 1 else (None,):
             for metric in metrics:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gnndelete.bench.acceptance import Acceptance
+from gnndelete.bench.cells import unusual
 from gnndelete.bench.formats import markdown, plain, published_markdown
 from gnndelete.bench.gathered import Plan, Result
 from gnndelete.bench.reasons import GIVEN, UNRUN, grouped, noted
@@ -20,6 +21,7 @@ from gnndelete.bench.wording import (
     listed,
     many,
     method_name,
+    model_name,
     model_titles,
     request_name,
     seconds,
@@ -109,7 +111,7 @@ def experiment_page(plan: Plan, results: Sequence[Result], pictures: Pictured, c
     parts.append(
         f"{_counted(results)} Also as [CSV](../tables/{flat(plan.name)}.csv) and [LaTeX](../tables/{flat(plan.name)}.tex)."
     )
-    parts += [_explained(results), _unsaid(plan, results), _twins(plan), *_unmeasured(results)]
+    parts += [_models(plan), _explained(results), _unsaid(plan, results), _twins(plan), *_unmeasured(results)]
     parts.append(f"```bash\n{commands.run(plan, results)}\n```")
     rest = commands.rest(plan, results)
     parts.append(f"What is missing is done by\n\n```bash\n{rest}\n```" if rest else "")
@@ -174,6 +176,15 @@ def _unsaid(plan: Plan, results: Sequence[Result]) -> str:
     if not labels or not any(result.rows or result.errors for result in results):
         return ""
     return f"Not run here: {listed(plain(method_name(label)) for label in labels)}."
+
+
+def _models(plan: Plan) -> str:
+    """The models that are not the usual ones of their names, with what is not."""
+    asked = [(wanted.key["model"], str(wanted.key.get("task"))) for wanted in plan.cells]
+    given = {
+        model_name(model["name"]) + f" ({plain(said)})": None for model, task in asked if (said := unusual(model, task))
+    }
+    return f"Options of models that are not the usual ones: {listed(given)}." if given else ""
 
 
 def _twins(plan: Plan) -> str:

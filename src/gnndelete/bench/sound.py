@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from gnndelete.bench.experiment import Experiment, Forget
 from gnndelete.bench.published import parts
-from gnndelete.datasets.catalog import Entry
+from gnndelete.catalog import Entry
 from gnndelete.datasets.registry import named
 from gnndelete.errors import RequestError, SettingError, unknown
 

@@ -45,9 +45,9 @@ def ls(
 
 
 def _datasets() -> list[dict[str, Any]]:
-    from gnndelete.datasets import describe
+    from gnndelete.catalog import ENTRIES  # which needs no torch, as whatever lies in gnndelete.datasets does
 
-    return [{name: getattr(entry, name) for name in _COLUMNS["datasets"]} for entry in describe()]
+    return [{name: getattr(entry, name) for name in _COLUMNS["datasets"]} for entry in ENTRIES.values()]
 
 
 def _models() -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 from torch_geometric.data import Data
 
-from gnndelete.datasets.catalog import ENTRIES, Entry
+from gnndelete.catalog import ENTRIES, Entry
 from gnndelete.datasets.digits import digits
 from gnndelete.datasets.generated import community_graph, knowledge_graph
 from gnndelete.datasets.mirror import data_folder, open_raw

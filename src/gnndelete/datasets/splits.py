@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from gnndelete.errors import GraphError, NotYetError, SettingError
 from gnndelete.graph import count_relations
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LinkSplit:
     """A training graph, and true edges (with as many non-edges) that it does not contain.
 
@@ -31,6 +31,9 @@ class LinkSplit:
     heldout_negatives: Tensor
     test_negatives: Tensor
     seed: int
+
+    def __repr__(self) -> str:
+        return _sized(self)
 
 
 def split_links(data: Data, seed: int = 0, val: float = 0.05, test: float = 0.05, *, given: bool = False) -> LinkSplit:
@@ -125,7 +128,7 @@ def split_nodes(data: Data, seed: int = 0, train: float = 0.9, val: float = 0.05
     return split
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GraphSplit:
     """Positions of the training, held-out and test graphs of a dataset."""
 
@@ -134,13 +137,15 @@ class GraphSplit:
     test: Tensor
     seed: int
 
+    def __repr__(self) -> str:
+        return _sized(self)
+
 
 def split_graphs(graphs: Any, seed: int = 0, train: float = 0.8, val: float = 0.1) -> GraphSplit:
     """Split a dataset of graphs at random; what is neither train nor val is test.
 
-    >>> split = split_graphs(range(20), seed=1)
-    >>> split.train.numel(), split.heldout.numel(), split.test.numel()
-    (16, 2, 2)
+    >>> split_graphs(range(20), seed=1)
+    GraphSplit(train=[16], heldout=[2], test=[2], seed=1)
     """
     _check_fractions(train=train, val=val)
     order = torch.randperm(len(graphs), generator=torch.Generator().manual_seed(seed))
@@ -165,6 +170,13 @@ def keep_edges(data: Data, keep: Tensor, num_nodes: int) -> Data:
         elif data.is_edge_attr(key):
             split[key] = data[key][..., keep] if key == "edge_index" else data[key][keep]
     return split
+
+
+def _sized(split: LinkSplit | GraphSplit) -> str:
+    """Its fields, with tensors by their sizes, as PyG shows a graph."""
+    values = {field.name: getattr(split, field.name) for field in fields(split)}
+    shown = (f"{name}={list(value.shape) if isinstance(value, Tensor) else value}" for name, value in values.items())
+    return f"{type(split).__name__}({', '.join(shown)})"
 
 
 def _check_fractions(**fractions: float) -> None:

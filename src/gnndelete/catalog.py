@@ -1,4 +1,7 @@
-"""The table of known datasets: how large each is, which class of PyG or OGB reads it, and from which raw files."""
+"""The table of known datasets: how large each is, which class of PyG or OGB reads it, and from which raw files.
+
+`gnndelete.datasets` loads them; here is what can be said of them without torch.
+"""
 
 from __future__ import annotations
 
