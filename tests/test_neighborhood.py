@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.utils import coalesce, is_undirected, k_hop_subgraph, to_undirected
 
+from gnndelete import neighborhood
 from gnndelete.adjacency import EdgeTable
 from gnndelete.errors import SettingError
 from gnndelete.neighborhood import Neighborhood
@@ -29,7 +32,7 @@ def graphs(draw):
 @given(graphs())
 def test_undirected_hops_equal_k_hop_subgraph(case):
     nodes, edges, seeds, hops = case
-    near = Neighborhood(EdgeTable(edges, nodes), edges)
+    near = both_kinds(edges, nodes)
     both = to_undirected(edges, num_nodes=nodes)
     assert_rings(near, seeds, hops, lambda k: k_hop_subgraph(seeds, k, both, num_nodes=nodes)[0])
 
@@ -37,19 +40,29 @@ def test_undirected_hops_equal_k_hop_subgraph(case):
 @given(graphs())
 def test_directed_hops_equal_the_authors_computation(case):
     nodes, edges, seeds, hops = case
-    near = Neighborhood(EdgeTable(edges, nodes), edges, "directed")
+    near = both_kinds(edges, nodes, "directed")
     listed = edges[:, edges[0] < edges[1]] if is_undirected(coalesce(edges), num_nodes=nodes) else edges
     expected = lambda k: k_hop_subgraph(seeds, k, listed, num_nodes=nodes, flow="source_to_target")[0]  # noqa: E731
     assert_rings(near, seeds, hops, expected)
 
 
-def assert_rings(near, seeds, hops, expected):
-    rings = near.rings(seeds, hops)
-    assert len(rings) == hops + 1
-    assert rings[0].tolist() == sorted(set(seeds.tolist()))
-    for k in range(hops + 1):
-        assert near.within(seeds, k).tolist() == expected(k).sort().values.tolist()
-        assert rings[k].tolist() == sorted(set(expected(k).tolist()) - set(expected(k - 1).tolist() if k else []))
+def both_kinds(edges, nodes, hops="undirected"):
+    """The neighbourhood as of few edges, which are looked at all at once, and as of many, which are walked."""
+    found = []
+    for few in (neighborhood.FEW_EDGES, -1):
+        with mock.patch.object(neighborhood, "FEW_EDGES", few):
+            found.append(Neighborhood(EdgeTable(edges, nodes), edges, hops))
+    return found
+
+
+def assert_rings(kinds, seeds, hops, expected):
+    for near in kinds:
+        rings = near.rings(seeds, hops)
+        assert len(rings) == hops + 1
+        assert rings[0].tolist() == sorted(set(seeds.tolist()))
+        for k in range(hops + 1):
+            assert near.within(seeds, k).tolist() == expected(k).sort().values.tolist()
+            assert rings[k].tolist() == sorted(set(expected(k).tolist()) - set(expected(k - 1).tolist() if k else []))
 
 
 def test_unknown_hops_are_refused():

@@ -131,6 +131,24 @@ class EdgeTable:
         stop = torch.searchsorted(self.keys, key, right=True)
         return self.order[ranges(start, stop)]
 
+    def without(self, edges: Tensor) -> Tensor:
+        """Which columns of ``edge_index`` hold none of the given edges, as a mask.
+
+        Where no edge has a parallel copy each has one place, which is found without waiting for a device.
+
+        >>> EdgeTable(torch.tensor([[0, 1, 1], [1, 0, 2]]), 3).without(torch.tensor([[1, 2], [0, 0]])).tolist()
+        [True, False, True]
+        """
+        keep = torch.ones(self.num_edges + 1, dtype=torch.bool, device=self.keys.device)
+        if self.distinct < max(self.num_edges, 1):
+            places = self.positions(edges)
+        else:
+            key = self._known(edges)
+            place = torch.searchsorted(self.keys, key).clamp_(max=self.num_edges - 1)
+            there = self.keys[place] == key
+            places = torch.where(there, self.order[place], self.num_edges)  # past the last column: not in the graph
+        return keep.index_fill_(0, places, False)[:-1]
+
     @cached_property
     def distinct(self) -> int:
         """Number of edges without their parallel copies; an undirected edge and its reverse are two."""

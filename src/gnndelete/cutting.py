@@ -89,12 +89,14 @@ def _cut_types(deletion: Deletion, data: HeteroGraph, table: EdgeTable, keep: Te
 
 def kept_edges(deletion: Deletion, data: Data, table: EdgeTable) -> Tensor:
     """Which edges stay, as a mask."""
-    keep = torch.ones(data.edge_index.size(1), dtype=torch.bool, device=data.edge_index.device)
+    device = data.edge_index.device
     if deletion.edges.size(1):
-        keep[table.positions(table.both_ways(deletion.edges).to(keep.device))] = False
+        keep = table.without(table.both_ways(deletion.edges.to(device)))
+    else:
+        keep = torch.ones(table.num_edges, dtype=torch.bool, device=device)
     if deletion.nodes.numel():
-        dead = torch.zeros(table.num_nodes, dtype=torch.bool, device=keep.device)
-        dead[deletion.nodes.to(keep.device)] = True
+        dead = torch.zeros(table.num_nodes, dtype=torch.bool, device=device)
+        dead.index_fill_(0, deletion.nodes.to(device), True)
         keep &= ~(dead[data.edge_index[0]] | dead[data.edge_index[1]])
     return keep
 

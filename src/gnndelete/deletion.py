@@ -22,7 +22,7 @@ from gnndelete.errors import DeletionError, some
 from gnndelete.existing import already_deleted, check_edges, edges_among, in_range, triples_of
 from gnndelete.graph import check_graph, edge_table
 from gnndelete.hetero import HeteroGraph, seen, side_by_side
-from gnndelete.request import as_edges, as_ids, join_edges, join_ids, read_csv
+from gnndelete.request import as_edges, as_ids, join_edges, join_ids, once, read_csv
 
 if TYPE_CHECKING:
     from gnndelete.datasets.ids import IdMap
@@ -174,7 +174,7 @@ class Deletion:
     @property
     def feature_nodes(self) -> Tensor:
         """The nodes that lose features, each once."""
-        return torch.unique(self.features[0])
+        return once(self.features[0])
 
     @property
     def named_nodes(self) -> Tensor:
@@ -278,7 +278,7 @@ class Deletion:
                     check_edges(asked.edges, data, table, asked._ids), triples_of(asked.relations, data, table)
                 ),
                 **{name: in_range(name, getattr(asked, name), data) for name in _ID_KINDS if name != "relations"},
-                relations=torch.unique(table.forward_types(asked.relations)),
+                relations=once(table.forward_types(asked.relations)),
             )
             ._filled(
                 *check_features(asked.features, asked.fill, data, None if asked._ids is None else asked._ids.names)
@@ -288,7 +288,7 @@ class Deletion:
             ._across(asked._placed)
         )
         check_labels(checked.labels, data)
-        checked = checked._without_deleted_nodes()
+        checked = checked._without_deleted_nodes() if checked.nodes.numel() else checked
         refuse_everything(checked, data, table)
         return checked
 

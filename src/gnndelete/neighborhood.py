@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -11,6 +12,9 @@ from gnndelete.adjacency import EdgeTable
 from gnndelete.errors import SettingError
 
 Hops = Literal["undirected", "directed"]
+
+#: So few edges are looked at all at once: on them a walk spends its time on starting one small piece of work after another.
+FEW_EDGES = 1 << 17
 
 
 class Neighborhood:
@@ -37,15 +41,17 @@ class Neighborhood:
             elif table.mirrored:  # a triple's own direction is not that of its reverse
                 edges = table.edges(table.keys)
                 edge_index = edges[:, ~table.runs_back(edges)][[0, 2]]
-            self._tables = [EdgeTable(edge_index.flip(0), table.num_nodes)]
-        elif table.undirected:
-            self._tables = [table]
+            ways = [edge_index.flip(0)]
         else:
-            self._tables = [table, EdgeTable(edge_index.flip(0), table.num_nodes)]
+            ways = [edge_index] if table.undirected else [edge_index, edge_index.flip(0)]
+        self._few = torch.cat(ways, dim=1) if table.num_edges <= FEW_EDGES else None
+        if self._few is None:
+            own = [table] if hops == "undirected" else []
+            self._tables = [*own, *(EdgeTable(way, table.num_nodes) for way in ways[len(own) :])]
 
     def rings(self, seeds: Tensor, hops: int) -> list[Tensor]:
         """Ring k is the sorted ids of the nodes at distance k from the nearest seed; ring 0 the seeds themselves."""
-        return walk(self._tables, seeds, hops)
+        return walk(self._tables, seeds, hops) if self._few is None else spread(self._few, self.num_nodes, seeds, hops)
 
     def within(self, seeds: Tensor, hops: int) -> Tensor:
         """All nodes at distance at most ``hops``, sorted: S^l of the paper."""
@@ -74,3 +80,17 @@ def walk(tables: list[EdgeTable], seeds: Tensor, hops: int) -> list[Tensor]:
         found = [table.neighbors(rings[-1]) for table in tables] if rings[-1].numel() else []
         rings.append(unseen(found[0] if len(found) == 1 else torch.cat(found)) if found else rings[-1])
     return rings
+
+
+def spread(edges: Tensor, nodes: int, seeds: Tensor, hops: int) -> list[Tensor]:
+    """The rings of `walk`, by all edges in every step: less to start, and one wait for the device in all."""
+    source, target = edges
+    seen = torch.zeros(nodes + 1, dtype=torch.bool, device=edges.device).index_fill_(0, seeds.to(edges.device), True)
+    within = [seen]
+    for _ in range(hops):
+        found = torch.where(seen[source], target, nodes)  # past the last node: nobody
+        seen = seen.index_fill(0, found, True)
+        within.append(seen)
+    near = torch.stack(within)[:, :-1]
+    nearest_first = near.sum(dim=0).sort(descending=True, stable=True).indices
+    return [nearest_first[start:stop] for start, stop in pairwise([0, *near.sum(dim=1).tolist()])]

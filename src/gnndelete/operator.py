@@ -72,12 +72,14 @@ class Operator(nn.Module):
         sizes = self.sizes if members is None else [member.numel() for member in members]
         if not places.numel():
             return h
-        parts = h.index_select(0, places).flatten(1).split(sizes)
+        rows = h.index_select(0, places).flatten(1)
+        parts = rows.split(sizes) if len(sizes) > 1 else [rows]
         mapped = []
         for index, (apply, part) in enumerate(zip(self.maps, parts, strict=True)):
             given = isinstance(apply, GivenRows)
             mapped.append(apply(part, None if members is None else members[index]) if given else apply(part))
-        return h.index_copy(0, places, torch.cat(mapped).reshape(-1, *h.shape[1:]).to(h.dtype))
+        joined = torch.cat(mapped) if len(mapped) > 1 else mapped[0]
+        return h.index_copy(0, places, joined.reshape(-1, *h.shape[1:]).to(h.dtype))
 
     def _places(self, h: Tensor, ids: Tensor | None) -> tuple[Tensor, list[Tensor] | None]:
         """Where the operator's rows stand in ``h``, and which of each group they are: None where all are there."""

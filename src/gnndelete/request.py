@@ -107,6 +107,11 @@ def join_ids(a: Tensor, b: Tensor) -> Tensor:
     return torch.unique(torch.cat([a, b])) if a.numel() and b.numel() else a if a.numel() else b
 
 
+def once(ids: Tensor) -> Tensor:
+    """Each id once, sorted; most kinds of a request hold none, and then nothing is done."""
+    return torch.unique(ids) if ids.numel() else ids
+
+
 def _keys(edges: Tensor, base: int) -> Tensor:
     key = edges[0]
     for row in edges[1:]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,9 @@ from gnndelete.operator import LinearMap
 
 #: Numbers that are held in double precision at once: as many as stay in a processor's cache, or as keep a GPU busy.
 CHUNK, CHUNK_ON_DEVICE = 1 << 22, 1 << 26
+
+#: Of systems that nobody has looked at yet, the mean of the diagonal and what the factorisation says of itself.
+Unchecked = list[tuple[Tensor, Tensor]]
 
 #: Rows of one block of a long product.
 BLOCK_ROWS = 4096
@@ -37,7 +41,7 @@ class Problem:
 
     @property
     def width(self) -> int:
-        return self.h[0].numel()
+        return prod(self.h.shape[1:])
 
     @property
     def at_rest(self) -> bool:
@@ -47,20 +51,14 @@ class Problem:
     def chunks(self) -> Iterator[tuple[Tensor, Tensor | None, Tensor, Tensor]]:
         """Rows with both weights and their targets, a few at a time, in double precision."""
         size = max((CHUNK if self.h.device.type == "cpu" else CHUNK_ON_DEVICE) // self.width, 1)
-        given = (self.rows, self.dec, self.ni, self.keep)
         for start in range(0, self.rows.numel(), size):
-            if self.rows.numel() > size:
-                rows, dec, ni, keep = (None if v is None else v[start : start + size] for v in given)
-            else:
-                rows, dec, ni, keep = given
-            assert rows is not None
-            assert ni is not None
-            h = self.h.index_select(0, rows).flatten(1).double()
-            pull = None if dec is None else dec.double().unsqueeze(1)
-            yield h, pull, ni.double().unsqueeze(1), h if keep is None else keep.flatten(1).double()
+            part = slice(start, start + size) if self.rows.numel() > size else slice(None)
+            h = self.h.index_select(0, self.rows[part]).flatten(1).double()
+            dec = None if self.dec is None else self.dec[part, None].double()
+            yield h, dec, self.ni[part, None].double(), h if self.keep is None else self.keep[part].flatten(1).double()
 
 
-def exact(problem: Problem, ridge: float = 1e-6, unchecked: list[Tensor] | None = None) -> LinearMap:
+def exact(problem: Problem, ridge: float = 1e-6, unchecked: Unchecked | None = None) -> LinearMap:
     """The W that minimises the loss, with a ridge of relative size ``ridge`` that pulls it to the identity.
 
     Solved for W - I, so that a problem at rest gives the identity to the last bit. With ``unchecked`` nothing waits for the
@@ -73,27 +71,33 @@ def exact(problem: Problem, ridge: float = 1e-6, unchecked: list[Tensor] | None 
     """
     width = problem.width
     dtype = torch.float64 if problem.h.dtype == torch.float64 else torch.float32
-    identity = torch.eye(width, dtype=dtype, device=problem.h.device)
     if problem.at_rest or not problem.rows.numel():
-        return LinearMap(width, identity)
+        return _identity(problem, dtype)
     left, right = _sides(problem)
-    scale = left.diagonal().mean()
-    left.diagonal().add_(ridge * scale)
+    diagonal = left.diagonal()
+    scale = diagonal.mean()
+    diagonal.add_(scale, alpha=ridge)
     factor, failed = torch.linalg.cholesky_ex(left)
     if unchecked is not None:
-        unchecked.append(torch.stack([scale, failed.to(scale.dtype)]))
+        unchecked.append((scale, failed))
         failed = None
     elif not 0 < float(scale) < float("inf"):
-        return _zero_or_fail(float(scale), LinearMap(width, identity))
+        return _zero_or_fail(float(scale), _identity(problem, dtype))
     plain = failed is None or not int(failed)
     change = torch.cholesky_solve(right, factor) if plain else torch.linalg.lstsq(left, right).solution
     change.diagonal().add_(1)
     return LinearMap(width, change.to(dtype).contiguous())  # column by column it would multiply in another order
 
 
-def sound(unchecked: list[Tensor]) -> bool:
+def sound(unchecked: Unchecked) -> bool:
     """Whether every system that was left unchecked was of an ordinary size and could be factored."""
-    return all(0 < scale < float("inf") and not failed for scale, failed in torch.stack(unchecked).tolist())
+    scales, failed = (torch.stack(values) for values in zip(*unchecked, strict=True))
+    numbers = torch.cat([scales, failed]).tolist()  # one look for all of them
+    return all(0 < scale < float("inf") for scale in numbers[: len(unchecked)]) and not any(numbers[len(unchecked) :])
+
+
+def _identity(problem: Problem, dtype: torch.dtype) -> LinearMap:
+    return LinearMap(problem.width, torch.eye(problem.width, dtype=dtype, device=problem.h.device))
 
 
 def _sides(problem: Problem) -> tuple[Tensor, Tensor]:

@@ -74,10 +74,10 @@ def load_split(path: str | PathLike[str], graph: Any, **parameters: Any) -> Link
     gone = torch.cat([tensors["heldout"], tensors["test"]], dim=1)
     if table.undirected:
         gone = torch.cat([gone, gone.flip(0)], dim=1)
-    keep = torch.ones(table.num_edges, dtype=torch.bool, device=device)
-    keep[table.positions(gone)] = False
     return LinkSplit(
-        keep_edges(graph, keep, int(graph.num_nodes)), **{name: tensors[name] for name in _LINK}, seed=seed
+        keep_edges(graph, table.without(gone), int(graph.num_nodes)),
+        **{name: tensors[name] for name in _LINK},
+        seed=seed,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, Literal
 
-from torch import Tensor, nn
+from torch import nn
 
 from gnndelete.adapter import Adapter
 from gnndelete.errors import ModelError, SettingError, some
@@ -34,7 +34,7 @@ from gnndelete.operator import LinearMap
 from gnndelete.prepared import RANDOM
 from gnndelete.probe import Probe, Site
 from gnndelete.products import sparse_products
-from gnndelete.solver import Problem, exact, gradient
+from gnndelete.solver import Problem, Unchecked, exact, gradient
 from gnndelete.tasks import LinkPrediction
 
 Watch = Callable[[Site, Problem, nn.Module], None]
@@ -246,10 +246,10 @@ class GNNDelete(Method):
             return fallback(self.aim, "there is no validation data to measure a loss of utility on", lam=0.5)
         return as_nonexistent(measure, self.budget)
 
-    def _exact(self, site: Site, problem: Problem, unchecked: list[Tensor] | None = None) -> nn.Module:
+    def _exact(self, site: Site, problem: Problem, unchecked: Unchecked | None = None) -> nn.Module:
         return exact(problem, self.ridge, unchecked).requires_grad_(False)
 
-    def _map(self, site: Site, problem: Problem, unchecked: list[Tensor] | None = None) -> nn.Module:
+    def _map(self, site: Site, problem: Problem, unchecked: Unchecked | None = None) -> nn.Module:
         apply: nn.Module
         if self.solver == "exact":
             apply = exact(problem, self.ridge, unchecked)
@@ -294,7 +294,7 @@ class GNNDelete(Method):
 
 
 def _unlearned_labels(context: Context) -> tuple[str, ...]:
-    if context.deletion.labels.numel() == learned_labels(context).numel():
+    if not context.deletion.labels.numel() or learned_labels(context).numel():
         return ()
     return (
         "A link model learns from no labels: these labels play no part in its weights and were only taken out of the data.",

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from gnndelete.methods.base import Context
@@ -99,7 +100,7 @@ def _mean(h: Tensor, dead: Tensor) -> Tensor:
     """
     rows = h.flatten(1)
     whole = rows.size(0) // BLOCK_ROWS * BLOCK_ROWS if rows.numel() > SMALL else 0
-    total = rows[whole:].double().sum(dim=0)
+    total = rows[whole:].sum(dim=0, dtype=torch.float64)
     if whole:
         total += rows[:whole].unflatten(0, (-1, BLOCK_ROWS)).sum(dim=1).double().sum(dim=0)
     if dead.numel():

@@ -27,7 +27,7 @@ class Group:
     gone: bool = False
     again: bool = False
     alone: bool = False
-    alive: Tensor | None = None  # weights of keeping, 1 in all: none for rows of deleted nodes
+    alive: Tensor | float = 0.0  # weights of keeping, 1 in all, one number where all are alike; none of deleted nodes
     ends: Tensor | None = None  # weights of forgetting, 1 in all: how often each row is an end of something deleted
 
 
@@ -41,22 +41,24 @@ class Shape:
         self, context: Context, probe: Probe, hops: Hops, shared: bool, alone: Tensor, keep_ends: bool = True
     ) -> None:
         deletion, device = context.deletion, context.data.edge_index.device
-        edges, nodes = deletion.edges[[0, -1]].flatten().to(device), deletion.nodes.to(device)
+        edges, nodes = deletion.edges.to(device)[:: deletion.edges.size(0) - 1].flatten(), deletion.nodes.to(device)
         features, labels = deletion.feature_nodes.to(device), learned_labels(context).to(device)
         count = context.prepared.table.num_nodes
         self.gone = nodes[:0] if shared else nodes
         self.again = features[:0] if shared else _without(features, alone)
-        self.presented = torch.cat([self.gone, self.again])  # whose rows on the original graph are needed
-        ends = torch.cat([edges, nodes, features]) if shared else edges
+        self.presented = _joined(self.gone, self.again)  # whose rows on the original graph are needed
+        touched = _joined(edges, nodes, features)
+        ends = touched if shared else edges
         self._count, self._dead, self._alone = count, nodes, alone
         self._ends = _counted(ends, count)
         self._ends_told = _counted(torch.cat([ends, labels]), count) if labels.numel() else self._ends
         near = context.prepared.neighborhood(hops)
         # a label carries no messages: nothing around its node has to be repaired
-        self._rings = near.rings(torch.cat([edges, nodes, features]), max(site.hops for site in probe.sites))
+        self._rings = near.rings(touched, max(site.hops for site in probe.sites))
         self._labels, self._probe = labels, probe
         self._shared, self._keep_ends = shared, keep_ends
         self._groups: dict[Site, list[Group]] = {}
+        self._pulled: dict[tuple[range, bool], list[Group]] = {}
 
     @property
     def nodes(self) -> Tensor:
@@ -66,32 +68,27 @@ class Shape:
     def groups(self, site: Site) -> list[Group]:
         """The groups of a site, in its own rows; found once, since every pass asks for them."""
         if site not in self._groups:
-            self._groups[site] = [self._local(group, site) for group in self._grouped(site)]
+            told = self._labels if self._probe.is_last(site) else self._labels[:0]
+            self._groups[site] = [self._one(site, told)] if self._shared else self._several(site, told)
         return self._groups[site]
 
-    def _local(self, group: Group, site: Site) -> Group:
-        rows, ends = group.rows, group.ends
-        if site.rows.start > 0 or site.rows.stop < self._count:
-            own = (rows >= site.rows.start) & (rows < site.rows.stop)
-            rows, ends = rows[own], None if ends is None else ends[own]
-        alive = torch.full((rows.numel(),), 1 / max(rows.numel(), 1), dtype=torch.float64, device=rows.device)
-        if self._dead.numel():  # nothing of them is kept: staying close to what they were is the opposite of forgetting
-            alive = _shared_out(alive.masked_fill_(torch.isin(rows, self._dead), 0))
-        if not self._keep_ends and ends is not None:
-            alive = _shared_out(alive.masked_fill_(ends > 0, 0))
-        ends = None if ends is None else _shared_out(ends)
-        return replace(group, rows=rows - site.rows.start if site.rows.start else rows, alive=alive, ends=ends)
+    def _one(self, site: Site, told: Tensor) -> Group:
+        rows = torch.cat([*self._rings[: site.hops + 1], told]).unique()
+        return self._local(Group(rows, forget=True, ends=self._counts(told)[rows]), site)
 
-    def _grouped(self, site: Site) -> list[Group]:
-        rings = self._rings[: site.hops + 1]
-        told = self._labels if self._probe.is_last(site) else self._labels[:0]
-        counts = self._ends_told if told.numel() else self._ends
-        if self._shared:
-            rows = torch.cat([*rings, told]).unique()
-            return [Group(rows, forget=True, ends=counts[rows])]
-        special = [part for part in (self.gone, self.again, told, self._alone) if part.numel()]
-        apart = torch.cat(special) if special else told
-        inner = _without(rings[0], apart)
+    def _several(self, site: Site, told: Tensor) -> list[Group]:
+        apart = _joined(self.gone, self.again, told, self._alone)
+        key = site.rows, bool(told.numel())
+        if key not in self._pulled:  # the same for all sites with these rows, however far they see
+            self._pulled[key] = [self._local(group, site) for group in self._forgetting(told, apart)]
+        if not site.hops:
+            return self._pulled[key]
+        rings = self._rings[1 : site.hops + 1]
+        outer = rings[0] if len(rings) == 1 else torch.cat(rings).sort().values
+        return [*self._pulled[key], self._local(Group(_without(outer, apart), forget=False), site)]
+
+    def _forgetting(self, told: Tensor, apart: Tensor) -> list[Group]:
+        counts, inner = self._counts(told), _without(self._rings[0], apart)
         result = [Group(inner, forget=True, ends=counts[inner])]
         if self.gone.numel():
             result.append(Group(self.gone, forget=True, gone=True))
@@ -102,24 +99,38 @@ class Shape:
         if told.numel():
             told = _without(told, self.again)
             result.append(Group(told, forget=True, ends=counts[told]))
-        if site.hops:
-            outer = rings[1] if len(rings) == 2 else torch.cat(rings[1:]).sort().values
-            result.append(Group(_without(outer, apart), forget=False))
         return result
 
+    def _counts(self, told: Tensor) -> Tensor:
+        return self._ends_told if told.numel() else self._ends
+
+    def _local(self, group: Group, site: Site) -> Group:
+        rows, ends = group.rows, group.ends
+        if site.rows.start > 0 or site.rows.stop < self._count:
+            own = (rows >= site.rows.start) & (rows < site.rows.stop)
+            rows, ends = rows[own], None if ends is None else ends[own]
+        alive: Tensor | float = 1 / max(rows.numel(), 1)
+        if self._dead.numel():  # nothing of them is kept: staying close to what they were is the opposite of forgetting
+            alive = _shared_out((~torch.isin(rows, self._dead)).double())
+        if not self._keep_ends and ends is not None:
+            alive = _shared_out((ends == 0) * alive)
+        ends = None if ends is None else _shared_out(ends)
+        return replace(group, rows=rows - site.rows.start if site.rows.start else rows, alive=alive, ends=ends)
+
     def rows(self, site: Site) -> Tensor:
-        parts = [group.rows for group in self.groups(site)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return _joined(*(group.rows for group in self.groups(site)))
 
     def problem(self, group: Group, h: Tensor, lam: float, mean: Tensor, keep: Tensor | None) -> Problem:
         weight = lam if group.forget else 0.0  # outer rings see Neighborhood Influence alone
-        assert group.alive is not None
         ends = group.ends if weight else None
         if ends is not None and weight < 0:
             # away from the mean, every end alike: then no row has a negative weight in all
             ends = torch.full_like(ends, 1 / max(ends.numel(), 1))
         dec = None if ends is None else weight * ends
-        return Problem(h, group.rows, dec, group.alive * (1 - weight) if weight else group.alive, mean, keep)
+        alive = group.alive * (1 - weight) if weight else group.alive
+        if not isinstance(alive, Tensor):
+            alive = torch.full(group.rows.shape, alive, dtype=torch.float64, device=h.device)
+        return Problem(h, group.rows, dec, alive, mean, keep)
 
 
 def _shared_out(weights: Tensor) -> Tensor:
@@ -129,8 +140,13 @@ def _shared_out(weights: Tensor) -> Tensor:
 
 def _counted(nodes: Tensor, count: int) -> Tensor:
     """How often each of ``count`` nodes is named (`bincount` would ask a GPU for the largest, and wait)."""
-    result = torch.zeros(count, dtype=torch.float64, device=nodes.device)
-    return result.scatter_add_(0, nodes, torch.ones_like(nodes, dtype=torch.float64))
+    return torch.zeros(count, dtype=torch.float64, device=nodes.device).scatter_(0, nodes, 1, reduce="add")
+
+
+def _joined(*parts: Tensor) -> Tensor:
+    """One behind the other; most requests name one kind of element, and then there is nothing to copy."""
+    filled = [part for part in parts if part.numel()]
+    return torch.cat(filled) if len(filled) > 1 else filled[0] if filled else parts[0]
 
 
 def _without(rows: Tensor, others: Tensor) -> Tensor:

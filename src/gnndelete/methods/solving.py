@@ -16,12 +16,12 @@ from gnndelete.methods.shape import Group, Shape
 from gnndelete.neighborhood import Hops
 from gnndelete.operator import Operator, attach, detach
 from gnndelete.probe import Probe, Site
-from gnndelete.solver import Problem, sound
+from gnndelete.solver import Problem, Unchecked, sound
 from gnndelete.taps import Finished, entry, listening, replaced
 
 Solved = list[tuple[Site, Operator]]
 #: Makes the map of a problem; in the list it may leave to be checked later what would have to wait for the device now.
-MakeMap = Callable[[Site, Problem, list[Tensor] | None], nn.Module]
+MakeMap = Callable[[Site, Problem, Unchecked | None], nn.Module]
 
 
 class Solving:
@@ -52,7 +52,7 @@ class Solving:
     @property
     def acts(self) -> bool:
         """Whether anything that was deleted has rows at all."""
-        return any(self._shape.rows(site).numel() for site in self.probe.sites)
+        return any(group.rows.numel() for site in self.probe.sites for group in self._shape.groups(site))
 
     @property
     def only_cut(self) -> bool:
@@ -91,12 +91,12 @@ class Solving:
         what could go wrong in a solve is looked at once, at the end, so that the pass need not wait for it; where it did,
         all is solved again with a look at every step.
         """
-        unchecked: list[Tensor] | None = [] if self.defers else None
+        unchecked: Unchecked | None = [] if self.defers else None
         result = self._run(lam, make, whole, free, unchecked)
         return self._run(lam, make, whole, free, None) if unchecked and not sound(unchecked) else result
 
     def _run(
-        self, lam: float, make: MakeMap, whole: bool, free: bool, unchecked: list[Tensor] | None
+        self, lam: float, make: MakeMap, whole: bool, free: bool, unchecked: Unchecked | None
     ) -> tuple[Solved, Any]:
         probe, base = self.probe, self.base(whole)
         if lam == 0 and self.only_cut and base.output is not None:
