@@ -145,8 +145,8 @@ class EdgeTable:
         else:
             key = self._known(edges)
             place = torch.searchsorted(self.keys, key).clamp_(max=self.num_edges - 1)
-            there = self.keys[place] == key
-            places = torch.where(there, self.order[place], self.num_edges)  # past the last column: not in the graph
+            # an edge that is not in the graph has its place past the last column
+            places = self.order[place].masked_fill_(self.keys[place] != key, self.num_edges)
         return keep.index_fill_(0, places, False)[:-1]
 
     @cached_property

@@ -71,13 +71,12 @@ def copied(model: nn.Module) -> nn.Module:
     (False, True)
     """
     known = _given(model)
-    plain = [module for module in model.modules() if _plain(type(module))]
-    known |= {id(module): type(module).__new__(type(module)) for module in plain}
     try:
-        for module in plain:
-            own = vars(known[id(module)])
-            for name, value in module.__getstate__().items():
-                own[name] = value if type(value) in _CONSTANT else copy.deepcopy(value, known)
+        for module in model.modules():
+            if id(module) in known:
+                own = vars(known[id(module)])
+                for name, value in module.__getstate__().items():
+                    own[name] = value if type(value) in _CONSTANT else copy.deepcopy(value, known)
         return copy.deepcopy(model, known)
     except (RuntimeError, TypeError) as error:
         raise ModelError(
@@ -87,31 +86,34 @@ def copied(model: nn.Module) -> nn.Module:
 
 
 def _plain(kind: type[nn.Module]) -> bool:
-    """Whether modules of a class are no more than their attributes, which are mostly constants.
+    """Whether modules of a class are no more than their attributes, with no say in how they are copied.
 
-    `deepcopy` asks several times about each of these, and to go through them here is twice as fast: that is half a forward
-    pass of a small model.
+    Most attributes are constants. `deepcopy` asks several times about each, and to go through them here takes half as long.
     """
     own = (nn.Module.__setstate__, MessagePassing.__setstate__)  # the second prepares the class, where it is not yet
     reduced = (kind.__reduce_ex__, kind.__reduce__) != (object.__reduce_ex__, object.__reduce__)
-    return kind.__setstate__ in own and not reduced and not hasattr(kind, "__deepcopy__")
+    asks = any(hasattr(kind, name) for name in ("__deepcopy__", "__getnewargs__", "__getnewargs_ex__"))
+    return kind.__setstate__ in own and not reduced and not asks
 
 
 def _given(model: nn.Module) -> dict[int, object]:
     """What need not, or cannot, be copied piece by piece.
 
     What PyG knows about a layer's signature never changes, and every module has a dozen dictionaries of hooks, mostly empty:
-    to copy these would cost more than the weights of a small model. Tensors with a history are left over from a call.
+    to copy these would cost more than the weights of a small model. Tensors with a history are left over from a call. Plain
+    modules are given empty, to be filled: others refer to them.
     """
     given: dict[int, object] = {}
     for module in model.modules():
+        if _plain(type(module)):
+            given[id(module)] = type(module).__new__(type(module))
         if isinstance(module, MessagePassing):
             given[id(module.inspector)] = module.inspector
         for value in vars(module).values():
             if type(value) is OrderedDict and not value:
                 given[id(value)] = OrderedDict()
-            elif isinstance(value, (Tensor, list, tuple, dict)):
-                given |= {id(v): v.detach().clone() for v in _tensors(value) if not v.is_leaf}
+            elif type(value) not in _CONSTANT:
+                given.update((id(v), v.detach().clone()) for v in _tensors(value) if not v.is_leaf)
     return given
 
 

@@ -85,12 +85,13 @@ def walk(tables: list[EdgeTable], seeds: Tensor, hops: int) -> list[Tensor]:
 def spread(edges: Tensor, nodes: int, seeds: Tensor, hops: int) -> list[Tensor]:
     """The rings of `walk`, by all edges in every step: less to start, and one wait for the device in all."""
     source, target = edges
-    seen = torch.zeros(nodes + 1, dtype=torch.bool, device=edges.device).index_fill_(0, seeds.to(edges.device), True)
-    within = [seen]
+    far = torch.ones(nodes + 1, dtype=torch.bool, device=edges.device).index_fill_(0, seeds.to(edges.device), False)
+    beyond = [far]
     for _ in range(hops):
-        found = torch.where(seen[source], target, nodes)  # past the last node: nobody
-        seen = seen.index_fill(0, found, True)
-        within.append(seen)
-    near = torch.stack(within)[:, :-1]
-    nearest_first = near.sum(dim=0).sort(descending=True, stable=True).indices
-    return [nearest_first[start:stop] for start, stop in pairwise([0, *near.sum(dim=1).tolist()])]
+        found = target.masked_fill(far[source], nodes)  # past the last node: nobody
+        far = far.index_fill(0, found, False)
+        beyond.append(far)
+    steps = torch.stack(beyond)[:, :-1]
+    nearest_first = steps.sum(dim=0).sort(stable=True).indices
+    left = [nodes, *steps.sum(dim=1).tolist()]
+    return [nearest_first[nodes - more : nodes - fewer] for more, fewer in pairwise(left)]

@@ -86,7 +86,8 @@ def exact(problem: Problem, ridge: float = 1e-6, unchecked: Unchecked | None = N
     plain = failed is None or not int(failed)
     change = torch.cholesky_solve(right, factor) if plain else torch.linalg.lstsq(left, right).solution
     change.diagonal().add_(1)
-    return LinearMap(width, change.to(dtype).contiguous())  # column by column it would multiply in another order
+    # as it comes, column by column, it would multiply in another order
+    return LinearMap(width, change.to(dtype, copy=True, memory_format=torch.contiguous_format))
 
 
 def sound(unchecked: Unchecked) -> bool:

@@ -102,8 +102,7 @@ def listening(model: nn.Module, names: list[str], visit: Visit) -> Iterator[None
 
         return after
 
-    modules = dict(model.named_modules())
-    handles = [modules[name].register_forward_hook(hook(name)) for name in names]
+    handles = [model.get_submodule(name).register_forward_hook(hook(name)) for name in names]
     try:
         yield
     finally:

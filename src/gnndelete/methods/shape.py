@@ -140,7 +140,8 @@ def _shared_out(weights: Tensor) -> Tensor:
 
 def _counted(nodes: Tensor, count: int) -> Tensor:
     """How often each of ``count`` nodes is named (`bincount` would ask a GPU for the largest, and wait)."""
-    return torch.zeros(count, dtype=torch.float64, device=nodes.device).scatter_(0, nodes, 1, reduce="add")
+    result = torch.zeros(count, dtype=torch.float64, device=nodes.device)
+    return result.scatter_add_(0, nodes, torch.ones_like(nodes, dtype=torch.float64))
 
 
 def _joined(*parts: Tensor) -> Tensor:

@@ -173,7 +173,7 @@ class Solving:
                     groups.append(rows)
                     maps.append(self._alone.map(site))
                 continue
-            if lam == 0 and self._rests:
+            if (lam == 0 and self._rests) or not rows.numel():
                 continue  # as they are on the cut graph
             if group.gone:
                 problem = self._gone_problem(site, h, lam, base)
@@ -181,7 +181,7 @@ class Solving:
                 problem = self._again_problem(site, group, h, lam, keep)
             else:
                 problem = shape.problem(group, h, lam, base.mean[site], keep)
-            if not rows.numel() or (problem.at_rest and not free):
+            if problem.at_rest and not free:
                 continue
             groups.append(rows)
             maps.append(make(site, problem))
