@@ -113,7 +113,7 @@ def measured(edges: int, args: argparse.Namespace) -> dict[str, Any]:
     def with_messages() -> None:
         """The same with a message per edge, as PyG's layers work without `sparse_products`."""
         method_of = gd.methods.gnndelete
-        products, method_of.sparse_products = method_of.sparse_products, lambda *_: nullcontext()
+        products, method_of.sparse_products = method_of.sparse_products, lambda *_, **__: nullcontext()
         try:
             further()
         finally:

@@ -78,6 +78,23 @@ def test_a_product_gives_what_messages_give(name, dtype, made):
     }, "the layer is as it was"
 
 
+@pytest.mark.parametrize("name", LAYERS)
+def test_without_loops_nobody_looks_for_them(name, monkeypatch):
+    data, layer = graph(), LAYERS[name]().eval()
+    data.edge_index = data.edge_index[:, data.edge_index[0] != data.edge_index[1]]
+    asked, norm = [], products.gcn_norm
+    monkeypatch.setattr(products, "gcn_norm", lambda *args, **named: asked.append(args[4]) or norm(*args, **named))
+    with torch.no_grad():
+        expected = layer(data.x, data.edge_index)
+        with sparse_products(layer, data, loopless=True):
+            torch.testing.assert_close(layer(data.x, data.edge_index), expected, rtol=1e-5, atol=1e-6)
+            assert not any(asked)
+            data.edge_index[:, 0] = 4  # from now on there is one
+            got = layer(data.x, data.edge_index)
+        torch.testing.assert_close(got, layer(data.x, data.edge_index), rtol=1e-5, atol=1e-6)
+    assert asked in ([], [False, getattr(layer, "add_self_loops", None)])
+
+
 @pytest.mark.parametrize("aggr", ["add", "mean"])
 def test_weights_of_edges_that_are_taken_as_they_are(made, aggr):
     data, layer = graph(), GraphConv(6, 5, aggr=aggr).eval()

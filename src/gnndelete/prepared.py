@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +53,11 @@ class Prepared:
         self.random = False  # whether the model draws random numbers in evaluation mode; known once it was probed
         self._near: dict[str, Neighborhood] = {}
         self._probes: dict[str, Probe] = {}
+
+    @cached_property
+    def loopless(self) -> bool:
+        """Whether no edge joins a node with itself; then none of a remaining graph does."""
+        return not bool((self.data.edge_index[0] == self.data.edge_index[1]).any())
 
     def neighborhood(self, hops: Hops = "undirected") -> Neighborhood:
         if hops not in self._near:

@@ -36,11 +36,12 @@ Key = tuple[Any, ...]
 
 
 @contextmanager
-def sparse_products(model: nn.Module, *graphs: Data) -> Iterator[None]:
+def sparse_products(model: nn.Module, *graphs: Data, loopless: bool = False) -> Iterator[None]:
     """Within the block known layers of ``model`` multiply by the edges of ``graphs``; in place, so give a working copy.
 
     Only tensors of these graphs are recognised, and only as long as nobody writes into them: edges that a model makes up
-    in its own ``forward`` pass as messages, as ever.
+    in its own ``forward`` pass as messages, as ever. ``loopless``: no edge of theirs joins a node with itself, so that
+    a layer that gives every node such a loop need not look for those that are there.
 
     >>> graph = Data(x=torch.eye(3), edge_index=torch.tensor([[0, 1], [1, 2]]))
     >>> layer = SAGEConv(3, 2, aggr="sum")
@@ -49,7 +50,7 @@ def sparse_products(model: nn.Module, *graphs: Data) -> Iterator[None]:
     >>> torch.allclose(product, layer(graph.x, graph.edge_index))
     True
     """
-    shared = _Shared(graphs)
+    shared = _Shared(graphs, loopless)
     layers = [module for module in model.modules() if _multiplies(module)]
     for layer in layers:
         layer.forward = shared.forward(layer)
@@ -86,8 +87,10 @@ def _multiplies(module: Any) -> bool:
 class _Shared:
     """The matrices of some graphs, made when first asked for."""
 
-    def __init__(self, graphs: tuple[Data, ...]) -> None:
-        self._tensors = [v for graph in graphs for v in graph.to_dict().values() if isinstance(v, Tensor)]
+    def __init__(self, graphs: tuple[Data, ...], loopless: bool) -> None:
+        named = [(name, v) for graph in graphs for name, v in graph.to_dict().items() if isinstance(v, Tensor)]
+        self._tensors = [v for _, v in named]
+        self._loopless = {self._place(v) for name, v in named if loopless and name == "edge_index"}
         self._matrices: dict[Key, Tensor] = {}
 
     def forward(self, layer: Any) -> Callable[..., Any]:
@@ -145,6 +148,9 @@ class _Shared:
         if key not in self._matrices:
             if settings is not None:
                 improved, loops = settings
+                if loops and edge_weight is None and key[0] in self._loopless:
+                    own = torch.arange(key[2], device=edge_index.device)
+                    edge_index, loops = torch.cat([edge_index, own.expand(2, -1)], dim=1), False
                 edge_index, weights = gcn_norm(edge_index, edge_weight, key[2], improved, loops, dtype=key[3])
             elif edge_weight is None:
                 weights = torch.ones(edge_index.size(1), dtype=key[3], device=edge_index.device)

@@ -167,7 +167,8 @@ class GNNDelete(Method):
             (*self._notes(context, probe), *self._passed_over(context, probe), *_unlearned_labels(context)),
             {},
         )
-        with evaluating(model), sparse_products(model, context.remaining, context.data):
+        loopless = context.prepared.loopless
+        with evaluating(model), sparse_products(model, context.remaining, context.data, loopless=loopless):
             alone = left_alone(context, model, probe.sites) if self._lets_go else None
             solving = Solving(
                 context,

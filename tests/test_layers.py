@@ -1,0 +1,73 @@
+"""Copies of a model to work on: nothing that can change is shared, and a module's own way to be copied counts."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+from torch_geometric.nn import GCNConv
+
+from gnndelete.layers import copied
+
+
+class Tied(nn.Module):
+    """Two layers with one weight, a child that knows its parent, and a list, a dict and a method among the attributes."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.conv = nn.Linear(2, 2), nn.Linear(2, 2), GCNConv(2, 2)
+        self.second.weight = self.first.weight
+        self.second.parents = [self]
+        self.seen, self.options, self.apply_first = [torch.ones(2)], {"scale": 2.0}, self.twice
+
+    def twice(self, x):
+        return self.options["scale"] * self.first(x)
+
+
+class OwnWay(nn.Linear):
+    def __deepcopy__(self, memo):
+        result = OwnWay(self.in_features, self.out_features)
+        result.was_asked = True
+        return result
+
+
+class Forgetting(nn.Linear):
+    def __getstate__(self):
+        return {**super().__getstate__(), "last": None}
+
+
+def test_a_copy_is_tied_to_itself_alone():
+    model = Tied()
+    twin = copied(model)
+    assert type(twin) is Tied
+    assert twin.second.weight is twin.first.weight is not model.first.weight
+    assert twin.second.parents[0] is twin
+    assert twin.apply_first.__self__ is twin
+    assert twin.seen[0] is not model.seen[0]
+    twin.options["scale"] = 0.0
+    assert model.options["scale"] == 2.0
+    twin.conv.register_forward_hook(lambda *_: None)
+    assert not model.conv._forward_hooks
+    with torch.no_grad():
+        twin.first.weight.zero_()
+    assert bool(model.first.weight.any())
+
+
+def test_a_copy_says_what_the_model_says():
+    model = Tied().eval()
+    x, edges = torch.randn(3, 2), torch.tensor([[0, 1], [1, 2]])
+    for twin in (copied(model), copied(copied(model)), copy.deepcopy(copied(model))):
+        assert torch.equal(twin.conv(x, edges), model.conv(x, edges))
+        assert torch.equal(twin.twice(x), model.twice(x))
+        assert vars(twin).keys() == vars(model).keys()
+        assert vars(twin.conv).keys() == vars(model.conv).keys()
+
+
+def test_a_module_may_have_its_own_way():
+    model = nn.Sequential(OwnWay(2, 2), Forgetting(2, 2))
+    model[1].last = torch.ones(1)
+    twin = copied(model)
+    assert twin[0].was_asked
+    assert twin[1].last is None
+    assert torch.equal(twin[1].weight, model[1].weight)
