@@ -39,7 +39,7 @@ def check_edges(edges: Tensor, data: Data, table: EdgeTable, ids: IdMap | None =
         )
     nodes = count_nodes(data)
     where = edges.to(table.keys.device)
-    if not table.mirrored and bool(_as_named(where, table).all()):
+    if not table.mirrored and int(edges.max()) < nodes and bool(_as_named(where, table).all()):
         return edges  # so it is with most requests, and one look at the device tells it
     outside = (where[0] >= nodes) | (where[-1] >= nodes)
     if bool(outside.any()):
@@ -80,7 +80,7 @@ def check_edges(edges: Tensor, data: Data, table: EdgeTable, ids: IdMap | None =
 
 def _as_named(edges: Tensor, table: EdgeTable) -> Tensor:
     """Which edges are in the graph, named as it names them: on an undirected one the smaller id first."""
-    named = table.contains(edges) & (edges < table.num_nodes).all(dim=0)
+    named = table.contains(edges)
     return named & (edges[0] <= edges[1]) if table.undirected else named
 
 

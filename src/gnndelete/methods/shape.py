@@ -41,7 +41,10 @@ class Shape:
         self, context: Context, probe: Probe, hops: Hops, shared: bool, alone: Tensor, keep_ends: bool = True
     ) -> None:
         deletion, device = context.deletion, context.data.edge_index.device
-        edges, nodes = deletion.edges.to(device)[:: deletion.edges.size(0) - 1].flatten(), deletion.nodes.to(device)
+        both = deletion.edges.to(device)[
+            :: deletion.edges.size(0) - 1
+        ]  # the first row and the last, of pairs and triples
+        edges, nodes = both.flatten(), deletion.nodes.to(device)
         features, labels = deletion.feature_nodes.to(device), learned_labels(context).to(device)
         count = context.prepared.table.num_nodes
         self.gone = nodes[:0] if shared else nodes
@@ -113,7 +116,7 @@ class Shape:
         if self._dead.numel():  # nothing of them is kept: staying close to what they were is the opposite of forgetting
             alive = _shared_out((~torch.isin(rows, self._dead)).double())
         if not self._keep_ends and ends is not None:
-            alive = _shared_out((ends == 0) * alive)
+            alive = _shared_out((ends == 0).double() * alive)
         ends = None if ends is None else _shared_out(ends)
         return replace(group, rows=rows - site.rows.start if site.rows.start else rows, alive=alive, ends=ends)
 

@@ -174,7 +174,7 @@ class Solving:
                     maps.append(self._alone.map(site))
                 continue
             if (lam == 0 and self._rests) or not rows.numel():
-                continue  # as they are on the cut graph
+                continue  # as they are on the cut graph, or none of this type
             if group.gone:
                 problem = self._gone_problem(site, h, lam, base)
             elif group.again:
