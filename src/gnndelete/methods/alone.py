@@ -93,7 +93,7 @@ class Vectors:
 
 def left_alone(context: Context, model: nn.Module, sites: tuple[Site, ...]) -> Alone:
     """The nodes that lost their last edge, where ``model`` (a working copy) has trained vectors that say so much of them."""
-    none = context.deletion.nodes[:0].to(context.data.edge_index.device)
+    none = context.gone[:0]
     # a link model learns vectors from edges; to a node classifier a label still teaches one
     possible = possible_vectors(model, context.data) if isinstance(context.task, LinkPrediction) else []
     nodes, never = _without_edges(context) if possible else (none, none)
@@ -146,7 +146,7 @@ def _without_edges(context: Context) -> tuple[Tensor, Tensor]:
         for edges in (data.edge_index, *([] if labels is None else [labels[[0, -1]].to(device)])):
             marks[edges[:, edges[0] != edges[1]].flatten()] = True  # a loop teaches nothing about others
     gone = torch.zeros_like(had)
-    gone[context.deletion.nodes.to(device)] = True
+    gone[context.gone] = True
     return (had & ~has & ~gone).nonzero().flatten(), (~had & ~gone).nonzero().flatten()
 
 

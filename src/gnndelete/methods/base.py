@@ -63,6 +63,11 @@ class Context:
         """The graph without the deletion."""
         return cut(self.deletion, self.data, self.prepared.table)
 
+    @cached_property
+    def gone(self) -> Tensor:
+        """The deleted nodes, on the device of the graph: many ask for them, and mostly there are none."""
+        return self.deletion.nodes.to(self.data.edge_index.device)
+
     @property
     def remaining_task(self) -> Task | None:
         """The task without held-out data that names deleted nodes."""

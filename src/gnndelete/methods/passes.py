@@ -53,7 +53,7 @@ def base_pass(
         here = [site for site in sites if (site.layer, site.call) == (name, call)]
         for site in here:
             h = entry(output, site.key)
-            result.mean[site] = _mean(h, site.local(context.deletion.nodes).to(h.device))
+            result.mean[site] = _mean(h, site.local(context.gone).to(h.device))
             if not starts or site is not first:
                 result.keep[site] = h.index_select(0, rows(site))
         if starts and first in here:

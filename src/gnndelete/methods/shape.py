@@ -44,8 +44,9 @@ class Shape:
         both = deletion.edges.to(device)[
             :: deletion.edges.size(0) - 1
         ]  # the first row and the last, of pairs and triples
-        edges, nodes = both.flatten(), deletion.nodes.to(device)
-        features, labels = deletion.feature_nodes.to(device), learned_labels(context).to(device)
+        edges, nodes = both.flatten(), context.gone
+        asked = deletion.feature_nodes, learned_labels(context)
+        features, labels = (ids.to(device) if ids.numel() else nodes[:0] for ids in asked)
         count = context.prepared.table.num_nodes
         self.gone = nodes[:0] if shared else nodes
         self.again = features[:0] if shared else _without(features, alone)

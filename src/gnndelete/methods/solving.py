@@ -43,7 +43,7 @@ class Solving:
         enclosing: bool = False,
     ) -> None:
         self.context, self.model, self.probe, self.targets = context, model, probe, targets
-        self._alone = Alone(context.deletion.nodes[:0].to(context.data.edge_index.device)) if alone is None else alone
+        self._alone = Alone(context.gone[:0]) if alone is None else alone
         self._shape = Shape(context, probe, hops, shared, self._alone.nodes, keep_ends=not enclosing)
         self._enclosing = among(context.data, self._shape.nodes) if enclosing else None
         self._base: BasePass | None = None
