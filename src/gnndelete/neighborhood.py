@@ -14,7 +14,7 @@ from gnndelete.errors import SettingError
 Hops = Literal["undirected", "directed"]
 
 #: So few edges are looked at all at once: on them a walk spends its time on starting one small piece of work after another.
-FEW_EDGES = 1 << 17
+FEW_EDGES, FEW_ON_DEVICE = 1 << 14, 1 << 20
 
 
 class Neighborhood:
@@ -44,7 +44,8 @@ class Neighborhood:
             ways = [edge_index.flip(0)]
         else:
             ways = [edge_index] if table.undirected else [edge_index, edge_index.flip(0)]
-        self._few = torch.cat(ways, dim=1) if table.num_edges <= FEW_EDGES else None
+        few = FEW_EDGES if edge_index.device.type == "cpu" else FEW_ON_DEVICE
+        self._few = torch.cat(ways, dim=1) if table.num_edges <= few else None
         if self._few is None:
             own = [table] if hops == "undirected" else []
             self._tables = [*own, *(EdgeTable(way, table.num_nodes) for way in ways[len(own) :])]
