@@ -185,3 +185,21 @@ def test_held_out_edges_that_were_trained_on_are_pointed_out(links):
     wrong = gd.LinkPrediction(heldout=torch.cat([task.heldout.positives, data.edge_index[:, :7]], dim=1))
     sentence = gd.Unlearner(model, data, task=wrong).delete(deletion).calibration["sentence"]
     assert f" 7 {said}" in sentence
+
+
+def test_surroundings_tell_edges_of_hubs_from_others_and_random_ones_from_none() -> None:
+    split = gd.datasets.split_links(gd.datasets.load("digits"), seed=0)
+    edges = split.data.edge_index[:, split.data.edge_index[0] < split.data.edge_index[1]]
+    degree = torch.bincount(split.data.edge_index[0], minlength=split.data.num_nodes)
+    ranked = edges[:, degree[edges].sum(dim=0).argsort(stable=True)]
+    for chosen, told in (
+        (ranked[:, -200:], True),
+        (ranked[:, torch.randperm(ranked.size(1), generator=torch.manual_seed(0))[:200]], False),
+    ):
+        rest = gd.Unlearner(gd.models.GCN(64), split.data, task="link", method="unlink").delete(
+            gd.Deletion(edges=chosen)
+        )
+        found = compare(rest.data, chosen, split.test).told_apart
+        assert (found is not None) == told
+        assert found is None or 0.7 < found <= 1
+    assert compare(rest.data, chosen[:, :3], split.test).told_apart is None  # too few to tell

@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable
 from gnndelete.graph import count_nodes
-from gnndelete.heldout import Heldout, Strata, degrees, edge_strata, strata
+from gnndelete.heldout import Heldout, Strata, auc, degrees, edge_strata, strata, variance
 
 #: Columns are taken in standard deviations of the held-out edges, up to so many: no edge is judged far from where they are.
 FARTHEST = 4.0
@@ -31,6 +31,10 @@ ENOUGH = 10
 #: Numbers of features, and neighbours, that are looked at together; and columns of features: so few stay in a cache.
 AT_ONCE = LOOKED_UP = 1 << 24
 COLUMNS = 128
+
+#: Parts of the edges of which each is judged by the others when it is asked whether deleted and held-out ones are of a kind; and
+#: the AUC above which they are not, beyond chance.
+FOLDS, UNLIKE = 5, 0.7
 
 #: Quantiles of the degree within each relation: fewer than elsewhere, since relations divide the edges already.
 TYPED_BINS = 3
@@ -54,6 +58,11 @@ class Compared:
     def share(self) -> float:
         """How many of the deleted edges have held-out ones like them."""
         return sum(mine.size for mine, _ in self.alike.parts) / max(self.deleted, 1)
+
+    @property
+    def told_apart(self) -> float | None:
+        """The AUC by which surroundings alone tell deleted edges from held-out ones, where it is more than chance."""
+        return None if self.expected is None else self.expected.told_apart()
 
     def test(self, deleted: Tensor, held: Tensor) -> Heldout:
         """The scores that one model gives them."""
@@ -116,6 +125,25 @@ class Expected:
     def fitted(self) -> bool:
         """Whether the surroundings of edges differ, and enough are held out to tell what to expect."""
         return self._solve is not None
+
+    def told_apart(self) -> float | None:
+        """The AUC by which surroundings alone tell the two kinds apart, each fifth of the edges judged by the others.
+
+        None where it may be below `UNLIKE`: then they are of one kind, and a regression on the held-out ones speaks for all.
+        """
+        from sklearn.linear_model import RidgeClassifier  # takes a second, and only audits ask
+        from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+        seen = self._design[:, 1:].cpu().numpy()
+        kind = torch.arange(len(seen)).lt(self._deleted).numpy()
+        sizes = self._deleted, len(seen) - self._deleted
+        if not self.fitted or min(sizes) < FOLDS:
+            return None
+        parts = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
+        model = RidgeClassifier(alpha=RIDGE * len(seen))
+        found = cross_val_predict(model, seen, kind, cv=parts, method="decision_function")
+        told = auc(found[kind], found[~kind])
+        return told if told - 1.96 * variance(told, *sizes) ** 0.5 > UNLIKE else None
 
     def beyond(self, scores: Tensor) -> Tensor:
         """By how much each score is above what is to be expected; the scores themselves where too few are held out."""

@@ -77,3 +77,23 @@ def test_a_retrained_model_is_not_accused_without_a_reference(poor, monkeypatch)
     assert "But it was trained again" in report["verdict"]["sentence"]
     other = replace(poor, assurance="approximate")
     assert gd.audit(other, attacks=False).to_dict()["verdict"]["word"] == "under-forgotten"
+
+
+def test_edges_of_another_kind_are_judged_by_a_reference_alone_unless_they_are_far_off():
+    def found(auc, told_apart, **more):
+        return {
+            "after": figures(0.5),
+            "finely": {"how": BEYOND, "told_apart": told_apart, "after": figures(auc)},
+            **more,
+        }
+
+    assert judge(found(0.6, None, reference=None))[0] == "under-forgotten"
+    for auc in (0.4, 0.5, 0.6):
+        word, sentence = judge(found(auc, 0.84, reference=None))
+        assert word == "undecided"
+        assert "of another kind than held-out ones (surroundings alone tell them apart, AUC 0.84)" in sentence
+        assert f"AUC {auc:.3f}" in sentence
+    assert judge(found(0.78, 0.84, reference=None))[0] == "under-forgotten"
+    assert judge(found(0.22, 0.84, reference=None))[0] == "over-forgotten"
+    beside = {"reference": figures(0.5), "gap": 0.0, "gap_error": 0.01}
+    assert judge(found(0.6, 0.84, **beside))[0] == "indistinguishable"
