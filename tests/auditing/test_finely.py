@@ -93,7 +93,7 @@ def test_edges_of_another_kind_are_judged_by_a_reference_alone_unless_they_are_f
         assert word == "undecided"
         assert "of another kind than held-out ones (surroundings alone tell them apart, AUC 0.84)" in sentence
         assert f"AUC {auc:.3f}" in sentence
-    assert judge(found(0.78, 0.84, reference=None))[0] == "under-forgotten"
-    assert judge(found(0.22, 0.84, reference=None))[0] == "over-forgotten"
+    assert judge(found(0.88, 0.84, reference=None))[0] == "under-forgotten"
+    assert judge(found(0.12, 0.84, reference=None))[0] == "over-forgotten"
     beside = {"reference": figures(0.5), "gap": 0.0, "gap_error": 0.01}
     assert judge(found(0.6, 0.84, **beside))[0] == "indistinguishable"
