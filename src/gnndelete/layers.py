@@ -21,9 +21,6 @@ BLOCKS = (GPSConv, HeteroConv, DeepGCNLayer)
 #: A module of any class says with this attribute that its output is a node representation: attention written by hand, say.
 MARK = "gnndelete_layer"
 
-#: Values that a copy of a module shares with it: nothing can change them.
-_CONSTANT = frozenset({bool, int, float, str, type(None)})
-
 #: ``"all"``, ``"last"`` or the names of modules.
 Layers = str | list[str]
 
@@ -70,14 +67,8 @@ def copied(model: nn.Module) -> nn.Module:
     >>> copied(layer).last.requires_grad, layer.last.requires_grad
     (False, True)
     """
-    known = _given(model)
     try:
-        for module in model.modules():
-            if id(module) in known:
-                own = vars(known[id(module)])
-                for name, value in module.__getstate__().items():
-                    own[name] = value if type(value) in _CONSTANT else copy.deepcopy(value, known)
-        return copy.deepcopy(model, known)
+        return copy.deepcopy(model, _given(model))
     except (RuntimeError, TypeError) as error:
         raise ModelError(
             f"the model '{type(model).__name__}' cannot be copied ({error}); let it keep nothing but modules, parameters and "
@@ -85,35 +76,18 @@ def copied(model: nn.Module) -> nn.Module:
         ) from error
 
 
-def _plain(kind: type[nn.Module]) -> bool:
-    """Whether modules of a class are no more than their attributes, with no say in how they are copied.
-
-    Most attributes are constants. `deepcopy` asks several times about each, and to go through them here takes half as long.
-    """
-    own = (nn.Module.__setstate__, MessagePassing.__setstate__)  # the second prepares the class, where it is not yet
-    reduced = (kind.__reduce_ex__, kind.__reduce__) != (object.__reduce_ex__, object.__reduce__)
-    asks = any(hasattr(kind, name) for name in ("__deepcopy__", "__getnewargs__", "__getnewargs_ex__"))
-    return kind.__setstate__ in own and not reduced and not asks
-
-
 def _given(model: nn.Module) -> dict[int, object]:
     """What need not, or cannot, be copied piece by piece.
 
     What PyG knows about a layer's signature never changes, and every module has a dozen dictionaries of hooks, mostly empty:
-    to copy these would cost more than the weights of a small model. Tensors with a history are left over from a call. Plain
-    modules are given empty, to be filled: others refer to them.
+    to copy these would cost more than the weights of a small model. Tensors with a history are left over from a call.
     """
     given: dict[int, object] = {}
     for module in model.modules():
-        if _plain(type(module)):
-            given[id(module)] = type(module).__new__(type(module))
         if isinstance(module, MessagePassing):
             given[id(module.inspector)] = module.inspector
-        for value in vars(module).values():
-            if type(value) is OrderedDict and not value:
-                given[id(value)] = OrderedDict()
-            elif type(value) not in _CONSTANT:
-                given.update((id(v), v.detach().clone()) for v in _tensors(value) if not v.is_leaf)
+        given |= {id(v): OrderedDict() for v in vars(module).values() if type(v) is OrderedDict and not v}
+        given |= {id(v): v.detach().clone() for v in _tensors(list(vars(module).values())) if not v.is_leaf}
     return given
 
 
