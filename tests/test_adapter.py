@@ -270,3 +270,10 @@ def test_methods_without_an_adapter_say_what_to_keep(graph, gcn, tmp_path, metho
     with pytest.raises(AdapterError, match="makes no adapter; keep the whole model"):
         unlearned.save(tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_method_with_models_of_its_own_says_what_to_keep(graph, gcn, tmp_path):
+    eraser = gd.methods.GraphEraser(shards=2, epochs=2)
+    unlearned = gd.Unlearner(gcn, graph, task="node", method=eraser).delete(gd.Deletion(edges=[(3, 4)]))
+    with pytest.raises(AdapterError, match=r"models of its own.*unlearner\.save_state"):
+        unlearned.save(tmp_path / "out")

@@ -226,6 +226,11 @@ class Unlearned:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the adapter: its config, its tensors and a card. The base model and the deleted elements are not in it."""
+        if self.adapter is None and self.model is None:
+            raise AdapterError(
+                f"method '{self.method}' makes no adapter and answers by models of its own, which are not written down; keep the "
+                "requests with unlearner.save_state(…) and delete again from there"
+            )
         if self.adapter is None:
             raise AdapterError(
                 f"method '{self.method}' makes no adapter; keep the whole model with torch.save(unlearned.model.state_dict(), …)"

@@ -164,6 +164,17 @@ def test_the_slowest_cell_of_a_dataset_counts() -> None:
     assert "Beside it, for the aim nonexistent: 100× on DBLP" in calibrated["answer"]
 
 
+def test_datasets_without_a_time_of_their_own_are_named() -> None:
+    plan = plan_of(labels=("retrain", "paper()", "calibrated"))
+    other = [Job(job.label, job.key | {"dataset": "cs"}) for job in plan.cells if job.label != "calibrated"]
+    both = Plan(plan.name, plan.title, [*plan.cells, *other], plan.published)
+    seconds = {"retrain": 6.0, "paper()": 0.01, "calibrated": 0.05}
+    fixed, calibrated = headline(answers(store_with(both, lambda *_: (0.9, 0.5, 0.5), seconds), both))[6:]
+    assert "the slowest of 2 datasets" in fixed["answer"]
+    assert "not timed" not in fixed["answer"]
+    assert calibrated["answer"].endswith("not timed on CS")
+
+
 def test_times_measured_alone_go_before_those_of_a_sweep() -> None:
     plan = plan_of(labels=("retrain", "calibrated"))
     store = store_with(plan, lambda *_: (0.9, 0.5, 0.5), {"retrain": 6.0, "calibrated": 0.5})

@@ -148,6 +148,8 @@ def test_groups_and_single_names() -> None:
             "'rgat' is for typed edges, and those of 'mutag' have no types",
         ),
         ({"forget": {"amount": [5, 1200]}}, "'forget.amount': 1,200 edges are more than there are to learn from"),
+        ({"forget": {"amount": 1.0}}, "'forget.amount': 1.0 is all there is to learn from"),
+        ({"seeds": [2**64]}, "'seeds"),
         ({"forget": {"kind": "nodes", "amount": 301}}, "301 nodes are more than there are to learn from"),
         (
             {"task": "node", "forget": {"kind": "labels", "amount": 290}},
@@ -188,9 +190,13 @@ def test_one_more_than_there_are_is_refused_before_the_first_cell(
         forget = {"kind": kind, "amount": amount}
         return cells(read(str(write(task=task, datasets=[dataset], models=[model], forget=forget, methods=["unlink"]))))
 
-    key = asked(most)[0].key
+    whole = kind in ("edges", "nodes")  # of which a deletion has to leave some
+    key = asked(most - whole)[0].key
     drawn = requests(key, material(key, torch.device("cpu")))[0]
-    assert drawn.counts == {kind: most}
+    assert drawn.counts == {kind: most - whole}
+    if whole:
+        with pytest.raises(SettingError, match=rf"{most:,} is all there is to learn from in .*ask for fewer"):
+            asked(most)
     with pytest.raises(SettingError, match=rf"at most {most:,}\)"):
         asked(most + 1)
 
@@ -211,9 +217,9 @@ def test_layers_by_their_names(write: Write, name: str, layer: str, task: str, d
 
 
 def test_what_no_method_is_asked_for_is_not_refused(write: Write) -> None:
-    """The most that could be there is not refused, nor layers of a model that their method is not for."""
+    """All but one of what could be there is not refused, nor layers of a model that their method is not for."""
     named = {"name": "gnndelete", "layers": ["embed"], "only": {"models": ["gps"]}}
-    forget = {"amount": [1080, 3], "steps": 3}
+    forget = {"amount": [1079, 3], "steps": 3}
     assert cells(read(str(write(models=["gcn", "gps"], methods=["unlink", named], forget=forget))))
 
 

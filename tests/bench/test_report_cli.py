@@ -139,7 +139,10 @@ def test_a_folder_that_cannot_be_written_is_refused_first(folder: Path, monkeypa
 def test_rows_of_experiments_that_are_not_named_are_pointed_out(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = "The store holds 6 rows, but none of these experiments; name the YAML file that they come from."
+    said = (
+        "The store holds 6 rows, but none of these experiments on this device; name the YAML file that they come from, or the "
+        "--device that they were run on."
+    )
     assert run(["bench", "report", "paper/lambda", "--store", "rows.jsonl", "--out", "out", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["note"] == said
     assert said in (folder / "out/index.md").read_text()

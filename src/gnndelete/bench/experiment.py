@@ -191,7 +191,7 @@ class Experiment(Part):
     forget: Annotated[list[Forget], BeforeValidator(_many), Field(min_length=1)]
     methods: Annotated[list[MethodSpec], BeforeValidator(_named), Field(min_length=1)]
     measures: Annotated[list[Measure], Field(min_length=1)] = ["scores", "heldout"]
-    seeds: Annotated[list[Annotated[int, Field(strict=True, ge=0)]], Field(min_length=1)] = SEEDS
+    seeds: Annotated[list[Annotated[int, Field(strict=True, ge=0, lt=2**63)]], Field(min_length=1)] = SEEDS
     missing: dict[str, str] = Field(default_factory=dict)
     summary: Annotated[bool, Field(strict=True)] = True
 

@@ -81,9 +81,14 @@ def _check_model(dataset: str, model: Mapping[str, Any], task: str) -> None:
 
 def _check_amount(dataset: str, forget: Mapping[str, Any], task: str, split: Mapping[str, Any]) -> None:
     kind, amount, steps = forget["kind"], forget["amount"], forget["steps"]
+    most = _most(_sized(dataset), kind, task, split)
+    if kind in ("edges", "nodes") and amount == (most if isinstance(amount, int) else 1.0):
+        raise SettingError(
+            f"'forget.amount': {amount:,} is all there is to learn from in '{dataset}' (at most {counted(most, kind[:-1])}), and "
+            "a deletion has to leave some of it; ask for fewer"
+        )
     if not isinstance(amount, int):
         return
-    most = _most(_sized(dataset), kind, task, split)
     if amount > most:
         raise SettingError(
             f"'forget.amount': {counted(amount, kind.removesuffix('s'))} are more than there are to learn from in "

@@ -314,7 +314,8 @@ def _states(results: Sequence[Result]) -> str:
 def unnamed(rows: int) -> str:
     """What is said of a store whose rows come from other experiments."""
     return (
-        f"The store holds {many(rows, 'row')}, but none of these experiments; name the YAML file that they come from."
+        f"The store holds {many(rows, 'row')}, but none of these experiments on this device; name the YAML file that they come "
+        "from, or the --device that they were run on."
     )
 
 

@@ -64,7 +64,9 @@ def provenance(gathered: Gathered) -> dict[str, Any]:
     rows = {id(row): row for _, results in gathered for result in results for row in result.rows.values()}.values()
     said: dict[str, Any] = {"rows": len(rows)}
     for name in ("version", "torch", "git"):
-        said[name] = sorted({_short(str(row[name])) for row in rows if row.get(name)})
+        counts = Counter(_short(str(row[name])) for row in rows if row.get(name))
+        several = name == "git" and len(counts) > 1
+        said[name] = [f"{each} ({count:,} rows)" if several else each for each, count in sorted(counts.items())]
     said["jobs"] = max(((row.get("hardware") or {}).get("jobs") or 1 for row in rows), default=1)
     said["hardware"] = sorted({str(row["hardware"]["name"]) for row in rows if (row.get("hardware") or {}).get("name")})
     times = sorted(str(row["finished"]) for row in rows if row.get("finished"))

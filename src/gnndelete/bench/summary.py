@@ -31,10 +31,13 @@ def headline(found: Acceptance) -> list[dict[str, Any]]:
         gap = next((g for g in found.gaps if (g.label, g.task, g.metric) == (CALIBRATED, "link", metric)), None)
         lines += [_by_cell(metric, aim, gap), _by_seed(metric, aim, gap)]
     by_kind = {kind: [speed for speed in found.speeds if speed.kind == kind] for kind in ("fixed", "calibrated", OTHER)}
-    lines.append(_speed("fixed", "a deletion at fixed lam", by_kind["fixed"]))
-    lines.append(
-        _speed("calibrated", "a deletion calibrated for the aim `retrained`", by_kind["calibrated"], by_kind[OTHER])
-    )
+    every = {speed.dataset for speed in found.speeds}
+    for kind, title, beside in (
+        ("fixed", "a deletion at fixed lam", ()),
+        ("calibrated", "a deletion calibrated for the aim `retrained`", by_kind[OTHER]),
+    ):
+        untimed = sorted(every - {speed.dataset for speed in by_kind[kind]})
+        lines.append(_speed(kind, title, by_kind[kind], beside, untimed))
     for line in lines:
         line["left_out"] = len(found.left_out(line.pop("of")))
         if not found.graded:
@@ -87,10 +90,14 @@ def _distance(metric: str, aim: str, how: str, value: float | None, more: str = 
     }
 
 
-def _speed(kind: str, title: str, speeds: Sequence[Speed], beside: Sequence[Speed] = ()) -> dict[str, Any]:
+def _speed(
+    kind: str, title: str, speeds: Sequence[Speed], beside: Sequence[Speed], untimed: Sequence[str]
+) -> dict[str, Any]:
     """The slowest dataset; that of the other aim is named beside it and held against nothing."""
     slowest = min(speeds, key=lambda speed: speed.ratio, default=None)
     answer = _slowest(speeds) if speeds else "–"
+    if speeds and untimed:
+        answer += f"; not timed on {', '.join(map(dataset_name, untimed))}"
     if speeds and beside:
         answer += f". Beside it, for the aim {OTHER}: {_slowest(beside)}"
     return {
@@ -106,7 +113,9 @@ def _speed(kind: str, title: str, speeds: Sequence[Speed], beside: Sequence[Spee
 def _slowest(speeds: Sequence[Speed]) -> str:
     slowest = min(speeds, key=lambda speed: speed.ratio)
     where = f"on {dataset_name(slowest.dataset)}" + f", the slowest of {len(speeds)} datasets" * (len(speeds) > 1)
-    return f"{times(slowest.ratio)} {where}; timed {_timed(slowest)}"
+    shared = [dataset_name(speed.dataset) for speed in speeds if not speed.alone] if slowest.alone else []
+    others = f" ({', '.join(shared)} in a sweep)" if shared else ""
+    return f"{times(slowest.ratio)} {where}; timed {_timed(slowest)}{others}"
 
 
 def _timed(speed: Speed) -> str:

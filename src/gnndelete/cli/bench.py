@@ -220,11 +220,12 @@ def _show_list(console: Console, entries: list[dict[str, Any]], store: Path, dev
     for title in ("name", *(("title",) if wide else ())):
         table.add_column(title, no_wrap=title == "name")
     counts = ("cells", "done", "failed", *(("unfit",) if any(entry["unfit"] for entry in entries) else ()), "missing")
-    for title in (*counts, "would take"):
+    for title in (*counts, "would take" if wide else "takes"):
         table.add_column(title, justify="right", no_wrap=True)
     for entry in entries:
         numbers = [f"{entry[title]:,}" for title in counts]
-        cost = "needs data" if entry["not_here"] == entry["missing"] > 0 else entry["cost"]
+        none = "needs data" if wide else "no data"
+        cost = none if entry["not_here"] == entry["missing"] > 0 else entry["cost"]
         table.add_row(entry["name"], *((entry["title"],) if wide else ()), *numbers, cost)
     console.print(table)
     has = f"Done on {device}, as {store} has it." if store.exists() else f"There is no {store} yet (cells on {device})."

@@ -19,6 +19,8 @@ _COLUMNS = {
     "methods": ("name", "assurance", "needs", "description"),
     "tasks": ("name", "description"),
 }
+#: Columns of a terminal below which there is no room for where a dataset comes from.
+_WIDE = 110
 _MORE = {
     "datasets": "A graph of your own: --graph PATH (tables with your own ids, or a file of torch.save).",
     "models": "A model of your own: --model file.py:factory or package.module:factory.",
@@ -83,11 +85,12 @@ def _show(console: Console, values: dict[str, list[dict[str, Any]]]) -> None:
     for kind, entries in values.items():
         console.print(kind, style="bold")
         table = Table()
-        for column in _COLUMNS[kind]:
+        columns = [name for name in _COLUMNS[kind] if name != "source" or console.width >= _WIDE]
+        for column in columns:
             numeric = bool(entries) and isinstance(entries[0][column], int)
             table.add_column(column, justify="right" if numeric else "left", no_wrap=numeric or column == "name")
         for entry in entries:
-            table.add_row(*(f"{entry[c]:,}" if isinstance(entry[c], int) else entry[c] for c in _COLUMNS[kind]))
+            table.add_row(*(f"{entry[c]:,}" if isinstance(entry[c], int) else entry[c] for c in columns))
         console.print(table)
         if kind in _MORE:
             console.print(_MORE[kind], markup=False)
