@@ -279,3 +279,18 @@ def test_whole_graphs_that_were_deleted_before_are_left_out():
     rest = not_deleted(asked, before)
     assert (rest.counts, rest.nodes.tolist()) == ({"graphs": 1}, [4, 5])
     assert not already_deleted(rest, before, None, rest._inside)
+
+
+def test_a_hint_is_about_the_edges_that_are_missing():
+    looped = Data(edge_index=torch.tensor([[0, 0, 1], [0, 1, 2]]), num_nodes=3)
+    with pytest.raises(DeletionError, match=r"\(1, 1\); check the ids"):
+        Deletion(edges=[(0, 0), (1, 1)]).check(looped)
+    with pytest.raises(DeletionError, match=r"\(2, 1\); the graph is directed and holds the reverse"):
+        Deletion(edges=[(0, 0), (2, 1)]).check(looped)
+
+
+def test_what_went_before_in_two_ways_is_named_once():
+    ring = Data(edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]), num_nodes=4)
+    earlier = Deletion(edges=[(0, 1)], nodes=[0]).check(ring)
+    with pytest.raises(DeletionError, match=r"already deleted by an earlier request: \(0, 1\);"):
+        Deletion(edges=[(0, 1)]).check(ring).without(earlier)

@@ -69,7 +69,7 @@ def check_edges(edges: Tensor, data: Data, table: EdgeTable, ids: IdMap | None =
     if not bool(exists.all()):
         missing = edges[:, ~exists.cpu()]
         hint = "check the ids, or whether they were deleted before"
-        if not table.undirected and bool(table.contains(where.flip(0)).any()):
+        if not table.undirected and bool(table.contains(where[:, ~exists].flip(0)).any()):
             hint = "the graph is directed and holds the reverse of some: give (source, target)"
         raise DeletionError(
             f"{missing.size(1)} of the edges to delete do{'es' * (missing.size(1) == 1)} not exist: "
@@ -183,7 +183,7 @@ def already_deleted(request: Deletion, earlier: Deletion, ids: IdMap | None, ins
     labels = request.labels[torch.isin(request.labels, torch.cat([earlier.labels, earlier.nodes]))]
     for what, nodes in (("features", features), ("label", labels)):
         again += [f"{what} of node {node if ids is None else repr(ids.names[node])}" for node in nodes.tolist()]
-    return again
+    return list(dict.fromkeys(again))
 
 
 def not_deleted(request: Deletion, earlier: Deletion) -> Deletion:

@@ -116,7 +116,7 @@ def _refuse_other_type(
         (place, name)
         for place, store in enumerate(data.stores)
         for name in _NUMBERS
-        if isinstance(store.get(name), Tensor) and store[name].dtype != dtype
+        if isinstance(store.get(name), Tensor) and store[name].dtype != dtype and not store[name].is_complex()
     ]
     names = list(dict.fromkeys(name for _, name in other))
     for tried in [*([name] for name in names), names]:

@@ -18,14 +18,14 @@ from gnndelete.bench.experiment import read
 from gnndelete.bench.formats import latex, markdown, tidy_csv
 from gnndelete.bench.gathered import Plan, gather
 from gnndelete.bench.pages import Commands
-from gnndelete.bench.reasons import unmeasured
+from gnndelete.bench.reasons import kept_to, unmeasured
 from gnndelete.bench.report import build
 from gnndelete.bench.runner import run
 from gnndelete.bench.tables import sections
 from gnndelete.store import Store
 
 from .conftest import Write, lines
-from .sample import HARDWARE, METHODS, SEEDS, Job, key, row
+from .sample import HARDWARE, METHODS, SEEDS, Job, key, link_plan, row, store_of
 
 ATTACKED = {"measures": ["scores", "mi"]}
 
@@ -130,3 +130,11 @@ def test_times_of_another_pace_make_no_ratio_and_say_why() -> None:
     _, costs = shown(plan, store)
     assert "| Unlink | 0.000 | 1 s | – [1] | 3 |" in costs
     assert "[1] No ratio: timed in 12 processes at a time on NVIDIA H200, and Retrain in 1 process at a time" in costs
+
+
+def test_methods_that_are_kept_to_some_models_are_named() -> None:
+    plan = link_plan()
+    cells = [job for job in plan.cells if job.label != "unlink" or job.key["model"]["name"] == "gcn"]
+    results = gather(Plan(plan.name, plan.title, cells, plan.published), store_of(plan))
+    assert kept_to(results) == "Unlink is asked for with GCN alone."
+    assert kept_to(gather(plan, store_of(plan))) == ""

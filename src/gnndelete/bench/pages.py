@@ -11,7 +11,7 @@ from gnndelete.bench.acceptance import Acceptance
 from gnndelete.bench.cells import unusual
 from gnndelete.bench.formats import markdown, plain, published_markdown
 from gnndelete.bench.gathered import Plan, Result
-from gnndelete.bench.reasons import GIVEN, UNRUN, grouped, noted
+from gnndelete.bench.reasons import GIVEN, UNRUN, grouped, kept_to, noted
 from gnndelete.bench.summary import headline_table
 from gnndelete.bench.tables import Section, sections, silent
 from gnndelete.bench.timecurves import TIMES, timings
@@ -111,7 +111,8 @@ def experiment_page(plan: Plan, results: Sequence[Result], pictures: Pictured, c
     parts.append(
         f"{_counted(results)} Also as [CSV](../tables/{flat(plan.name)}.csv) and [LaTeX](../tables/{flat(plan.name)}.tex)."
     )
-    parts += [_models(plan), _explained(results), _unsaid(plan, results), _twins(plan), *_unmeasured(results)]
+    parts += [_models(plan), _explained(results), _unsaid(plan, results), _twins(plan), plain(kept_to(results))]
+    parts += _unmeasured(results)
     parts.append(f"```bash\n{commands.run(plan, results)}\n```")
     rest = commands.rest(plan, results)
     parts.append(f"What is missing is done by\n\n```bash\n{rest}\n```" if rest else "")

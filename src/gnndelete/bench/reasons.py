@@ -85,3 +85,19 @@ def _paces(rows: Sequence[Row]) -> str:
     """On what, and beside how many others, times were taken."""
     said = sorted({hardware(row) for row in rows}, key=str)
     return " or ".join(f"in {jobs or 1} process{'es' * ((jobs or 1) > 1)} at a time on {name}" for name, jobs in said)
+
+
+def kept_to(results: Sequence[Result]) -> str:
+    """Which methods an experiment asks for with some of its models alone; where it does not, tables have a dash."""
+    titles = model_titles(result.place.variant for result in results)
+    asked: dict[str, dict[str, None]] = {}
+    for result in results:
+        asked.setdefault(result.label, {})[titles[result.place.variant]] = None
+    groups: dict[str, list[str]] = {}
+    for label, models in asked.items():
+        if len(models) < len(set(titles.values())):
+            groups.setdefault(listed(models), []).append(method_name(label))
+    return " ".join(
+        f"{listed(names)} {'is' if len(names) == 1 else 'are'} asked for with {models} alone."
+        for models, names in groups.items()
+    )
