@@ -41,10 +41,8 @@ class Shape:
         self, context: Context, probe: Probe, hops: Hops, shared: bool, alone: Tensor, keep_ends: bool = True
     ) -> None:
         deletion, device = context.deletion, context.data.edge_index.device
-        both = deletion.edges.to(device)[
-            :: deletion.edges.size(0) - 1
-        ]  # the first row and the last, of pairs and triples
-        edges, nodes = both.flatten(), context.gone
+        step = deletion.edges.size(0) - 1  # from the first row to the last, of pairs as of triples
+        edges, nodes = deletion.edges.to(device)[::step].flatten(), context.gone
         asked = deletion.feature_nodes, learned_labels(context)
         features, labels = (ids.to(device) if ids.numel() else nodes[:0] for ids in asked)
         count = context.prepared.table.num_nodes
