@@ -78,9 +78,12 @@ def unknown(lead: str, name: str, known: Iterable[str], prefix: str = "") -> str
 
     >>> unknown("there is no setting", "epoch", ["epochs", "lr"], prefix="train.")
     "there is no setting 'train.epoch'; did you mean 'train.epochs'?"
+    >>> unknown("there is no model", "gnc", ["gin", "gcn"])
+    "there is no model 'gnc'; did you mean 'gcn'?"
     """
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, known, cutoff=0.5)
     if close:
-        return f"{lead} '{prefix}{name}'; did you mean '{prefix}{close[0]}'?"
+        meant = next((each for each in close if sorted(each) == sorted(name)), close[0])  # letters change places easily
+        return f"{lead} '{prefix}{name}'; did you mean '{prefix}{meant}'?"
     return f"{lead} '{prefix}{name}'; choose from {', '.join(f'{prefix}{k}' for k in known) or 'nothing: it has none'}"
