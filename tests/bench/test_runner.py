@@ -61,6 +61,26 @@ def test_trained_models_are_kept_and_shared(small: Experiment, write: Write, sto
     assert {path.name: path.stat().st_mtime_ns for path in (store.parent / "models").iterdir()} == kept
 
 
+def test_a_row_says_which_source_trained_the_model_it_starts_from(small: Experiment, store: Path) -> None:
+    from gnndelete.bench.kept import _base
+
+    run([small], store=store, choice=Choice(labels=["unlink"]))
+    assert {line["row"]["trained_by"] for line in lines(store)} == {source()}
+    for path in (store.parent / "models").iterdir():
+        torch.save(torch.load(path, weights_only=True) | {"source": "0123456789ab"}, path)
+    _base.cache_clear()
+    run([small], store=store)
+    others = [line["row"]["trained_by"] for line in lines(store) if line["row"]["label"] != "unlink"]
+    assert set(others) == {"0123456789ab"}
+    for path in (store.parent / "models").iterdir():  # as models were kept before
+        whole = torch.load(path, weights_only=True)
+        del whole["source"]
+        torch.save(whole, path)
+    _base.cache_clear()
+    run([small.model_copy(update={"measures": ["scores"]})], store=store)
+    assert lines(store)[-1]["row"]["trained_by"] is None
+
+
 def test_a_damaged_model_is_trained_again(small: Experiment, tmp_path: Path) -> None:
     whole, damaged = tmp_path / "a/r.jsonl", tmp_path / "b/r.jsonl"
     run([small], store=whole)

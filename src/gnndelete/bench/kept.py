@@ -16,16 +16,18 @@ from torch import nn
 
 from gnndelete.bench.cells import digest
 from gnndelete.bench.material import Material, build_model, material
+from gnndelete.bench.provenance import source
 from gnndelete.files import write
 from gnndelete.training import train
 
 
 @dataclass(frozen=True)
 class Base:
-    """A trained model and how long its training took."""
+    """A trained model, how long its training took, and the state of the source that did it (None where it was not said)."""
 
     model: nn.Module
     seconds: float
+    source: str | None
 
 
 def place(folder: Path, key: Mapping[str, Any]) -> Path:
@@ -42,21 +44,21 @@ def _base(text: str, folder: Path, device: str) -> Base:
     key = json.loads(text)
     made = material(key, torch.device(device))
     model = build_model(key, made.data)
-    seconds = once(place(folder, key), model, lambda: fit(model, made, key["train"], key["seed"]))
-    return Base(model.eval(), seconds)
+    seconds, trained_by = once(place(folder, key), model, lambda: fit(model, made, key["train"], key["seed"]))
+    return Base(model.eval(), seconds, trained_by)
 
 
 def fit(model: nn.Module, made: Material, schedule: Mapping[str, Any], seed: int) -> None:
     train(model, made.data, made.task, seed=seed, **schedule)
 
 
-def once(path: Path, model: nn.Module, work: Callable[[], object]) -> float:
-    """Put kept weights into ``model``, or do the ``work`` that trains it and keep them; the seconds that work took."""
+def once(path: Path, model: nn.Module, work: Callable[[], object]) -> tuple[float, str | None]:
+    """Put kept weights into ``model``, or do the ``work`` that trains it and keep them; its seconds, and by which source."""
     kept = _read(path)
     if kept is not None:
         try:
             model.load_state_dict(kept["state"])
-            return float(kept["seconds"])
+            return float(kept["seconds"]), kept.get("source")
         except (RuntimeError, KeyError, TypeError):  # a file of something else: train again
             pass
     start = time.perf_counter()
@@ -64,9 +66,9 @@ def once(path: Path, model: nn.Module, work: Callable[[], object]) -> float:
     seconds = time.perf_counter() - start
     buffer = io.BytesIO()
     state = {name: value.detach().cpu() for name, value in model.state_dict().items()}
-    torch.save({"state": state, "seconds": seconds}, buffer)
+    torch.save({"state": state, "seconds": seconds, "source": source()}, buffer)
     write(path, buffer.getvalue())
-    return seconds
+    return seconds, source()
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -43,6 +43,7 @@ class Setting:
     key: Mapping[str, Any]
     model: nn.Module
     train_seconds: float
+    trained_by: str | None
     data: Data
     task: Task
     requests: list[Deletion]
@@ -51,7 +52,8 @@ class Setting:
     @classmethod
     def of(cls, cell: Cell, folder: Path, device: torch.device) -> Setting:
         made, base = material(cell.key, device), base_model(cell.base, folder, device)
-        return cls(cell.key, base.model, base.seconds, made.data, made.task, requests(cell.key, made), folder)
+        asked = requests(cell.key, made)
+        return cls(cell.key, base.model, base.seconds, base.source, made.data, made.task, asked, folder)
 
     def unlearner(self, method: Method) -> Unlearner:
         gone = self.requests[0]
@@ -86,6 +88,7 @@ def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:
         "before": _scores(case, "before"),
         "seconds": seconds,
         "train_seconds": setting.train_seconds,
+        "trained_by": setting.trained_by,
         "parameters": unlearned.parameters,
         "peak_mb": unlearned.peak_mb,
         "lam": unlearned.lam,
