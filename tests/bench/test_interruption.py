@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from gnndelete.bench.cells import cells
+from gnndelete.bench.executors import _quiet_pool
 from gnndelete.bench.experiment import read
 from gnndelete.bench.runner import run
 from gnndelete.store import Store
@@ -183,3 +185,22 @@ def ray_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         pytest.skip(f"the [ray] extra cannot be installed here: {said[-1] if said else 'no reason given'}")
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_only_threads_of_the_pool_are_quiet_while_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: heard.append(args.thread.name))
+
+    def stumble() -> None:
+        raise OSError("handle is closed")
+
+    def start(name: str) -> None:
+        thread = threading.Thread(target=stumble, name=name)
+        thread.start()
+        thread.join()
+
+    with _quiet_pool():
+        start("ExecutorManagerThread")
+        start("mine")
+    start("QueueFeederThread")
+    assert heard == ["mine", "QueueFeederThread"]

@@ -65,12 +65,30 @@ class Processes:
             ) from None
         finally:
             if results is not None:  # an interruption ends the processes as well
-                results.close()
+                with _quiet_pool():
+                    results.close()
 
     def close(self) -> None:
         from joblib.externals.loky import get_reusable_executor
 
-        get_reusable_executor(reuse=True).shutdown(wait=True)
+        with _quiet_pool():
+            get_reusable_executor(reuse=True).shutdown(wait=True)
+
+
+@contextmanager
+def _quiet_pool() -> Iterator[None]:
+    """Threads of the pool may stumble over the end that is brought about in here, and print where; others are heard as ever."""
+    before = threading.excepthook
+
+    def heard(args: threading.ExceptHookArgs) -> None:
+        if args.thread is None or args.thread.name not in ("ExecutorManagerThread", "QueueFeederThread"):
+            before(args)
+
+    threading.excepthook = heard
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 @contextmanager
