@@ -72,21 +72,28 @@ class Compared:
 
 
 def compare(data: Data, deleted: Tensor, held: Tensor, finely: bool = True) -> Compared:
-    """How to compare edges in ``data``, a graph that has none of them, with ``finely`` by their surroundings as well.
+    """How to compare edges in ``data``, a graph that has none of them, with ``finely`` by their surroundings as well."""
+    like = alike(data, deleted, held, finely)
+    if finely and deleted.size(0) == 3:
+        return Compared(like, deleted.size(1), finely=JOINED)
+    if not finely or data.get("edge_type") is not None:
+        return Compared(like, deleted.size(1))
+    expected = Expected(data, torch.cat([deleted.to(held.device), held], dim=1), deleted.size(1))
+    return Compared(like, deleted.size(1), expected, BEYOND if expected.fitted else "")
+
+
+def alike(data: Data, deleted: Tensor, held: Tensor, finely: bool = True) -> Strata:
+    """Which deleted edges are compared with which held-out ones: those whose ends are as connected.
 
     On a typed graph it matters most whether the ends of a triple are joined by another one, which often says the same the
-    other way round; beside that the surroundings were no help there.
+    other way round (``finely``); beside that the surroundings were no help there.
     """
     by_degree = edge_strata(degrees(data), deleted, held)
-    if finely and deleted.size(0) == 3:
-        for name, edges in (("deleted", deleted), ("held", held)):
-            by_degree[f"kind_{name}"] = 2 * by_degree[f"kind_{name}"] + joined(data, edges)
-        return Compared(strata(**by_degree, bins=TYPED_BINS), deleted.size(1), finely=JOINED)
-    alike = strata(**by_degree)
-    if not finely or data.get("edge_type") is not None:
-        return Compared(alike, deleted.size(1))
-    expected = Expected(data, torch.cat([deleted.to(held.device), held], dim=1), deleted.size(1))
-    return Compared(alike, deleted.size(1), expected, BEYOND if expected.fitted else "")
+    if not finely or deleted.size(0) == 2:
+        return strata(**by_degree)
+    for name, edges in (("deleted", deleted), ("held", held)):
+        by_degree[f"kind_{name}"] = 2 * by_degree[f"kind_{name}"] + joined(data, edges)
+    return strata(**by_degree, bins=TYPED_BINS)
 
 
 def joined(data: Data, edges: Tensor) -> Tensor:

@@ -130,6 +130,7 @@ def test_ctrl_c_while_processes_start_is_one_message(write: Write, tmp_path: Pat
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job would ignore it
     )
     assert process.stderr is not None
     said = process.stderr.readline()  # what there is to do

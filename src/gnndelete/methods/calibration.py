@@ -12,7 +12,7 @@ from typing import Any, Literal
 Aim = Literal["retrained", "nonexistent"]
 Status = Literal["reached", "already", "unreached", "fallback"]
 
-#: With the pass of the base model before them, no search costs more than eight deletions at a fixed lam.
+#: With the pass of the base model and those of peers before them, no search costs more than ten deletions at a fixed lam.
 TRIALS = 7
 
 #: Where a search begins: what link models that know nodes by their features need lies around it.
@@ -37,8 +37,8 @@ RUINOUS_NEAR = 0.1
 #: How much less of the AUC one unit of the validation score has to buy, and which weaker lam are tried for that.
 RATE, WEAKER = 10.0, (0.75, 0.5)
 
-#: Standard error of the AUC past which being within it says little.
-VAGUE = 0.05
+#: Standard error of the AUC past which being within it says little; and how far an aim is from 0.5 to be worth a sentence.
+VAGUE, WORTH_SAYING = 0.05, 0.0005
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,13 @@ class Calibration:
 Measure = Callable[[float], Trial]
 
 
-def as_retrained(measure: Measure, kept: float = 0.0, lifts: bool = False, given: bool = False) -> Calibration:
+def as_retrained(
+    measure: Measure, kept: float = 0.0, chance: float = 0.0, lifts: bool = False, given: bool = False
+) -> Calibration:
     """The lam at which deleted elements score like held-out ones: an AUC of 0.5, within its standard error.
 
-    ``kept`` is the share of what lies above 0.5 with the graph cut alone that training again would keep too. ``lifts``:
+    ``kept`` is the share of what lies above 0.5 with the graph cut alone that training again would keep too, ``chance`` what
+    lies above it whatever the model remembers. ``lifts``:
     where cutting alone makes deleted elements fainter than held-out ones, a negative lam may undo that. ``given``: at lam 0
     the rows of ends left alone are given, too, and sentences say so.
 
@@ -89,11 +92,11 @@ def as_retrained(measure: Measure, kept: float = 0.0, lifts: bool = False, given
     first = measure(0.0)
     assert first.auc is not None
     assert first.se is not None
-    goal = 0.5 + kept * max(first.auc - 0.5, 0.0)
+    goal = 0.5 + chance + kept * max(first.auc - 0.5, 0.0)
     faint = lifts and first.auc < goal - max(FAINT, FAINT_SE * first.se)
     enough = first.se if first.se <= VAGUE else 2 * first.se  # a handful of elements has to show more
     if first.auc <= goal + enough and not faint:
-        sentence = _already(first, given) if not kept else _as_much(first) + _stays(goal)
+        sentence = _already(first, given) + _by_chance(chance) if not kept else _as_much(first) + _stays(goal)
         return Calibration("retrained", 0.0, "already", sentence, (first,), target=goal)
     if faint:  # the same search, seen in a mirror
         trials = [
@@ -110,7 +113,8 @@ def as_retrained(measure: Measure, kept: float = 0.0, lifts: bool = False, given
     best = min(bearable, key=distance)
     reached = distance(best) <= first.se
     if faint and not reached:  # then nothing is lifted by halves
-        return Calibration("retrained", 0.0, "unreached", _faint(first, best, given), tuple(trials), None, True, goal)
+        sentence = _faint(first, best, given) + _by_chance(chance)
+        return Calibration("retrained", 0.0, "unreached", sentence, tuple(trials), None, True, goal)
     if not reached:  # what the sample cannot show to be nearer is not worth its cost
         near = distance(best) + first.se / 2
         best = min((trial for trial in bearable if distance(trial) <= near), key=lambda trial: trial.lam)
@@ -118,7 +122,7 @@ def as_retrained(measure: Measure, kept: float = 0.0, lifts: bool = False, given
     sentence = (_reached if reached else _unreached)(first, best, given)
     if lost > COSTLY:
         sentence += f" It costs {lost:.3f} of the validation score{': training again is advised' * reached}."
-    sentence += _stays(goal) if kept else ""
+    sentence += _stays(goal) if kept else _by_chance(chance)
     status: Status = "reached" if reached else "unreached"
     return Calibration("retrained", best.lam, status, sentence, tuple(trials), None, not reached or lost > COSTLY, goal)
 
@@ -325,6 +329,15 @@ def _unreached(first: Trial, best: Trial, given: bool) -> str:
         f"No lam that was tried makes deleted elements score like held-out ones at a bearable cost: lam {best.lam:.3g}, the "
         f"weakest of those that come nearest, leaves an AUC of {best.auc:.3f} on validation data ({first.auc:.3f} with "
         f"{_cut(given)}). Train again to forget as much as retraining does."
+    )
+
+
+def _by_chance(chance: float) -> str:
+    if abs(chance) < WORTH_SAYING:
+        return ""
+    return (
+        f" Other edges like them, cut as well for comparison, score {'lower' if chance > 0 else 'higher'}: chance has its part "
+        f"in the AUC, and the aim was {0.5 + chance:.3f} and not 0.5."
     )
 
 

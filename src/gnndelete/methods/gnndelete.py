@@ -217,7 +217,7 @@ class GNNDelete(Method):
             trial, kept[lam] = _trial(lam, solving, measured, self._exact)
             return trial
 
-        calibration = self._search(measured, measure, solving.gives_rows)
+        calibration = self._search(measured, measure, solving)
         if calibration.trials and self.aim == "retrained" and measured.compared < MOST:
             few = f" Only {measured.compared:.0%} of the deleted edges have held-out ones like them: lam was chosen by these."
             calibration = replace(calibration, sentence=calibration.sentence + few)
@@ -238,11 +238,13 @@ class GNNDelete(Method):
     def _solved(self, solving: Solving, lam: float) -> Solved:
         return solving.run(lam, self._map, free=callable(self.operator))[0]
 
-    def _search(self, measured: Ruler, measure: Callable[[float], Trial], given: bool) -> Calibration:
+    def _search(self, measured: Ruler, measure: Callable[[float], Trial], solving: Solving) -> Calibration:
         if self.aim == "retrained":
             if measured.forgetting is None:
                 return fallback(self.aim, measured.missing)
-            return as_retrained(measure, measured.kept, measured.lifts and self.operator == "ring", given)
+            chance = 0.0 if measured.chance is None else measured.chance(solving.model)
+            lifts = measured.lifts and self.operator == "ring"
+            return as_retrained(measure, measured.kept, chance, lifts, solving.gives_rows)
         if measured.task is None or not measured.task.validates(measured.data):
             return fallback(self.aim, "there is no validation data to measure a loss of utility on", lam=0.5)
         return as_nonexistent(measure, self.budget)

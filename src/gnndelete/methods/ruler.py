@@ -14,6 +14,7 @@ from gnndelete.errors import GraphError, ModelError
 from gnndelete.expected import compare
 from gnndelete.heldout import degrees, strata
 from gnndelete.methods.base import Context
+from gnndelete.methods.peers import chance
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.graph import graph_labels
 
@@ -39,6 +40,7 @@ class Ruler:
     seen: int = 0  # held-out edges that the model was trained on: these were not held out
     ends: Tensor | None = None  # of deleted edges: around them damage is looked for apart
     finely: str = ""  # by what of their surroundings edges were compared, beside the degree of their ends
+    chance: Callable[[nn.Module], float] | None = None  # what of the AUC above 0.5 says nothing of the model
 
     def near(self, model: nn.Module, output: Any) -> float | None:
         """The score on validation edges that touch the deletion, where there are enough of them."""
@@ -100,7 +102,21 @@ def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
     table = context.prepared.table
     seen = int(table.contains(held.to(table.keys.device)).sum()) if held.size(0) == 2 + table.typed else 0
     ends = edges[[0, -1]].unique()
-    return Ruler(task, data, forgetting, lifts=lifts, compared=alike.share, seen=seen, ends=ends, finely=alike.finely)
+
+    def by_chance(model: nn.Module) -> float:
+        return chance(context, model, task, edges, held)
+
+    return Ruler(
+        task,
+        data,
+        forgetting,
+        lifts=lifts,
+        compared=alike.share,
+        seen=seen,
+        ends=ends,
+        finely=alike.finely,
+        chance=by_chance if alike.expected is not None else None,
+    )
 
 
 def _has_like(degree: Tensor, edges: Tensor, held: Tensor) -> bool:
@@ -186,10 +202,10 @@ def _of_true_class(task: Task, labels: Tensor, size: Tensor, named: Tensor, held
 
 
 #: Which version of calibration a task and an aim have, where it is not the first: 2 leaves out held-out edges that a deletion
-#: moves itself and budget that buys next to nothing, 3 compares edges by their surroundings.
-#: "vectors" are links scored by trained vectors of nodes: in 3 they count no more where a node is left alone, and 4 compares
-#: as links do. Raise it with any change here or in the search that changes numbers.
-RULES = {("link", "retrained"): 3, ("link", "nonexistent"): 2, ("vectors", "retrained"): 4}
+#: moves itself and budget that buys next to nothing, 3 compares edges by their surroundings, 4 also with their peers.
+#: "vectors" are links scored by trained vectors of nodes: in 3 they count no more where a node is left alone, and 4 and 5
+#: compare as links do. Raise it with any change here or in the search that changes numbers.
+RULES = {("link", "retrained"): 4, ("link", "nonexistent"): 2, ("vectors", "retrained"): 5}
 
 #: Share of the deleted edges that must have held-out ones like them before a search may lift all of them, and below which a
 #: result says that it was chosen by a few.

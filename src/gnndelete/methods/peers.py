@@ -1,0 +1,116 @@
+"""Peers of deleted edges: other edges like them that the model learned, cut for a moment to be asked about in the same way.
+
+Deleted edges may score above held-out ones for two reasons: the model remembers them, or they happen to be likely ones.
+Peers are remembered as well, so that the first reason is theirs, too. What deleted edges score beyond their peers is the
+second, chance, and training again would leave it as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import sqrt
+from statistics import fmean
+
+import torch
+from torch import Tensor, nn
+
+from gnndelete.cutting import cut
+from gnndelete.expected import Expected, alike
+from gnndelete.heldout import BINS, LEAST, degrees, edge_degree
+from gnndelete.methods.base import Context
+from gnndelete.tasks import LinkPrediction
+
+#: How often peers are drawn, how many for each deleted edge and at least, and how much of the graph they may be.
+DRAWS, EACH, FEWEST, MOST = 2, 2, 200, 0.1
+
+#: How many of the remaining edges are looked at for each that is drawn; and of how many numbers torch takes quantiles.
+LOOKED_AT, QUANTILES_OF = 12, 1 << 24
+
+#: How much of the difference to peers counts as chance: peers are not quite the same edges, and may be remembered less or more.
+#: And how many standard errors can be chance at all.
+SHARE, FARTHEST = 0.5, 2.0
+
+
+def chance(context: Context, model: nn.Module, task: LinkPrediction, edges: Tensor, held: Tensor) -> float:
+    """By how much the AUC of deleted ``edges`` against ``held`` ones lies above 0.5 for no other reason than chance.
+
+    0 where there are too few other edges to tell.
+    """
+    learned, table = task.positives(context.remaining), context.prepared.table
+    edges = _connected(degrees(context.remaining), edges.to(learned.device))
+    wanted = min(max(EACH * edges.size(1), FEWEST), int(MOST * learned.size(1) / (1 + table.undirected)))
+    if min(wanted, edges.size(1)) < LEAST:
+        return 0.0
+    generator = torch.Generator().manual_seed(context.seed)
+    degree, found, drawn = degrees(context.data), [], 0
+    for _ in range(DRAWS):
+        pool = _some(learned, LOOKED_AT * wanted, generator)
+        pool = pool[:, pool[0] < pool[-1] if table.undirected else pool[0] != pool[-1]]
+        pool = pool[:, table.contains(pool)]  # a model may be supervised by pairs that are no edges
+        peers = _like(edges, pool, degree, wanted)
+        difference = _difference(context, model, task, (edges, peers, held))
+        if difference is not None:
+            found.append(difference)
+            drawn += peers.size(1)
+    if not found:
+        return 0.0
+    farthest = FARTHEST * sqrt((1 / edges.size(1) + 1 / drawn) / 12)
+    return SHARE * min(max(fmean(found), -farthest), farthest)
+
+
+def _connected(degree: Tensor, edges: Tensor) -> Tensor:
+    """The edges of which no end is left alone: what such an end is given is not the model's."""
+    edges = edges.to(degree.device)
+    return edges[:, (degree[edges[[0, -1]]] > 0).all(dim=0)]
+
+
+def _some(edges: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Up to ``count`` of the edges in random order, without looking at all of them."""
+    if not edges.size(1) or not count:
+        return edges[:, :0]
+    places = torch.randint(edges.size(1), (count,), generator=generator).unique()
+    return edges[:, places[torch.randperm(places.numel(), generator=generator)].to(edges.device)]
+
+
+def _like(edges: Tensor, pool: Tensor, degree: Tensor, wanted: int) -> Tensor:
+    """About ``wanted`` edges of the pool, the first ones, spread over relations and the degrees of ends as ``edges`` are.
+
+    >>> degree, pool = torch.tensor([1, 1, 9, 9, 9]), torch.tensor([[0, 2, 2, 3], [1, 3, 4, 4]])
+    >>> _like(torch.tensor([[2, 3], [4, 4]]), pool, degree, wanted=2).tolist()
+    [[2, 2], [3, 4]]
+    """
+    mine = edge_degree(degree, edges)
+    theirs = edge_degree(degree, pool)
+    within = (theirs >= mine.min()) & (theirs <= mine.max())
+    pool, theirs = pool[:, within], theirs[within]
+    inner = torch.linspace(0, 1, BINS + 1, dtype=mine.dtype, device=mine.device)[1:-1]
+    bounds = torch.quantile(mine[:QUANTILES_OF], inner).unique()
+    places = [
+        torch.bucketize(value, bounds, right=True) + (BINS * part[1] if part.size(0) == 3 else 0)
+        for value, part in ((mine, edges), (theirs, pool))
+    ]
+    order = torch.argsort(places[1], stable=True)
+    place = places[1][order]
+    share = torch.bincount(places[0], minlength=int(place.max()) + 1 if place.numel() else 0) / mine.numel()
+    rank = torch.arange(place.numel(), device=place.device) - torch.searchsorted(place, place)
+    return pool[:, order[rank < (share * wanted).ceil()[place]]]
+
+
+def _difference(
+    context: Context, model: nn.Module, task: LinkPrediction, parts: tuple[Tensor, Tensor, Tensor]
+) -> float | None:
+    """The AUC of deleted edges minus that of their peers, against the same held-out ones, on the graph that has none of them."""
+    gone = torch.cat([context.deletion.edges.cpu(), parts[1].cpu()], dim=1)
+    graph = cut(replace(context.deletion, edges=gone), context.data, context.prepared.table)
+    mine, peers, unseen = (_connected(degrees(graph), part) for part in parts)
+    if min(mine.size(1), peers.size(1), unseen.size(1)) < LEAST:
+        return None
+    every, sizes = torch.cat([mine, peers, unseen], dim=1), [mine.size(1), peers.size(1), unseen.size(1)]
+    scores = task.predict(model, context.prepared.forward(model, graph), every)
+    if not bool(torch.isfinite(scores).all()):
+        return None
+    if every.size(0) == 2:
+        scores = Expected(graph, every, mine.size(1) + peers.size(1)).beyond(scores)
+    deleted, others, rest = scores.split(sizes)
+    aucs = [alike(graph, part, unseen).test(own, rest).auc for part, own in ((mine, deleted), (peers, others))]
+    return aucs[0] - aucs[1]
