@@ -115,7 +115,7 @@ def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
         seen=seen,
         ends=ends,
         finely=alike.finely,
-        chance=by_chance if alike.expected is not None else None,
+        chance=by_chance if finely else None,
     )
 
 
