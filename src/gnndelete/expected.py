@@ -7,6 +7,7 @@ they score above or below that, so that a forget set of another kind is not mist
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable
 from gnndelete.graph import count_nodes
-from gnndelete.heldout import Heldout, Strata, auc, degrees, edge_strata, strata, variance
+from gnndelete.heldout import BINS, Heldout, Strata, auc, degrees, edge_degree, edge_kind, strata, variance
 
 #: Columns are taken in standard deviations of the held-out edges, up to so many: no edge is judged far from where they are.
 FARTHEST = 4.0
@@ -28,7 +29,7 @@ RIDGE = 1e-3
 #: Held-out edges that each number of the regression needs; with fewer, scores are taken as they are.
 ENOUGH = 10
 
-#: Numbers of features, and neighbours, that are looked at together; and columns of features: so few stay in a cache.
+#: Numbers of features, and neighbours, that are looked at together; and columns of features on a CPU: so few stay in its cache.
 AT_ONCE = LOOKED_UP = 1 << 24
 COLUMNS = 128
 
@@ -73,27 +74,28 @@ class Compared:
 
 def compare(data: Data, deleted: Tensor, held: Tensor, finely: bool = True) -> Compared:
     """How to compare edges in ``data``, a graph that has none of them, with ``finely`` by their surroundings as well."""
-    like = alike(data, deleted, held, finely)
+    like, count = alike(data, [deleted], held, finely)[0], deleted.size(1)
     if finely and deleted.size(0) == 3:
-        return Compared(like, deleted.size(1), finely=JOINED)
+        return Compared(like, count, finely=JOINED)
     if not finely or data.get("edge_type") is not None:
-        return Compared(like, deleted.size(1))
-    expected = Expected(data, torch.cat([deleted.to(held.device), held], dim=1), deleted.size(1))
-    return Compared(like, deleted.size(1), expected, BEYOND if expected.fitted else "")
+        return Compared(like, count)
+    expected = Expected(data, torch.cat([deleted.to(held.device), held], dim=1), count)
+    return Compared(like, count, expected, BEYOND if expected.fitted else "")
 
 
-def alike(data: Data, deleted: Tensor, held: Tensor, finely: bool = True) -> Strata:
-    """Which deleted edges are compared with which held-out ones: those whose ends are as connected.
+def alike(data: Data, parts: Sequence[Tensor], held: Tensor, finely: bool = True) -> list[Strata]:
+    """Which edges of each part are compared with which held-out ones: those whose ends are as connected.
 
     On a typed graph it matters most whether the ends of a triple are joined by another one, which often says the same the
     other way round (``finely``); beside that the surroundings were no help there.
     """
-    by_degree = edge_strata(degrees(data), deleted, held)
-    if not finely or deleted.size(0) == 2:
-        return strata(**by_degree)
-    for name, edges in (("deleted", deleted), ("held", held)):
-        by_degree[f"kind_{name}"] = 2 * by_degree[f"kind_{name}"] + joined(data, edges)
-    return strata(**by_degree, bins=TYPED_BINS)
+    degree, every = degrees(data), torch.cat([part.to(data.edge_index.device) for part in (*parts, held)], dim=1)
+    places, kinds, bins = edge_degree(degree, every), edge_kind(degree, every), BINS
+    if finely and every.size(0) == 3:
+        kinds, bins = 2 * kinds + joined(data, every), TYPED_BINS
+    sizes = [part.size(1) for part in (*parts, held)]
+    *own, (place, kind) = zip(places.cpu().split(sizes), kinds.cpu().split(sizes), strict=True)
+    return [strata(mine, place, of_kind, kind, bins) for mine, of_kind in own]
 
 
 def joined(data: Data, edges: Tensor) -> Tensor:
@@ -230,7 +232,8 @@ def _alike(x: Tensor, named: Tensor, near: Tensor, ends: Tensor) -> list[Tensor]
     first = torch.searchsorted(near[0].contiguous(), torch.arange(named.numel(), device=x.device))
     products = torch.zeros(2, ends.size(1), dtype=torch.double, device=x.device)
     squares = torch.zeros(2, named.numel(), dtype=torch.double, device=x.device)
-    for columns in x.split(min(COLUMNS, max(AT_ONCE // max(rows.numel(), ends.size(1), 1), 1)), dim=1):
+    together = max(AT_ONCE // max(rows.numel(), ends.size(1), 1), 1)
+    for columns in x.split(min(COLUMNS, together) if x.device.type == "cpu" else together, dim=1):
         part = columns.index_select(0, rows).float()
         own = part.index_select(0, mine)
         for i, seen in enumerate((own, own + F.embedding_bag(theirs, part, first, mode="sum"))):

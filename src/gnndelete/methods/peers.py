@@ -102,7 +102,8 @@ def _difference(
     """The AUC of deleted edges minus that of their peers, against the same held-out ones, on the graph that has none of them."""
     gone = torch.cat([context.deletion.edges.cpu(), parts[1].cpu()], dim=1)
     graph = cut(replace(context.deletion, edges=gone), context.data, context.prepared.table)
-    mine, peers, unseen = (_connected(degrees(graph), part) for part in parts)
+    degree = degrees(graph)
+    mine, peers, unseen = (_connected(degree, part) for part in parts)
     if min(mine.size(1), peers.size(1), unseen.size(1)) < LEAST:
         return None
     every, sizes = torch.cat([mine, peers, unseen], dim=1), [mine.size(1), peers.size(1), unseen.size(1)]
@@ -111,6 +112,6 @@ def _difference(
         return None
     if every.size(0) == 2:
         scores = Expected(graph, every, mine.size(1) + peers.size(1)).beyond(scores)
-    deleted, others, rest = scores.split(sizes)
-    aucs = [alike(graph, part, unseen).test(own, rest).auc for part, own in ((mine, deleted), (peers, others))]
-    return aucs[0] - aucs[1]
+    *own, rest = scores.cpu().split(sizes)
+    deleted, others = alike(graph, (mine, peers), unseen)
+    return deleted.test(own[0], rest).auc - others.test(own[1], rest).auc
