@@ -53,6 +53,16 @@ def test_the_card_of_an_empty_adapter_says_that_it_is_empty(graph, gcn, tmp_path
         assert wrong not in card
 
 
+def test_the_card_says_what_calibration_found_once_and_no_setting_of_the_other_solver(graph, gcn, tmp_path):
+    task = gd.LinkPrediction(heldout=torch.tensor([[0, 5], [7, 20]]))
+    found = gd.Unlearner(gcn, graph, task=task).delete(gd.Deletion(edges=[(3, 4)]))
+    found.save(tmp_path / "out")
+    card = (tmp_path / "out" / CARD).read_text()
+    assert card.count(found.calibration["sentence"].removesuffix(".")) == 1
+    assert "| solver |" in card
+    assert "| epochs |" not in card
+
+
 def test_a_folder_with_other_files_is_refused_and_an_adapter_replaced(unlearned, folder, tmp_path):
     (tmp_path / "README.md").write_text("my project")
     with pytest.raises(AdapterError, match="holds other files and no adapter"):

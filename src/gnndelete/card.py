@@ -23,8 +23,10 @@ def card(config: dict[str, Any]) -> str:
     settings = config.get("settings", {})
     counts = ", ".join(worded(kind, count) for kind, count in config.get("counts", {}).items()) or "nothing"
     assurance = config.get("assurance", "approximate")
-    values = "\n".join(f"| {name} | `{value}` |" for name, value in settings.items())
-    notes = "\n".join(f"- {note}" for note in config.get("notes", []))
+    unused = ("epochs", "lr") if settings.get("solver") == "exact" else ()  # of the other solver
+    values = "\n".join(f"| {name} | `{value}` |" for name, value in settings.items() if name not in unused)
+    said = (config.get("details", {}).get("calibration") or {}).get("sentence")  # beside the aim already
+    notes = "".join(f"\n- {note}" for note in config.get("notes", []) if note != said)
     operators = bool(config["operators"])
     made = f"Made by gnndelete {config['gnndelete']} with `{config.get('method', '?')}`, for {_requests(config)}."
     return f"""# Deletion adapter for `{config["base_model"]}`
@@ -47,8 +49,7 @@ Base model fingerprint `{config["base_fingerprint"][:16]}`; another base model, 
 
 ## What this does not give
 
-{_OPERATORS if operators else _NONE}
-{notes}
+{_OPERATORS if operators else _NONE}{notes}
 
 ## Settings
 

@@ -96,6 +96,8 @@ class Comparison:
             table.add_column(COLUMNS[name] if wide else COLUMNS[name].split()[0], justify="right", no_wrap=True)
             table.add_column("gap to Retrain" if wide else "gap", justify="right", no_wrap=True)
         costs = {"seconds": ".3g", **({"parameters": ",.0f", "peak_mb": ",.0f"} if wide else {})}
+        if not any(row.get("peak_mb") for row in self.rows):  # on a CPU nobody counts it
+            costs.pop("peak_mb", None)
         for name in costs:
             table.add_column(name.replace("_mb", " MB"), justify="right", no_wrap=True)
         table.add_column("assurance", no_wrap=True)

@@ -85,6 +85,12 @@ def test_every_verb_has_json(cli: Cli, verb: str) -> None:
     assert "--json" in shown.out
 
 
+def test_a_group_alone_shows_its_commands(cli: Cli) -> None:
+    shown = cli("bench")
+    assert shown.code == 0
+    assert all(verb in shown.out for verb in ("ls", "run", "report"))
+
+
 def test_module_and_noisy_code_keep_standard_output_pure(tmp_path: Path, graph_file: Path) -> None:
     (tmp_path / "noisy.py").write_text(
         "from gnndelete.models import GCN\n"

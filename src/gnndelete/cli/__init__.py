@@ -68,7 +68,9 @@ def run(arguments: Sequence[str]) -> int:
 
     With ``--json`` exactly one object goes to standard output; whatever else a verb prints goes to standard error.
     """
-    arguments = list(arguments) or ["--help"]
+    arguments = (
+        [*arguments, "--help"] if list(arguments) in ([], ["bench"]) else list(arguments)
+    )  # what there is to say
     if arguments == ["--version"]:  # not an option of typer, which would load pydantic for every --help
         print(f"gnndelete {__version__}")
         return 0
