@@ -117,6 +117,14 @@ def test_a_handful_of_edges_shows_nothing_of_chance(split, count):
     assert chance_of(split, pairs_of(split.data)[:, :count]) == 0
 
 
+def test_nobody_is_asked_where_many_edges_go(split, monkeypatch):
+    monkeypatch.setattr(peers, "_difference", lambda *args: 0.02)
+    edges = pairs_of(split.data)[:, :100]
+    assert chance_of(split, edges) == 0.01
+    monkeypatch.setattr(peers, "MANY", 99)
+    assert chance_of(split, edges) == 0
+
+
 def test_where_hardly_an_edge_is_left_there_are_no_peers():
     pairs = torch.tensor([(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2), (1, 3), (2, 4)]).t()
     data = Data(x=torch.eye(6), edge_index=torch.cat([pairs, pairs.flip(0)], dim=1))
