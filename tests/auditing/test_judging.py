@@ -67,6 +67,17 @@ def test_so_few_decide_nothing_whatever_they_score(deleted):
     assert sentence.startswith(f"{deleted} deleted element{'s are' if deleted > 1 else ' is'} too few")
 
 
+def test_without_a_reference_what_calibration_took_for_chance_is_not_called_remembered():
+    found = {"after": side(0.58, 0.03), "reference": None}
+    assert judge(found)[0] == "under-forgotten"
+    fine = {"how": "By surroundings.", "told_apart": None, "after": side(0.58, 0.03)}
+    word, sentence = judge(found | {"finely": fine | {"aimed": 0.55}})
+    assert word == "undecided"
+    assert "aimed at 0.550; a reference would tell" in sentence
+    assert judge(found | {"finely": fine | {"aimed": 0.51}})[0] == "under-forgotten"
+    assert judge(found | {"finely": fine | {"aimed": None}})[0] == "under-forgotten"
+
+
 def test_it_is_said_which_are_too_few():
     vague = {"after": side(0.5, 0.2, deleted=446, heldout=9), "reference": None}
     assert judge(vague)[1].startswith("9 held-out elements are too few to tell")

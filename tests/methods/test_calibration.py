@@ -146,6 +146,19 @@ def test_a_budget_that_nothing_keeps_leaves_the_graph_cut():
     assert (found.lam, found.status) == (0.0, "unreached")
 
 
+def test_chance_moves_the_aim_unless_the_sample_shows_nothing():
+    sure = as_retrained(curve(lambda lam: 0.56 - lam), chance=0.02)
+    assert sure.target == 0.52
+    assert sure.lam == pytest.approx(0.04, abs=0.005)
+    assert "meet the aim" in sure.sentence
+    little = as_retrained(curve(lambda lam: 0.56 - lam), chance=0.001)
+    assert little.target == 0.501
+    assert "the aim was" not in little.sentence
+    unsure = as_retrained(curve(lambda lam: 0.56 - lam, se=0.08), chance=0.02)
+    assert unsure.target == 0.5
+    assert "the aim was" not in unsure.sentence
+
+
 def test_edges_that_the_deletion_left_alone_itself_are_no_ruler():
     """A path of six nodes and a pair far away: deleting (4, 5) leaves 5 alone, and with it the held-out edge (3, 5)."""
     pairs = torch.tensor([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (6, 7)]).t()

@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 import gnndelete as gd
 from gnndelete.heldout import degrees, edge_degree
 from gnndelete.methods import peers
-from gnndelete.methods.peers import FARTHEST, SHARE, _like, _some, chance
+from gnndelete.methods.peers import ERRORS, SHARE, _like, _some, chance
 from gnndelete.testing import community_graph
 
 
@@ -31,34 +31,46 @@ def split():
     return gd.datasets.split_links(graph, seed=0, val=0.1, test=0.1)
 
 
-def context_of(split, edges):
+def context_of(data, split, edges, seed=0):
     task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
     vectors = torch.randn(500, 6, generator=torch.Generator().manual_seed(1))
-    unlearner = gd.Unlearner(Given(vectors), split.data, task=task, method=gd.Unlink())
-    return unlearner._context.for_deletion(gd.Deletion(edges=edges).check(split.data)), task
+    unlearner = gd.Unlearner(Given(vectors), data, task=task, method=gd.Unlink(), seed=seed)
+    return unlearner._context.for_deletion(gd.Deletion(edges=edges).check(data)), task
 
 
 def pairs_of(data):
     return data.edge_index[:, data.edge_index[0] < data.edge_index[1]]
 
 
-def chance_of(split, edges):
-    context, task = context_of(split, edges)
+def chance_of(split, edges, seed=0, data=None):
+    context, task = context_of(split.data if data is None else data, split, edges, seed)
     with torch.no_grad():
         return chance(context, context.model, task, context.deletion.edges, task.heldout.positives)
 
 
+@pytest.fixture
+def asked(monkeypatch):
+    """The peers of every draw."""
+    seen = []
+    whole = peers._difference
+    monkeypatch.setattr(peers, "_difference", lambda *args: seen.append(args[3][1]) or whole(*args))
+    return seen
+
+
 def test_likely_edges_are_told_from_remembered_ones(split):
     """A model that remembers nothing: what the likeliest edges score above held-out ones is chance, and within bounds."""
-    context, _ = context_of(split, pairs_of(split.data)[:, :1])
+    context, _ = context_of(split.data, split, pairs_of(split.data)[:, :1])
     vectors, pairs = context.model.vectors, pairs_of(split.data)
     order = (vectors[pairs[0]] * vectors[pairs[1]]).sum(dim=1).argsort()
     likely, unlikely = (chance_of(split, pairs[:, part]) for part in (order[-100:], order[:100]))
     drawn = 2 * 200
-    bound = SHARE * FARTHEST * ((1 / 100 + 1 / drawn) / 12) ** 0.5
+    bound = SHARE * ERRORS * ((1 / 100 + 1 / drawn) / 12) ** 0.5
     assert likely == pytest.approx(bound, rel=0.05), "further from 0 than chance goes, so as far as that"
     assert unlikely == pytest.approx(-bound, rel=0.05)
-    any_edges = [chance_of(split, pairs[:, torch.randperm(pairs.size(1))[:100]]) for _ in range(8)]
+    generator = torch.Generator().manual_seed(2)
+    any_edges = [
+        chance_of(split, pairs[:, torch.randperm(pairs.size(1), generator=generator)[:100]], seed) for seed in range(8)
+    ]
     assert abs(sum(any_edges) / 8) < bound / 2
     assert chance_of(split, pairs[:, order[-100:]]) == likely, "the same request gives the same answer"
 
@@ -92,24 +104,54 @@ def test_some_edges_are_drawn_once_each():
     assert _some(edges, 0, torch.Generator()).size() == (2, 0)
 
 
-def test_peers_are_edges_of_the_graph_that_stay(split, monkeypatch):
-    """Neither deleted nor held out, each once and in one direction, though the model was supervised by other pairs, too."""
+@pytest.mark.parametrize("named", ["both ways", "up", "down", "twice"])
+def test_peers_are_edges_of_the_graph_that_stay(split, asked, named):
+    """Neither deleted nor held out, each once, in whatever direction and beside whatever pairs the model was supervised."""
     data = split.data.clone()
-    data.edge_label_index = torch.cat([data.edge_index, split.test], dim=1)
-    seen = []
-    whole = peers._difference
-    monkeypatch.setattr(peers, "_difference", lambda *args: seen.append(args[3][1]) or whole(*args))
+    pairs = pairs_of(data)
+    ways = {"both ways": [pairs, pairs.flip(0)], "up": [pairs], "down": [pairs.flip(0)], "twice": [pairs, pairs]}
+    data.edge_label_index = torch.cat([*ways[named], split.test], dim=1)
     task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
-    edges = pairs_of(data)[:, ::20]
+    edges = pairs[:, ::20]
     unlearner = gd.Unlearner(gd.models.GCN(8, hidden=8, out=4), data, task=task)
     before = data.edge_index.clone()
     unlearner.delete(gd.Deletion(edges=edges))
     assert torch.equal(data.edge_index, before)
-    assert len(seen) == peers.DRAWS
-    keys = {tuple(pair) for pair in pairs_of(data).t().tolist()} - {tuple(pair) for pair in edges.t().tolist()}
-    for drawn in seen:
+    assert len(asked) == peers.DRAWS
+    keys = {tuple(pair) for pair in pairs.t().tolist()} - {tuple(pair) for pair in edges.t().tolist()}
+    for drawn in asked:
         assert {tuple(pair) for pair in drawn.t().tolist()} <= keys
-        assert drawn.size(1) >= edges.size(1)
+        assert drawn.unique(dim=1).size(1) == drawn.size(1) >= edges.size(1)
+
+
+def test_parallel_edges_are_one_peer(split, asked):
+    data = split.data.clone()
+    data.edge_index = data.edge_index.repeat(1, 3)
+    chance_of(split, pairs_of(split.data)[:, ::20], data=data)
+    assert len(asked) == peers.DRAWS
+    assert all(drawn.unique(dim=1).size(1) == drawn.size(1) for drawn in asked)
+
+
+def test_ends_without_an_edge_of_their_own_are_not_left_alone(split, asked):
+    """All edges run from the first half of the nodes to the second, one way."""
+    pairs = pairs_of(split.data)
+    data = Data(x=split.data.x, edge_index=torch.stack([pairs[0] // 2, 250 + pairs[1] // 2]).unique(dim=1))
+    held = gd.datasets.split_links(data, seed=0, val=0.1, test=0.1)
+    chance_of(held, held.data.edge_index[:, ::20])
+    assert len(asked) == peers.DRAWS
+    assert all(drawn.size(1) >= held.data.edge_index[:, ::20].size(1) for drawn in asked)
+
+
+def test_loops_have_no_peers(split):
+    data = split.data.clone()
+    data.edge_index = torch.cat([data.edge_index, torch.arange(300).expand(2, 300)], dim=1)
+    assert chance_of(split, torch.arange(50).expand(2, 50), data=data) == 0
+
+
+@pytest.mark.parametrize("share", [0.25, 0.6, 0.9])
+def test_where_most_edges_go_too_few_are_left_to_tell(split, share):
+    pairs = pairs_of(split.data)
+    assert chance_of(split, pairs[:, : int(share * pairs.size(1))]) == 0
 
 
 @pytest.mark.parametrize("count", [1, 5])
@@ -142,4 +184,4 @@ def test_the_aim_moves_by_chance_and_the_result_says_so(split, monkeypatch):
         found = gd.Unlearner(model, split.data, task=task).delete(gd.Deletion(edges=edges)).calibration
         assert found["target"] == 0.5 + by_chance
         assert word in found["sentence"]
-        assert f"the aim was {0.5 + by_chance:.3f} and not 0.5" in found["sentence"]
+        assert f"the aim was {0.5 + by_chance:.3f} instead of 0.5" in found["sentence"]

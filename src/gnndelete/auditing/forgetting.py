@@ -154,7 +154,9 @@ def _finely(case: Case, tests: dict[str, Heldout]) -> dict[str, Any]:
         return {}
     scores = {key: [torch.from_numpy(part) for part in test.scores] for key, test in tests.items()}
     found = {key: _figures(alike.test(*parts), case.seed) for key, parts in scores.items()}
-    return {"finely": {"how": alike.finely, "told_apart": alike.told_apart, "before": None, "reference": None, **found}}
+    aimed = {"aimed": (case.unlearned.calibration or {}).get("target")}  # what the method itself took for forgotten
+    apart = {"told_apart": alike.told_apart}
+    return {"finely": {"how": alike.finely, **apart, **aimed, "before": None, "reference": None, **found}}
 
 
 def _kinds(case: Case, tests: dict[str, Heldout]) -> list[dict[str, Any]]:

@@ -107,6 +107,12 @@ def judge(test: dict[str, Any]) -> tuple[str, str]:
             ("under-forgotten", "above", "higher") if found.off > 0 else ("over-forgotten", "below", "lower")
         )
         said = f"Deleted elements score {how} matched held-out ones"
+        aimed = (test.get("finely") or {}).get("aimed")
+        if reference is None and aimed is not None and abs(after["auc"] - aimed) <= max(TOLERANCE, noise):
+            said += (
+                f", and calibration, which took part of that for chance, aimed at {aimed:.3f}; a reference would tell"
+            )
+            return "undecided", f"{said}: {figures}.{told}"
         if reference is not None:
             said = f"Among matched held-out elements deleted ones rank {rank} than in the retrained model"
         return word, f"{said}: {figures}.{told}"

@@ -9,6 +9,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from gnndelete.methods import sentences
+from gnndelete.methods.sentences import VAGUE
+
 Aim = Literal["retrained", "nonexistent"]
 Status = Literal["reached", "already", "unreached", "fallback"]
 
@@ -36,9 +39,6 @@ RUINOUS_NEAR = 0.1
 
 #: How much less of the AUC one unit of the validation score has to buy, and which weaker lam are tried for that.
 RATE, WEAKER = 10.0, (0.75, 0.5)
-
-#: Standard error of the AUC past which being within it says little; and how far an aim is from 0.5 to be worth a sentence.
-VAGUE, WORTH_SAYING = 0.05, 0.0005
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,14 @@ def as_retrained(
     first = measure(0.0)
     assert first.auc is not None
     assert first.se is not None
+    chance = chance if first.se <= VAGUE else 0.0  # a handful of elements shows nothing of it
+    moved = abs(chance) > first.se / 4
     goal = 0.5 + chance + kept * max(first.auc - 0.5, 0.0)
     faint = lifts and first.auc < goal - max(FAINT, FAINT_SE * first.se)
     enough = first.se if first.se <= VAGUE else 2 * first.se  # a handful of elements has to show more
     if first.auc <= goal + enough and not faint:
-        sentence = _already(first, given) + _by_chance(chance) if not kept else _as_much(first) + _stays(goal)
+        sentence = sentences.as_much(first) + sentences.stays(goal) if kept else sentences.already(first, given, moved)
+        sentence += sentences.by_chance(chance) if moved else ""
         return Calibration("retrained", 0.0, "already", sentence, (first,), target=goal)
     if faint:  # the same search, seen in a mirror
         trials = [
@@ -113,16 +116,17 @@ def as_retrained(
     best = min(bearable, key=distance)
     reached = distance(best) <= first.se
     if faint and not reached:  # then nothing is lifted by halves
-        sentence = _faint(first, best, given) + _by_chance(chance)
+        sentence = sentences.faint_still(first, best, given) + (sentences.by_chance(chance) if moved else "")
         return Calibration("retrained", 0.0, "unreached", sentence, tuple(trials), None, True, goal)
     if not reached:  # what the sample cannot show to be nearer is not worth its cost
         near = distance(best) + first.se / 2
         best = min((trial for trial in bearable if distance(trial) <= near), key=lambda trial: trial.lam)
     lost = _lost(first, best)
-    sentence = (_reached if reached else _unreached)(first, best, given)
+    sentence = (sentences.reached_by if reached else sentences.unreached_by)(first, best, given, moved)
     if lost > COSTLY:
         sentence += f" It costs {lost:.3f} of the validation score{': training again is advised' * reached}."
-    sentence += _stays(goal) if kept else _by_chance(chance)
+    sentence += sentences.stays(goal) if kept else ""
+    sentence += sentences.by_chance(chance) if moved else ""
     status: Status = "reached" if reached else "unreached"
     return Calibration("retrained", best.lam, status, sentence, tuple(trials), None, not reached or lost > COSTLY, goal)
 
@@ -269,79 +273,3 @@ def _within(first: Trial, low: Trial, high: Trial, budget: float) -> float:
     losses = [max(first.utility - (trial.utility or 0.0), 0.0) for trial in (low, high)]
     line = (budget - losses[0]) / max(losses[1] - losses[0], 1e-12)
     return low.lam + min(max((line + 0.5) / 2, 0.1), 0.9) * (high.lam - low.lam)
-
-
-def _cutting(given: bool) -> str:
-    return "Cutting the graph and giving the rows of ends left alone" if given else "Cutting the graph alone"
-
-
-def _cut(given: bool) -> str:
-    return "the graph cut and the rows of ends left alone given" if given else "the graph cut alone"
-
-
-def _already(trial: Trial, given: bool) -> str:
-    assert trial.se is not None
-    figures = f"deleted against held-out AUC {trial.auc:.3f} (standard error {trial.se:.3f}), so lam is 0"
-    if trial.se > VAGUE:
-        return f"With the graph cut, deleted elements cannot be told from held-out ones: {figures}.{_weak(trial)}"
-    return f"{_cutting(given)} already makes deleted elements score like held-out ones: {figures}."
-
-
-def _weak(trial: Trial) -> str:
-    """A caveat where the sample is too small to lean on."""
-    if trial.se is None or trial.se <= VAGUE:
-        return ""
-    if 1.96 * trial.se >= 0.5:
-        return " The sample is so small that it shows nothing."
-    return f" The sample is small: an AUC within ±{1.96 * trial.se:.2f} of this one would say the same."
-
-
-def _as_much(trial: Trial) -> str:
-    return (
-        f"The new features alone leave no more than training again would: AUC {trial.auc:.3f} of these nodes, presented again "
-        f"with the old ones, against held-out nodes (standard error {trial.se:.3f}), so lam is 0.{_weak(trial)}"
-    )
-
-
-def _reached(first: Trial, best: Trial, given: bool) -> str:
-    if best.lam < 0:
-        return (
-            f"{_cutting(given)} makes deleted elements fainter than held-out ones (AUC {first.auc:.3f}), which would give "
-            f"them away; lam {best.lam:.3g} lifts their ends until they score alike: AUC {best.auc:.3f} on validation data "
-            f"(standard error {first.se:.3f}).{_weak(first)}"
-        )
-    return (
-        f"lam {best.lam:.3g} makes deleted elements score like held-out ones: AUC {best.auc:.3f} on validation data "
-        f"(standard error {first.se:.3f}), {first.auc:.3f} with {_cut(given)}.{_weak(first)}"
-    )
-
-
-def _faint(first: Trial, best: Trial, given: bool) -> str:
-    return (
-        f"{_cutting(given)} makes deleted elements fainter than held-out ones (AUC {first.auc:.3f} on validation data), "
-        f"and no lam that was tried changes that (lam {best.lam:.3g}: {best.auc:.3f}), so lam is 0. Train again to forget "
-        "just as much as retraining does."
-    )
-
-
-def _unreached(first: Trial, best: Trial, given: bool) -> str:
-    return (
-        f"No lam that was tried makes deleted elements score like held-out ones at a bearable cost: lam {best.lam:.3g}, the "
-        f"weakest of those that come nearest, leaves an AUC of {best.auc:.3f} on validation data ({first.auc:.3f} with "
-        f"{_cut(given)}). Train again to forget as much as retraining does."
-    )
-
-
-def _by_chance(chance: float) -> str:
-    if abs(chance) < WORTH_SAYING:
-        return ""
-    return (
-        f" Other edges like them, cut as well for comparison, score {'lower' if chance > 0 else 'higher'}: chance has its part "
-        f"in the AUC, and the aim was {0.5 + chance:.3f} and not 0.5."
-    )
-
-
-def _stays(goal: float) -> str:
-    if goal <= 0.5:
-        return ""
-    return f" The labels of nodes that lost features are still learned, so that the aim was {goal:.3f} and not 0.5."

@@ -13,25 +13,29 @@ from statistics import fmean
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from gnndelete.cutting import cut
 from gnndelete.expected import Expected, alike
+from gnndelete.graph import count_nodes
 from gnndelete.heldout import BINS, LEAST, degrees, edge_degree
 from gnndelete.methods.base import Context
 from gnndelete.tasks import LinkPrediction
 
-#: How often peers are drawn, how many for each deleted edge and at least, and how much of the graph they may be.
-DRAWS, EACH, FEWEST, MOST = 2, 2, 200, 0.1
+#: How often peers are drawn, how many for each deleted edge and at least, and how much of the graph they may be; with fewer
+#: than so many for each deleted edge chance would be mostly theirs.
+DRAWS, EACH, FEWEST, TENTH, TOO_FEW = 2, 2, 200, 0.1, 0.5
 
 #: So many deleted edges leave chance next to no part: at most 0.002 of the AUC by what follows below, and nobody has to be asked.
-MANY = 20_000
+#: Where more than this share of what stays was deleted, what stays is no longer the graph that edges were learned in.
+MANY, QUARTER = 20_000, 0.25
 
 #: How many of the remaining edges are looked at for each that is drawn.
 LOOKED_AT = 12
 
 #: How much of the difference to peers counts as chance: peers are not quite the same edges, and may be remembered less or more.
-#: And how many standard errors can be chance at all.
-SHARE, FARTHEST = 0.5, 2.0
+#: And how many standard errors of it can be chance at all.
+SHARE, ERRORS = 0.5, 2.0
 
 
 def chance(context: Context, model: nn.Module, task: LinkPrediction, edges: Tensor, held: Tensor) -> float:
@@ -41,16 +45,21 @@ def chance(context: Context, model: nn.Module, task: LinkPrediction, edges: Tens
     """
     if edges.size(1) > MANY:
         return 0.0
-    learned, table = task.positives(context.remaining), context.prepared.table
-    edges = _connected(degrees(context.remaining), edges.to(learned.device))
-    wanted = min(max(EACH * edges.size(1), FEWEST), int(MOST * learned.size(1) / (1 + table.undirected)))
+    table = context.prepared.table
+    learned, twice = _learned(context, task)
+    others = learned.size(1) // (1 + twice)
+    if edges.size(1) > QUARTER * others:
+        return 0.0
+    edges = edges.to(learned.device)
+    edges = _connected(context.remaining, edges[:, edges[0] != edges[-1]] if edges.size(0) == 2 else edges)
+    wanted = min(max(EACH * edges.size(1), FEWEST), int(TENTH * others))
     if min(wanted, edges.size(1)) < LEAST:
         return 0.0
     generator = torch.Generator().manual_seed(context.seed)
     degree, found, drawn = degrees(context.data), [], 0
     for _ in range(DRAWS):
         pool = _some(learned, LOOKED_AT * wanted, generator)
-        pool = pool[:, pool[0] < pool[-1] if table.undirected else pool[0] != pool[-1]]
+        pool = pool[:, pool[0] < pool[-1] if twice else pool[0] != pool[-1]]
         pool = pool[:, table.contains(pool)]  # a model may be supervised by pairs that are no edges
         peers = _like(edges, pool, degree, wanted)
         difference = _difference(context, model, task, (edges, peers, held))
@@ -59,14 +68,27 @@ def chance(context: Context, model: nn.Module, task: LinkPrediction, edges: Tens
             drawn += peers.size(1)
     if not found:
         return 0.0
-    farthest = FARTHEST * sqrt((1 / edges.size(1) + 1 / drawn) / 12)
+    farthest = ERRORS * sqrt((1 / edges.size(1) + 1 / drawn) / 12)
     return SHARE * min(max(fmean(found), -farthest), farthest)
 
 
-def _connected(degree: Tensor, edges: Tensor) -> Tensor:
+def _learned(context: Context, task: LinkPrediction) -> tuple[Tensor, bool]:
+    """The remaining edges that the model was trained on, and whether each stands there both ways.
+
+    Where there may be copies of one edge (parallel ones, or pairs that a model was supervised by) each is taken once.
+    """
+    data, table = context.remaining, context.prepared.table
+    learned = task.positives(data)
+    if table.typed or (learned is data.edge_index and table.distinct == table.num_edges):
+        return learned, table.undirected
+    return (learned.sort(dim=0).values if table.undirected else learned).unique(dim=1), False
+
+
+def _connected(data: Data, edges: Tensor) -> Tensor:
     """The edges of which no end is left alone: what such an end is given is not the model's."""
-    edges = edges.to(degree.device)
-    return edges[:, (degree[edges[[0, -1]]] > 0).all(dim=0)]
+    joined = torch.bincount(data.edge_index.flatten(), minlength=count_nodes(data)) > 0
+    edges = edges.to(joined.device)
+    return edges[:, joined[edges[[0, -1]]].all(dim=0)]
 
 
 def _some(edges: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -107,9 +129,8 @@ def _difference(
     """The AUC of deleted edges minus that of their peers, against the same held-out ones, on the graph that has none of them."""
     gone = torch.cat([context.deletion.edges.cpu(), parts[1].cpu()], dim=1)
     graph = cut(replace(context.deletion, edges=gone), context.data, context.prepared.table)
-    degree = degrees(graph)
-    mine, peers, unseen = (_connected(degree, part) for part in parts)
-    if min(mine.size(1), peers.size(1), unseen.size(1)) < LEAST:
+    mine, peers, unseen = (_connected(graph, part) for part in parts)
+    if min(mine.size(1), peers.size(1), unseen.size(1)) < LEAST or peers.size(1) < TOO_FEW * mine.size(1):
         return None
     every, sizes = torch.cat([mine, peers, unseen], dim=1), [mine.size(1), peers.size(1), unseen.size(1)]
     scores = task.predict(model, context.prepared.forward(model, graph), every)

@@ -1,0 +1,90 @@
+"""What a calibration *as if retrained* says of itself, in sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gnndelete.methods.calibration import Trial
+
+#: Standard error of the AUC past which being within it says little.
+VAGUE = 0.05
+
+
+def _cutting(given: bool) -> str:
+    return "Cutting the graph and giving the rows of ends left alone" if given else "Cutting the graph alone"
+
+
+def _cut(given: bool) -> str:
+    return "the graph cut and the rows of ends left alone given" if given else "the graph cut alone"
+
+
+def already(trial: Trial, given: bool, moved: bool) -> str:
+    assert trial.se is not None
+    figures = f"deleted against held-out AUC {trial.auc:.3f} (standard error {trial.se:.3f}), so lam is 0"
+    if trial.se > VAGUE:
+        return f"With the graph cut, deleted elements cannot be told from held-out ones: {figures}.{_weak(trial)}"
+    return f"{_cutting(given)} already makes deleted elements {_met(moved)}: {figures}."
+
+
+def _weak(trial: Trial) -> str:
+    """A caveat where the sample is too small to lean on."""
+    if trial.se is None or trial.se <= VAGUE:
+        return ""
+    if 1.96 * trial.se >= 0.5:
+        return " The sample is so small that it shows nothing."
+    return f" The sample is small: an AUC within ±{1.96 * trial.se:.2f} of this one would say the same."
+
+
+def as_much(trial: Trial) -> str:
+    return (
+        f"The new features alone leave no more than training again would: AUC {trial.auc:.3f} of these nodes, presented again "
+        f"with the old ones, against held-out nodes (standard error {trial.se:.3f}), so lam is 0.{_weak(trial)}"
+    )
+
+
+def reached_by(first: Trial, best: Trial, given: bool, moved: bool) -> str:
+    if best.lam < 0:
+        return (
+            f"{_cutting(given)} makes deleted elements fainter than held-out ones (AUC {first.auc:.3f}), which would give "
+            f"them away; lam {best.lam:.3g} lifts their ends until they score alike: AUC {best.auc:.3f} on validation data "
+            f"(standard error {first.se:.3f}).{_weak(first)}"
+        )
+    return (
+        f"lam {best.lam:.3g} makes deleted elements {_met(moved)}: AUC {best.auc:.3f} against held-out ones, on validation data "
+        f"(standard error {first.se:.3f}), {first.auc:.3f} with {_cut(given)}.{_weak(first)}"
+    )
+
+
+def faint_still(first: Trial, best: Trial, given: bool) -> str:
+    return (
+        f"{_cutting(given)} makes deleted elements fainter than held-out ones (AUC {first.auc:.3f} on validation data), "
+        f"and no lam that was tried changes that (lam {best.lam:.3g}: {best.auc:.3f}), so lam is 0. Train again to forget "
+        "just as much as retraining does."
+    )
+
+
+def unreached_by(first: Trial, best: Trial, given: bool, moved: bool) -> str:
+    return (
+        f"No lam that was tried makes deleted elements {_met(moved)} at a bearable cost: lam {best.lam:.3g}, the "
+        f"weakest of those that come nearest, leaves an AUC of {best.auc:.3f} on validation data ({first.auc:.3f} with "
+        f"{_cut(given)}). Train again to forget as much as retraining does."
+    )
+
+
+def by_chance(chance: float) -> str:
+    return (
+        f" Other edges that the model learned, with ends as connected, score {'lower' if chance > 0 else 'higher'} than the "
+        "deleted ones when they are cut as well. Half of that counts as chance, so that the aim was "
+        f"{0.5 + chance:.3f} instead of 0.5."
+    )
+
+
+def _met(moved: bool) -> str:
+    return "meet the aim" if moved else "score like held-out ones"
+
+
+def stays(goal: float) -> str:
+    if goal <= 0.5:
+        return ""
+    return f" The labels of nodes that lost features are still learned, so that the aim was {goal:.3f} and not 0.5."
