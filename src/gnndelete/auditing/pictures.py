@@ -138,7 +138,7 @@ def _lam(report: Report) -> Picture:
         return Picture("lam", title, reason=calibration.get("sentence") or "No strength was tried.")
     band = ""
     if calibration.get("target") is not None:
-        band = f" The green band is the target {number(calibration['target'], 2)} within one standard error."
+        band = f" The green band is the target {number(calibration['target'], 3)} within one standard error."
     elif calibration.get("budget") is not None:
         band = f" The green band is the utility the budget of {number(calibration['budget'])} leaves."
     caption = f"Each dot is one deletion that was tried, measured on validation data; the diamond was chosen.{band}"

@@ -20,6 +20,7 @@ from gnndelete.expected import Expected, alike
 from gnndelete.graph import count_nodes
 from gnndelete.heldout import BINS, LEAST, degrees, edge_degree
 from gnndelete.methods.base import Context
+from gnndelete.products import one_more
 from gnndelete.tasks import LinkPrediction
 
 #: How often peers are drawn, how many for each deleted edge and at least, and how much of the graph they may be; with fewer
@@ -133,7 +134,9 @@ def _difference(
     if min(mine.size(1), peers.size(1), unseen.size(1)) < LEAST or peers.size(1) < TOO_FEW * mine.size(1):
         return None
     every, sizes = torch.cat([mine, peers, unseen], dim=1), [mine.size(1), peers.size(1), unseen.size(1)]
-    scores = task.predict(model, context.prepared.forward(model, graph), every)
+    with one_more(model, graph):
+        output = context.prepared.forward(model, graph)
+    scores = task.predict(model, output, every)
     if not bool(torch.isfinite(scores).all()):
         return None
     if every.size(0) == 2:
