@@ -68,9 +68,9 @@ def run(arguments: Sequence[str]) -> int:
 
     With ``--json`` exactly one object goes to standard output; whatever else a verb prints goes to standard error.
     """
-    arguments = (
-        [*arguments, "--help"] if list(arguments) in ([], ["bench"]) else list(arguments)
-    )  # what there is to say
+    arguments = list(arguments)
+    if arguments in ([], ["bench"]):  # alone they show what there is
+        arguments.append("--help")
     if arguments == ["--version"]:  # not an option of typer, which would load pydantic for every --help
         print(f"gnndelete {__version__}")
         return 0
