@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable
 from gnndelete.graph import count_nodes
-from gnndelete.heldout import BINS, Heldout, Strata, auc, degrees, edge_degree, edge_kind, strata, variance
+from gnndelete.heldout import BINS, Heldout, Strata, auc, degrees, matched_by, strata, variance
 
 #: Columns are taken in standard deviations of the held-out edges, up to so many: no edge is judged far from where they are.
 FARTHEST = 4.0
@@ -90,7 +90,7 @@ def alike(data: Data, parts: Sequence[Tensor], held: Tensor, finely: bool = True
     other way round (``finely``); beside that the surroundings were no help there.
     """
     degree, every = degrees(data), torch.cat([part.to(data.edge_index.device) for part in (*parts, held)], dim=1)
-    places, kinds, bins = edge_degree(degree, every), edge_kind(degree, every), BINS
+    (places, kinds), bins = matched_by(degree, every), BINS
     if finely and every.size(0) == 3:
         kinds, bins = 2 * kinds + joined(data, every), TYPED_BINS
     sizes = [part.size(1) for part in (*parts, held)]

@@ -220,10 +220,15 @@ def edge_degree(degree: Tensor, edges: Tensor) -> Tensor:
 
 def edge_strata(degree: Tensor, deleted: Tensor, held: Tensor) -> dict[str, Any]:
     """What deleted and held-out edges are matched by, from the degrees in a graph that has neither: `heldout` takes it."""
-    parts = {"deleted": deleted, "held": held}
-    return {f"degree_{name}": edge_degree(degree, edges) for name, edges in parts.items()} | {
-        f"kind_{name}": edge_kind(degree, edges) for name, edges in parts.items()
-    }
+    found = {}
+    for name, edges in (("deleted", deleted), ("held", held)):
+        found[f"degree_{name}"], found[f"kind_{name}"] = matched_by(degree, edges)
+    return found
+
+
+def matched_by(degree: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+    """What edges are matched by: how connected their ends are, and what they must share with others to be compared at all."""
+    return edge_degree(degree, edges), edge_kind(degree, edges)
 
 
 def edge_kind(degree: Tensor, edges: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from gnndelete.methods import sentences
-from gnndelete.methods.sentences import VAGUE
 
 Aim = Literal["retrained", "nonexistent"]
 Status = Literal["reached", "already", "unreached", "fallback"]
@@ -40,6 +39,9 @@ RUINOUS_NEAR = 0.1
 #: How much less of the AUC one unit of the validation score has to buy, and which weaker lam are tried for that.
 RATE, WEAKER = 10.0, (0.75, 0.5)
 
+#: Standard error of the AUC past which being within it says little.
+VAGUE = 0.05
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -50,6 +52,11 @@ class Trial:
     se: float | None = None
     utility: float | None = None
     near: float | None = None  # the same score on validation edges that touch the deletion
+
+    @property
+    def vague(self) -> bool:
+        """Whether the sample is too small to lean on."""
+        return self.se is not None and self.se > VAGUE
 
 
 @dataclass(frozen=True)
@@ -92,11 +99,11 @@ def as_retrained(
     first = measure(0.0)
     assert first.auc is not None
     assert first.se is not None
-    chance = chance if first.se <= VAGUE else 0.0  # a handful of elements shows nothing of it
+    chance = 0.0 if first.vague else chance  # a handful of elements shows nothing of it
     moved = abs(chance) > first.se / 4
     goal = 0.5 + chance + kept * max(first.auc - 0.5, 0.0)
     faint = lifts and first.auc < goal - max(FAINT, FAINT_SE * first.se)
-    enough = first.se if first.se <= VAGUE else 2 * first.se  # a handful of elements has to show more
+    enough = 2 * first.se if first.vague else first.se  # and has to show more
     if first.auc <= goal + enough and not faint:
         sentence = sentences.as_much(first) + sentences.stays(goal) if kept else sentences.already(first, given, moved)
         sentence += sentences.by_chance(chance) if moved else ""

@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gnndelete.methods.calibration import Trial
 
-#: Standard error of the AUC past which being within it says little.
-VAGUE = 0.05
-
 
 def _cutting(given: bool) -> str:
     return "Cutting the graph and giving the rows of ends left alone" if given else "Cutting the graph alone"
@@ -20,16 +17,15 @@ def _cut(given: bool) -> str:
 
 
 def already(trial: Trial, given: bool, moved: bool) -> str:
-    assert trial.se is not None
     figures = f"deleted against held-out AUC {trial.auc:.3f} (standard error {trial.se:.3f}), so lam is 0"
-    if trial.se > VAGUE:
+    if trial.vague:
         return f"With the graph cut, deleted elements cannot be told from held-out ones: {figures}.{_weak(trial)}"
     return f"{_cutting(given)} already makes deleted elements {_met(moved)}: {figures}."
 
 
 def _weak(trial: Trial) -> str:
     """A caveat where the sample is too small to lean on."""
-    if trial.se is None or trial.se <= VAGUE:
+    if trial.se is None or not trial.vague:
         return ""
     if 1.96 * trial.se >= 0.5:
         return " The sample is so small that it shows nothing."
