@@ -71,13 +71,13 @@ def unreached_by(first: Trial, best: Trial, given: bool, moved: bool) -> str:
 def by_chance(chance: float) -> str:
     return (
         f" Other edges that the model learned, with ends as connected, score {'lower' if chance > 0 else 'higher'} than the "
-        "deleted ones when they are cut as well. Half of that counts as chance, so that the aim was "
-        f"{0.5 + chance:.3f} instead of 0.5."
+        f"deleted ones when they are cut as well, by {2 * abs(chance):.3f} of the AUC. Half of that counts as chance, so that "
+        f"the aim was {0.5 + chance:.3f} instead of 0.5."
     )
 
 
 def _met(moved: bool) -> str:
-    return "meet the aim" if moved else "score like held-out ones"
+    return "come within a standard error of the aim" if moved else "score like held-out ones"
 
 
 def stays(goal: float) -> str:
