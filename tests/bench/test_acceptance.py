@@ -226,6 +226,18 @@ def test_failed_cells_are_named_beside_the_verdict_with_their_reason() -> None:
     said = "| DBLP | GCN | 2.5% of the edges, OUT | calibrated | 13, 21, 42 | CUDA out of memory. Tried to allocate "
     assert f"{said}1.00 GiB; run it with fewer --jobs |" in page
     assert "Process 526" not in page
+    assert "these could have changed it." in page
+
+
+def test_failed_cells_that_no_verdict_asks_for_are_said_to_be_such() -> None:
+    plan = plan_of(labels=(*LABELS, "gradascent"))
+    store = store_with(plan, lambda *_: (0.94, 0.75, 0.5))
+    for job in plan.cells:
+        if job.label == "gradascent":
+            store.add(job.key, {"label": "gradascent", "error": "all scores are NaN", "kind": "RunError"})
+    page = summary_page(answers(store, plan))
+    assert "No verdict asks for these cells." in page
+    assert "these could have changed it." not in page
 
 
 FULL = (

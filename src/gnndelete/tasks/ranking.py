@@ -1,4 +1,4 @@
-"""Ranking scores of links, always from logits: sigmoids saturate in 32 bits and turn distinct scores into ties."""
+"""Ranking scores, of links above all, always from logits: sigmoids saturate in 32 bits and turn distinct scores into ties."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def auroc(positives: Tensor, negatives: Tensor) -> float:
     """
     if not positives.numel() or not negatives.numel():
         raise GraphError(
-            f"a ranking needs links of both kinds (got {positives.numel()} positives, {negatives.numel()} negatives)"
+            f"a ranking needs elements of both kinds (got {positives.numel()} positives, {negatives.numel()} negatives)"
         )
     high, low = (part.detach().flatten().double() for part in (positives, negatives))
     bad = int((~torch.isfinite(high)).sum() + (~torch.isfinite(low)).sum())
     if bad:
         raise RunError(
-            f"{bad} of {high.numel() + low.numel()} link scores are not finite; the model's weights or outputs overflowed"
+            f"{bad} of {high.numel() + low.numel()} scores are not finite; the model's weights or outputs overflowed"
         )
     low = low.to(high.device).sort().values
     below = torch.searchsorted(low, high) + torch.searchsorted(low, high, right=True)
