@@ -28,7 +28,7 @@ demo: $(USABLE)  ## delete something from a small trained model and show the res
 	$(BIN)/gnndelete demo
 
 test: venv  ## run the tests and the doctests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests src
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -rs tests src
 
 lint: venv  ## check style and formatting
 	$(BIN)/ruff check .

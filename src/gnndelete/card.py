@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gnndelete.assurance import explain, explain_aim
@@ -18,13 +19,22 @@ def worded(kind: str, count: int) -> str:
     return f"{count:,} {kind if count > 1 else kind.removesuffix('s')}"
 
 
+def in_use(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without those that play no part beside the others.
+
+    >>> in_use({"solver": "exact", "ridge": 1e-6, "epochs": 1500, "lr": 1e-3})
+    {'solver': 'exact', 'ridge': 1e-06}
+    """
+    unused = ("epochs", "lr") if settings.get("solver") == "exact" else ()  # of the other solver
+    return {name: value for name, value in settings.items() if name not in unused}
+
+
 def card(config: dict[str, Any]) -> str:
     """The README.md beside an adapter's tensors."""
     settings = config.get("settings", {})
     counts = ", ".join(worded(kind, count) for kind, count in config.get("counts", {}).items()) or "nothing"
     assurance = config.get("assurance", "approximate")
-    unused = ("epochs", "lr") if settings.get("solver") == "exact" else ()  # of the other solver
-    values = "\n".join(f"| {name} | `{value}` |" for name, value in settings.items() if name not in unused)
+    values = "\n".join(f"| {name} | `{value}` |" for name, value in in_use(settings).items())
     said = (config.get("details", {}).get("calibration") or {}).get("sentence")  # beside the aim already
     notes = "".join(f"\n- {note}" for note in config.get("notes", []) if note != said)
     operators = bool(config["operators"])

@@ -43,6 +43,15 @@ def check_graph(data: Any) -> None:
     check_finite(data)
 
 
+def ways(undirected: bool) -> str:
+    """Words beside a number of edges: PyG counts those of an undirected graph twice.
+
+    >>> ways(True)
+    'undirected, counted both ways'
+    """
+    return "undirected, counted both ways" if undirected else "directed"
+
+
 def _check_matrices(data: Data, nodes: int) -> None:
     """Refuse the edges a second time: a model that reads the matrix would go on seeing what was cut from the list."""
     for name, value in data.to_dict().items():

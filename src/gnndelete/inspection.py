@@ -11,6 +11,7 @@ from torch_geometric.data import Data, HeteroData
 from gnndelete.batch import collate
 from gnndelete.errors import ModelError
 from gnndelete.forward import Forward, as_seen, call, evaluating
+from gnndelete.graph import ways
 from gnndelete.layers import Layers, working_copy
 from gnndelete.methods import resolver
 from gnndelete.methods.base import Context, Reason, reasons
@@ -59,9 +60,8 @@ class Inspection:
         return f'{ring}, {self.parameters:,} with operator="shared" (sum of d^2)'
 
     def __str__(self) -> str:
-        kind = "undirected" if self.undirected else "directed"
         lines = [
-            f"{self.model} on {self.nodes:,} nodes and {self.edges:,} edges ({kind})",
+            f"{self.model} on {self.nodes:,} nodes and {self.edges:,} edges ({ways(self.undirected)})",
             *(["", f"error: the model could not be run on this graph: {self.error}"] if self.error else []),
             "",
             "layers an operator would follow:",

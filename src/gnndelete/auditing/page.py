@@ -14,6 +14,7 @@ from gnndelete.auditing.figures import figures, inline
 from gnndelete.auditing.pictures import Picture, model_names, pictures
 from gnndelete.auditing.tables import key_numbers, sections
 from gnndelete.auditing.wording import DASH, QUERIES, VERDICTS, counts, number, seconds, sentence
+from gnndelete.card import in_use
 
 __all__ = ["card_html", "figures", "html", "text"]
 
@@ -43,7 +44,7 @@ def html(report: Mapping[str, Any]) -> str:
         table=key_numbers(report),
         sections=sections(report),
         facts=_facts(report),
-        settings=[(key, _setting(value)) for key, value in (_part(report, "done").get("settings") or {}).items()],
+        settings=[(key, _setting(value)) for key, value in in_use(_part(report, "done").get("settings") or {}).items()],
         provenance=_provenance(report),
     )
 

@@ -135,7 +135,9 @@ def _lam(report: Report) -> Picture:
         return Picture("lam", title, reason="The strength was given or the method has none, so nothing was searched.")
     made = tuple(strength.panels(calibration))
     if not made:
-        return Picture("lam", title, reason=calibration.get("sentence") or "No strength was tried.")
+        enough = "Cutting the graph alone was enough, so that no other strength was tried."
+        already = calibration.get("status") == "already"  # its sentence stands above, with what was done
+        return Picture("lam", title, reason=enough if already else calibration.get("sentence") or "No strength was tried.")
     band = ""
     if calibration.get("target") is not None:
         band = f" The green band is the target {number(calibration['target'], 3)} within one standard error."

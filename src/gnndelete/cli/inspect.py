@@ -81,7 +81,9 @@ def inspect(
 def _show(console: Console, found: Any) -> None:
     from rich.table import Table
 
-    kind = "undirected" if found.undirected else "directed"
+    from gnndelete.graph import ways
+
+    kind = ways(found.undirected)
     console.print(f"[bold]{found.model}[/] on {found.nodes:,} nodes and {found.edges:,} edges ({kind})\n")
     if found.error:
         console.print(f"error: the model could not be run on this graph: {found.error}\n", markup=False, soft_wrap=True)

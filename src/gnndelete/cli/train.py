@@ -162,6 +162,8 @@ def _refuse_overwriting(out: Path, force: bool) -> None:
 def _show(console: Console, values: dict[str, Any]) -> None:
     from rich.table import Table
 
+    from gnndelete.graph import ways
+
     console.print(f"{values['model']} for {values['task']}s of {values['graph']}", markup=False, style="bold")
     table = Table(show_header=False)
     table.add_column()
@@ -174,7 +176,7 @@ def _show(console: Console, values: dict[str, Any]) -> None:
     if best["best"] is not None:
         table.add_row("best validation", f"{best['best']:.4f} (epoch {best['epoch']})")
     table.add_row("nodes", f"{values['nodes']:,}")
-    table.add_row("edges to train on", f"{values['edges']:,} ({'un' if values['undirected'] else ''}directed)")
+    table.add_row("edges to train on", f"{values['edges']:,} ({ways(values['undirected'])})")
     table.add_row("epochs", f"{values['epochs']}")
     table.add_row("seconds", f"{values['seconds']:.1f}")
     table.add_row("parameters", f"{values['parameters']:,}")
