@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 import torch
 
 import gnndelete as gd
+from gnndelete.comparison import Comparison
 from gnndelete.errors import ModelError, RunError, SettingError
 from gnndelete.methods import Unlink
 from gnndelete.testing import problem
@@ -185,3 +187,20 @@ def test_another_schedule_or_test_set_is_never_mixed_in(link, tmp_path):
     assert run(task, epochs=6) == 2
     other = gd.LinkPrediction(heldout=task.heldout.positives, test=task.test.positives[:, 1:])
     assert run(other, epochs=6) == 3
+
+
+def test_a_narrow_terminal_has_a_narrow_table(monkeypatch):
+    own = {"label": "unlink", "seed": 0, "assurance": "inference-only", "scores": {"test_auroc": 0.9}, "seconds": 0.1}
+    table = Comparison(({**own, "parameters": 1234, "peak_mb": 64.0},))
+    assert "1,234" in str(table)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert "1,234" not in str(table)
+    assert max(map(len, str(table).splitlines())) <= 60
+
+
+def test_memory_that_was_counted_for_some_methods_alone_is_not_compared():
+    own = {"seed": 0, "assurance": "retrained", "scores": {"test_auroc": 0.9}, "seconds": 0.1, "parameters": 1}
+    rows = ({**own, "label": "retrain", "peak_mb": 12.0}, {**own, "label": "unlink", "peak_mb": 0.0})
+    assert "peak MB" not in str(Comparison(rows))
+    assert "peak MB" in str(Comparison(rows[:1]))

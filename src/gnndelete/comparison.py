@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from shutil import get_terminal_size
 from statistics import mean, stdev
 from typing import Any
 
@@ -42,6 +44,9 @@ _KINDS = ("positives", "negatives")
 
 #: Scores in the order in which a table shows them, with their titles.
 COLUMNS = {"test_auroc": "E_t AUROC", "test_accuracy": "accuracy", "test_f1": "F1", "deleted_auroc": "E_d AUROC"}
+
+#: Columns of a terminal from which a table shows everything.
+WIDE = 105
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,7 +101,9 @@ class Comparison:
             table.add_column(COLUMNS[name] if wide else COLUMNS[name].split()[0], justify="right", no_wrap=True)
             table.add_column("gap to Retrain" if wide else "gap", justify="right", no_wrap=True)
         costs = {"seconds": ".3g", **({"parameters": ",.0f", "peak_mb": ",.0f"} if wide else {})}
-        if not any(row.get("peak_mb") for row in self.rows):  # on a CPU nobody counts it
+        if not all(
+            row.get("peak_mb") for row in self.rows if "seconds" in row
+        ):  # on a CPU nobody counts it, or not for all
             costs.pop("peak_mb", None)
         for name in costs:
             table.add_column(name.replace("_mb", " MB"), justify="right", no_wrap=True)
@@ -117,8 +124,9 @@ class Comparison:
         return f"Comparison(methods={self.methods}, rows={len(self.rows)})"
 
     def __str__(self) -> str:
-        console = Console(width=170, record=True, file=io.StringIO())
-        console.print(self.table())
+        narrow = sys.stdout.isatty() and get_terminal_size().columns < WIDE
+        console = Console(width=get_terminal_size().columns if narrow else 170, record=True, file=io.StringIO())
+        console.print(self.table(wide=not narrow))
         for note in (*self.failures(), *(f"note: {note}" for note in self.notes)):
             console.print(note, markup=False, highlight=False)
         return console.export_text()

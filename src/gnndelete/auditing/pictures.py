@@ -137,7 +137,9 @@ def _lam(report: Report) -> Picture:
     if not made:
         enough = "Cutting the graph alone was enough, so that no other strength was tried."
         already = calibration.get("status") == "already"  # its sentence stands above, with what was done
-        return Picture("lam", title, reason=enough if already else calibration.get("sentence") or "No strength was tried.")
+        return Picture(
+            "lam", title, reason=enough if already else calibration.get("sentence") or "No strength was tried."
+        )
     band = ""
     if calibration.get("target") is not None:
         band = f" The green band is the target {number(calibration['target'], 3)} within one standard error."

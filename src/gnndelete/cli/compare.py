@@ -62,7 +62,9 @@ def compare(
 
 
 def _show(console: Console, table: Comparison, title: str, out: Path) -> None:
-    console.print(table.table(title, wide=console.width >= 105))
+    from gnndelete.comparison import WIDE
+
+    console.print(table.table(title, wide=console.width >= WIDE))
     ranked = (
         "E_d says how surely deleted edges score below remaining ones; ruined models reach it, so read it beside E_t."
     )
