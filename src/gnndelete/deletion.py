@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnndelete.adjacency import EdgeTable
+from gnndelete.adjacency import EdgeTable, ends_of
 from gnndelete.attributes import as_features, check_features, check_labels, merged
 from gnndelete.batch import GraphBatch, check_graphs, taken_along
 from gnndelete.by_type import TypeName, place, refuse_plain, refuse_types, split_by_type
@@ -179,7 +179,7 @@ class Deletion:
     @property
     def named_nodes(self) -> Tensor:
         """Every node the request names, by itself, its features, its label or an edge, each once: ring 0."""
-        return torch.unique(torch.cat([self.edges[[0, -1]].flatten(), self.nodes, self.features[0], self.labels]))
+        return torch.unique(torch.cat([ends_of(self.edges).flatten(), self.nodes, self.features[0], self.labels]))
 
     def to_lists(self) -> dict[str, Any]:
         """The request as plain lists, for a file; sensitive, since it names everything."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnndelete.adjacency import EdgeTable
+from gnndelete.adjacency import EdgeTable, ends_of
 from gnndelete.attributes import covered
 from gnndelete.errors import DeletionError, some
 from gnndelete.graph import count_nodes, edge_table
@@ -141,7 +141,7 @@ def in_range(name: str, ids: Tensor, data: Data) -> Tensor:
 def tuples(edges: Tensor, ids: IdMap | None = None) -> list[object]:
     """Edges as a message names them, in the user's own ids where there are some."""
     columns = edges.t().tolist()
-    if ids is None or int(edges[[0, -1]].max() if edges.numel() else 0) >= len(ids):
+    if ids is None or int(ends_of(edges).max() if edges.numel() else 0) >= len(ids):
         return [tuple(column) for column in columns]
     relations = getattr(ids, "relations", None)
     return [
@@ -176,7 +176,7 @@ def already_deleted(request: Deletion, earlier: Deletion, ids: IdMap | None, ins
     again += [f"node {node if ids is None else repr(ids.names[node])}" for node in twice]
     again += [f"graph {graph}" for graph in request.graphs[torch.isin(request.graphs, earlier.graphs)].tolist()]
     if named.size(1) and earlier.nodes.numel():
-        gone = torch.isin(named[[0, -1]], earlier.nodes).any(dim=0)
+        gone = torch.isin(ends_of(named), earlier.nodes).any(dim=0)
         again += tuples(named[:, gone], ids)
     features = torch.unique(request.features[0, covered(request.features, earlier.features)])
     features = torch.cat([features, request.feature_nodes[torch.isin(request.feature_nodes, earlier.nodes)]]).unique()
@@ -189,7 +189,7 @@ def already_deleted(request: Deletion, earlier: Deletion, ids: IdMap | None, ins
 def not_deleted(request: Deletion, earlier: Deletion) -> Deletion:
     """What is left of a checked request without what an earlier one has deleted: `already_deleted` finds nothing in it."""
     edges, nodes, relations = request.edges, request.nodes, request.relations
-    gone = torch.isin(edges[[0, -1]], earlier.nodes).any(dim=0)
+    gone = torch.isin(ends_of(edges), earlier.nodes).any(dim=0)
     if edges.size(1) and earlier.edges.size(1):
         gone |= among(edges, earlier.edges)
     if relations.numel() and edges.size(0) == 3:
@@ -216,7 +216,7 @@ def _relations_again(request: Deletion, earlier: Deletion, ids: IdMap | None) ->
     if not request.relations.numel() or request.edges.size(0) != 3:
         return []
     gone = torch.zeros(request.edges.size(1), dtype=torch.bool)
-    gone |= torch.isin(request.edges[[0, -1]], earlier.nodes).any(dim=0)
+    gone |= torch.isin(ends_of(request.edges), earlier.nodes).any(dim=0)
     if earlier.edges.size(1):
         gone |= among(request.edges, earlier.edges)
     left = torch.isin(request.relations, request.edges[1, ~gone])

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnndelete.adjacency import EdgeTable
+from gnndelete.adjacency import EdgeTable, ends_of
 from gnndelete.graph import count_nodes
 from gnndelete.heldout import BINS, Heldout, Strata, auc, degrees, matched_by, strata, variance
 
@@ -105,7 +105,7 @@ def joined(data: Data, edges: Tensor) -> Tensor:
     >>> joined(data, torch.tensor([[0, 0], [1, 2]])).tolist()
     [True, False]
     """
-    ends, nodes = edges[[0, -1]].to(data.edge_index.device), count_nodes(data)
+    ends, nodes = ends_of(edges).to(data.edge_index.device), count_nodes(data)
     keys = [pair.min(dim=0).values * nodes + pair.max(dim=0).values for pair in (ends, data.edge_index)]
     return torch.isin(keys[0], keys[1])
 

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Data
 
+from gnndelete.adjacency import ends_of
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -214,7 +216,7 @@ def _resampled(deleted: Floats, held: Floats, draws: int, generator: np.random.G
 
 def edge_degree(degree: Tensor, edges: Tensor) -> Tensor:
     """How connected the ends of each edge are: the geometric mean of their degrees, on a logarithmic scale."""
-    ends = degree.to(torch.float64)[edges[[0, -1]].to(degree.device)]
+    ends = degree.to(torch.float64)[ends_of(edges).to(degree.device)]
     return (ends + 1).log().mean(dim=0)
 
 
@@ -239,7 +241,7 @@ def edge_kind(degree: Tensor, edges: Tensor) -> Tensor:
     >>> edge_kind(torch.tensor([2, 0, 1]), torch.tensor([[0, 0], [2, 1]])).tolist()
     [0, 1]
     """
-    alone = (degree[edges[[0, -1]].to(degree.device)] == 0).sum(dim=0)
+    alone = (degree[ends_of(edges).to(degree.device)] == 0).sum(dim=0)
     return alone if edges.size(0) == 2 else 3 * edges[1].to(degree.device) + alone
 
 

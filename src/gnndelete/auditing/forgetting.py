@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gnndelete.adjacency import ends_of
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.queries import BOTH, SENTENCES, ask, fair
 from gnndelete.auditing.samples import deleted_pairs, labels
@@ -233,7 +234,7 @@ def _edge_strata(case: Case, deleted: Tensor, unseen: Tensor) -> dict[str, Any]:
     if case.deletion.edges.size(1):
         return edge_strata(degrees(case.remaining).cpu(), deleted, unseen)
     degree = degrees(case.original).cpu()
-    ends = (degree.double()[deleted[[0, -1]]] - 1).clamp(min=0)  # without the edge itself, as for those held out
+    ends = (degree.double()[ends_of(deleted)] - 1).clamp(min=0)  # without the edge itself, as for those held out
     found: dict[str, Any] = {"degree_deleted": (ends + 1).log().mean(dim=0), "degree_held": edge_degree(degree, unseen)}
     if deleted.size(0) == 3:
         found |= {"kind_deleted": deleted[1], "kind_held": unseen[1]}

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gnndelete.adjacency import ends_of
 from gnndelete.auditing.attack import ASKED, FEW, Attack, Floats, answer, unavailable
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.forgetting import NO_FEATURE_SCORE, NO_LINK_LABEL, NO_OTHER_SCORE
@@ -103,11 +104,11 @@ def _question(case: Case) -> _Question | str:
             return NO_FEATURE_SCORE if deletion.features.size(1) else NO_LINK_LABEL
         again, word, deleted = False, "deleted edges", case.asked_edges
         deleted = deleted[
-            :, ~torch.isin(deleted[[0, -1]], deletion.nodes).any(dim=0)
+            :, ~torch.isin(ends_of(deleted), deletion.nodes).any(dim=0)
         ]  # others have a blank end as served
         if not deleted.size(1):
             edges = (task.positives if task.relation else link_edges)(case.original).cpu()
-            deleted = edges[:, torch.isin(edges[[0, -1]], deletion.nodes).any(dim=0)]
+            deleted = edges[:, torch.isin(ends_of(edges), deletion.nodes).any(dim=0)]
             again, word = True, "edges of deleted nodes"
         test = task.test.positives
     elif isinstance(task, NodeClassification):

@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.ensemble import IsolationForest
 from torch import Tensor
 
+from gnndelete.adjacency import ends_of
 from gnndelete.auditing.case import Case
 from gnndelete.auditing.rings import rows, some, touched
 from gnndelete.graph import count_nodes
@@ -82,7 +83,7 @@ def _not(reason: str) -> dict[str, Any]:
 
 def _edges(case: Case, z: dict[str, Tensor]) -> dict[str, Any] | None:
     """The paper's form: the share of deleted edges, and of remaining ones, that the detector calls regular."""
-    gone, left = case.deletion.edges[[0, -1]], case.some_remaining(2 * LIMIT, offset=3)[[0, -1]]
+    gone, left = ends_of(case.deletion.edges), ends_of(case.some_remaining(2 * LIMIT, offset=3))
     if not gone.size(1) or left.size(1) < FEWEST:
         return None
     gone = some(gone, LIMIT, case.generator(4))

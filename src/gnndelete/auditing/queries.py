@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from gnndelete.adjacency import ends_of
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.batch import GraphBatch
 from gnndelete.graph import count_nodes, edge_table
@@ -83,7 +84,7 @@ def presented(case: Case) -> Data:
     if isinstance(graph, HeteroGraph):
         return graph.with_more(both)
     result = graph.__copy__()
-    result.edge_index = torch.cat([graph.edge_index, both[[0, -1]]], dim=1)
+    result.edge_index = torch.cat([graph.edge_index, ends_of(both)], dim=1)
     if both.size(0) == 3:
         result.edge_type = torch.cat([graph.edge_type, both[1]])
     return result

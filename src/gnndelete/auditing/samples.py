@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gnndelete.adjacency import ends_of
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.rings import some
 from gnndelete.batch import GraphBatch
@@ -63,7 +64,7 @@ def deleted_pairs(case: Case) -> Tensor:
     if case.asked_edges.size(1) or not case.deletion.nodes.numel():
         return case.asked_edges
     edges = case.learned_edges(case.original)
-    gone = torch.isin(edges[[0, -1]], case.deletion.nodes.to(edges.device)).any(dim=0)
+    gone = torch.isin(ends_of(edges), case.deletion.nodes.to(edges.device)).any(dim=0)
     once = edges[0] < edges[1] if edge_table(case.original).undirected else edges[0] != edges[-1]
     return edges[:, gone & once]
 
@@ -76,7 +77,7 @@ def _pairs(case: Case, limit: int) -> dict[str, Tensor]:
         "deleted": deleted_pairs(case),
         "heldout": free[:, :0] if task.test is None else task.test.positives,
         "remaining": case.some_remaining(limit),
-        "random": free[:, ~torch.isin(free[[0, -1]], case.deletion.nodes).any(dim=0)],
+        "random": free[:, ~torch.isin(ends_of(free), case.deletion.nodes).any(dim=0)],
     }
 
 
@@ -101,7 +102,7 @@ def _free(case: Case, task: LinkPrediction, limit: int) -> Tensor:
 def _nodes(case: Case) -> dict[str, Tensor]:
     labelled = labels(case) >= 0
     gone = torch.zeros_like(labelled)
-    gone[case.asked_nodes if case.asked_nodes.numel() else case.deletion.edges[[0, -1]].flatten()] = True
+    gone[case.asked_nodes if case.asked_nodes.numel() else ends_of(case.deletion.edges).flatten()] = True
     assert isinstance(case.task, NodeClassification)
     kept = case.task.part(case.remaining, "train").cpu()
     try:
@@ -116,7 +117,7 @@ def touched_graphs(case: Case) -> Tensor:
     """A mask of the graphs that lost an edge, a node or everything."""
     data = case.original
     assert isinstance(data, GraphBatch)
-    named = torch.cat([case.deletion.edges[[0, -1]].flatten(), case.deletion.nodes])
+    named = torch.cat([ends_of(case.deletion.edges).flatten(), case.deletion.nodes])
     mask = torch.zeros(data.num_graphs, dtype=torch.bool)
     mask[data.batch.cpu()[named]] = True
     return mask

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gnndelete.adjacency import ends_of
 from gnndelete.auditing.case import Case
 from gnndelete.auditing.rings import some
 from gnndelete.forward import evaluating
@@ -118,7 +119,7 @@ def _last_operator(case: Case, model: nn.Module) -> _Pass | None:
 
 def _measure(case: Case, seen: _Pass) -> dict[str, Any]:
     groups = _group_of(seen.operator, seen.before.size(0))
-    u, v = some(case.deletion.edges[[0, -1]], LIMIT, case.generator()).to(groups.device)
+    u, v = some(ends_of(case.deletion.edges), LIMIT, case.generator()).to(groups.device)
     parts = [
         _Edges.of(seen, apply.weight, u[chosen], v[chosen])
         for index, apply in enumerate(seen.operator.maps)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from gnndelete.adjacency import ends_of
 from gnndelete.auditing.attack import ASKED, FEW, LEARNT, LEAST, Attack, Floats, answer, unavailable
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.shadow import Shadow, link_edges
@@ -49,7 +50,7 @@ def trend(case: Case, shadow: Shadow) -> dict[str, Any]:
     if reason:
         return unavailable(reason)
     assert shadow.subject is not None
-    deleted = case.deletion.edges[[0, -1]]  # of a triple the attack looks at its ends
+    deleted = ends_of(case.deletion.edges)  # of a triple the attack looks at its ends
     deleted = deleted[:, ~torch.isin(deleted, case.deletion.nodes).any(dim=0)]
     deleted = deleted[:, torch.randperm(deleted.size(1), generator=case.generator(21))[:ASKED]]
     try:
@@ -109,7 +110,7 @@ def _mean_at(place: Tensor, values: Tensor, otherwise: Tensor) -> Tensor:
 
 def _reason(case: Case, shadow: Shadow) -> str:
     """Why there is nothing to ask, or nobody; empty where there is."""
-    edges = case.deletion.edges[[0, -1]]
+    edges = ends_of(case.deletion.edges)
     if isinstance(case.original, HeteroGraph):
         return (
             "the attack compares the two ends of an edge, and node types have representations that are not comparable"
@@ -153,7 +154,7 @@ def _unlearned_shadow(case: Case, shadow: Subject) -> tuple[Subject, Tensor]:
     result = unlearner.delete(Deletion(edges=own))
     assert result.model is not None
     assert result.data is not None
-    return Subject.of_model("shadow", result.model, result.data, case.task, case.forward), own[[0, -1]].cpu()
+    return Subject.of_model("shadow", result.model, result.data, case.task, case.forward), ends_of(own).cpu()
 
 
 def _same_method(case: Case) -> Method:
@@ -177,8 +178,8 @@ def _non_edges(case: Case, *counts: int) -> list[Tensor]:
     """Pairs that are no edges of any part, drawn together so that no pair serves twice."""
     known = [case.original.edge_index.cpu()]
     if isinstance(case.task, LinkPrediction):
-        known += [part.positives.cpu()[[0, -1]] for part in (case.task.heldout, case.task.test) if part is not None]
-        known.append(link_edges(case.original).cpu()[[0, -1]])
+        known += [ends_of(part.positives.cpu()) for part in (case.task.heldout, case.task.test) if part is not None]
+        known.append(ends_of(link_edges(case.original).cpu()))
     sampler = NegativeSampler(torch.cat(known, dim=1), count_nodes(case.original), undirected=True)
     total = min(sum(counts), sampler.available)
     if total < 2 * LEAST:
@@ -198,7 +199,7 @@ def _features(case: Case, subject: Subject, pairs: Tensor) -> Floats:
         z = z.softmax(dim=-1)
     bits = trend_bits(_confidence(case, subject).cpu(), subject.graph.edge_index.cpu())
     some = training_edges(subject.graph).cpu()
-    some = some[[0, -1]][:, torch.randperm(some.size(1), generator=case.generator(24))[:LEARNT]]
+    some = ends_of(some)[:, torch.randperm(some.size(1), generator=case.generator(24))[:LEARNT]]
     unit = _similarity(z, some).abs().mean(dim=0).clamp(min=1e-12)
     ends = bits[pairs[0]], bits[pairs[1]]
     both = torch.cat([torch.minimum(*ends), torch.maximum(*ends)], dim=1)
@@ -226,7 +227,7 @@ def _confidence(case: Case, subject: Subject) -> Tensor:
     edges = link_edges(graph)
     chance = subject.predict(edges).detach().double().sigmoid()
     average = chance.mean().expand(nodes)  # a node without edges shows neither dip nor peak
-    return _mean_at(edges[[0, -1]].flatten(), chance.repeat(2), average)
+    return _mean_at(ends_of(edges).flatten(), chance.repeat(2), average)
 
 
 def _sentence(found: dict[str, Any], without: dict[str, float | None], count: int) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gnndelete.adjacency import ends_of
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.rings import rings
 from gnndelete.auditing.samples import answers, labels, samples, touched_graphs
@@ -83,7 +84,7 @@ def _near_links(case: Case, near: Tensor) -> dict[str, Any]:
     if task.test is None or task.test.negatives is None:
         return {"available": False, "reason": "there are no test edges"}
     true, false = (
-        part.cpu()[:, near[part.cpu()[[0, -1]]].any(dim=0)] for part in (task.test.positives, task.test.negatives)
+        part.cpu()[:, near[ends_of(part.cpu())].any(dim=0)] for part in (task.test.positives, task.test.negatives)
     )
     what = "test edges that touch the deletion"
     if min(true.size(1), false.size(1)) < NEAR:  # then what stays at the same nodes tells as much

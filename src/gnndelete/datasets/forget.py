@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from gnndelete.adjacency import ends_of
 from gnndelete.batch import GraphBatch
 from gnndelete.datasets.communities import communities
 from gnndelete.errors import DeletionError, SettingError
@@ -57,7 +58,7 @@ def edge_pool(
     """
     near = Neighborhood(edge_table(data), data.edge_index, hops)
     inside = torch.zeros(count_nodes(data), dtype=torch.bool, device=data.edge_index.device)
-    inside[near.within(test[[0, -1]].flatten().unique().to(inside.device), reach)] = True
+    inside[near.within(ends_of(test).flatten().unique().to(inside.device), reach)] = True
     edges = training_edges(data, relation)
     return inside[edges[0]] & inside[edges[-1]]
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete.adjacency import ends_of
 from gnndelete.existing import label_edges
 from gnndelete.methods.base import Context
 from gnndelete.operator import GivenRows, Operator
@@ -143,7 +144,7 @@ def _without_edges(context: Context) -> tuple[Tensor, Tensor]:
     had, has = torch.zeros(2, context.prepared.table.num_nodes, dtype=torch.bool, device=device)
     for data, marks in ((context.data, had), (context.remaining, has)):
         labels = label_edges(data)
-        for edges in (data.edge_index, *([] if labels is None else [labels[[0, -1]].to(device)])):
+        for edges in (data.edge_index, *([] if labels is None else [ends_of(labels).to(device)])):
             marks[edges[:, edges[0] != edges[1]].flatten()] = True  # a loop teaches nothing about others
     gone = torch.zeros_like(had)
     gone[context.gone] = True
@@ -186,7 +187,7 @@ def _trace(context: Context, model: nn.Module, sites: tuple[Site, ...], vectors:
         return output
 
     edges = context.deletion.edges
-    touching = edges[:, torch.isin(edges[[0, -1]], mine.cpu()).any(dim=0)][:, :64]
+    touching = edges[:, torch.isin(ends_of(edges), mine.cpu()).any(dim=0)][:, :64]
     try:
         with _filled(model, [vectors], nodes, lambda of, values: values[of.rows(nodes)] * float("nan")):
             with listening(model, _watched(sites), visit):

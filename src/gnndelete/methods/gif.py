@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gnndelete.adjacency import EdgeTable
+from gnndelete.adjacency import EdgeTable, ends_of
 from gnndelete.errors import ModelError, RunError, SettingError
 from gnndelete.forward import evaluating
 from gnndelete.graph import edge_table
@@ -112,9 +112,9 @@ class GIF(Method):
         """Which terms are deleted or influenced, and which of them are deleted."""
         deletion, near = context.deletion, context.prepared.neighborhood("undirected")
         around = torch.zeros(context.prepared.table.num_nodes, dtype=torch.bool, device=terms.labels.device)
-        around[near.within(torch.cat([deletion.edges[[0, -1]].flatten(), deletion.feature_nodes]), self.hops)] = True
+        around[near.within(torch.cat([ends_of(deletion.edges).flatten(), deletion.feature_nodes]), self.hops)] = True
         around[near.within(deletion.nodes, self.hops + 1)] = True
-        return around[terms.members[[0, -1]]].any(dim=0) | terms.deleted, terms.deleted
+        return around[ends_of(terms.members)].any(dim=0) | terms.deleted, terms.deleted
 
     def _problem(
         self,
@@ -217,7 +217,7 @@ def loss_terms(context: Context, task: Task) -> Terms:
         table = edge_table(rest)
     else:
         table = EdgeTable(kept if label is None else kept[:, label.view(-1) > 0], context.prepared.table.num_nodes)
-    deleted = torch.cat([~table.contains(positives), torch.isin(negatives[[0, -1]], nodes).any(dim=0)])
+    deleted = torch.cat([~table.contains(positives), torch.isin(ends_of(negatives), nodes).any(dim=0)])
     labels = torch.cat([torch.ones_like(positives[0]), torch.zeros_like(negatives[0])])
     return Terms(torch.cat([positives, negatives], dim=1), labels, deleted)
 

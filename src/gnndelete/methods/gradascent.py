@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gnndelete.adjacency import ends_of
 from gnndelete.errors import RunError, SettingError
 from gnndelete.forward import evaluating
 from gnndelete.layers import working_copy
@@ -110,7 +111,7 @@ def _forgotten(context: Context, task: Task) -> Tensor:
     pairs = deletion.edges.to(device)
     if nodes.numel():
         positives = SupervisionCache().of(context.data).positives
-        theirs = positives[:, torch.isin(positives[[0, -1]], nodes).any(dim=0)]
+        theirs = positives[:, torch.isin(ends_of(positives), nodes).any(dim=0)]
         pairs = torch.cat([pairs, theirs], dim=1) if pairs.size(1) else theirs
     return torch.unique(pairs, dim=1)
 

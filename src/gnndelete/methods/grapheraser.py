@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from gnndelete.adjacency import ends_of
 from gnndelete.deletion import Deletion
 from gnndelete.errors import GraphError, ModelError, SettingError
 from gnndelete.forward import evaluating
@@ -274,7 +275,7 @@ class GraphEraser(Method):
 
 def _missing(deletion: Deletion, place: Tensor, shards: int) -> list[str]:
     """For each shard a name of what is deleted inside it; edges between shards are inside none."""
-    ends = place[deletion.edges[[0, -1]]]
+    ends = place[ends_of(deletion.edges)]
     edge_shard = torch.where(ends[0] == ends[1], ends[0], -1)
     node_shard, label_shard, feature_shard = (place[p] for p in (deletion.nodes, deletion.labels, deletion.features[0]))
     found = [_WHOLE] * shards

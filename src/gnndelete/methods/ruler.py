@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete.adjacency import ends_of
 from gnndelete.errors import GraphError, ModelError
 from gnndelete.expected import compare
 from gnndelete.heldout import degrees, strata
 from gnndelete.methods.base import Context
 from gnndelete.methods.peers import chance
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
+from gnndelete.tasks.edges import LabeledEdges
 from gnndelete.tasks.graph import graph_labels
 
 #: The AUC of deleted against held-out elements in a model's output, and its standard error.
@@ -44,10 +47,17 @@ class Ruler:
 
     def near(self, model: nn.Module, output: Any) -> float | None:
         """The score on validation edges that touch the deletion, where there are enough of them."""
+        if self._around is None:
+            return None
+        assert isinstance(self.task, LinkPrediction)
+        return self.task.validate_on(model, output, self._around)
+
+    @cached_property
+    def _around(self) -> LabeledEdges | None:
         if not isinstance(self.task, LinkPrediction) or self.ends is None or not self.task.validates(self.data):
             return None
         try:
-            return self.task.validate_near(model, output, self.data, self.ends)
+            return self.task.heldout_near(self.data, self.ends)
         except GraphError:  # no negatives can be drawn
             return None
 
@@ -101,7 +111,7 @@ def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
     lifts = only_edges and alike.share >= MOST
     table = context.prepared.table
     seen = int(table.contains(held.to(table.keys.device)).sum()) if held.size(0) == 2 + table.typed else 0
-    ends = edges[[0, -1]].unique()
+    ends = ends_of(edges).unique()
 
     def by_chance(model: nn.Module) -> float:
         return chance(context, model, task, edges, held)
@@ -121,7 +131,7 @@ def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
 
 def _has_like(degree: Tensor, edges: Tensor, held: Tensor) -> bool:
     """Whether some deleted edge and some held-out one are alike in having an end without edges, or in having none."""
-    one, other = ((degree[part[[0, -1]].to(degree.device)] == 0).any(dim=0) for part in (edges, held))
+    one, other = ((degree[ends_of(part).to(degree.device)] == 0).any(dim=0) for part in (edges, held))
     return bool((one.any() & other.any()) | (~one.all() & ~other.all()))
 
 
@@ -142,7 +152,7 @@ def _apart(held: Tensor, context: Context) -> Tensor:
     can be learned from comparing them. Where there are no others they have to do.
     """
     degree, before = degrees(context.remaining), degrees(context.data)
-    ends = held[[0, -1]].to(degree.device)
+    ends = ends_of(held).to(degree.device)
     apart = ~((degree[ends] == 0) & (before[ends] > 0)).any(dim=0).to(held.device)
     return held[:, apart] if bool(apart.any()) else held
 

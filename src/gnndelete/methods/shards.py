@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from gnndelete.adjacency import ends_of
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import GraphError
 from gnndelete.forward import evaluating
@@ -101,7 +102,7 @@ def _local(edges: LabeledEdges | None, place: Tensor, width: int) -> Tensor:
     if edges is None:
         return place.new_empty(width, 0)
     moved = edges.positives.to(place.device, copy=True)
-    moved[[0, -1]] = place[moved[[0, -1]]]
+    moved[[0, -1]] = place[ends_of(moved)]
     return moved[:, (moved >= 0).all(dim=0)]
 
 

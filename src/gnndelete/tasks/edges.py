@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
+from gnndelete.adjacency import ends_of
 from gnndelete.errors import GraphError, SettingError
 from gnndelete.hetero import one_type
 
@@ -24,7 +25,7 @@ class LabeledEdges:
     def without(self, nodes: Tensor) -> LabeledEdges | None:
         """Those that name none of the given nodes; None where no true edge is left."""
         kept = [
-            part if part is None else part[:, ~torch.isin(part[[0, -1]], nodes.to(part.device)).any(dim=0)]
+            part if part is None else part[:, ~torch.isin(ends_of(part), nodes.to(part.device)).any(dim=0)]
             for part in (self.positives, self.negatives)
         ]
         return LabeledEdges(kept[0], kept[1]) if kept[0] is not None and kept[0].size(1) else None
@@ -104,9 +105,11 @@ def check_width(edges: Tensor, typed: bool, name: str) -> None:
 
 def check_range(edges: Tensor, num_nodes: int, name: str, output: bool = False) -> None:
     """Refuse node ids that the graph, or the model's ``output``, has no row for."""
-    edges = edges[[0, -1]]
-    if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < num_nodes:
-        wrong = int(edges.max()) if int(edges.max()) >= num_nodes else int(edges.min())
+    if not edges.numel():
+        return
+    low, high = torch.stack(ends_of(edges).aminmax()).tolist()  # a device is waited for once
+    if low < 0 or high >= num_nodes:
+        wrong = high if high >= num_nodes else low
         if output:
             raise GraphError(
                 f"'{name}' names node {wrong}, and the model returned {num_nodes} rows, from 0 to {num_nodes - 1}; it must "

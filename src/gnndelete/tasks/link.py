@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gnndelete.adjacency import ends_of
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError
 from gnndelete.hetero import EdgeType, HeteroGraph
@@ -191,7 +192,7 @@ class LinkPrediction(Task):
             yield batch
 
     def local(self, elements: Tensor) -> tuple[Tensor, Tensor]:
-        nodes, places = torch.unique(elements[[0, -1]], return_inverse=True)
+        nodes, places = torch.unique(ends_of(elements), return_inverse=True)
         return nodes, torch.stack([places[0], *elements[1:-1], places[1]])
 
     def validates(self, data: Any) -> bool:
@@ -203,18 +204,19 @@ class LinkPrediction(Task):
 
     def validate_by(self, predict: Predict, data: Any) -> float:
         """AUROC on the held-out edges of anything that predicts."""
-        positives, negatives = self._part(data, "heldout")
-        return auroc(predict(positives), predict(negatives))
+        return _ranked(predict, *self._part(data, "heldout"))
 
-    def validate_near(self, model: nn.Module, output: Any, data: Any, nodes: Tensor) -> float | None:
-        """AUROC on the held-out edges that touch some nodes; None where too few of them do to tell."""
+    def heldout_near(self, data: Any, nodes: Tensor) -> LabeledEdges | None:
+        """The held-out edges that touch some nodes, and negatives that do; None where they are too few to tell."""
         mark = torch.zeros(int(data.num_nodes), dtype=torch.bool)
         mark[nodes.cpu()] = True
-        parts = [part[:, mark[part[[0, -1]].cpu()].any(dim=0).to(part.device)] for part in self._part(data, "heldout")]
-        if min(part.size(1) for part in parts) < FEW:
-            return None
-        true, false = (self.predict(model, output, part) for part in parts)
-        return auroc(true, false)
+        parts = [part[:, mark[ends_of(part).cpu()].any(dim=0).to(part.device)] for part in self._part(data, "heldout")]
+        return LabeledEdges(*parts) if min(part.size(1) for part in parts) >= FEW else None
+
+    def validate_on(self, model: nn.Module, output: Any, part: LabeledEdges) -> float:
+        """AUROC on some of the held-out edges."""
+        assert part.negatives is not None
+        return _ranked(lambda edges: self.predict(model, output, edges), part.positives, part.negatives)
 
     def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
         """AUROC and AUPRC on the test edges."""
@@ -284,6 +286,12 @@ class LinkPrediction(Task):
             drawn = sampler.sample(sum(counts), generator, distinct=True)
         for name, negatives in zip(missing, drawn.split(counts, dim=1), strict=True):
             setattr(self, name, LabeledEdges(getattr(self, name).positives, negatives))
+
+
+def _ranked(predict: Predict, positives: Tensor, negatives: Tensor) -> float:
+    """The AUROC of edges of both kinds, asked about together."""
+    scores = predict(torch.cat([positives, negatives.to(positives.device)], dim=1))
+    return auroc(*scores.split([positives.size(1), negatives.size(1)]))
 
 
 def _bounds(rows: range) -> tuple[int, int]:

@@ -32,12 +32,13 @@ def auroc(positives: Tensor, negatives: Tensor) -> float:
         raise GraphError(
             f"a ranking needs elements of both kinds (got {positives.numel()} positives, {negatives.numel()} negatives)"
         )
-    high, low = (part.detach().flatten().double() for part in (positives, negatives))
-    bad = int((~torch.isfinite(high)).sum() + (~torch.isfinite(low)).sum())
-    if bad:
-        raise RunError(
-            f"{bad} of {high.numel() + low.numel()} scores are not finite; the model's weights or outputs overflowed"
-        )
-    low = low.to(high.device).sort().values
+    high, low = (part.detach().flatten().double().to(positives.device) for part in (positives, negatives))
+    bad = high.numel() + low.numel() - torch.isfinite(torch.cat([high, low])).sum()
+    low = low.sort().values
     below = torch.searchsorted(low, high) + torch.searchsorted(low, high, right=True)
-    return int(below.sum()) / (2 * high.numel() * low.numel())
+    wrong, counted = torch.stack([bad, below.sum()]).tolist()  # a device is waited for once
+    if wrong:
+        raise RunError(
+            f"{wrong} of {high.numel() + low.numel()} scores are not finite; the model's weights or outputs overflowed"
+        )
+    return float(counted / (2 * high.numel() * low.numel()))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnndelete.adjacency import EdgeTable
+from gnndelete.adjacency import EdgeTable, ends_of
 from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, RequestError, some
 from gnndelete.existing import tuples
@@ -31,7 +31,7 @@ def check_request(
             raise
         asked = request._in_place(data)
         edges = asked.edges
-        if edges.size(0) != (3 if table.typed else 2) or bool((edges[[0, -1]] >= table.num_nodes).any()):
+        if edges.size(0) != (3 if table.typed else 2) or bool((ends_of(edges) >= table.num_nodes).any()):
             raise
         held: list[str] = []
         for name, part in (("validation", task.heldout), ("testing", task.test)):
@@ -57,5 +57,5 @@ def _among(edges: Tensor, part: Tensor, table: EdgeTable) -> Tensor:
     part = part.cpu()
     if table.undirected:
         part = torch.cat([part, part.flip(0)], dim=1)
-    known = EdgeTable(part[[0, -1]], table.num_nodes, part[1] if table.typed else None)
+    known = EdgeTable(ends_of(part), table.num_nodes, part[1] if table.typed else None)
     return edges[:, known.contains(edges)]
