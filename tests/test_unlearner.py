@@ -64,6 +64,26 @@ def test_history_grows_with_served_requests_alone():
     assert len(unlearner.history) == 2
 
 
+def test_what_was_joined_before_follows_a_sequence_that_is_taken_back(tmp_path):
+    """All earlier requests are joined once; a refused request, `current` and a state of another sequence leave nothing behind."""
+    data, model = example()
+    unlearner = gd.Unlearner(model, data)
+    serve(unlearner, A, B)
+    with pytest.raises(DeletionError):
+        unlearner.delete(gd.Deletion(edges=[(0, 9)]))
+    unlearner.current()
+    unlearner.delete(C)
+    assert same(unlearner.current(), gd.Unlearner(model, data).delete(A | B | C))
+    other = gd.Unlearner(model, data)
+    serve(other, gd.Deletion(nodes=[15]), gd.Deletion(nodes=[25]))
+    other.save_state(tmp_path / "state.json")
+    unlearner.load_state(tmp_path / "state.json")
+    found = unlearner.delete(A)
+    assert found.deletion.edges.tolist() == A.edges.tolist()
+    assert found.deletion.nodes.tolist() == [15, 25]
+    assert same(found, gd.Unlearner(model, data).delete(A | gd.Deletion(nodes=[15, 25])))
+
+
 class Failing(Method):
     name = "failing"
     assurance = "approximate"

@@ -29,13 +29,13 @@ def as_features(features: Any, fill: Any) -> tuple[Tensor, Tensor]:
     >>> as_features({3: [0, 2]}, [1.0, 1.5, 2.0])[1].tolist()
     [1.0, 2.0]
     """
-    values = _fill(fill)
     if features is None:
-        if bool(values.any()):
+        if not (isinstance(fill, float) and fill == 0) and bool(_fill(fill).any()):
             raise DeletionError(
                 "fill= says what replaces features, and features= names none; name some, or leave it out"
             )
         return torch.empty(2, 0, dtype=torch.long), torch.empty(0, dtype=torch.float64)
+    values = _fill(fill)
     entries = _entries(features)
     whole = entries[1] == ALL
     if not values.dim():
@@ -103,6 +103,8 @@ def _holds_pairs(features: Any) -> bool:
 
 def merged(entries: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """Sorted entries without repeats; a column of its own counts beside a whole row only where its value differs."""
+    if not entries.size(1):
+        return entries, values.double()
     order = np.lexsort((entries[1].numpy(), entries[0].numpy()))
     entries, values = entries[:, order], values[order].double()
     if entries.size(1) < 2:
@@ -137,8 +139,10 @@ def _row_value(entries: Tensor, values: Tensor) -> Tensor:
 
 def covered(entries: Tensor, earlier: Tensor) -> Tensor:
     """Which entries are already among ``earlier`` ones, themselves or with their whole row."""
+    if not entries.size(1) or not earlier.size(1):
+        return torch.zeros(entries.size(1), dtype=torch.bool)
     rows = torch.isin(entries[0], earlier[0, earlier[1] == ALL])
-    base = int(torch.cat([entries[1], earlier[1]]).max()) + 2 if entries.size(1) and earlier.size(1) else 1
+    base = int(torch.cat([entries[1], earlier[1]]).max()) + 2
     return rows | torch.isin(entries[0] * base + entries[1], earlier[0] * base + earlier[1])
 
 

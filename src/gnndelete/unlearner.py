@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
-from operator import or_
+from operator import is_not, or_
 from os import PathLike
 from pathlib import Path
 from threading import Lock
@@ -78,6 +78,7 @@ class Unlearner:
         if self.task is not None:
             self.task.check(data)  # before any edge is gone: negatives must be drawn where all edges are known
         self._requests: list[Deletion] = []
+        self._joined: tuple[list[Deletion], Deletion] | None = None  # first requests, and all that they name
         self._turn = Lock()
         refuse_unfit(self.method, self._context)
 
@@ -115,7 +116,7 @@ class Unlearner:
         request = check_request(deletion, data, table, self.task)
         union = request
         if self._requests:
-            earlier = reduce(or_, self._requests)
+            earlier = self._earlier()
             union = (request.without(earlier) | earlier).check(data, table)
         context = self._context.for_deletion(union, request)
         if self.task is not None and isinstance(data, HeteroGraph):
@@ -141,6 +142,15 @@ class Unlearner:
         unlearned = Unlearned.from_outcome(outcome, context, self.method, history, seconds, memory.peak_mb)
         self._requests.append(request)
         return unlearned
+
+    def _earlier(self) -> Deletion:
+        """All that was asked for so far: what the requests joined last time have in common with these is not joined again."""
+        known, joined = self._joined or (self._requests[:1], self._requests[0])
+        if len(known) > len(self._requests) or any(map(is_not, known, self._requests)):
+            known, joined = self._requests[:1], self._requests[0]
+        joined = reduce(or_, self._requests[len(known) :], joined)
+        self._joined = list(self._requests), joined
+        return joined
 
     def save_state(self, path: str | PathLike[str]) -> None:
         """Write down what was deleted, to go on with the sequence after a restart. The file is **sensitive**: it names it."""
