@@ -409,3 +409,48 @@ def test_methods_by_kinds_serve_or_say_why_not(task):
         told = DECLINED.get((name, task, kind))
         assert bool(reasons) == bool(told), (name, task, kind, reasons)
         assert told is None or any(told in r.why and r.remedy for r in reasons)
+
+
+# Labels of any type
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.long])
+@pytest.mark.parametrize("masks", [True, False], ids=["masks", "no masks"])
+def test_labels_of_any_type_are_gone_from_training(dtype, masks):
+    data = make_graph()
+    data.y = (data.y % 2).to(dtype)
+    if not masks:
+        del data.train_mask, data.val_mask, data.test_mask
+    task = gd.NodeClassification()
+    request = Deletion(labels=[0, 1, 4], nodes=[8, 9])
+    rest = request.remaining(data)
+    assert rest.y[[0, 1, 4, 8, 9]].tolist() == [-1] * 5
+    assert not task.part(rest, "train")[[0, 1, 4, 8, 9]].any()
+    others = torch.ones(data.num_nodes, dtype=torch.bool).index_fill(0, torch.tensor([0, 1, 4, 8, 9]), False)
+    assert torch.equal(rest.y[others].long(), data.y[others].long())
+    model = gd.models.GCN(data.num_features, hidden=8, out=2)
+    for name in ("gradascent", "gif", "megu", "d2d", "grapheraser", "gnndelete", "retrain"):
+        method = resolver.make(name, {"epochs": 2} if name in ("retrain", "grapheraser") else {})
+        unlearned = gd.Unlearner(model, data, task=task, method=method).delete(request)
+        assert unlearned.predict([20, 21]).shape == (2, 2)
+
+
+def test_labels_of_deleted_graphs_are_gone_whatever_their_type():
+    graphs = [make_graph(seed) for seed in range(4)]
+    for index, graph in enumerate(graphs):
+        graph.y = torch.tensor([index % 2 == 0])
+        del graph.train_mask, graph.val_mask, graph.test_mask
+    unlearned = gd.Unlearner(
+        gd.models.build("gcn", graphs[0].num_features, out=2, pool="mean"), graphs, task="graph", method="unlink"
+    ).delete(Deletion(graphs=[2]))
+    assert unlearned.data.y.tolist() == [1, 0, -1, 0]
+
+
+@pytest.mark.parametrize("name", ["gnndelete", "gif", "gradascent", "megu", "d2d"])
+def test_a_node_classifier_with_one_column_is_refused_in_words(name):
+    data = make_graph()
+    data.y = data.y % 2
+    model = gd.models.GCN(data.num_features, hidden=8, out=1)
+    unlearner = gd.Unlearner(model, data, task="node", method=name)
+    with pytest.raises(GNNDeleteError, match="'y' holds class 1 and the model returns 1 columns"):
+        unlearner.delete(Deletion(nodes=[0, 1, 4, 5, 8]))

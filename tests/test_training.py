@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, GPSConv, Linear
 
+from gnndelete.anew import fresh
 from gnndelete.datasets import LinkSplit, load, split_links, split_nodes
 from gnndelete.errors import GraphError, ModelError, RunError, SettingError
 from gnndelete.forward import call, evaluating
 from gnndelete.models import build
 from gnndelete.tasks import LinkPrediction, NodeClassification
-from gnndelete.training import fresh, train
+from gnndelete.training import train
 
 DEVICES = [
     "cpu",

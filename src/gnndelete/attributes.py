@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 from gnndelete.errors import DeletionError, some
 from gnndelete.hetero import HeteroGraph
+from gnndelete.labels import unlabelled
 from gnndelete.request import as_edges, as_ids
 
 #: Stands for all columns of a node.
@@ -274,7 +275,7 @@ def check_labels(nodes: Tensor, data: Data, whose: str = "the graph") -> None:
 def cut_labels(result: Data, nodes: Tensor, data: Data) -> None:
     """Labels become -1 (NaN where they are floats), and their nodes leave the three parts of the data."""
     y = data.y
-    result.y = y.index_fill(0, nodes.to(y.device), float("nan") if y.is_floating_point() else -1)
+    result.y = unlabelled(y, nodes)
     for name in MASKS:
         mask = data.get(name)
         if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() and mask.size(0) == y.size(0):

@@ -15,6 +15,7 @@ from torch_geometric.data import Batch, Data, Dataset
 from gnndelete.adjacency import ranges
 from gnndelete.errors import DeletionError, GraphError, SettingError, some
 from gnndelete.hetero import side_by_side
+from gnndelete.labels import unlabelled
 
 #: What holds one entry per graph, whatever other sizes happen to be the same.
 PER_GRAPH = ("y", "train_mask", "val_mask", "test_mask")
@@ -260,9 +261,9 @@ def cut_graphs(result: GraphBatch, graphs: Tensor, data: GraphBatch) -> None:
         if not isinstance(value, Tensor):
             gone = set(graphs.tolist())
             result[name] = [None if index in gone else item for index, item in enumerate(value)]
+        elif name == "y":
+            result[name] = unlabelled(value, place)
         elif value.dtype == torch.bool:
             result[name] = value.index_fill(0, place, False)
-        elif name == "y":
-            result[name] = value.index_fill(0, place, float("nan") if value.is_floating_point() else -1)
         elif value.is_floating_point():
             result[name] = value.index_fill(0, place, 0)

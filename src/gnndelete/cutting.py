@@ -15,6 +15,7 @@ from gnndelete.batch import GraphBatch, cut_graphs
 from gnndelete.errors import DeletionError, NotYetError
 from gnndelete.graph import count_nodes
 from gnndelete.hetero import HeteroGraph
+from gnndelete.labels import unlabelled
 
 if TYPE_CHECKING:
     from gnndelete.deletion import Deletion
@@ -145,10 +146,10 @@ def _cut_nodes(result: Data, nodes: Tensor, data: Data) -> None:
         if isinstance(data, GraphBatch) and not data.is_node_attr(name):
             continue
         place = nodes.to(value.device)
-        if value.dtype == torch.bool:
+        if name == "y":  # no mask may exist, and then the label itself must say that it is gone
+            result[name] = unlabelled(value, place)
+        elif value.dtype == torch.bool:
             result[name] = value.index_fill(0, place, False)
-        elif name == "y":  # no mask may exist, and then the label itself must say that it is gone
-            result[name] = value.index_fill(0, place, float("nan") if value.is_floating_point() else -1)
         elif name == "x" or value.is_floating_point():  # features, positions, encodings: whatever describes the node
             result[name] = value.index_fill(0, place, 0) if value.layout == torch.strided else _zero_rows(value, place)
 

@@ -142,8 +142,13 @@ def _zero_or_fail(scale: float, identity: LinearMap) -> LinearMap:
 
 
 def gradient(problem: Problem, apply: nn.Module, epochs: int, lr: float) -> nn.Module:
-    """Train ``apply`` on the loss with an Adam of its own; the rows are constants, so nothing reaches other layers."""
-    rows = problem.h[problem.rows].flatten(1).detach()
+    """Train ``apply`` on the loss with an Adam of its own, in at least 32 bits: with fewer its steps would be lost.
+
+    The rows are constants, so nothing reaches other layers.
+    """
+    dtype = torch.promote_types(problem.h.dtype, torch.float32)
+    apply = apply.to(problem.h.device, dtype)
+    rows = problem.h[problem.rows].flatten(1).detach().to(dtype)
     keep = rows if problem.keep is None else problem.keep.flatten(1).to(rows.dtype)
     away = problem.away.flatten().to(rows.dtype)
     dec, ni = (0 if v is None else v.to(rows.dtype)[:, None] for v in (problem.dec, problem.ni))

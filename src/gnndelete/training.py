@@ -1,24 +1,23 @@
-"""One training loop for every task and model, and fresh copies of a model to train again."""
+"""One training loop for every task and model."""
 
 from __future__ import annotations
 
 import copy
 import inspect
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from gnndelete.anew import lazy, seeded
 from gnndelete.batch import GraphBatch, collate
 from gnndelete.errors import ModelError, RunError, SettingError
 from gnndelete.forward import Forward, as_seen, call, evaluating, kept_graph
 from gnndelete.graph import check_finite
 from gnndelete.hetero import seen
-from gnndelete.layers import copied
 from gnndelete.minibatches import Neighborhoods
 from gnndelete.progress import bar
 from gnndelete.tasks import Task, resolver
@@ -128,7 +127,7 @@ def train(
     flags = {module: module.training for module in model.modules()}
     generator = torch.Generator(device=where).manual_seed(seed)
     try:
-        with _seeded(seed, where), torch.enable_grad(), bar("training", epochs, progress) as advance:
+        with seeded(seed, where), torch.enable_grad(), bar("training", epochs, progress) as advance:
             optimizer = torch.optim.Adam(_parameters(model, data, forward), lr=lr, weight_decay=weight_decay)
             for epoch in range(1, epochs + 1):
                 model.train()
@@ -185,46 +184,6 @@ def _parts(
     return Neighborhoods(model, data, forward, num_neighbors, seed)
 
 
-def fresh(model: nn.Module, seed: int) -> nn.Module:
-    """A copy of ``model`` with every weight drawn anew by ``reset_parameters()``, from ``seed``.
-
-    Weights are drawn on the CPU, so that a seed means the same model everywhere; the global random state is left alone.
-
-    >>> from gnndelete.models import build
-    >>> model = build("gin", in_channels=4)
-    >>> torch.equal(fresh(model, 1).convs[0].nn.weight, fresh(model, 1).convs[0].nn.weight)
-    True
-    """
-    where = _device(None, model)
-    anew = copied(model).cpu()
-    drawn = {
-        f"{path}.{name}".lstrip("."): parameter
-        for path, module in anew.named_modules()
-        if not any(_lazy(parameter) for parameter in module.parameters(recurse=False))
-        for name, parameter in module.named_parameters(recurse=False)
-        if parameter.is_floating_point()
-    }
-    with torch.no_grad():
-        for parameter in drawn.values():
-            parameter.fill_(torch.nan)  # whatever is still not a number afterwards was not reset
-    with _seeded(seed):
-        # Children first: a model that overrides the initialisation of its parts has the last word.
-        for module in reversed(list(anew.modules())):
-            reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
-            if callable(reset):
-                reset()
-    for name, parameter in drawn.items():
-        if parameter.isnan().any():
-            path, _, last = name.rpartition(".")
-            owner = f"'{path or 'model'}' ({type(anew.get_submodule(path)).__name__})"
-            raise ModelError(
-                f"parameter '{last}' of {owner} is not set by any "
-                "reset_parameters(), so the model cannot be trained anew; add that method, or pass build=… (a function "
-                "that makes a new model)"
-            )
-    return anew.to(where)
-
-
 def _device(device: str | torch.device | None, model: nn.Module) -> torch.device:
     if device is None:
         first = next(model.parameters(), None)
@@ -237,34 +196,14 @@ def _device(device: str | torch.device | None, model: nn.Module) -> torch.device
         raise SettingError(f"'device' must be 'auto' or a device of torch such as 'cpu' (got '{device}')") from None
 
 
-@contextmanager
-def _seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Global random state of the CPU and of ``device`` from ``seed``, and back to what it was afterwards."""
-    if device is None or device.type == "cpu":
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
-            yield
-        return
-    module = torch.get_device_module(device)
-    index = module.current_device() if device.index is None else device.index
-    with torch.random.fork_rng(devices=[index], device_type=device.type), torch.accelerator.device_index(index):
-        torch.default_generator.manual_seed(seed)
-        module.manual_seed(seed)
-        yield
-
-
 def _parameters(model: nn.Module, data: Any, forward: Forward) -> list[nn.Parameter]:
-    if any(_lazy(parameter) for parameter in model.parameters()):
+    if any(lazy(parameter) for parameter in model.parameters()):
         with evaluating(model):
             forward(model, data)  # lazy layers learn their widths from a first pass
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trainable:
         raise ModelError(f"'{type(model).__name__}' has no parameter that requires a gradient; nothing can be trained")
     return trainable
-
-
-def _lazy(parameter: nn.Parameter) -> bool:
-    return isinstance(parameter, nn.parameter.UninitializedParameter)
 
 
 def _said(score: float | None) -> str:

@@ -181,7 +181,10 @@ class Unlearner:
                 raise AdapterError(
                     f"the state at '{path}' belongs to another {what} ({saved[:12]}, this one is {own[:12]})"
                 )
-        self._requests = [request.check(self._context.data, prepared.table) for request in requests]
+        requests = [request.check(self._context.data, prepared.table) for request in requests]
+        if requests != self._requests:  # what a method keeps belongs to the sequence that it served
+            self._context.memory.clear()
+        self._requests = requests
         return self
 
     def current(self) -> Unlearned:

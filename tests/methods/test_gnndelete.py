@@ -324,3 +324,32 @@ def test_a_layer_that_adds_a_row_is_named(graph):
     unlearned = gd.Unlearner(Virtual(), graph, method=gd.GNNDelete(lam=0.5)).delete(STAR)
     assert any("No operator follows second" in note for note in unlearned.notes)
     assert [place.layer for place, _ in unlearned.adapter.operators] == ["first"]
+
+
+def test_an_operator_of_ones_own_begins_from_the_seed(graph, gcn):
+    def of(seed):
+        method = gd.GNNDelete(
+            lam=0.5,
+            solver="gradient",
+            operator=lambda width: nn.Sequential(nn.Linear(width, 3), nn.Linear(3, width)),
+            epochs=3,
+        )
+        return gd.Unlearner(gcn, graph, method=method, seed=seed).delete(STAR).output()
+
+    before = torch.get_rng_state()
+    assert torch.equal(of(0), of(0))
+    assert not torch.equal(of(0), of(1))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_learned_in_32_bits(graph, gcn, dtype):
+    graph.x = graph.x.to(dtype)
+    del graph.edge_weight, graph.edge_attr
+    model = gcn.to(dtype)
+    exact, learned = (
+        gd.Unlearner(model, graph, method=gd.GNNDelete(lam=0.5, solver=solver, lr=0.01)).delete(STAR).output()
+        for solver in ("exact", "gradient")
+    )
+    assert learned.dtype == dtype
+    torch.testing.assert_close(learned, exact, atol=0.05, rtol=0.05)

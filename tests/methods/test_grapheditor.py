@@ -212,3 +212,18 @@ def test_digits():
     task = gd.LinkPrediction(heldout=split.heldout, test=split.test, test_negatives=split.test_negatives)
     assert unlearner(gd.models.GCN(64), split.data, task).delete(request).evaluate()["test_auroc"] > 0.98
     assert unlearner(gd.models.GCN(64), nodes, "node").delete(request).evaluate()["test_accuracy"] > 0.95
+
+
+def test_a_state_of_before_takes_back_what_was_asked_since(graph, gcn, tmp_path):
+    graph = widened(graph, 6)
+    edited = unlearner(gcn, graph)
+    edited.delete(SEQUENCE[0])
+    edited.save_state(tmp_path / "state.json")
+    edited.delete(gd.Deletion(features=[5, 6, 7]))
+    edited.load_state(tmp_path / "state.json")
+    found = edited.delete(gd.Deletion(edges=[(20, 22)]))
+    anew = unlearner(gcn, graph)
+    anew.delete(SEQUENCE[0])
+    torch.testing.assert_close(found.predict(PAIRS), anew.delete(gd.Deletion(edges=[(20, 22)])).predict(PAIRS))
+    union = SEQUENCE[0] | gd.Deletion(edges=[(20, 22)])
+    torch.testing.assert_close(found.predict(PAIRS).double(), fresh(graph, union, "link").flatten())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch_geometric.nn import GCNConv
 
 import gnndelete as gd
 from gnndelete.errors import ModelError, SettingError
@@ -82,3 +83,68 @@ def test_why_it_does_not_fit(graph, gcn):
     with pytest.raises(ModelError, match=r"'scale'.*reset_parameters.*build="):
         gd.Unlearner(gcn, graph, task="node", method="retrain")
     assert gd.Unlearner(gcn, graph, task="node", method="retrain", build=lambda: gd.models.GCN(6))
+
+
+class Looked(nn.Module):
+    """A frozen table of node vectors before a graph layer."""
+
+    def __init__(self, table, norm=None):
+        super().__init__()
+        self.table = nn.Embedding.from_pretrained(table, freeze=True)
+        self.norm = nn.Identity() if norm is None else norm
+        self.conv = GCNConv(table.size(1), 5)
+
+    def forward(self, edge_index, n_id=None):
+        return self.conv(self.norm(self.table.weight if n_id is None else self.table(n_id)), edge_index)
+
+
+class Running(nn.Module):
+    """A mean that follows what the model is trained on, as a norm of one's own may keep it."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("scale", torch.full((1,), 2.0))  # a constant
+
+    def forward(self, x):
+        if self.training:
+            self.mean.lerp_(x.mean(dim=0).detach(), 0.1)
+        return (x - self.mean) / self.scale
+
+
+class Reset(Running):
+    def reset_parameters(self):
+        self.mean.zero_()
+
+
+@pytest.mark.parametrize("method", [gd.Retrain(epochs=2), gd.GraphEraser(shards=2, epochs=2)], ids=lambda m: m.name)
+def test_frozen_weights_are_given_and_stay(graph, method):
+    model = Looked(torch.randn(graph.num_nodes, 4))
+    unlearned = gd.Unlearner(model, graph, task="node", method=method).delete(DELETION)
+    assert any("Frozen parameters were taken as given and kept ('table.weight')" in note for note in unlearned.notes)
+    if method.name == "retrain":
+        assert torch.equal(unlearned.model.table.weight, model.table.weight)
+        assert not unlearned.model.table.weight.requires_grad
+        assert not torch.equal(unlearned.model.conv.lin.weight, model.conv.lin.weight)
+        build = gd.Unlearner(
+            model, graph, task="node", method=method, build=lambda: Looked(torch.zeros(graph.num_nodes, 4))
+        )
+        found = build.delete(DELETION)
+        assert not found.model.table.weight.any()
+        assert not any("Frozen" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("method", [gd.Retrain(epochs=2), gd.GraphEraser(shards=2, epochs=2)], ids=lambda m: m.name)
+def test_what_a_buffer_has_learned_does_not_pass_for_new(graph, method):
+    norms = {"own": Running(4), "resets": Reset(4), "batch": nn.BatchNorm1d(4)}
+    models = {name: Looked(torch.randn(graph.num_nodes, 4) + 3, norm) for name, norm in norms.items()}
+    for model in models.values():
+        gd.train(model, graph, "node", epochs=3)
+    with pytest.raises(
+        ModelError, match=r"buffer 'mean' of 'norm' \(Running\) follows what the model is trained on.*build="
+    ):
+        gd.Unlearner(models["own"], graph, task="node", method=method)
+    for name in ("resets", "batch"):
+        before = {key: value.clone() for key, value in models[name].state_dict().items()}
+        gd.Unlearner(models[name], graph, task="node", method=method).delete(DELETION)
+        assert all(torch.equal(value, before[key]) for key, value in models[name].state_dict().items())

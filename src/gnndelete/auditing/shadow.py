@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete.anew import untrained
 from gnndelete.auditing.attack import LEAST
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.cutting import cut
@@ -17,10 +18,11 @@ from gnndelete.deletion import Deletion
 from gnndelete.errors import GNNDeleteError
 from gnndelete.graph import edge_table
 from gnndelete.hetero import HeteroGraph
+from gnndelete.labels import unlabelled
 from gnndelete.request import distinct
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.supervision import positives
-from gnndelete.training import fresh, train
+from gnndelete.training import train
 
 #: What the shadow never sees: a tenth of the edges, or the labels of a third of the training nodes.
 EDGES, NODES = 0.1, 1 / 3
@@ -120,15 +122,13 @@ def _without_labels(case: Case, task: NodeClassification | GraphClassification) 
         return cut(Deletion(labels=absent), case.remaining, edge_table(case.remaining)), present, absent
     graph = case.remaining.__copy__()
     graph.train_mask = trained.index_fill(0, absent, False)
-    gone = float("nan") if case.remaining.y.is_floating_point() else -1
-    graph.y = case.remaining.y.index_fill(0, absent, gone)  # a fit function of the user may look at labels alone
+    graph.y = unlabelled(case.remaining.y, absent)  # a fit function of the user may look at labels alone
     return graph, present, absent
 
 
 def _trained(case: Case, graph: Data) -> tuple[nn.Module, str]:
     seed = case.seed + 2  # Retrain takes the next one after the seed
-    model = fresh(case.base, seed) if case.build is None else _built(case, seed)
-    model = model.to(graph.edge_index.device)
+    model = untrained(case.base, case.build, seed).to(graph.edge_index.device)
     if case.fit is not None:
         return case.fit(model, graph, seed) or model, "The shadow was trained by the given fit function."
     schedule = {}
@@ -138,13 +138,6 @@ def _trained(case: Case, graph: Data) -> tuple[nn.Module, str]:
     run = train(model, graph, case.task, seed=seed, progress=case.progress, forward=case.forward, **schedule)
     source = "with the schedule of the retrained reference" if schedule else "with its default schedule"
     return model, f"The shadow was trained by the built-in loop {source}: {run.epochs_run} epochs."
-
-
-def _built(case: Case, seed: int) -> nn.Module:
-    assert case.build is not None
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return case.build()
 
 
 def _none(task: Task, reason: str) -> Shadow:

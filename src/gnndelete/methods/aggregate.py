@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnndelete.tasks import LinkPrediction, Task
+from gnndelete.tasks import LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.base import Predict
 from gnndelete.tasks.supervision import SupervisionCache
 
@@ -75,7 +75,8 @@ def sampled(
         target = (torch.arange(edges.size(1), device=edges.device) < true.size(1)).float()
         return torch.stack([predict(edges) for predict in models], dim=1), target
     nodes = _some(training_nodes(data), samples, generator)
-    true = data.y.view(-1)[nodes]
+    assert isinstance(task, NodeClassification)
+    true = task.labels(data)[nodes]
     return torch.cat([predict(nodes).gather(1, true[:, None]) for predict in models], dim=1), true
 
 

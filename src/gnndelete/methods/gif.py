@@ -128,6 +128,8 @@ class GIF(Method):
     ) -> tuple[Tensor, Product]:
         """v, and the product of any vector with the Hessian of the whole loss on the graph."""
         output = context.prepared.forward(model, context.data)
+        if isinstance(task, NodeClassification):
+            task.logits(output, context.data)  # too few columns are said here, not by an index
         rest = context.prepared.forward(model, context.remaining)
         v = _slope(terms.loss(task, model, output, touched), weights)
         if not bool((touched == deleted).all()):
@@ -208,7 +210,7 @@ def loss_terms(context: Context, task: Task) -> Terms:
     if isinstance(task, NodeClassification):
         members = task.part(data, "train").nonzero().flatten()
         gone = torch.cat([nodes, context.deletion.labels.to(nodes.device)])
-        return Terms(members.unsqueeze(0), data.y.view(-1)[members], torch.isin(members, gone))
+        return Terms(members.unsqueeze(0), task.labels(data)[members], torch.isin(members, gone))
     supervision = SupervisionCache().of(data)
     positives = supervision.positives
     negatives = supervision.negatives(torch.Generator().manual_seed(context.seed))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from numbers import Real
 from typing import Any, ClassVar, Literal
 
 from torch import nn
 
 from gnndelete.adapter import Adapter
+from gnndelete.anew import seeded
 from gnndelete.errors import ModelError, SettingError, some
 from gnndelete.forward import evaluating
 from gnndelete.hetero import HeteroGraph
@@ -236,7 +238,12 @@ class GNNDelete(Method):
         return calibration, self._solved(solving, calibration.lam)
 
     def _solved(self, solving: Solving, lam: float) -> Solved:
-        return solving.run(lam, self._map, free=callable(self.operator))[0]
+        seeds = count(solving.context.seed)
+
+        def make(site: Site, problem: Problem, unchecked: Unchecked | None = None) -> nn.Module:
+            return self._map(site, problem, unchecked, next(seeds))
+
+        return solving.run(lam, make, free=callable(self.operator))[0]
 
     def _search(self, measured: Ruler, measure: Callable[[float], Trial], solving: Solving) -> Calibration:
         if self.aim == "retrained":
@@ -252,13 +259,16 @@ class GNNDelete(Method):
     def _exact(self, site: Site, problem: Problem, unchecked: Unchecked | None = None) -> nn.Module:
         return exact(problem, self.ridge, unchecked).requires_grad_(False)
 
-    def _map(self, site: Site, problem: Problem, unchecked: Unchecked | None = None) -> nn.Module:
+    def _map(self, site: Site, problem: Problem, unchecked: Unchecked | None, seed: int) -> nn.Module:
         apply: nn.Module
         if self.solver == "exact":
             apply = exact(problem, self.ridge, unchecked)
+        elif callable(self.operator):
+            with seeded(seed, problem.h.device):
+                apply = self.operator(site.width)
+            apply = gradient(problem, apply, self.epochs, self.lr).to(problem.h.dtype)
         else:
-            apply = self.operator(site.width) if callable(self.operator) else LinearMap(site.width)
-            apply = gradient(problem, apply.to(problem.h.device, problem.h.dtype), self.epochs, self.lr)
+            apply = gradient(problem, LinearMap(site.width), self.epochs, self.lr)
         if self._watch is not None:
             self._watch(site, problem, apply)
         return apply.requires_grad_(False)

@@ -15,7 +15,6 @@ from gnndelete.layers import working_copy
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gradients import descend, known_task, loss_reasons, trainable
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
-from gnndelete.tasks.base import representation
 from gnndelete.tasks.supervision import SupervisionCache
 
 
@@ -122,4 +121,5 @@ def _loss(task: Task, model: nn.Module, output: Any, data: Any, elements: Tensor
         return F.binary_cross_entropy_with_logits(logits, torch.ones_like(logits))
     if isinstance(task, GraphClassification):
         return task.loss_of(output, data, elements)
-    return F.cross_entropy(representation(output)[elements], data.y.view(-1)[elements])
+    assert isinstance(task, NodeClassification)
+    return F.cross_entropy(task.logits(output, data)[elements], task.labels(data)[elements])

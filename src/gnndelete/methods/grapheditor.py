@@ -97,10 +97,13 @@ class GraphEditor(Method):
     def _state(self, context: Context, data: Data, alive: Tensor, before: _State | None = None) -> _State:
         adjacency = Adjacency(data.edge_index, alive.numel())
         rows, moved = training_rows(context, data, alive), torch.zeros_like(alive)
+        replaced = torch.zeros_like(alive)
+        if before is not None:
+            replaced[context.deletion.features[0].to(alive.device)] = True
         if before is None:
             levels = propagate(adjacency, project(data.x, self.dim, context.seed), self.hops)
         else:
-            exchanged = (alive != before.alive).index_fill(0, context.deletion.features[0].to(alive.device), True)
+            exchanged = (alive != before.alive) | replaced | before.replaced
             exchanged = exchanged.nonzero().flatten()
             x = before.levels[0].clone()
             if exchanged.numel():
@@ -109,7 +112,7 @@ class GraphEditor(Method):
             reach = reached(before.adjacency, adjacency, exchanged, self.hops)
             levels = propagate_again(adjacency, x, before.levels, reach)
             moved[reach] = True
-        return _State(adjacency, alive, levels, rows, classes(context), moved)
+        return _State(adjacency, alive, levels, rows, classes(context), moved, replaced)
 
     def _notes(self, context: Context, path: str, first: bool) -> tuple[str, ...]:
         notes = [
@@ -182,6 +185,7 @@ class _State:
     rows: Rows
     classes: int | None
     moved: Tensor  # nodes whose features differ from those in the state before
+    replaced: Tensor  # nodes that have lost features of their own
     ridge: _Ridge | None = None
 
     @property

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from gnndelete.adjacency import ends_of
+from gnndelete.anew import kept_note, untrained
 from gnndelete.deletion import Deletion
-from gnndelete.errors import GraphError, ModelError, SettingError
+from gnndelete.errors import GraphError, SettingError
 from gnndelete.forward import evaluating
 from gnndelete.graph import count_nodes
 from gnndelete.layers import working_copy
@@ -20,10 +21,10 @@ from gnndelete.methods.aggregate import sampled, weights
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, synchronize
 from gnndelete.methods.jobs import Job, run_all
 from gnndelete.methods.partition import METIS_REMEDY, at_random, bekm, blpa, capacity, metis, metis_available
+from gnndelete.methods.retrain import not_anew
 from gnndelete.methods.shards import can_learn, indivisible, induced, places, shard_task
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 from gnndelete.tasks.base import Predict, representation
-from gnndelete.training import fresh
 
 Partition = Literal["blpa", "bekm", "metis", "random"]
 _WHOLE = Deletion().fingerprint
@@ -126,11 +127,7 @@ class GraphEraser(Method):
                     "repartition=True with 'bekm' needs features 'x'", "choose partition='blpa', or keep the partition"
                 )
             )
-        if context.build is None:
-            try:
-                fresh(context.model, seed=0)
-            except ModelError as error:
-                reasons.append(Reason(str(error), "pass build=lambda: … that makes an untrained model"))
+        reasons += not_anew(context)
         if not reasons and (why := indivisible(context, self.shards)) is not None:
             reasons.append(
                 Reason(why, "give forward an argument n_id and look node vectors up by it, or choose method='retrain'")
@@ -220,7 +217,7 @@ class GraphEraser(Method):
                 continue
             task = shard_task(context.remaining_task, part, nodes, total, torch.Generator().manual_seed(seed))
             jobs[s] = Job(
-                model=_untrained(context, seed).to(data.edge_index.device),
+                model=untrained(context.model, context.build, seed).to(data.edge_index.device),
                 data=part,
                 task=task,
                 seed=seed,
@@ -270,7 +267,7 @@ class GraphEraser(Method):
             )
         elif self._reached() == "exact":
             notes.append("Equal to training all shards without the deleted elements: the partition looks at no data.")
-        return tuple(notes)
+        return (*notes, *(() if context.build else kept_note(context.model)))
 
 
 def _missing(deletion: Deletion, place: Tensor, shards: int) -> list[str]:
@@ -289,14 +286,6 @@ def _missing(deletion: Deletion, place: Tensor, shards: int) -> list[str]:
             kept = feature_shard == s
             found[s] = inside._filled(deletion.features[:, kept], deletion.fill[kept]).fingerprint
     return found
-
-
-def _untrained(context: Context, seed: int) -> nn.Module:
-    if context.build is None:
-        return fresh(context.model, seed)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return context.build()
 
 
 def _predictor(context: Context, model: nn.Module) -> Predict:

@@ -69,7 +69,8 @@ class MEGU(Method):
         forgotten = context.deletion.named_nodes.to(device)
         near = influenced(context, forgotten)
         with evaluating(model):
-            known = representation(forward(model, context.data)).argmax(dim=-1)
+            assert isinstance(context.task, NodeClassification)
+            known = context.task.logits(forward(model, context.data), context.data).argmax(dim=-1)
             logits = representation(forward(model, graph))
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(context.seed)

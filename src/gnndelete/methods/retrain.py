@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
-from torch import nn
-
+from gnndelete.anew import carried, kept_note, untrained
 from gnndelete.errors import ModelError
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
-from gnndelete.training import fresh, train
+from gnndelete.training import train
 
 
 class Retrain(Method):
@@ -48,17 +46,13 @@ class Retrain(Method):
             reasons.append(
                 Reason("nothing says how to train the model", "pass task=…, or fit=lambda model, data, seed: …")
             )
-        if context.build is None:
-            try:
-                fresh(context.model, seed=0)
-            except ModelError as error:
-                reasons.append(Reason(str(error), "pass build=lambda: … that makes an untrained model"))
-        return reasons
+        return reasons + not_anew(context)
 
     def unlearn(self, context: Context) -> Outcome:
         seed = context.seed + self.next_seed if self.seed is None else self.seed
         device = context.data.edge_index.device
-        model: nn.Module = (_built(context, seed) if context.build else fresh(context.model, seed)).to(device)
+        model = untrained(context.model, context.build, seed).to(device)
+        kept = () if context.build else kept_note(context.model)
         if context.fit is not None:
             model = context.fit(model, context.remaining, seed) or model
             notes = ("Trained by the given fit function; epochs, lr and patience of this method played no part.",)
@@ -78,12 +72,15 @@ class Retrain(Method):
                 num_neighbors=self.num_neighbors,
             )
             notes = (f"Trained by the built-in loop: {result.epochs_run} epochs, best at {result.best_epoch}.",)
-        return Outcome(model=model, parameters=sum(p.numel() for p in model.parameters()), notes=notes)
+        return Outcome(model=model, parameters=sum(p.numel() for p in model.parameters()), notes=(*notes, *kept))
 
 
-def _built(context: Context, seed: int) -> nn.Module:
-    """What the user's factory makes from this seed; the global random state is as before afterwards."""
-    assert context.build is not None
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return context.build()
+def not_anew(context: Context) -> list[Reason]:
+    """Why the model cannot be made as it was before training."""
+    if context.build is not None:
+        return []
+    try:
+        why = carried(context.model, context.data, context.prepared.forward)
+    except ModelError as error:
+        why = str(error)
+    return [] if why is None else [Reason(why, "pass build=lambda: … that makes an untrained model")]

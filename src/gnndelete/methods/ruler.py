@@ -174,7 +174,7 @@ def _of_nodes(context: Context, task: NodeClassification) -> Ruler:
     held = held[~torch.isin(held, named.to(held.device))]
     if not held.numel():
         return Ruler(task, data, missing="no validation node is left that the request does not name")
-    forgetting = _of_true_class(task, task.labels(original), degrees(original), nodes, held)
+    forgetting = _of_true_class(task, original, task.labels(original), degrees(original), nodes, held)
     only = torch.isin(nodes.cpu(), deletion.features[0])
     only &= ~torch.isin(nodes.cpu(), torch.cat([deletion.nodes, deletion.labels]))
     return Ruler(task, data, forgetting, presented=True, kept=LABEL_STAYS * float(only.double().mean()))
@@ -193,16 +193,18 @@ def _of_graphs(context: Context, task: GraphClassification) -> Ruler:
     if not task.validates(data):
         return Ruler(task, data, missing="there are no validation graphs to compare with (add 'val_mask')")
     held = task.part(data, "val").nonzero().flatten()
-    forgetting = _of_true_class(task, graph_labels(original), original.sizes, graphs, held)
+    forgetting = _of_true_class(task, original, graph_labels(original), original.sizes, graphs, held)
     return Ruler(task, data, forgetting, presented=True)
 
 
-def _of_true_class(task: Task, labels: Tensor, size: Tensor, named: Tensor, held: Tensor) -> Forgetting:
+def _of_true_class(task: Task, data: Data, labels: Tensor, size: Tensor, named: Tensor, held: Tensor) -> Forgetting:
     """The probability of their true class that named nodes or graphs are given, against held-out ones of class and size."""
     both = torch.cat([named, held])
     alike = strata(size[named], size[held], labels[named], labels[held], bins=NODE_BINS)
 
     def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:
+        if isinstance(task, NodeClassification):
+            task.logits(output, data)  # too few columns are said here, not by an index
         true = task.predict(model, output, both).gather(1, labels[both].view(-1, 1)).view(-1)
         deleted, unseen = _sound(true).split([named.numel(), held.numel()])
         test = alike.test(deleted, unseen)

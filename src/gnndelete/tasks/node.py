@@ -139,6 +139,10 @@ class NodeClassification(Task):
         f1 = f1_score(true.cpu().numpy(), predicted.cpu().numpy(), average="macro", zero_division=0)
         return {"accuracy": float((predicted == true).double().mean()), "f1": float(f1)}
 
+    def logits(self, output: Any, data: Any) -> Tensor:
+        """The model's answer about every node, of the type that is classified: a column for each class, or one sentence."""
+        return _logits(output, self._own(data), self.node_type)
+
     def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
         """Class probabilities ``[k, classes]`` of the given nodes."""
         logits = representation(output, self.node_type)
