@@ -65,7 +65,7 @@ def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private:
         temporary.cleanup()
 
 
-def tidy(*folders: Path) -> list[Path]:
+def tidy(*folders: Path, below: bool = True) -> list[Path]:
     """Finish what a killed process had begun to exchange in some folders or below, and remove what it left of the rest.
 
     Gives back the folders in which something was finished. What is left may hold what was deleted, so that it must not stay;
@@ -73,7 +73,8 @@ def tidy(*folders: Path) -> list[Path]:
     """
     finished = []
     for folder in folders:
-        for left in sorted(folder.rglob(f"{WRITING}*")) if folder.is_dir() else []:
+        look = folder.rglob if below else folder.glob
+        for left in sorted(look(f"{WRITING}*")) if folder.is_dir() else []:
             if not left.is_dir() or _alive(left):
                 continue
             try:

@@ -33,11 +33,13 @@ class Store:
         if self._path is None or not self._path.exists():
             return
         try:
-            text = self._path.read_text()
+            data = self._path.read_bytes()
+            ended = data.rfind(b"\n") + 1  # in bytes of the file, whatever ends its lines
+            text = data[:ended].decode("utf-8-sig") + data[ended:].decode(errors="replace")
         except (OSError, UnicodeDecodeError) as error:
             raise SettingError(f"the store '{self._path}' cannot be read ({why(error)}); give another file") from error
-        lines = text.splitlines()
-        torn = bool(text) and not text.endswith("\n")
+        torn = ended < len(data)
+        lines = text.split("\n") if torn else text.split("\n")[:-1]
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -48,7 +50,7 @@ class Store:
                     raise TypeError
             except (ValueError, KeyError, TypeError):
                 if number == len(lines) and torn:
-                    self._whole, self._ended = len(text[: text.rfind("\n") + 1].encode()), True
+                    self._whole, self._ended = ended, True
                     break
                 raise SettingError(
                     f"line {number} of the store '{self._path}' is no result; remove or repair line {number}, "

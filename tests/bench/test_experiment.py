@@ -161,6 +161,16 @@ def test_groups_and_single_names() -> None:
             "19 relations are more than there are to learn from in 'wordnet18' (at most 18)",
         ),
         ({"forget": {"amount": 3, "steps": 4}}, "'forget.steps': 3 edges cannot be deleted in 4 steps"),
+        (
+            {"forget": {"amount": 8, "steps": 4}, "measures": ["scores", "time"]},
+            "'measures': time is that of one request, and 'forget.steps' asks for 4",
+        ),
+        ({"methods": [{"name": "unlink", "label": "original"}]}, "the model before the deletion goes by that name"),
+        ({"methods": [{"name": "unlink", "label": "_mine"}]}, "a method is called '_mine', and figures leave such"),
+        (
+            {"methods": [{"name": "gnndelete", "preset": "settings"}]},
+            "method 'gnndelete' has no preset 'settings'; choose from paper",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence(write: Write, changes: dict[str, Any], words: str) -> None:

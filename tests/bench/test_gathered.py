@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gnndelete.bench.gathered import Plan, Result, gather, originals, references
+from gnndelete.bench.gathered import Plan, Result, gather, originals, references, told_apart
 from gnndelete.store import Store
 
 from .sample import METHODS, SEEDS, Job, key, link_plan, row, store_of
@@ -140,3 +140,57 @@ def test_every_wanted_cell_has_a_result() -> None:
     results = gather(plan, store_of(plan))
     assert sum(result.wanted for result in results) == len(plan.cells)
     assert all(len(result.rows) == len(SEEDS) for result in results)
+
+
+def retrains(*epochs: int) -> list[Job]:
+    """Retrain by several schedules at one place, where models were trained for 2,000 epochs."""
+    return [
+        Job(
+            "retrain" if n == 2000 else f"short {n}",
+            key("dblp", "gcn", {"name": "retrain", "epochs": n, "lr": 1e-3}, seed),
+        )
+        for seed in SEEDS
+        for n in epochs
+    ]
+
+
+@pytest.mark.parametrize("order", [(2000, 1), (1, 2000), (1, 2000, 10)])
+def test_the_reference_is_the_retrain_that_trains_as_the_model_was_trained(order: tuple[int, ...]) -> None:
+    plan = Plan("mine", "Two", [*retrains(*order), *small("unlink").cells])
+    store = filled(plan, {"retrain": [0.9] * 3, "short 1": [0.5] * 3, "short 10": [0.6] * 3, "unlink": [0.91] * 3})
+    found = by_label(plan, store)
+    (reference,) = references(found.values()).values()
+    assert reference.label == "retrain"
+    gap = found["unlink"].gap("test_auroc", reference)
+    assert gap is not None
+    assert gap.mean == pytest.approx(0.01)
+
+
+def test_one_name_for_two_settings_at_one_place_is_told_apart() -> None:
+    fixed = [METHODS["paper()"] | {"lam": lam} for lam in (0.5, 1.0)]
+    cells = []
+    for name, method in zip(("one", "other"), fixed, strict=True):
+        plan = Plan(name, name, [Job("fixed", key("dblp", "gcn", method, seed)) for seed in SEEDS])
+        cells += gather(plan, filled(plan, {"fixed": [0.9] * 3}))
+    assert [cell.label for cell in told_apart(cells)] == ["fixed (one)", "fixed (other)"]
+    assert [cell.label for cell in told_apart(cells[:1])] == ["fixed"]
+
+
+def test_what_is_measured_once_stands_at_the_end_of_a_sequence() -> None:
+    plan = Plan("mine", "Steps", [Job("unlink", key("dblp", "gcn", METHODS["unlink"], 42, forget={"steps": 2}))])
+    store = Store(None)
+    steps = [{"test_auroc": 0.9}, {"test_auroc": 0.8}]
+    store.add(plan.cells[0].key, row("unlink", 1.0, test_auroc=0.8, heldout_auc=0.51) | {"steps": steps})
+    (cell,) = gather(plan, store)
+    assert [cell.values("heldout_auc", step) for step in (1, 2)] == [{}, {42: 0.51}]
+    assert [cell.values("test_auroc", step) for step in (1, 2)] == [{42: 0.9}, {42: 0.8}]
+
+
+def test_times_with_other_numbers_of_threads_are_not_compared() -> None:
+    plan = small("retrain", "unlink")
+    store = filled(plan, {"retrain": [0.9] * 3, "unlink": [0.9] * 3}, {"retrain": 8.0, "unlink": 1.0})
+    for device, expected in (("cuda", 3), ("cpu", 0)):
+        for threads, (cell, result) in zip((1, 2) * 3, list(store.items()), strict=True):
+            store.add(cell, result | {"hardware": {"device": device, "name": "X", "threads": threads, "jobs": 1}})
+        found = by_label(plan, store)
+        assert len(found["unlink"].ratios(found["retrain"])) == expected

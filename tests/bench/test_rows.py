@@ -39,6 +39,8 @@ def filled(file: Path, store: Path, line: int, spoiled: dict[str, Any]) -> None:
         ({"steps": [{"test_auroc": 0.9}, {"test_auroc": "x"}]}, "its test_auroc is no number ('x')"),
         ({"seconds": "long"}, "its seconds is no number ('long')"),
         ({"before": 3}, "its before are no numbers by name (3)"),
+        ({"hardware": "a big one"}, "its hardware is none that a run writes ('a big one')"),
+        ({"hardware": {"jobs": "many"}}, "its hardware is none that a run writes ({'jobs': 'many'})"),
         ({"scores": {"test_auroc": None}}, ""),
         ({"lam": None, "before": None}, ""),
     ],

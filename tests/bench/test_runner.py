@@ -93,6 +93,15 @@ def test_a_damaged_model_is_trained_again(small: Experiment, tmp_path: Path) -> 
     _base.cache_clear()
     run([small], store=damaged)
     assert numbers(whole) == numbers(damaged)
+    for path in (damaged.parent / "models").iterdir():  # all but one of its tensors fit
+        kept = torch.load(path, weights_only=True)
+        last = list(kept["state"])[-1]
+        kept["state"] = {name: value + 1 for name, value in kept["state"].items()} | {last: torch.zeros(99)}
+        torch.save(kept, path)
+    damaged.unlink()
+    _base.cache_clear()
+    run([small], store=damaged)
+    assert numbers(whole) == numbers(damaged)
 
 
 def test_a_failed_cell_is_recorded_and_not_counted(write: Write, store: Path, capsys: Any) -> None:
@@ -181,6 +190,27 @@ def test_a_torn_last_line_is_repaired(small: Experiment, store: Path) -> None:
     assert run([small], store=store).done == 1
     assert len(lines(store)) == 6
     assert numbers(store).keys() == {json.dumps(cell.key, sort_keys=True) for cell in cells(small)}
+
+
+@pytest.mark.parametrize("torn", [b'{"key": {"see', b'{"key": "\xc3'], ids=["torn", "torn within a letter"])
+def test_lines_that_end_as_on_windows(tmp_path: Path, torn: bytes) -> None:
+    path = tmp_path / "r.jsonl"
+    rows = [json.dumps({"key": {"seed": n}, "row": {"v": "é" * n}}).encode() for n in range(5)]
+    path.write_bytes(b"\xef\xbb\xbf" + b"\r\n".join([*rows, torn]))
+    opened = Store(path)
+    assert len(opened) == 5
+    opened.add({"seed": 9}, {"v": 9})
+    again = Store(path)
+    assert len(again) == 6
+    assert again.get({"seed": 4}) == {"v": "éééé"}
+
+
+@pytest.mark.parametrize("name", [".", "folder"])
+def test_a_folder_is_no_store(small: Experiment, tmp_path: Path, monkeypatch: Any, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingError, match="is a folder; give a file"):
+        run([small], store=Path(name))
 
 
 def test_a_last_line_that_lacks_only_its_end_is_kept(small: Experiment, store: Path) -> None:

@@ -12,7 +12,7 @@ from statistics import median
 
 from gnndelete.bench import published as paper
 from gnndelete.bench.gaps import Gap, gaps
-from gnndelete.bench.gathered import Place, Plan, Result, hardware, references
+from gnndelete.bench.gathered import Place, Plan, Result, hardware, references, told_apart
 from gnndelete.bench.published import MAIN
 from gnndelete.bench.wording import model_name, model_titles
 
@@ -112,7 +112,7 @@ def acceptance(gathered: Iterable[tuple[Plan, Sequence[Result]]], best: str = BE
         settings.get(PAPER, ()),
         settings,
         best,
-        tuple(gaps(everything, lambda cell: _theirs(cell) is not None)),
+        tuple(gaps(told_apart(everything), lambda cell: _theirs(cell) is not None)),
         _speeds([cells for _, cells in plans]),
         tuple(absent),
         tuple(_failed(everything, [cell for _, cells in plans for cell in cells])),

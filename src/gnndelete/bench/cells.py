@@ -180,9 +180,12 @@ def _method_key(spec: MethodSpec, schedule: Mapping[str, Any], task: str, vector
     if kind.needs == "a training function":
         given = {name: value for name, value in schedule.items() if name in takes} | given
     given = check_parameters(kind, given, f"method '{spec.name}'", "methods.")
-    make: Any = kind if preset is None else getattr(kind, str(preset), None)
-    if make is None:
-        raise SettingError(f"method '{spec.name}' has no preset '{preset}'")
+    make: Any = kind
+    if preset is not None:
+        presets = [name for name, value in vars(kind).items() if isinstance(value, classmethod) and name[0] != "_"]
+        if preset not in presets:
+            raise SettingError(unknown(f"method '{spec.name}' has no preset", str(preset), presets))
+        make = getattr(kind, preset)
     method = make(**given)
     rule, later = method.rule(task, vectors), LATER.get(kind.name, {})
     settings = {name: value for name, value in method.settings().items() if name not in later or later[name] != value}

@@ -201,6 +201,14 @@ class Experiment(Part):
         for title in titles:
             if titles.count(title) > 1:
                 raise ValueError(f"two methods are called '{title}'; give one of them a label of its own")
+        if "original" in titles or any(title.startswith("_") for title in titles):
+            odd = next(title for title in titles if title == "original" or title.startswith("_"))
+            why = (
+                "the model before the deletion goes by that name"
+                if odd == "original"
+                else "figures leave such names out"
+            )
+            raise ValueError(f"a method is called '{odd}', and {why}; give it another label")
         stray = [name for name in self.missing if name not in self.datasets]
         if stray:
             raise ValueError(f"'missing' names '{stray[0]}', which is none of the datasets")

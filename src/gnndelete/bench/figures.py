@@ -244,6 +244,7 @@ def _gaps(axes: Any, rows: Sequence[GapRow], metric: str, labels: Sequence[str],
 
 def _front(axes: Any, corners: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Joins the methods that no other beats in both; the corners of the line, so that names keep off it."""
+    corners = list(dict.fromkeys(corners))  # two methods may be at one place
     if len(corners) < 2:
         return []
     line = [corners[0]]

@@ -123,7 +123,9 @@ def latex(table: Table) -> str:
     lines.append(rf"method & {' & '.join(_escape(title) for title in table.columns)} & seeds \\ \hline")
     for line in table.lines:
         cells = [_latex(item, notes, line.seeds[1]) for item in line.entries]
-        lines.append(" & ".join([_escape(line.label), *cells, _escape(_seeds(line.seeds))]) + r" \\")
+        # after the end of a row, a bracket or a star would be taken for an option of it
+        label = "{}" * line.label.startswith(("[", "*")) + _escape(line.label)
+        lines.append(" & ".join([label, *cells, _escape(_seeds(line.seeds))]) + r" \\")
     lines += [r"\hline", r"\end{tabular}"]
     lines += [rf"\par {{\footnotesize [{i}] {_escape(sentence(text))}}}" for i, text in enumerate(notes.reasons, 1)]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
@@ -156,6 +158,9 @@ _SIGNS = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
     _TOGETHER: "~",
     "±": r"$\pm$",
     "×": r"$\times$",
@@ -196,7 +201,7 @@ def _record(
     cell: Result, apart: tuple[str, str], item: Entry, reference: Result | None, step: int | None
 ) -> list[object]:
     place, theirs = cell.place, item.paper or Published(float("nan"))
-    gap = cell.gap(item.metric, reference) if cell is not reference and step is None else None
+    gap = cell.gap(item.metric, reference, step) if cell is not reference else None
     time, stat = cell.stat("seconds"), item.stat
     numbers = [stat.mean if stat else None, stat.error if stat else None]
     numbers += [theirs.value if item.paper else None, theirs.std, item.difference]

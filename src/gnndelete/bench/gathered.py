@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite, sqrt
 from statistics import mean, median, stdev
 from typing import Any, Protocol
@@ -181,15 +181,15 @@ class Result:
     def stat(self, metric: str, step: int | None = None) -> Stat | None:
         return Stat.of(self.values(metric, step).values())
 
-    def gaps(self, metric: str, reference: Result | None) -> dict[int, float]:
-        """This minus the reference, by seed, where both have the seed."""
+    def gaps(self, metric: str, reference: Result | None, step: int | None = None) -> dict[int, float]:
+        """This minus the reference, by seed, where both have the seed; of a sequence after so many requests."""
         if reference is None:
             return {}
-        theirs = reference.values(metric)
-        return {seed: value - theirs[seed] for seed, value in self.values(metric).items() if seed in theirs}
+        theirs = reference.values(metric, step)
+        return {seed: value - theirs[seed] for seed, value in self.values(metric, step).items() if seed in theirs}
 
-    def gap(self, metric: str, reference: Result | None) -> Stat | None:
-        return Stat.of(self.gaps(metric, reference).values())
+    def gap(self, metric: str, reference: Result | None, step: int | None = None) -> Stat | None:
+        return Stat.of(self.gaps(metric, reference, step).values())
 
     def ratios(self, reference: Result | None) -> list[float]:
         """The reference's time by this one's, of every seed that ran on the same hardware."""
@@ -237,8 +237,35 @@ def _result(plan: Plan, label: str, group: Sequence[Wanted], store: Store) -> Re
 
 
 def references(cells: Iterable[Result]) -> dict[str, Result]:
-    """Retrain by place, the reference of every gap there."""
-    return {cell.place.rest: cell for cell in cells if cell.method.get("name") == "retrain"}
+    """Retrain by place, the reference of every gap there.
+
+    Of several the one that trains as the base model was trained, and among such the first of that name.
+    """
+    found: dict[str, Result] = {}
+    for cell in cells:
+        if cell.method.get("name") == "retrain":
+            known = found.setdefault(cell.place.rest, cell)
+            if _as_trained(cell) > _as_trained(known):
+                found[cell.place.rest] = cell
+    return found
+
+
+def _as_trained(cell: Result) -> tuple[bool, bool]:
+    """Whether a Retrain has the schedule of the base model, and the plain name."""
+    schedule = json.loads(cell.place.setting).get("train") or {} if cell.place.setting else {}
+    same = all(cell.method[name] == value for name, value in schedule.items() if name in cell.method)
+    return same, cell.label == "retrain"
+
+
+def told_apart(cells: Iterable[Result]) -> list[Result]:
+    """The cells; methods of one name at one place that differ in their settings go by their experiment as well."""
+    cells = list(cells)
+    settings: dict[tuple[str, str], set[str]] = {}
+    for cell in cells:
+        own = text({name: value for name, value in cell.method.items() if name != "rule"})
+        settings.setdefault((cell.label, cell.place.rest), set()).add(own)
+    twice = {label for (label, _), found in settings.items() if len(found) > 1}
+    return [replace(c, label=f"{c.label} ({c.experiment})") if c.label in twice else c for c in cells]
 
 
 def originals(cells: Iterable[Result]) -> list[Result]:
@@ -265,15 +292,17 @@ def _value(row: Row, metric: str, step: int | None) -> float | None:
         steps = row.get("steps") or ()
         part = steps[step - 1] if step <= len(steps) else {}
         value = part.get("scores", part).get(metric)
+        if value is None and step == len(steps):  # some is measured once, at the end
+            value = (row.get("scores") or {}).get(metric)
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         return None
     return float(value)
 
 
-def hardware(row: Row) -> tuple[Any, Any]:
-    """What a time depends on: the machine, and how many processes shared it."""
+def hardware(row: Row) -> tuple[Any, Any, Any]:
+    """What a time depends on: the machine, how many processes shared it and, on a CPU, how many threads each had."""
     said = row.get("hardware") or {}
-    return said.get("name"), said.get("jobs")
+    return said.get("name"), said.get("jobs"), said.get("threads") if said.get("device") == "cpu" else None
 
 
 def shortened(said: str, most: int = 400) -> str:

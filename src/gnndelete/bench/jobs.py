@@ -86,7 +86,7 @@ def perform(job: Job) -> Done:
     finally:
         torch.set_num_threads(before)
     row = {"label": job.cell.label, **found, "wall_seconds": time.perf_counter() - start}
-    return Done(job, finite({**row, **provenance(device, job.jobs)}))
+    return Done(job, finite({**row, **provenance(device, job.jobs, job.threads)}))
 
 
 def _failure(error: Exception) -> dict[str, Any]:

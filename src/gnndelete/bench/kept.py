@@ -56,11 +56,13 @@ def once(path: Path, model: nn.Module, work: Callable[[], object]) -> tuple[floa
     """Put kept weights into ``model``, or do the ``work`` that trains it and keep them; its seconds, and by which source."""
     kept = _read(path)
     if kept is not None:
+        before = {name: value.clone() for name, value in model.state_dict().items()}
         try:
+            seconds = float(kept["seconds"])
             model.load_state_dict(kept["state"])
-            return float(kept["seconds"]), kept.get("source")
-        except (RuntimeError, KeyError, TypeError):  # a file of something else: train again
-            pass
+            return seconds, kept.get("source")
+        except (RuntimeError, KeyError, TypeError, ValueError, AttributeError):  # a file of something else: train again
+            model.load_state_dict(before)  # from where training begins, not from the parts that did fit
     start = time.perf_counter()
     work()
     seconds = time.perf_counter() - start

@@ -17,10 +17,10 @@ from gnndelete.progress import bar
 _SHOWN = ("test_auroc", "test_accuracy", "deleted_auroc", "heldout_auc", "mi_ratio", "regular_share")
 
 
-def announce(cells: int, done: int, models: int, cost: tuple[float, int]) -> None:
+def announce(cells: int, done: int, left: int, models: int, cost: tuple[float, int]) -> None:
     """The first line of a run, before any process has started: what there is to do, and what it took before."""
     seconds, unknown = cost
-    known = cells - done > unknown
+    known = left > unknown
     took = f"; {'over ' if unknown else ''}{span(seconds)} of work, by cells of the same kind" if known else ""
     line = f"{counted(cells, 'cell')}, {done} done, {counted(models, 'model')} to train{took}"
     print(line, file=sys.stderr, flush=True)

@@ -25,6 +25,8 @@ class Lock:
     """
 
     def __init__(self, store: Path) -> None:
+        if not store.name or store.is_dir():
+            raise SettingError(f"the store '{store}' is a folder; give a file, such as {store / 'results.jsonl'}")
         self._store = store
         self.path = store.with_name(f"{store.name}.lock")
         self._held = ExitStack()

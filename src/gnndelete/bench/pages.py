@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from gnndelete.bench.acceptance import Acceptance
 from gnndelete.bench.cells import unusual
@@ -79,7 +80,7 @@ class Pictured:
     def links(self, folder: str) -> str:
         shown = []
         for name, alt in self.alts.items():
-            shown += [f"![{alt}]({folder}figures/{name})", self.captions.get(name, "")]
+            shown += [f"![{alt}]({folder}figures/{quote(name)})", self.captions.get(name, "")]
         return "\n\n".join(part for part in shown if part)
 
 
@@ -109,7 +110,8 @@ def experiment_page(plan: Plan, results: Sequence[Result], pictures: Pictured, c
     """Tables, figures and the commands of one experiment."""
     parts = [f"# {heading(plan.title)}", plan.about.strip()]
     parts.append(
-        f"{_counted(results)} Also as [CSV](../tables/{flat(plan.name)}.csv) and [LaTeX](../tables/{flat(plan.name)}.tex)."
+        f"{_counted(results)} Also as [CSV](../tables/{quote(flat(plan.name))}.csv) and "
+        f"[LaTeX](../tables/{quote(flat(plan.name))}.tex)."
     )
     parts += [_models(plan), _explained(results), _unsaid(plan, results), _twins(plan), plain(kept_to(results))]
     parts += _unmeasured(results)
@@ -267,7 +269,9 @@ def index_page(
 ) -> str:
     """The first page: the summary, the methods side by side, and every experiment with its state."""
     begun = [(plan, results) for plan, results in gathered if any(r.rows or r.errors or r.unfit for r in results)]
-    rows = [f"| [{heading(plan.title)}]({page_path(plan.name)}) | {_states(results)} |" for plan, results in begun]
+    rows = [
+        f"| [{heading(plan.title)}]({quote(page_path(plan.name))}) | {_states(results)} |" for plan, results in begun
+    ]
     table = "\n".join(
         [
             "| experiment | done | failed | does not fit | not here | not run |",

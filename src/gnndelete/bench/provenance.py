@@ -16,12 +16,12 @@ import torch
 from gnndelete.version import __version__
 
 
-def provenance(device: torch.device, jobs: int) -> dict[str, Any]:
+def provenance(device: torch.device, jobs: int, threads: int) -> dict[str, Any]:
     """Beside every row; no part of its key, since the same cell on another machine is the same cell."""
     return {
         "version": __version__,
         "git": _git(),
-        "hardware": {**_hardware(device), "jobs": jobs},
+        "hardware": {**_hardware(device), "threads": threads, "jobs": jobs},
         "torch": torch.__version__.split("+")[0],
         "finished": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
     }

@@ -84,7 +84,11 @@ def unpaired(cell: Result, reference: Result | None) -> str:
 def _paces(rows: Sequence[Row]) -> str:
     """On what, and beside how many others, times were taken."""
     said = sorted({hardware(row) for row in rows}, key=str)
-    return " or ".join(f"in {jobs or 1} process{'es' * ((jobs or 1) > 1)} at a time on {name}" for name, jobs in said)
+    return " or ".join(
+        f"in {jobs or 1} process{'es' * ((jobs or 1) > 1)} at a time on {name}"
+        + (f" with {threads} thread{'s' * (threads > 1)} each" if threads else "")
+        for name, jobs, threads in said
+    )
 
 
 def kept_to(results: Sequence[Result]) -> str:

@@ -12,7 +12,7 @@ from gnndelete.bench.acceptance import BEST, Acceptance, acceptance, once
 from gnndelete.bench.compared import both_scores, distances
 from gnndelete.bench.figures import Format
 from gnndelete.bench.formats import latex, latex_note, plain, tidy_csv
-from gnndelete.bench.gathered import Plan, Result, gather
+from gnndelete.bench.gathered import Plan, Result, gather, told_apart
 from gnndelete.bench.pages import Commands, Pictured, experiment_page, flat, heading, index_page, page_path
 from gnndelete.bench.reasons import grouped
 from gnndelete.bench.summary import headline, summary_page
@@ -124,7 +124,7 @@ def _captions(plan: Plan, results: Sequence[Result], form: Format) -> dict[str, 
 
 def _overall(gathered: Gathered, form: Format) -> tuple[list[_Picture], dict[str, str]]:
     """Methods over the cells that they share, and captions that say which cells and who is left out."""
-    shared = once(result for _, results in gathered for result in results if result.rows)
+    shared = told_apart(once(result for _, results in gathered for result in results if result.rows))
     found: list[_Picture] = []
     captions: dict[str, str] = {}
     for name, compared, draw, what in (

@@ -83,6 +83,9 @@ def flaw(row: Mapping[str, Any]) -> str:
     """What is wrong with the row of a finished cell; null stands for what could not be measured, and is sound."""
     if not isinstance(row.get("scores"), dict):
         return "it has neither scores nor an error"
+    said = row.get("hardware")
+    if said is not None and not (isinstance(said, dict) and isinstance(said.get("jobs", 1), int | None)):
+        return f"its hardware is none that a run writes ({repr(said)[:40]})"
     for name, part in _parts(row):
         if not isinstance(part, dict):
             return f"its {name} are no numbers by name ({repr(part)[:40]})"

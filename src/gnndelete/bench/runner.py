@@ -24,7 +24,7 @@ from gnndelete.bench.provenance import source
 from gnndelete.bench.rows import open_store
 from gnndelete.bench.sweep import Summary, Sweep
 from gnndelete.errors import GraphError, SettingError, unknown, why
-from gnndelete.files import made, writing
+from gnndelete.files import made, tidy, writing
 from gnndelete.store import Store
 
 #: Where results go unless something else is said; trained models are kept beside it.
@@ -118,6 +118,7 @@ def run(
         _look_back(todo, missing, rows, summary)
         missing = _without_absent(missing, experiments, summary)
         folder = models or store.parent / MODELS
+        tidy(folder, below=False)
         if missing:
             with _writable(folder, missing):
                 sweep = Sweep(rows, folder, device, threads, start, limit_seconds, summary)

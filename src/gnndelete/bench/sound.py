@@ -19,6 +19,10 @@ def check_sound(experiment: Experiment) -> None:
             raise SettingError(unknown("'published': no part of the paper is called", experiment.published, parts()))
         for forget in experiment.forget:
             _check_task(experiment.task, forget)
+            if forget.steps > 1 and "time" in experiment.measures:
+                raise SettingError(
+                    f"'measures': time is that of one request, and 'forget.steps' asks for {forget.steps}; take one of them away"
+                )
         for dataset in experiment.datasets:
             entry, _ = named(dataset)
             _check_dataset(dataset, entry, experiment)

@@ -77,7 +77,7 @@ class Sweep:
         missing = _in_turn(missing)
         together, alone = ([cell for cell in missing if cell.alone is flag] for flag in (False, True))
         models = sum(kind != "cell" for kind, _ in self._tasks(missing))
-        announce(self._summary.cells, self._summary.already, models, self._cost.total(missing))
+        announce(self._summary.cells, self._summary.already, len(missing), models, self._cost.total(missing))
         try:
             self._through(together, workers)
         finally:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from gnndelete.errors import some
-from gnndelete.files import commit
+from gnndelete.files import commit, tidy
 
 #: What reports consist of, and the folders they are in.
 _SUFFIXES = (".md", ".csv", ".tex", ".svg", ".png")
@@ -16,6 +16,7 @@ _FOLDERS = ("tables", "figures", "own", "paper", "beyond")
 
 def write(folder: Path, made: Mapping[str, bytes]) -> None:
     """Put files by their paths into a folder, the index last; say which ones an earlier report has left there."""
+    tidy(folder, *(folder / name for name in _FOLDERS), below=False)
     commit({folder / path: made[path] for path in sorted(made, key=lambda path: path == "index.md")})
     left = stale(folder, made)
     if left:

@@ -108,8 +108,9 @@ def run(
     from gnndelete.bench.experiment import find
 
     amounts = [_number(text) for text in _list(amount, "--amount")]
-    labels, datasets, networks = _list(only, "--only"), _list(dataset, "--dataset"), _list(model, "--model")
+    parts, datasets, networks = _list(only, "--only"), _list(dataset, "--dataset"), _list(model, "--model")
     experiments = find(name)
+    labels = _joined(parts, {method.title for experiment in experiments for method in experiment.methods})
     from gnndelete.bench.runner import Choice  # takes seconds: a mistake in a file is told before
     from gnndelete.bench.runner import run as work
 
@@ -140,6 +141,21 @@ def _list(text: str | None, option: str) -> list[str]:
     if text is not None and not parts:
         raise SettingError(f"'{option}' names nothing (got '{text}'); leave it out to take everything")
     return parts
+
+
+def _joined(parts: list[str], known: set[str]) -> list[str]:
+    """Names between commas; where one has a comma in it, its parts together.
+
+    >>> _joined(["unlink", "lam 0.5", "all"], {"unlink", "lam 0.5, all"})
+    ['unlink', 'lam 0.5, all']
+    """
+    found, start = [], 0
+    while start < len(parts):
+        ends = [end for end in range(len(parts), start, -1) if ", ".join(parts[start:end]) in known]
+        end = ends[0] if ends else start + 1
+        found.append(", ".join(parts[start:end]))
+        start = end
+    return found
 
 
 def _say_seeds(experiments: Sequence[Experiment], seeds: int | None) -> None:
