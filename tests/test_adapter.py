@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
+from torch_geometric.data import Data
 
 import gnndelete as gd
 from gnndelete.adapter import CARD, CONFIG, TENSORS
@@ -158,6 +159,7 @@ def test_another_graph_is_refused_and_the_original_one_by_name(folder, gcn, grap
             gd.load(folder, gcn, data=other)
     shuffled = unlearned.data.clone()
     shuffled.edge_index = shuffled.edge_index.flip(1)
+    shuffled.edge_weight, shuffled.edge_attr = shuffled.edge_weight.flip(0), shuffled.edge_attr.flip(0)
     gd.load(folder, gcn, data=shuffled)  # the order of the edges is no other graph
 
 
@@ -287,3 +289,20 @@ def test_a_method_with_models_of_its_own_says_what_to_keep(graph, gcn, tmp_path)
     unlearned = gd.Unlearner(gcn, graph, task="node", method=eraser).delete(gd.Deletion(edges=[(3, 4)]))
     with pytest.raises(AdapterError, match=r"models of its own.*unlearner\.save_state"):
         unlearned.save(tmp_path / "out")
+
+
+def test_weights_of_edges_belong_to_the_graph(graph, gcn, tmp_path):
+    unlearned = gd.Unlearner(gcn, graph, method=gd.GNNDelete(lam=0.3)).delete(gd.Deletion(edges=[(3, 4)]))
+    unlearned.save(tmp_path / "adapter")
+    left = unlearned.data
+    order = torch.randperm(left.num_edges)
+    turned = left.clone()
+    for name in ("edge_index", "edge_weight", "edge_attr"):
+        turned[name] = left[name][:, order] if name == "edge_index" else left[name][order]
+    assert gd.load(tmp_path / "adapter", gcn, data=turned).output().shape == unlearned.output().shape
+    bare = Data(x=left.x, edge_index=left.edge_index)  # a model that reads no weights is served without
+    assert gd.load(tmp_path / "adapter", gcn, data=bare)
+    other = left.clone()
+    other.edge_weight = other.edge_weight * 100
+    with pytest.raises(AdapterError, match="made on a graph with other values of 'edge_weight'"):
+        gd.load(tmp_path / "adapter", gcn, data=other)

@@ -204,3 +204,14 @@ def test_memory_that_was_counted_for_some_methods_alone_is_not_compared():
     rows = ({**own, "label": "retrain", "peak_mb": 12.0}, {**own, "label": "unlink", "peak_mb": 0.0})
     assert "peak MB" not in str(Comparison(rows))
     assert "peak MB" in str(Comparison(rows[:1]))
+
+
+def test_rows_of_a_graph_with_other_weights_are_never_mixed_in(link, tmp_path):
+    model, data, task = link
+    data, trained = data.clone(), []
+    deletion = gd.Deletion(edges=data.edge_index[:, :4])
+    for weight in (torch.ones(data.num_edges), torch.ones(data.num_edges), torch.rand(data.num_edges)):
+        data.edge_weight = weight
+        store = tmp_path / "rows"
+        gd.compare(model, data, deletion, task, "unlink", fit=fit_for(task, trained), store=store, controls=False)
+    assert len(trained) == 2

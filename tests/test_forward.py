@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.nn import GATConv, GCNConv, HeteroConv
+from torch_geometric.nn import GATConv, GCNConv, GraphConv, HeteroConv
 
 import gnndelete as gd
 from gnndelete.errors import ModelError
@@ -151,3 +151,46 @@ def test_an_explained_pass_leaves_no_trace_in_the_model(data):
         as_seen(lambda model, data: model["conv"](model["norm"](data.x), data.edge_index))(model, data)
     assert model.training
     assert model["norm"].running_mean.tolist() == [0, 0]
+
+
+class Weighted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = GraphConv(4, 3)
+
+    def forward(self, x, edge_index, edge_weight=None):
+        return self.conv(x, edge_index, edge_weight)
+
+
+class Wrapped(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *args, **kwargs):
+        return self.inner(*args, **kwargs)
+
+
+class Named(Wrapped):
+    def forward(self, x, edge_index, **kwargs):
+        return self.inner(x, edge_index, **kwargs)
+
+
+def test_weights_of_edges_reach_a_model_that_torch_has_wrapped():
+    data = Data(x=torch.randn(3, 4), edge_index=torch.tensor([[0, 1], [1, 2]]), edge_weight=torch.tensor([0.5, 3.0]))
+    inner = Weighted()
+    expected = inner(data.x, data.edge_index, data.edge_weight)
+    assert not torch.allclose(expected, inner(data.x, data.edge_index))
+    for model in (nn.DataParallel(inner), torch.compile(inner, backend="eager")):
+        torch.testing.assert_close(call(model, data), expected)
+
+
+@pytest.mark.parametrize("wrap", [Wrapped, Named, lambda inner: Wrapped(Wrapped(inner))])
+def test_hidden_arguments_are_not_guessed_where_edges_have_weights(wrap):
+    data = Data(x=torch.randn(3, 4), edge_index=torch.tensor([[0, 1], [1, 2]]), edge_weight=torch.tensor([0.5, 3.0]))
+    with pytest.raises(
+        ModelError, match=r"hides arguments.*'edge_weight'.*model\(data.x, data.edge_index, data.edge_weight\)"
+    ):
+        call(wrap(Weighted()), data)
+    del data.edge_weight
+    assert call(wrap(Weighted()), data).shape == (3, 3)

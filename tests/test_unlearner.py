@@ -65,7 +65,7 @@ def test_history_grows_with_served_requests_alone():
 
 
 def test_what_was_joined_before_follows_a_sequence_that_is_taken_back(tmp_path):
-    """All earlier requests are joined once; a refused request, `current` and a state of another sequence leave nothing behind."""
+    """All earlier requests are joined once; a refused request and `current` leave nothing behind."""
     data, model = example()
     unlearner = gd.Unlearner(model, data)
     serve(unlearner, A, B)
@@ -77,8 +77,14 @@ def test_what_was_joined_before_follows_a_sequence_that_is_taken_back(tmp_path):
     other = gd.Unlearner(model, data)
     serve(other, gd.Deletion(nodes=[15]), gd.Deletion(nodes=[25]))
     other.save_state(tmp_path / "state.json")
-    unlearner.load_state(tmp_path / "state.json")
-    found = unlearner.delete(A)
+    with pytest.raises(AdapterError, match=r"has served requests that the state at .* does not hold"):
+        unlearner.load_state(tmp_path / "state.json")
+    assert len(unlearner.history) == 3
+    begun = gd.Unlearner(model, data)
+    begun.delete(gd.Deletion(nodes=[15]))
+    begun.load_state(tmp_path / "state.json")
+    assert len(begun.history) == 2
+    found = begun.delete(A)
     assert found.deletion.edges.tolist() == A.edges.tolist()
     assert found.deletion.nodes.tolist() == [15, 25]
     assert same(found, gd.Unlearner(model, data).delete(A | gd.Deletion(nodes=[15, 25])))
@@ -250,3 +256,20 @@ def test_model_and_data_are_within_reach():
     unlearner = gd.Unlearner(model, data)
     assert unlearner.model is model
     assert unlearner.data.x is data.x
+
+
+def test_a_state_belongs_to_a_graph_with_its_weights_and_labels(tmp_path):
+    data, model = example()
+    data.edge_weight, data.y = torch.rand(data.num_edges), torch.arange(30) % 3
+    unlearner = gd.Unlearner(model, data)
+    unlearner.delete(A)
+    unlearner.save_state(tmp_path / "state.json")
+    order = torch.randperm(data.num_edges)
+    turned = data.clone()
+    turned.edge_index, turned.edge_weight = data.edge_index[:, order], data.edge_weight[order]
+    assert gd.Unlearner(model, turned).load_state(tmp_path / "state.json").history == (A,)
+    for name, value in (("edge_weight", data.edge_weight.flip(0)), ("y", data.y.flip(0))):
+        other = data.clone()
+        other[name] = value
+        with pytest.raises(AdapterError, match=f"a graph with other values of '{name}'"):
+            gd.Unlearner(model, other).load_state(tmp_path / "state.json")

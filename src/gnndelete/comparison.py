@@ -23,7 +23,7 @@ from gnndelete.deletion import Deletion
 from gnndelete.errors import GNNDeleteError, SettingError
 from gnndelete.evidence import evidence
 from gnndelete.forward import Forward, as_seen, call
-from gnndelete.graph import tensor_digest
+from gnndelete.graph import attributes, tensor_digest
 from gnndelete.hetero import HeteroGraph
 from gnndelete.methods import CONTROLS, Method, Retrain
 from gnndelete.methods import resolver as methods_resolver
@@ -177,6 +177,7 @@ def compare(
         "version": __version__,
         "model": prepared.base_fingerprint(),
         "graph": prepared.graph_fingerprint(),
+        **({"attributes": described} if (described := attributes(data)) else {}),
         "deletion": checked.fingerprint,
         "task": _task_digest(known, data),
         "schedule": None if fit is None else dict(schedule or {}),

@@ -26,8 +26,10 @@ _NUMBERS = ("x", "edge_attr", "edge_weight")  # what models compute with
 def call(model: nn.Module, data: Any) -> Any:
     """Run ``model`` on ``data``: each argument of ``forward`` is the attribute of ``data`` with its name.
 
-    A model whose ``forward`` takes the whole graph (``forward(self, data)``) gets it; one that hides its arguments
-    behind ``*args`` gets ``x`` and ``edge_index``. On a ``HeteroData`` the arguments ``x_dict`` and ``edge_index_dict``
+    A model whose ``forward`` takes the whole graph (``forward(self, data)``) gets it. Behind ``torch.compile`` and
+    ``DataParallel`` the names are those of the model within; one that hides its arguments behind ``*args`` gets ``x`` and
+    ``edge_index``, unless the graph has weights or attributes of edges that the part behind them could take. On a
+    ``HeteroData`` the arguments ``x_dict`` and ``edge_index_dict``
     (or ``x`` and ``edge_index``) are dicts by type.
 
     >>> import torch
@@ -41,7 +43,9 @@ def call(model: nn.Module, data: Any) -> Any:
 
 
 def _call(model: nn.Module, data: Any) -> Any:
-    named = _named(model.forward)
+    named = _named(_within(model).forward)
+    if _hides(_within(model).forward):
+        _refuse_hidden(model, data, [parameter.name for parameter in named])
     if not named:
         return model(*(_lookup(data, name)[1] for name in ("x", "edge_index")))
     positional: list[Any] = []
@@ -67,11 +71,59 @@ def _call(model: nn.Module, data: Any) -> Any:
     return model(*positional, **keywords)
 
 
+def _within(model: nn.Module) -> nn.Module:
+    """The model itself, where it is wrapped by torch for speed or for several devices."""
+    while not _named(model.forward):
+        inner = getattr(model, "_orig_mod", None) or (model.module if isinstance(model, _PARALLEL) else None)
+        if not isinstance(inner, nn.Module):
+            break
+        model = inner
+    return model
+
+
+_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+
+
+def _refuse_hidden(model: nn.Module, data: Any, named: list[str]) -> None:
+    """Refuse to guess where arguments are hidden, the graph has values of edges, and a part of the model takes them."""
+    if not isinstance(data, Data):
+        return
+    inside = {parameter.name for module in _behind(_within(model)) for parameter in _named(module.forward)}
+    lost = [name for name in _OF_EDGES if isinstance(data.get(name), Tensor) and name in inside and name not in named]
+    if lost:
+        given = ", ".join(f"data.{name}" for name in (*(named or ("x", "edge_index")), *lost))
+        raise ModelError(
+            f"forward of '{type(model).__name__}' hides arguments behind * or **, and the graph has '{lost[0]}', which it may or "
+            f"may not take; say how it is called: forward=lambda model, data: model({given})"
+        )
+
+
+def _behind(model: nn.Module) -> Iterator[nn.Module]:
+    """The parts that hidden arguments may go to: those of the model, and of such a part that hides them in turn."""
+    for child in model.children():
+        yield child
+        if _hides(child.forward):
+            yield from _behind(child)
+
+
+_OF_EDGES = ("edge_weight", "edge_attr", "edge_type")
+
+
 def _named(forward: Callable[..., Any]) -> list[inspect.Parameter]:
     """The arguments that a model's ``forward`` names; found once per function, since every pass asks for them."""
     if not inspect.ismethod(forward):
         return _parameters(forward)
     return _parameters(forward.__func__)[1:]
+
+
+def _hides(forward: Callable[..., Any]) -> bool:
+    return _star(forward.__func__ if inspect.ismethod(forward) else forward)
+
+
+@lru_cache(maxsize=64)
+def _star(function: Callable[..., Any]) -> bool:
+    """Whether a function takes arguments that it does not name."""
+    return any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in inspect.signature(function).parameters.values())
 
 
 @lru_cache(maxsize=64)

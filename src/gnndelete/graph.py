@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
@@ -173,3 +174,46 @@ def _described(name: str, x: Tensor) -> dict[str, Tensor]:
         return {name: x}
     entries = x.to_sparse_coo().coalesce()
     return {f"{name}.indices": entries.indices(), f"{name}.values": entries.values()}
+
+
+#: Attributes that `fingerprint` looks at, or that say how a model is trained; and those that only a task reads.
+_APART = ("x", "edge_index", "edge_type", "edge_label", "edge_label_index", "ptr", "batch")
+_LABELS = ("y", "train_mask", "val_mask", "test_mask")
+
+
+def attributes(data: Data, labels: bool = False) -> dict[str, str]:
+    """A stable name of whatever else describes edges and nodes: weights, positions, with ``labels`` those and the masks.
+
+    They stand apart from `fingerprint`, since a graph that is served may go without what its model does not read.
+
+    >>> data = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), edge_weight=torch.tensor([0.5, 1.0]), num_nodes=3)
+    >>> turned = Data(edge_index=data.edge_index.flip(1), edge_weight=data.edge_weight.flip(0), num_nodes=3)
+    >>> attributes(data) == attributes(turned), list(attributes(data))
+    (True, ['edge_weight'])
+    """
+    if isinstance(data, HeteroGraph):
+        stores = [(f" of {name!r}", data.hetero[name]) for name in (*data.types.nodes, *data.types.edges)]
+    else:
+        stores = [("", data)]
+    found = {}
+    for whose, store in stores:
+        for name, value in store.items():
+            if name in _APART or not isinstance(value, Tensor) or not value.dim() or (name in _LABELS and not labels):
+                continue
+            if store.is_edge_attr(name):
+                found[name + whose] = tensor_digest({name: value[_in_order(store.edge_index, value)]})
+            elif name in _LABELS or (value.is_floating_point() and store.is_node_attr(name)):
+                found[name + whose] = tensor_digest(_described(name, value))
+    return found
+
+
+def _in_order(edges: Tensor, value: Tensor) -> Tensor:
+    """The order of an edge attribute by its edges, and of parallel ones by what they hold."""
+    columns = [column.double().cpu().numpy() for column in value.reshape(value.size(0), -1).t().flip(0)]
+    order = np.lexsort((*columns, edges[1].cpu().numpy(), edges[0].cpu().numpy()))
+    return torch.from_numpy(order).to(value.device)
+
+
+def changed(saved: Mapping[str, str] | None, own: Mapping[str, str]) -> str:
+    """Which attributes of a graph are others than those written down, as words; files of before wrote none down."""
+    return ", ".join(repr(name) for name, digest in own.items() if (saved or {}).get(name, digest) != digest)

@@ -20,7 +20,7 @@ from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, ModelError, RunError, SettingError
 from gnndelete.evidence import evidence_by
 from gnndelete.forward import Forward, as_seen, call, evaluating
-from gnndelete.graph import check_graph, fingerprint
+from gnndelete.graph import attributes, changed, check_graph, fingerprint
 from gnndelete.hetero import HeteroGraph, seen
 from gnndelete.layers import working_copy
 from gnndelete.methods.base import Context, Fit, Method, Outcome
@@ -238,6 +238,7 @@ class Unlearned:
         if self.data is None:
             raise AdapterError("this adapter was loaded without its graph; load it with data= before saving it again")
         facts = {**self.adapter.facts, "remaining_fingerprint": fingerprint(self.graph)}
+        facts["remaining_attributes"] = attributes(self.graph)
         if self.original is not None:
             facts["original_fingerprint"] = fingerprint(self.original_graph)
         Adapter(self.adapter.model, facts).save(path)
@@ -288,6 +289,12 @@ def load(
             raise AdapterError(
                 f"the adapter at '{path}' was made on another graph ({config['remaining_fingerprint'][:12]}, got {own[:12]}); "
                 "pass the remaining graph it was made on, or delete again on this one"
+            )
+        other = changed(config.get("remaining_attributes"), attributes(graph))
+        if other:
+            raise AdapterError(
+                f"the adapter at '{path}' was made on a graph with other values of {other}; pass the remaining graph it was made "
+                "on, or delete again on this one"
             )
     adapter = restore(path, config, working_copy(model), operator)
     return Unlearned.from_summary(

@@ -22,6 +22,7 @@ from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, DeletionError, GNNDeleteError, ModelError, RunError, why
 from gnndelete.files import write
 from gnndelete.forward import Forward, as_seen, call, evaluating
+from gnndelete.graph import attributes, changed
 from gnndelete.hetero import HeteroGraph, seen
 from gnndelete.layers import working_copy
 from gnndelete.memory import PeakMemory
@@ -159,6 +160,7 @@ class Unlearner:
             "format": _STATE,
             "base_fingerprint": self._context.prepared.base_fingerprint(),
             "graph_fingerprint": self._context.prepared.graph_fingerprint(),
+            "graph_attributes": attributes(self._context.data, labels=True),
             "requests": [request.to_lists() for request in self._requests],
         }
         write(Path(path), (json.dumps(state) + "\n").encode(), private=True)
@@ -181,7 +183,15 @@ class Unlearner:
                 raise AdapterError(
                     f"the state at '{path}' belongs to another {what} ({saved[:12]}, this one is {own[:12]})"
                 )
+        other = changed(state.get("graph_attributes"), attributes(prepared.data, labels=True))
+        if other:
+            raise AdapterError(f"the state at '{path}' belongs to a graph with other values of {other}; give that one")
         requests = [request.check(self._context.data, prepared.table) for request in requests]
+        if self._requests != requests[: len(self._requests)]:
+            raise AdapterError(
+                f"this Unlearner has served requests that the state at '{path}' does not hold, and would forget that they were "
+                "made; take it up in a new Unlearner"
+            )
         if requests != self._requests:  # what a method keeps belongs to the sequence that it served
             self._context.memory.clear()
         self._requests = requests

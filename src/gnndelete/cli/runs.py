@@ -51,7 +51,7 @@ def open_run(folder: Path, settings: Settings) -> tuple[nn.Module, NamedGraph, T
     from gnndelete.cli.construct import build_model
     from gnndelete.cli.loading import load_weights
     from gnndelete.cli.setup import prepare
-    from gnndelete.graph import fingerprint
+    from gnndelete.graph import attributes, changed, fingerprint
     from gnndelete.prepared import model_fingerprint
 
     try:
@@ -64,6 +64,12 @@ def open_run(folder: Path, settings: Settings) -> tuple[nn.Module, NamedGraph, T
     if fingerprint(data) != trained[1]:
         raise GraphError(
             f"the graph of the run '{folder}' is not the one it was trained on: its file or its split has changed"
+        )
+    other = changed(metrics.get("graph_attributes"), attributes(data, labels=settings.task.name != "link"))
+    if other:
+        raise GraphError(
+            f"the graph of the run '{folder}' has other values of {other} than the one it was trained on; restore its file, or "
+            "train again"
         )
     if ids_fingerprint(graph) != trained[2]:
         raise GraphError(

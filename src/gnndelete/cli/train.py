@@ -79,7 +79,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     from gnndelete.cli.setup import prepare
     from gnndelete.deletion import Deletion
     from gnndelete.evidence import evidence
-    from gnndelete.graph import check_graph, count_nodes, edge_table, fingerprint
+    from gnndelete.graph import attributes, check_graph, count_nodes, edge_table, fingerprint
     from gnndelete.models.from_graph import FROM_GRAPH
     from gnndelete.prepared import model_fingerprint
     from gnndelete.tasks import LinkPrediction
@@ -131,6 +131,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
         "versions": runs.versions(),
         "base_fingerprint": model_fingerprint(model),
         "graph_fingerprint": fingerprint(data),
+        "graph_attributes": attributes(data, labels=settings.task.name != "link"),
         "ids_fingerprint": runs.ids_fingerprint(graph),
     }
     files.commit(
