@@ -85,14 +85,16 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
 def cell(dataset: str, name: str, seed: int, epochs: int, lr: float, device: str) -> dict[str, Any]:
     """One model: what each method makes of it, and in how many seconds."""
     split = gd.datasets.split_links(gd.datasets.load(dataset), seed=seed)
-    data, task = split.data.to(device), link_task(split, seed)
+    data = split.data.to(device)
+    torch.manual_seed(seed)
+    model = MODELS[name](data.num_features).to(device)
+    task = link_task(split, seed, decoder="decode" if hasattr(model, "decode") else "dot")
 
     def fit(model: nn.Module, data: Any, seed: int) -> nn.Module:
         gd.train(model, data, task, epochs=epochs, lr=lr, seed=seed)
         return model
 
-    torch.manual_seed(seed)
-    model = fit(MODELS[name](data.num_features).to(device), data, seed)
+    model = fit(model, data, seed)
     deletion = gd.Deletion(edges=gd.datasets.forget_edges(split.data, 0.025, seed=seed))
     row: dict[str, Any] = {"key": [dataset, name, seed], "device": device, "epochs": epochs, "lr": lr}
     for label, method in METHODS.items():

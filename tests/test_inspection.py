@@ -126,3 +126,11 @@ def test_a_task_by_name_and_a_model_that_does_not_run(graph, gcn):
     assert gd.inspect(gcn, graph, task="node").methods["retrain"] == ()
     with pytest.raises(ModelError, match=r"does not run on the graph \(RuntimeError"):
         gd.Unlearner(gd.models.GCN(999), graph).delete(gd.Deletion(nodes=[1]))
+
+
+def test_a_decoder_that_plays_no_part_is_said(graph, gcn):
+    gcn.decode = lambda z, edges: z[edges[0]].sum(dim=-1)
+    said = "'decode' of the model plays no part"
+    assert any(said in note for note in gd.inspect(gcn, graph, task="link").notes)
+    assert not any(said in note for note in gd.inspect(gcn, graph, task=gd.LinkPrediction(decoder="decode")).notes)
+    assert not any(said in note for note in gd.inspect(gcn, graph, task="node").notes)

@@ -17,7 +17,7 @@ from gnndelete.methods import resolver
 from gnndelete.methods.base import Context, Reason, reasons
 from gnndelete.prepared import RANDOM, Prepared
 from gnndelete.probe import Site
-from gnndelete.tasks import Task
+from gnndelete.tasks import LinkPrediction, Task
 from gnndelete.tasks import resolver as tasks
 from gnndelete.unlearned import by_name
 
@@ -126,6 +126,11 @@ def inspect(
     if not bounded:
         notes.append(
             "every node sees every other somewhere in this model, so distance does not bound the influence of a deletion"
+        )
+    if isinstance(named, LinkPrediction) and named.decoder == "dot" and callable(getattr(model, "decode", None)):
+        notes.append(
+            "links are scored by inner products, and 'decode' of the model plays no part; where it should, pass "
+            "task=LinkPrediction(decoder='decode', …)"
         )
     return Inspection(
         model=type(model).__name__,
