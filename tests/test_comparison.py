@@ -10,7 +10,7 @@ import torch
 
 import gnndelete as gd
 from gnndelete.comparison import Comparison
-from gnndelete.errors import ModelError, RunError, SettingError
+from gnndelete.errors import GraphError, ModelError, RunError, SettingError
 from gnndelete.methods import Unlink
 from gnndelete.testing import problem
 from gnndelete.training import train
@@ -145,6 +145,8 @@ def test_what_does_not_fit_is_refused_before_any_work(link):
             fit=fit_for(task, trained),
         )
     assert not trained
+    with pytest.raises(GraphError, match="data is a 'LinkSplit'; pass the torch_geometric Data"):
+        gd.compare(plain, gd.datasets.split_links(data), gd.Deletion(edges=data.edge_index[:, :4]), "link", ["unlink"])
 
 
 def test_a_damaged_store_is_refused(link, tmp_path):

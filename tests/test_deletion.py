@@ -8,11 +8,12 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.utils import coalesce, is_undirected, subgraph, to_undirected
 
 from gnndelete import Deletion
 from gnndelete.batch import collate
+from gnndelete.datasets import IdMap
 from gnndelete.errors import DeletionError
 from gnndelete.existing import already_deleted, not_deleted
 
@@ -294,3 +295,18 @@ def test_what_went_before_in_two_ways_is_named_once():
     earlier = Deletion(edges=[(0, 1)], nodes=[0]).check(ring)
     with pytest.raises(DeletionError, match=r"already deleted by an earlier request: \(0, 1\);"):
         Deletion(edges=[(0, 1)]).check(ring).without(earlier)
+
+
+def test_nodes_without_a_label_are_named_as_their_user_names_them() -> None:
+    edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    plain = Data(x=torch.ones(4, 1), edge_index=edges, y=torch.tensor([0, 1, -1, 0]))
+    request = Deletion(labels=[1, 2])
+    with pytest.raises(DeletionError, match="of nodes without a label: 2; leave them out"):
+        request.check(plain)
+    with pytest.raises(DeletionError, match="of nodes without a label: 'user:12'; leave them out"):
+        request._named(IdMap(["user:4711", "user:3", "user:12", "item:7"])).check(plain)
+    typed = HeteroData()
+    typed["author"].x, typed["paper"].x, typed["paper"].y = torch.ones(4, 1), torch.ones(4, 1), plain.y
+    typed["author", "writes", "paper"].edge_index = edges
+    with pytest.raises(DeletionError, match="of 'paper' nodes without a label: 2; leave them out"):
+        Deletion(labels={"paper": [1, 2]}).check(typed)

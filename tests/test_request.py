@@ -242,6 +242,7 @@ BAD_FILES = {
     "too many cells": ("0,1\n2,3,4\n", ("line 2 (2,3,4)",)),
     "only commas": ("source,target\n0,1\n,\n\n , \n2,3\n", ("2 lines", "line 3 (,)", "line 5 (,)")),
     "float": ("0,1\n1.5,2\n", ("line 2 (1.5,2)",)),
+    "underscore": ("0,1\n1_0,2\n", ("line 2 (1_0,2)",)),
     "empty": ("", ("is empty",)),
     "blank": ("\n \n", ("is empty",)),
     "header alone": ("source,target\n", ("no rows",)),

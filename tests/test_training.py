@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, GPSConv, Linear
 
 from gnndelete.anew import fresh
-from gnndelete.datasets import LinkSplit, load, split_links, split_nodes
+from gnndelete.datasets import LinkSplit, load, split_graphs, split_links, split_nodes
 from gnndelete.errors import GraphError, ModelError, RunError, SettingError
 from gnndelete.forward import call, evaluating
 from gnndelete.models import build
@@ -198,10 +198,19 @@ def test_errors(nodes: Data) -> None:
         ({"epochs": -1}, "'epochs'.*-1"),
         ({"validate_every": 0}, "'validate_every'.*0"),
         ({"patience": 0}, "'patience'.*0"),
+        ({"epochs": 1.5}, r"'epochs' must be a whole number of at least 0 \(got 1.5\)"),
+        ({"epochs": True}, "'epochs' must be a whole number"),
+        ({"epochs": "3"}, "'epochs' must be a whole number.*got '3'"),
+        ({"batch_size": 2.0}, "'batch_size' must be a whole number"),
         ({"device": "gpu"}, "'device'.*'gpu'"),
     ):
         with pytest.raises(SettingError, match=said):
             train(small(), nodes, "node", **options)
+    with pytest.raises(SettingError, match=r"'task' must be one of graph, link, node or an instance.*'nodes'"):
+        train(small(), nodes, "nodes")
+    for wrong in (split_links(nodes), split_graphs(range(10))):
+        with pytest.raises(GraphError, match=f"data is a '{type(wrong).__name__}'; pass the torch_geometric Data"):
+            train(small(), wrong, "link", epochs=1)
     with pytest.raises(RunError, match="loss became nan"):
         train(small(), nodes, "node", epochs=1, forward=lambda model, data: call(model, data) * torch.nan)
     spoiled = nodes.clone()

@@ -7,7 +7,7 @@ import torch
 
 import gnndelete as gd
 from gnndelete.assurance import MEANING
-from gnndelete.errors import AdapterError, ModelError, RequestError
+from gnndelete.errors import AdapterError, GraphError, ModelError, RequestError, SettingError
 from gnndelete.testing import problem
 
 
@@ -95,6 +95,11 @@ def test_any_model_can_be_evaluated(graph, gcn):
     with torch.no_grad():
         predicted = gcn.eval()(graph.x, graph.edge_index).argmax(dim=-1)
     assert scores["accuracy"] == float((predicted == graph.y)[graph.test_mask].double().mean())
+    assert gd.evaluate(gcn, graph, "node") == scores == gd.evaluate(gcn, graph, gd.NodeClassification)
+    with pytest.raises(SettingError, match="'task' must be one of graph, link, node"):
+        gd.evaluate(gcn, graph, "nodes")
+    with pytest.raises(GraphError, match="data is a 'LinkSplit'; pass the torch_geometric Data"):
+        gd.evaluate(gcn, gd.datasets.split_links(graph), "link")
 
 
 def test_operators_are_never_stacked(tmp_path):

@@ -249,13 +249,13 @@ def _replaced_sparse(x: Tensor, entries: Tensor, values: Tensor, whole: Tensor) 
     return result if x.is_sparse else result.to_sparse(layout=x.layout)
 
 
-def check_labels(nodes: Tensor, data: Data, whose: str = "the graph") -> None:
-    """Refuse labels that the graph does not have."""
+def check_labels(nodes: Tensor, data: Data, names: Sequence[str] | None = None, node_type: str | None = None) -> None:
+    """Refuse labels that the graph does not have; ``names`` are the user's ids of the nodes."""
     if not nodes.numel():
         return
     if isinstance(data, HeteroGraph):
         for store, own, kind in data.parts(nodes):
-            check_labels(nodes[own] - kind.start, store, repr(store._key))
+            check_labels(nodes[own] - kind.start, store, None, store._key)
         return
     y, count = data.get("y"), int(data.num_nodes or 0)
     if isinstance(y, Tensor) and "ptr" in data and y.dim() and y.size(0) == data.ptr.numel() - 1 != count:
@@ -265,11 +265,14 @@ def check_labels(nodes: Tensor, data: Data, whose: str = "the graph") -> None:
         )
     if not isinstance(y, Tensor) or not y.dim() or y.size(0) != count:
         held = "no 'y'" if y is None else f"a 'y' that is no tensor with {count} rows"
+        whose = "the graph" if node_type is None else repr(node_type)
         raise DeletionError(f"labels= is given and {whose} has {held}; there is no label of a node to forget")
     rows = y[nodes.to(y.device)].flatten(1) if y.dim() > 1 else y[nodes.to(y.device)].unsqueeze(1)
     empty = (rows.isnan() if rows.is_floating_point() else rows < 0).all(dim=1).cpu()
     if bool(empty.any()):
-        raise DeletionError(f"labels= names nodes without a label: {some(nodes[empty].tolist())}; leave them out")
+        bare = [node if names is None else repr(names[node]) for node in nodes[empty].tolist()]
+        of = "nodes" if node_type is None else f"{node_type!r} nodes"
+        raise DeletionError(f"labels are to be forgotten of {of} without a label: {some(bare)}; leave them out")
 
 
 def cut_labels(result: Data, nodes: Tensor, data: Data) -> None:

@@ -23,12 +23,13 @@ from gnndelete.deletion import Deletion
 from gnndelete.errors import GNNDeleteError, SettingError
 from gnndelete.evidence import evidence
 from gnndelete.forward import Forward, as_seen, call
-from gnndelete.graph import attributes, tensor_digest
+from gnndelete.graph import attributes, check_graph, tensor_digest
 from gnndelete.hetero import HeteroGraph
 from gnndelete.methods import CONTROLS, Method, Retrain
 from gnndelete.methods import resolver as methods_resolver
 from gnndelete.methods.alone import possible_vectors
 from gnndelete.methods.base import Context, Fit, reasons
+from gnndelete.naming import by_name
 from gnndelete.prepared import Prepared
 from gnndelete.progress import track
 from gnndelete.store import Store
@@ -36,7 +37,6 @@ from gnndelete.tasks import LinkPrediction, NodeClassification, Task
 from gnndelete.tasks import resolver as tasks_resolver
 from gnndelete.tasks.trained import check_request
 from gnndelete.training import as_fitting
-from gnndelete.unlearned import by_name
 from gnndelete.unlearner import Unlearner, refuse_unfit
 from gnndelete.version import __version__
 
@@ -167,6 +167,8 @@ def compare(
         raise SettingError("there is nothing to compare: give at least one seed and one method")
     methods = [methods] if isinstance(methods, str) else methods
     data = collate(data)
+    if not isinstance(data, Data):
+        check_graph(data)
     known: Task = by_name("task", task, tasks_resolver).on(data)
     known.check(data)
     prepared = Prepared(model, data, as_seen(forward) or call)

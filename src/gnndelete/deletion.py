@@ -271,6 +271,7 @@ class Deletion:
             check_graph(data)
             table = edge_table(data)
         asked = self._in_place(data)
+        names = None if asked._ids is None else asked._ids.names
         in_range("features", asked.features[0], data)
         checked = (
             Deletion._sorted(
@@ -280,14 +281,12 @@ class Deletion:
                 **{name: in_range(name, getattr(asked, name), data) for name in _ID_KINDS if name != "relations"},
                 relations=once(table.forward_types(asked.relations)),
             )
-            ._filled(
-                *check_features(asked.features, asked.fill, data, None if asked._ids is None else asked._ids.names)
-            )
+            ._filled(*check_features(asked.features, asked.fill, data, names))
             ._named(asked._ids)
             ._with_graphs(data)
             ._across(asked._placed)
         )
-        check_labels(checked.labels, data)
+        check_labels(checked.labels, data, names)
         checked = checked._without_deleted_nodes() if checked.nodes.numel() else checked
         refuse_everything(checked, data, table)
         return checked

@@ -9,7 +9,9 @@ from gnndelete.batch import collate
 from gnndelete.deletion import Deletion
 from gnndelete.errors import GraphError
 from gnndelete.forward import Forward, as_seen, call, evaluating
-from gnndelete.tasks import LinkPrediction, NodeClassification, Task
+from gnndelete.graph import check_graph
+from gnndelete.naming import by_name
+from gnndelete.tasks import LinkPrediction, NodeClassification, Task, resolver
 from gnndelete.tasks.base import Predict
 
 
@@ -45,18 +47,22 @@ def evidence_by(
     return found
 
 
-def evaluate(model: nn.Module, data: Data | HeteroData, task: Task, forward: Forward | None = None) -> dict[str, float]:
+def evaluate(
+    model: nn.Module, data: Data | HeteroData, task: Task | str, forward: Forward | None = None
+) -> dict[str, float]:
     """The task's scores on its test data, in evaluation mode; an error where there is none.
 
     >>> import gnndelete as gd
     >>> data = gd.datasets.split_nodes(gd.datasets.load("digits"))
-    >>> sorted(evaluate(gd.models.GCN(64), data, gd.NodeClassification()))
+    >>> sorted(evaluate(gd.models.GCN(64), data, "node"))
     ['accuracy', 'f1']
     """
     data = collate(data)
-    task = task.on(data)
+    if not isinstance(data, Data):
+        check_graph(data)
+    known: Task = by_name("task", task, resolver).on(data)
     with evaluating(model):
-        return task.evaluate(model, (as_seen(forward) or call)(model, data), data)
+        return known.evaluate(model, (as_seen(forward) or call)(model, data), data)
 
 
 def _test(predict: Predict, data: Data, task: Task) -> dict[str, float]:

@@ -15,11 +15,11 @@ from gnndelete.graph import ways
 from gnndelete.layers import Layers, working_copy
 from gnndelete.methods import resolver
 from gnndelete.methods.base import Context, Reason, reasons
+from gnndelete.naming import by_name
 from gnndelete.prepared import RANDOM, Prepared
 from gnndelete.probe import Site
 from gnndelete.tasks import LinkPrediction, Task
 from gnndelete.tasks import resolver as tasks
-from gnndelete.unlearned import by_name
 
 
 @dataclass(frozen=True)

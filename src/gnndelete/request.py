@@ -239,7 +239,7 @@ def read_csv(
 
 
 def _number(cell: str) -> int:
-    if int(cell) < 0:
+    if "_" in cell or int(cell) < 0:  # Python reads 1_0 as 10
         raise ValueError
     return int(cell)
 

@@ -7,18 +7,21 @@ import inspect
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import nn
+from torch_geometric.data import Data
 
 from gnndelete.anew import lazy, seeded
 from gnndelete.batch import GraphBatch, collate
 from gnndelete.errors import ModelError, RunError, SettingError
 from gnndelete.forward import Forward, as_seen, call, evaluating, kept_graph
-from gnndelete.graph import check_finite
+from gnndelete.graph import check_finite, check_graph
 from gnndelete.hetero import seen
 from gnndelete.minibatches import Neighborhoods
+from gnndelete.naming import by_name
 from gnndelete.progress import bar
 from gnndelete.tasks import Task, resolver
 
@@ -105,13 +108,17 @@ def train(
     """
     whole = {"epochs": (epochs, 0), "validate_every": (validate_every, 1), "patience": (patience, 1)}
     for name, (value, least) in (whole | {"batch_size": (batch_size, 1)}).items():
-        if value is not None and value < least:
-            raise SettingError(f"'{name}' must be at least {least} (got {value})")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < least):
+            raise SettingError(f"'{name}' must be a whole number of at least {least} (got {value!r})")
+    known: Task = by_name("task", task, resolver)
+    graph = collate(data)
+    if not isinstance(graph, Data):
+        check_graph(graph)
     forward = as_seen(forward) or call
     where = _device(device, model)
     model.to(where)
-    data = copy.copy(collate(data)).to(where)
-    task = resolver.make(task).on(data)
+    data = copy.copy(graph).to(where)
+    task = known.on(data)
     task.check(data)
     selects = task.validates(data)
     scored = task.validation(data) if selects else data

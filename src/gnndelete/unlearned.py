@@ -17,13 +17,14 @@ from gnndelete.assurance import explain, explain_aim
 from gnndelete.batch import collate
 from gnndelete.card import worded
 from gnndelete.deletion import Deletion
-from gnndelete.errors import AdapterError, ModelError, RunError, SettingError
+from gnndelete.errors import AdapterError, ModelError, RunError
 from gnndelete.evidence import evidence_by
 from gnndelete.forward import Forward, as_seen, call, evaluating
 from gnndelete.graph import attributes, changed, check_graph, fingerprint
 from gnndelete.hetero import HeteroGraph, seen
 from gnndelete.layers import working_copy
 from gnndelete.methods.base import Context, Fit, Method, Outcome
+from gnndelete.naming import by_name
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
 from gnndelete.tasks.base import Predict
@@ -307,20 +308,3 @@ def load(
         forward=as_seen(forward) or call,
         base=model,
     )
-
-
-def by_name(name: str, value: Any, resolver: Any) -> Any:
-    """A task or method from its name, its class or itself."""
-    if isinstance(value, resolver.base):
-        return value
-    try:
-        if not isinstance(value, (str, type)):
-            raise TypeError(value)
-        return resolver.make(value)
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, SettingError):
-            raise
-        raise SettingError(
-            f"'{name}' must be one of {', '.join(sorted(kind.name for kind in resolver.lookup_dict.values()))} "
-            f"or an instance (got {value!r})"
-        ) from error

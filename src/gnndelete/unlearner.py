@@ -29,13 +29,14 @@ from gnndelete.memory import PeakMemory
 from gnndelete.methods import Method, nearest_fit
 from gnndelete.methods import resolver as methods
 from gnndelete.methods.base import Context, Fit, reasons, synchronize
+from gnndelete.naming import by_name
 from gnndelete.prepared import Prepared
 from gnndelete.sight import POOLS, pools_deleted
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
 from gnndelete.tasks.trained import check_request
 from gnndelete.training import as_fitting
-from gnndelete.unlearned import Unlearned, by_name
+from gnndelete.unlearned import Unlearned
 
 _STATE = 1
 

@@ -57,7 +57,11 @@ def test_a_dry_run_says_what_would_be_forgotten(cli: Cli, node_run: Path) -> Non
         (("--feature", "x"), "--feature x"),
         (("--label", "600"), "labels= names nodes that are not in the graph"),
         (("--node", "3", "--fill", "1"), "--fill says what replaces features"),
-        (("--set", "deletion.features=[[1,2,3]]"), "deletion.features"),
+        (
+            ("--set", "deletion.features=[[1,2,3]]"),
+            "--feature 1,2,3 (features of this graph are written node or node,column, such as --feature 3,7)",
+        ),
+        (("--feature", ""), "features of this graph are written node or node,column"),
         (("--random", "2", "--kind", "nodes", "--where", "hubs"), "--where hubs says which edges are drawn"),
         (("--relation", "likes"), "--relation names 'likes', and the graph has no relation types"),
     ],
@@ -102,3 +106,34 @@ def test_a_mixed_request_equals_its_parts_one_after_another(cli: Cli, node_run: 
     weights = [load_file(run / "unlearned" / "adapter_model.safetensors") for run in (node_run, other)]
     assert weights[0].keys() == weights[1].keys()
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_labels_of_tables_are_counted_and_named_by_their_ids(cli: Cli, tmp_path: Path) -> None:
+    """Labels as numpy writes them: 1 and 1.0 are one class, nan is no label."""
+    cells = itertools.cycle(["0", "1", "1.0", "0.0"])
+    rows = [f"user:{node},{'nan' if node % 10 == 0 else next(cells)},{node % 7},{node % 3}" for node in range(60)]
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop/nodes.csv").write_text("\n".join(["id,label,a,b", *rows]) + "\n")
+    edges = [f"user:{node},user:{(node + step) % 60}" for node in range(60) for step in (1, 5)]
+    (tmp_path / "shop/edges.csv").write_text("\n".join(["source,target", *edges]) + "\n")
+    small = ("--graph", "shop", "--undirected", "--model", "gcn", "--set", "model.hidden=8", "--epochs", 2)
+    shown = cli("train", *small, "--task", "node", "--out", "run")
+    assert "2 classes (and their nodes): 0 (27), 1 (27); 6 nodes without a label\n" in shown.out
+    metrics = json.loads((tmp_path / "run/metrics.json").read_text())
+    assert (metrics["classes"], metrics["unlabelled"]) == ({"0": 27, "1": 27}, 6)
+    refused = cli("delete", "run", "--label", "user:11", "--label", "user:20", "--method", "unlink")
+    assert refused.code == 2
+    assert "labels are to be forgotten of nodes without a label: 'user:20'; leave them out" in refused.sentence
+    links = cli("train", *small, "--task", "link", "--out", "links", "--set", "data.val=0.1", "--set", "data.test=0.1")
+    assert links.code == 0
+    assert "classes" not in links.out
+
+
+def test_many_classes_are_told_in_short(cli: Cli, tmp_path: Path) -> None:
+    rows = [f"u{node},[kind]{node % 20:02},{node % 7}" for node in range(200)]
+    (tmp_path / "nodes.csv").write_text("\n".join(["id,label,a", *rows]) + "\n")
+    edges = [f"u{node},u{(node + 1) % 200}" for node in range(200)]
+    (tmp_path / "edges.csv").write_text("\n".join(["source,target", *edges]) + "\n")
+    shown = cli("train", "--graph", ".", "--task", "node", "--set", "model.hidden=8", "--epochs", 1, "--out", "run")
+    assert "20 classes (and their nodes): [kind]00 (10), [kind]01 (10), " in shown.out
+    assert "[kind]07 (10) and 12 more\n" in shown.out

@@ -165,9 +165,29 @@ def test_a_model_trained_elsewhere_becomes_a_run(cli: Cli, trained: Path, graph_
     registered = cli("train", "--graph", graph_file, *shape, "--checkpoint", "elsewhere.pt", "--out", "run", "--json")
     assert registered.code == 0, registered.err
     assert (tmp_path / "run/model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
+    for place, prefix in enumerate(("module.", "_orig_mod.", "_orig_mod.module.")):  # DataParallel, torch.compile, both
+        torch.save({f"{prefix}{name}": value for name, value in model.state_dict().items()}, tmp_path / "wrapped.pt")
+        wrapped = ("--checkpoint", "wrapped.pt", "--out", f"wrapped{place}")
+        assert cli("train", "--graph", graph_file, *shape, *wrapped).code == 0
+        assert (tmp_path / f"wrapped{place}/model.safetensors").read_bytes() == (
+            trained / "model.safetensors"
+        ).read_bytes()
     refused = cli("train", "--graph", graph_file, "--checkpoint", "elsewhere.pt", "--out", "other")
     assert refused.code == 2
     assert "does not fit" in refused.sentence
+
+
+def test_a_prefix_that_the_models_own_names_have_stays(tmp_path: Path) -> None:
+    """Weights of a wrapped model fit the wrapped model, and names of which some alone have the prefix are not touched."""
+    plain, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    wrapped = torch.nn.DataParallel(plain)
+    torch.save(wrapped.state_dict(), tmp_path / "wrapped.pt")
+    again = torch.nn.DataParallel(other)
+    load_weights(tmp_path / "wrapped.pt", again)
+    assert torch.equal(other.weight, plain.weight)
+    torch.save({"module.weight": plain.weight.detach(), "bias": plain.bias.detach()}, tmp_path / "mixed.pt")
+    with pytest.raises(ModelError, match=r"lacks weight; check"):
+        load_weights(tmp_path / "mixed.pt", other)
 
 
 def test_saved_graphs_come_back(tmp_path: Path) -> None:

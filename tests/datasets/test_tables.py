@@ -45,6 +45,30 @@ def test_nodes_edges_features_labels_weights(read) -> None:
     assert graph.data.get("edge_attr") is None
 
 
+@pytest.mark.parametrize("missing", ["nan", "NaN", "-nan", ""])
+def test_a_label_that_is_no_number_among_numbers_is_missing(read, missing: str) -> None:
+    nodes = f"id,label\na,1\nb,1.0\nc,{missing}\nd,0.0\n"
+    graph = read("source,target\na,b\nc,d\n", nodes)
+    assert graph.classes == ("0", "1")
+    assert graph.data.y.tolist() == [1, 1, -1, 0]
+
+
+def test_nan_among_words_is_a_word(read) -> None:
+    graph = read("source,target\na,b\nc,a\n", "id,label\na,tea\nb,nan\nc,naan\n")
+    assert graph.classes == ("naan", "nan", "tea")
+    assert graph.data.y.tolist() == [2, 1, 0]
+
+
+def test_underscores_make_no_number(read) -> None:
+    with pytest.raises(GraphError) as caught:
+        read("source,target\na,b\n", "id,age\na,10\nb,7\nc,1_0\n")
+    assert "line 4 ('age' is '1_0', no number)" in str(caught.value)
+    with pytest.raises(GraphError, match=r"line 3 \('weight' is '2_0', no number\)"):
+        read("source,target,weight\na,b,1\nb,a,2_0\n")
+    dated = read("source,target\na,b\n", "id,day\na,2024_01\nb,2024_02\n")
+    assert (dated.features, dated.ignored) == ((), ("day",))  # most cells are no numbers, so it is no feature
+
+
 def test_columns_by_other_names(read) -> None:
     nodes = "key;kind;a;b\nx;1.0;1;2\ny;0;3;4\nz;;5;6\n"
     edges = "from;to;how;w;t\nx;y;likes;3;10\ny;z;hates;4;11\n"

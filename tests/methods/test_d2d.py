@@ -12,7 +12,8 @@ import gnndelete as gd
 from gnndelete.datasets import load, split_links
 from gnndelete.errors import ModelError, SettingError
 from gnndelete.forward import call
-from gnndelete.methods.d2d import D2D, saturation
+from gnndelete.methods.d2d import D2D
+from gnndelete.methods.validation import saturation
 from gnndelete.testing import problem
 from gnndelete.training import train
 

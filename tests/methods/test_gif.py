@@ -247,6 +247,28 @@ def test_a_model_without_second_derivatives_is_told_so(graph):
             gd.Unlearner(model, graph, "node", GIF()).delete(gd.Deletion(edges=[(3, 4)]))
 
 
+def test_a_validation_score_that_falls_is_told(nodes):
+    model, data, task = nodes
+    deletion = gd.Deletion(nodes=data.train_mask.nonzero().flatten()[::14])
+    result = gd.Unlearner(model, data, task, GIF()).delete(deletion)
+    before, after = result.details["validation_before"], result.details["validation"]
+    left = deletion.remaining(data)
+    with torch.no_grad():
+        hits = (call(result.model, left).argmax(dim=-1) == data.y)[left.val_mask]
+    assert after == pytest.approx(float(hits.float().mean()))
+    assert before - after > 0.5
+    assert f"score fell by {before - after:.3f}, from {before:.3f} to {after:.3f}: " in result.notes[-1]
+    mild = gd.Unlearner(model, data, task, GIF(iterations=1)).delete(deletion)
+    assert not any("validation score" in note for note in mild.notes)
+
+
+def test_scores_of_links_that_overflow_are_told():
+    model, data, task = problem("link")
+    result = gd.Unlearner(model, data, task, GIF(iterations=3000)).delete(gd.Deletion(edges=edges_of(data, 6)))
+    assert "validation" not in result.details
+    assert "The validation score is gone (" in result.notes[-1]
+
+
 def test_power_iteration_sees_negative_eigenvalues():
     matrix = torch.randn(30, 30, generator=torch.Generator().manual_seed(1))
     matrix = -(matrix @ matrix.t())

@@ -89,7 +89,10 @@ def test_forgotten_nodes_stand_alone_with_their_features(nodes):
     gd.Unlearner(model, data, task, MEGU(epochs=2), forward=forward).delete(deletion)
     seen = seen[1:]  # a look whether the model reads its edges comes first
     assert torch.equal(seen[0].edge_index, data.edge_index), "the original predictions come from the original graph"
-    for graph in seen[1:]:
+    *steps, base, done = seen[1:]  # at last both models are asked on what remains, for their validation scores
+    for graph in (base, done):
+        assert not graph.x[deletion.nodes].any()
+    for graph in steps:
         assert not torch.isin(graph.edge_index, deletion.nodes).any()
         assert torch.equal(graph.x, data.x), "what is to be forgotten must be seen to be forgotten"
 
@@ -150,6 +153,27 @@ def test_a_diverged_model_is_not_handed_out(nodes):
     model, data, task = nodes
     with pytest.raises(RunError, match=r"lr.*kappa"):
         gd.Unlearner(model, data, task, MEGU(kappa=1e6, lr=1e6)).delete(deletions(data)["nodes"])
+
+
+def test_a_validation_score_that_falls_is_told(nodes):
+    model, data, task = nodes
+    deletion = deletions(data)["nodes"]
+    mild, harsh = (gd.Unlearner(model, data, task, method).delete(deletion) for method in (MEGU(), MEGU(kappa=1.0)))
+    assert not any("validation score" in note for note in mild.notes)
+    left = deletion.remaining(data)
+    with torch.no_grad():
+        right = [call(m, left).argmax(dim=-1) == data.y for m in (model, harsh.model)]
+    before, after = (float(hits[left.val_mask].float().mean()) for hits in right)
+    assert before - after > 0.1
+    assert (harsh.details["validation_before"], harsh.details["validation"]) == pytest.approx((before, after))
+    assert f"score fell by {before - after:.3f}, from {before:.3f} to {after:.3f}: " in harsh.notes[-1]
+    assert "Lower 'lr' (now 0.05)" in harsh.notes[-1]
+    unvalidated = data.__copy__()
+    del unvalidated.val_mask
+    quiet = gd.Unlearner(model, unvalidated, task, MEGU(kappa=1.0)).delete(deletion)
+    assert torch.equal(weights(quiet.model), weights(harsh.model))
+    assert "validation" not in quiet.details
+    assert quiet.notes == harsh.notes[:-1]
 
 
 def test_why_it_does_not_fit():

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from gnndelete.datasets.pickled import load_pickle
 from gnndelete.errors import ModelError, some
 
+_WRAPPERS = ("module.", "_orig_mod.")
+
 
 def load_weights(path: Path, model: nn.Module) -> None:
     """Put the weights in a ``.safetensors`` file, or in a state dict that ``torch.save`` wrote, into ``model``."""
@@ -22,6 +24,7 @@ def load_weights(path: Path, model: nn.Module) -> None:
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ModelError(f"'{path}' holds no weights by name; save model.state_dict()")
     own = model.state_dict()
+    state = _unwrapped(state, own)
     for what, names in (
         ("lacks", own.keys() - state.keys()),
         ("holds, besides the model's own,", state.keys() - own.keys()),
@@ -37,6 +40,18 @@ def load_weights(path: Path, model: nn.Module) -> None:
         raise ModelError(
             f"the checkpoint '{path}' does not fit: {first[0].strip()} Check the model's options"
         ) from None
+
+
+def _unwrapped(state: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights without what ``DataParallel`` and ``torch.compile`` put before all their names."""
+    for prefix in _WRAPPERS * 2:  # one may stand before the other
+        if (
+            state
+            and all(name.startswith(prefix) for name in state)
+            and not any(name.startswith(prefix) for name in own)
+        ):
+            state = {name.removeprefix(prefix): value for name, value in state.items()}
+    return state
 
 
 def dump_weights(model: nn.Module, facts: dict[str, str] | None = None) -> bytes:

@@ -135,6 +135,9 @@ def _relation(name: Any, graph: NamedGraph) -> int:
 
 
 def _feature(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:
+    if not 1 <= len(cells) <= 2:
+        example = "such as --feature 3,7" if graph.ids is None else "an id with a comma in quotes"
+        raise ValueError(f"features of this graph are written node or node,column, {example}")
     return (*_ids(cells[:1], graph), *look_up_columns([str(cell) for cell in cells[1:]], graph.features))
 
 

@@ -130,7 +130,7 @@ class DeletionSettings(Section):
     graphs: list[Whole] = Field(default_factory=list)
     features_csv: File | None = None
     labels_csv: File | None = None
-    features: list[Annotated[list[Id], Field(min_length=1, max_length=2)]] = Field(default_factory=list)
+    features: list[list[Id]] = Field(default_factory=list)
     labels: list[Id] = Field(default_factory=list)
     fill: float | list[float] = 0.0
     random: Annotated[StrictInt | StrictFloat, Field(gt=0)] | None = None

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gnndelete.cli.settings import Settings
+    from gnndelete.datasets import NamedGraph
 
 
 def train(
@@ -120,6 +121,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
         "edges": data.edge_index.size(1),
         "undirected": edge_table(data).undirected,
         "unused_columns": list(graph.ignored),
+        **(_classes(graph) if settings.task.name == "node" else {}),
         "parameters": sum(p.numel() for p in model.parameters()),
         "test": {k.removeprefix("test_"): v for k, v in evidence(model, data, task, Deletion(), data).items()},
         "validation": {"best": result.best_score, "epoch": result.best_epoch},
@@ -144,6 +146,15 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     return {"out": str(out), **values}
 
 
+def _classes(graph: NamedGraph) -> dict[str, Any]:
+    """How many nodes have each class that tables of one's own name, and how many have none."""
+    if not graph.classes:
+        return {}
+    y = graph.data.y
+    counts = y[y >= 0].bincount(minlength=len(graph.classes)).tolist()
+    return {"classes": dict(zip(graph.classes, counts, strict=True)), "unlabelled": int((y < 0).sum())}
+
+
 def _refuse_overwriting(out: Path, force: bool) -> None:
     from gnndelete.cli import runs
     from gnndelete.errors import SettingError
@@ -163,6 +174,7 @@ def _refuse_overwriting(out: Path, force: bool) -> None:
 def _show(console: Console, values: dict[str, Any]) -> None:
     from rich.table import Table
 
+    from gnndelete.errors import some
     from gnndelete.graph import ways
 
     console.print(f"{values['model']} for {values['task']}s of {values['graph']}", markup=False, style="bold")
@@ -183,6 +195,10 @@ def _show(console: Console, values: dict[str, Any]) -> None:
     table.add_row("parameters", f"{values['parameters']:,}")
     table.add_row("seed", f"{values['seed']}")
     console.print(table)
+    if classes := values.get("classes"):
+        nodes = some((f"{name} ({count:,})" for name, count in classes.items()), 8)
+        none = f"; {values['unlabelled']:,} nodes without a label" if values["unlabelled"] else ""
+        console.print(f"{len(classes)} classes (and their nodes): {nodes}{none}", soft_wrap=True, markup=False)
     if values["unused_columns"]:
         unused = ", ".join(values["unused_columns"])
         console.print(f"note: columns of the tables that were not used: {unused}", soft_wrap=True, markup=False)

@@ -128,9 +128,10 @@ def _labels(labels: Names, codes: list[np.ndarray]) -> tuple[tuple[str, ...], Te
     if not codes:
         return (), None
     of = class_names(list(labels)[1:])
-    classes, places = in_order(list(dict.fromkeys(of)))
-    number = dict(zip(dict.fromkeys(of), places.tolist(), strict=True))
-    table = np.array([-1, *(number[name] for name in of)], dtype=np.int64)
+    found = [name for name in dict.fromkeys(of) if name]
+    classes, places = in_order(found)
+    number = dict(zip(found, places.tolist(), strict=True))
+    table = np.array([-1, *(number.get(name, -1) for name in of)], dtype=np.int64)
     return classes, torch.from_numpy(table[np.concatenate(codes)])
 
 

@@ -16,6 +16,9 @@ from gnndelete.errors import GraphError, some
 _LOOKED_AT = 1000
 """Cells by which a column that was not asked for is taken for numbers."""
 
+_MISSING = ("nan", "-nan")
+"""How a number that is missing is written, in small letters."""
+
 
 class Numbers:
     """The numeric columns of a table, collected block by block.
@@ -59,6 +62,8 @@ def numbers(column: str, block: Block, problems: Problems) -> np.ndarray:
         found = cells
     else:
         try:
+            if "_" in "".join(cells):  # Python reads 1_0 as 10
+                raise ValueError
             found = np.fromiter(map(float, cells), np.float64, len(cells))
         except (ValueError, TypeError, OverflowError):
             found = np.array([_number(cell) for cell in cells])
@@ -72,8 +77,9 @@ def numbers(column: str, block: Block, problems: Problems) -> np.ndarray:
 
 
 def _number(cell: Any) -> float:
+    """A cell as a number, or NaN; 1_0, which Python takes for 10, is none."""
     try:
-        return float(cell)
+        return float("nan") if isinstance(cell, str) and "_" in cell else float(cell)
     except (ValueError, TypeError, OverflowError):
         return float("nan")
 
@@ -132,16 +138,21 @@ def in_order(names: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
 def class_names(names: Sequence[str]) -> list[str]:
     """The class of each label: 2.0 is the class 2, and measurements such as 2.5 are refused.
 
-    >>> class_names(["1.0", "2.0"])
-    ['1', '2']
+    Among numbers ``nan`` is a label that is missing, as numpy and pandas write it, and has no class (empty).
+
+    >>> class_names(["1.0", "2.0", "nan"])
+    ['1', '2', '']
+    >>> class_names(["tea", "nan"])
+    ['tea', 'nan']
     """
-    values = [_number(name) for name in names]
-    if not names or not np.isfinite(values).all():
+    values = {name: _number(name) for name in names if name.lower() not in _MISSING}
+    if not np.isfinite(list(values.values())).all():
         return list(names)
-    broken = [name for name, value in zip(names, values, strict=True) if value != int(value)]
+    broken = [name for name, value in values.items() if value != int(value)]
     if broken:
         raise GraphError(f"labels are classes, and {some(broken)} look like measurements; give whole numbers or names")
-    return [str(int(value)) if "." in name else name for name, value in zip(names, values, strict=True)]
+    classes = {name: str(int(value)) if "." in name else name for name, value in values.items()}
+    return [classes.get(name, "") for name in names]
 
 
 def _short(cell: Any) -> str:

@@ -32,7 +32,8 @@ def from_tables(
     - ``relation``, ``label`` and ``weight`` name columns; by default the columns of just these names, where they exist.
     - ``features`` (columns of ``x``) and ``edge_features`` (of ``edge_attr``) are by default all other columns of numbers;
       every cell of theirs must be a finite number.
-    - Labels are names or whole numbers; ``classes`` has them in order, and an empty cell is a node without a label (-1).
+    - Labels are names or whole numbers; ``classes`` has them in order, and an empty cell is a node without a label (-1),
+      as ``nan`` is where all other labels are numbers.
     - ``undirected=True`` adds the reverse of every edge. An edge that is listed again with the same values counts once;
       with another weight or other features it stays as a parallel edge, and deleting it deletes all its copies.
     - Ids that only edges name are an error, or with ``missing="zeros"`` nodes with features of zero and no label.

@@ -15,8 +15,8 @@ from gnndelete.forward import evaluating
 from gnndelete.layers import working_copy
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gradients import assign, flat, known_task, loss_reasons, trainable
-from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
-from gnndelete.tasks.ranking import ranking
+from gnndelete.methods.validation import ruined, validation
+from gnndelete.tasks import GraphClassification, NodeClassification, Task
 
 #: Strong convexity and steps per request: those of Neel et al., and those behind the GNNDelete paper's tables.
 PRESETS: dict[str, tuple[float, int]] = {"reference": (0.05, 25), "paper": (5e-4, 1)}
@@ -114,7 +114,7 @@ class D2D(Method):
         base = flat(weights)
         radius = float(base.norm()) if self.radius is None else self.radius
         start, remembered = _start(context, base)
-        before = _validation(task, model, context)
+        before = validation(model, context)
         with evaluating(model):
             assign(weights, start)
             center = base if self.center == "base" else torch.zeros_like(base)
@@ -126,7 +126,7 @@ class D2D(Method):
             )
             noise = torch.randn(clean.numel(), generator=generator).to(clean) * constants.sigma()
             assign(weights, clean + noise)
-        after = _validation(task, model, context)
+        after = validation(model, context)
         details = {
             **vars(constants),
             "gamma": constants.gamma,
@@ -176,19 +176,6 @@ class _Kept:
     deletion: Deletion
     start: Tensor
     weights: Tensor
-
-
-def saturation(positives: Tensor, negatives: Tensor) -> dict[str, float]:
-    """AUROC of link logits, and what becomes of it when 32-bit sigmoids stand in for them: large scores all tie.
-
-    >>> saturation(torch.tensor([300.0, 200.0]), torch.tensor([90.0, 80.0]))
-    {'auroc_from_logits': 1.0, 'auroc_from_probabilities': 0.5}
-    """
-    squashed = [torch.sigmoid(logits.float()) for logits in (positives, negatives)]
-    return {
-        "auroc_from_logits": ranking(positives, negatives)["auroc"],
-        "auroc_from_probabilities": ranking(*squashed)["auroc"],
-    }
 
 
 def _elements(context: Context) -> int:
@@ -246,37 +233,17 @@ def _steps(
     return halvings
 
 
-@torch.no_grad()
-def _validation(task: Task, model: nn.Module, context: Context) -> dict[str, float]:
-    """Scores on the validation data that remains; nothing where there is none, or where scores overflow."""
-    task, data = task.without(context.deletion.nodes), context.remaining
-    if not task.validates(data):
-        return {}
-    with evaluating(model):
-        output = context.prepared.forward(model, data)
-        if not isinstance(task, LinkPrediction):
-            return {"validation": task.validate(model, output, data)}
-        assert task.heldout is not None
-        assert task.heldout.negatives is not None  # drawn by the task's check
-        parts = [task.predict(model, output, edges) for edges in (task.heldout.positives, task.heldout.negatives)]
-    if not all(bool(torch.isfinite(part).all()) and part.numel() for part in parts):
-        return {}
-    ranks = saturation(*parts)
-    return {"validation": ranks["auroc_from_logits"], **ranks}
-
-
 def _notes(details: dict[str, Any], remembered: bool) -> tuple[str, ...]:
     notes = [_NO_GUARANTEE]
     ratio = details["sigma"] / max(details["weight_rms"], 1e-30)
     size = f"sigma {details['sigma']:.3g} is {ratio:.3g} times the size of a weight (RMS {details['weight_rms']:.3g})"
     before, after = details.get("validation_before"), details.get("validation")
     scores = "" if before is None or after is None else f"; the validation score went from {before:.3f} to {after:.3f}"
-    lost = before is not None and (after is None or after < before - 0.1)
     if ratio >= 1:
         notes.append(
             f"The noise destroys the weights: {size}{scores}. More steps, a larger m or more data lower sigma."
         )
-    elif lost:
+    elif ruined(before, after):
         notes.append(
             f"The model is destroyed{scores}: by noise ({size}) or by the descent towards the penalty's center."
         )

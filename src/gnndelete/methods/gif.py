@@ -18,6 +18,7 @@ from gnndelete.graph import edge_table
 from gnndelete.layers import working_copy
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gradients import assign, flat, known_task, loss_reasons, trainable
+from gnndelete.methods.validation import fall
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.base import representation
 from gnndelete.tasks.supervision import SupervisionCache
@@ -106,7 +107,9 @@ class GIF(Method):
             "weight_norm": float(theta.norm()),
         }
         assign(weights, theta + h / scale)
-        return Outcome(model=model, parameters=theta.numel(), notes=_notes(details), details=details)
+        scores, fallen = fall(model, context, "Raise 'damp', lower 'iterations', or train again.")
+        notes = (*_notes(details), *fallen)
+        return Outcome(model=model, parameters=theta.numel(), notes=notes, details=details | scores)
 
     def _touched(self, context: Context, terms: Terms) -> tuple[Tensor, Tensor]:
         """Which terms are deleted or influenced, and which of them are deleted."""

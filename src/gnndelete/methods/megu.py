@@ -15,6 +15,7 @@ from gnndelete.forward import evaluating
 from gnndelete.layers import working_copy
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gradients import descend, loss_reasons, trainable
+from gnndelete.methods.validation import fall
 from gnndelete.tasks import NodeClassification
 from gnndelete.tasks.base import representation
 
@@ -102,7 +103,15 @@ class MEGU(Method):
             notes.append("They are no less certain than before: the neighbours pull harder than 'kappa'. Raise it.")
         if not near.numel():
             notes.append("The forgotten elements have no neighbours, so nothing held the model in place.")
-        return Outcome(model=model, parameters=sum(p.numel() for p in together), notes=tuple(notes), details=details)
+        scores, fallen = fall(
+            model, context, f"Lower 'lr' (now {self.lr}) or 'epochs' (now {self.epochs}), or train again."
+        )
+        return Outcome(
+            model=model,
+            parameters=sum(p.numel() for p in together),
+            notes=(*notes, *fallen),
+            details=details | scores,
+        )
 
     def _loss(self, o: Tensor, operator: nn.Module, known: Tensor, forgotten: Tensor, near: Tensor) -> Tensor:
         f = operator(o)
