@@ -310,6 +310,14 @@ def test_an_adapter_from_disk(plain, tmp_path):
         quick(loaded)
     found = quick(loaded, deletion=plain.deletion, original=plain.data)
     assert found.to_dict()["forgetting"] == quick(unlearned).to_dict()["forgetting"]
+    named = {"deletion": plain.deletion, "original": plain.data}
+    beside, direct = quick(loaded, plain.retrained, **named), quick(unlearned, plain.retrained)
+    assert beside.to_dict()["distance"] == direct.to_dict()["distance"]
+    other = gd.Unlearner(plain.model, plain.data, task=plain.task, method="unlink").delete(
+        gd.Deletion(edges=plain.data.edge_index[:, :4])
+    )
+    with pytest.raises(DeletionError, match="forgotten something else"):
+        quick(loaded, other, **named)
     with pytest.raises(GraphError, match="neither what this deletion leaves"):
         quick(loaded, deletion=gd.Deletion(edges=plain.data.edge_index[:, :3]), original=plain.data)
     _, data, _ = problem("link")

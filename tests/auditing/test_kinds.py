@@ -51,6 +51,15 @@ def test_features_are_asked_where_they_are_presented_again(nodes: World) -> None
     assert "still learned" in section["heldout"]["old_id"]["unfair"]
 
 
+def test_three_nodes_all_get_new_ids_and_are_not_taken_for_a_triple(nodes: World) -> None:
+    deletion = gd.Deletion(labels=some_nodes(nodes, 3))
+    graph, move = renamed(nodes.case("unlink", deletion))
+    count = nodes.data.num_nodes
+    assert move(deletion.labels).tolist() == [count, count + 1, count + 2]
+    assert torch.equal(graph.y[move(deletion.labels)], nodes.data.y[deletion.labels])
+    assert move(torch.stack([deletion.labels, deletion.labels])).tolist() == [[count, count + 1, count + 2]] * 2
+
+
 def test_the_whole_report(nodes: World) -> None:
     for kind in ("features", "labels"):
         deletion = gd.Deletion(**{kind: some_nodes(nodes)})

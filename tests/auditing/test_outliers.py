@@ -135,3 +135,14 @@ def test_unavailable_where_nothing_or_everything_is_touched(case: Case) -> None:
     assert "lost an edge" in outliers(replace(case, deletion=lonely, original=bare))["reason"]
     everywhere = torch.stack([torch.arange(599), torch.arange(1, 600)])
     assert "too few" in outliers(replace(case, deletion=gd.Deletion(edges=everywhere)))["reason"]
+
+
+def test_remaining_edges_are_drawn_each_once(case: Case) -> None:
+    """Otherwise an edge that the detector is fitted on is among those that it judges, in the other direction."""
+    left = case.some_remaining(10_000)
+    once = {tuple(sorted(pair)) for pair in case.remaining.edge_index.t().tolist()}
+    assert sorted(map(tuple, left.sort(dim=0).values.t().tolist())) == sorted(once)
+    labelled = case.remaining.clone()
+    labelled.edge_label_index = case.remaining.edge_index[:, :100].repeat(1, 2)
+    few = replace(case, remaining=labelled).some_remaining(10_000)
+    assert few.size(1) == few.sort(dim=0).values.unique(dim=1).size(1) <= 100

@@ -13,7 +13,8 @@ from torch_geometric.data import Data
 
 from gnndelete.auditing.attack import LEAST
 from gnndelete.auditing.case import Case
-from gnndelete.auditing.shadow import link_edges, train_shadow
+from gnndelete.auditing.edges import link_edges
+from gnndelete.auditing.shadow import train_shadow
 
 
 def pairs(edges: Tensor) -> set[tuple[int, ...]]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete.auditing.edges import edges_once
 from gnndelete.deletion import Deletion
 from gnndelete.forward import Forward, evaluating
 from gnndelete.methods.base import Fit
@@ -85,7 +86,7 @@ class Case:
         return torch.Generator().manual_seed(self.seed + offset)
 
     def some_remaining(self, count: int, offset: int = 0) -> Tensor:
-        """A sample of the edges that are left, each once."""
-        edges = self.learned_edges(self.remaining)
+        """A sample of the edges that are left, each once: of an undirected edge one direction alone."""
+        edges = edges_once(self.task, self.remaining)
         pick = torch.randperm(edges.size(1), generator=self.generator(offset))[:count]
         return edges[:, pick.to(edges.device)]

@@ -11,9 +11,10 @@ from torch import Tensor
 from gnndelete.adjacency import ends_of
 from gnndelete.auditing.attack import ASKED, FEW, Attack, Floats, answer, unavailable
 from gnndelete.auditing.case import Case, Subject
+from gnndelete.auditing.edges import link_edges
 from gnndelete.auditing.forgetting import NO_FEATURE_SCORE, NO_LINK_LABEL, NO_OTHER_SCORE
 from gnndelete.auditing.samples import labels
-from gnndelete.auditing.shadow import Shadow, link_edges
+from gnndelete.auditing.shadow import Shadow
 from gnndelete.errors import GNNDeleteError
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 

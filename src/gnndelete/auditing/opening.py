@@ -52,7 +52,7 @@ def open_case(
             f"({fingerprint(remaining)[:12]}) nor that graph itself; give the deletion and the graph it was made for"
         )
     task = unlearned.task.without(gone.nodes)
-    other = _reference(reference, unlearned, gone, remaining)
+    other = _reference(reference, unlearned, gone, original, remaining)
     case = Case(
         unlearned=unlearned,
         reference=other,
@@ -125,7 +125,7 @@ def _check_adapter(unlearned: Unlearned, data: Data) -> None:
 
 
 def _reference(
-    reference: Unlearned | nn.Module | None, unlearned: Unlearned, gone: Deletion, remaining: Data
+    reference: Unlearned | nn.Module | None, unlearned: Unlearned, gone: Deletion, original: Data, remaining: Data
 ) -> Unlearned | None:
     if reference is None:
         return None
@@ -150,7 +150,7 @@ def _reference(
             f"'reference' must be the same deletion by Retrain, or a model trained without the elements "
             f"(got '{type(reference).__name__}')"
         )
-    if reference.history and reference.deletion.check(unlearned.original or remaining) != gone:
+    if reference.history and reference.deletion.check(original) != gone:
         raise DeletionError(
             f"the reference has forgotten something else ({reference.deletion.counts}, here {gone.counts}); delete the same there"
         )

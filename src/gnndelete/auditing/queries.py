@@ -115,9 +115,9 @@ def renamed(case: Case) -> tuple[Data, Callable[[Tensor], Tensor]]:
 
     def move(elements: Tensor) -> Tensor:
         elements = elements.to(device)
-        return (
-            torch.stack([ids[elements[0]], elements[1], ids[elements[2]]]) if elements.size(0) == 3 else ids[elements]
-        )
+        if elements.dim() == 2 and elements.size(0) == 3:  # triples; a flat list may hold three nodes
+            return torch.stack([ids[elements[0]], elements[1], ids[elements[2]]])
+        return ids[elements]
 
     return graph, move
 

@@ -12,16 +12,14 @@ from torch_geometric.data import Data
 from gnndelete.anew import untrained
 from gnndelete.auditing.attack import LEAST
 from gnndelete.auditing.case import Case, Subject
+from gnndelete.auditing.edges import link_edges
 from gnndelete.cutting import cut
-from gnndelete.datasets.forget import training_edges
 from gnndelete.deletion import Deletion
 from gnndelete.errors import GNNDeleteError
 from gnndelete.graph import edge_table
 from gnndelete.hetero import HeteroGraph
 from gnndelete.labels import unlabelled
-from gnndelete.request import distinct
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
-from gnndelete.tasks.supervision import positives
 from gnndelete.training import train
 
 #: What the shadow never sees: a tenth of the edges, or the labels of a third of the training nodes.
@@ -84,20 +82,6 @@ def train_shadow(case: Case) -> Shadow:
     subject = Subject.of_model("shadow", model, graph, task, case.forward)
     what = f"{KNOWS.format(held=held)} {how}"
     return Shadow(subject, present, absent, task, what, time.perf_counter() - started)
-
-
-def link_edges(data: Data) -> Tensor:
-    """The edges a link model learns from, each once, without self-loops; triples where they are typed.
-
-    >>> link_edges(Data(edge_index=torch.tensor([[0, 1, 1, 1], [1, 0, 1, 1]]), num_nodes=2)).tolist()
-    [[0], [1]]
-    """
-    if data.get("edge_label_index") is None:
-        return training_edges(data)
-    edges = positives(data)
-    if edge_table(data).undirected:
-        edges = edges.sort(dim=0).values
-    return distinct(edges[:, edges[0] != edges[1]])
 
 
 def _without_edges(case: Case) -> tuple[Data, Tensor, Tensor]:

@@ -12,7 +12,8 @@ from torch_geometric.data import Data
 from gnndelete.adjacency import ends_of
 from gnndelete.auditing.attack import ASKED, FEW, LEARNT, LEAST, Attack, Floats, answer, unavailable
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.shadow import Shadow, link_edges
+from gnndelete.auditing.edges import link_edges
+from gnndelete.auditing.shadow import Shadow
 from gnndelete.datasets.forget import training_edges
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.deletion import Deletion

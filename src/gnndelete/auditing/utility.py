@@ -9,11 +9,12 @@ from torch import Tensor
 
 from gnndelete.adjacency import ends_of
 from gnndelete.auditing.case import Case, Subject
+from gnndelete.auditing.edges import edges_from
+from gnndelete.auditing.loss import classes, pairs, tested
 from gnndelete.auditing.rings import rings
-from gnndelete.auditing.samples import answers, labels, samples, touched_graphs
+from gnndelete.auditing.samples import answers, samples, touched_graphs
 from gnndelete.errors import GNNDeleteError
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
-from gnndelete.tasks.ranking import ranking
 
 #: Retained elements that are asked, and how many test elements the surroundings need to have a score of their own.
 RETAINED, NEAR = 5000, 30
@@ -29,7 +30,13 @@ def utility(case: Case) -> dict[str, Any]:
         }
     names = dict.fromkeys(name for found in scores.values() for name in found)
     metrics = {name: {key: scores.get(key, {}).get(name) for key in ("before", "after", "reference")} for name in names}
-    return {"available": True, "metrics": metrics, "retained": _retained(case), "near": _near(case)}
+    return {
+        "available": True,
+        "metrics": metrics,
+        "tested": tested(case, next(iter(metrics))),
+        "retained": _retained(case),
+        "near": _near(case),
+    }
 
 
 def _scores(case: Case, subject: Subject) -> dict[str, float]:
@@ -88,19 +95,14 @@ def _near_links(case: Case, near: Tensor) -> dict[str, Any]:
     )
     what = "test edges that touch the deletion"
     if min(true.size(1), false.size(1)) < NEAR:  # then what stays at the same nodes tells as much
-        edges = case.learned_edges(case.remaining).cpu()
-        true, what = edges[:, near[edges[0]]][:, :RETAINED], "remaining edges that touch the deletion"
+        true = edges_from(near, task, case.remaining)[:, :RETAINED]
+        what = "remaining edges that touch the deletion"
         # the same near ends with any other node: a model that says the same of all of them has no skill left there
         other = task.any_target(case.remaining, true.size(1), case.generator(13))
         false = torch.stack([*true[:-1], other])
     if not true.size(1) or not false.size(1):
         return {"available": False, "reason": "no test edge and no remaining edge touches the deletion"}
-    found = {}
-    for name, subject in case.subjects.items():
-        scores = subject.predict(true), subject.predict(false)
-        finite = all(bool(torch.isfinite(part).all()) for part in scores)
-        found[name] = ranking(*scores)["auroc"] if finite else None
-    return {"available": True, "count": true.size(1), "what": what, "metric": "auroc", "auroc": found}
+    return {"available": True, "count": true.size(1), "what": what, **pairs(case, true, false)}
 
 
 def _near_nodes(case: Case, near: Tensor) -> dict[str, Any]:
@@ -113,7 +115,8 @@ def _near_nodes(case: Case, near: Tensor) -> dict[str, Any]:
     nodes = (tested & near).nonzero().flatten()
     if nodes.numel() < NEAR:
         return {"available": False, "reason": f"only {nodes.numel()} test nodes are within a hop of the deletion"}
-    return _accuracy(case, nodes, "test nodes within a hop of the deletion")
+    what = "test nodes within a hop of the deletion"
+    return {"available": True, "count": nodes.numel(), "what": what, **classes(case, nodes)}
 
 
 def _near_graphs(case: Case, task: GraphClassification) -> dict[str, Any]:
@@ -124,13 +127,5 @@ def _near_graphs(case: Case, task: GraphClassification) -> dict[str, Any]:
     graphs = (tested & touched_graphs(case)).nonzero().flatten()
     if graphs.numel() < NEAR:
         return {"available": False, "reason": f"only {graphs.numel()} test graphs lost an edge or a node"}
-    return _accuracy(case, graphs, "test graphs that lost an edge or a node")
-
-
-def _accuracy(case: Case, elements: Tensor, what: str) -> dict[str, Any]:
-    true = labels(case)[elements]
-    found = {
-        name: float((subject.predict(elements).argmax(dim=-1).cpu() == true).double().mean())
-        for name, subject in case.subjects.items()
-    }
-    return {"available": True, "count": elements.numel(), "what": what, "metric": "accuracy", "accuracy": found}
+    what = "test graphs that lost an edge or a node"
+    return {"available": True, "count": graphs.numel(), "what": what, **classes(case, graphs)}

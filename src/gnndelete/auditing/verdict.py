@@ -6,12 +6,7 @@ from typing import Any
 
 from gnndelete.auditing.case import Case
 from gnndelete.auditing.judging import apart, attacked, opposite, other_training, spread_otherwise, title, trend_told
-from gnndelete.auditing.samples import labels
-
-#: A model that keeps less than this share of its skill above chance is called ruined; near the deletion, less than half of it.
-SKILL, SKILL_NEAR = 0.75, 0.4
-#: Skill above chance that a model must have had before its loss can be judged.
-LEAST_SKILL = 0.02
+from gnndelete.auditing.ruin import ruined
 
 TITLES = {
     "ruined": "The model is ruined",
@@ -46,7 +41,7 @@ def verdict(
     by_query: dict[str, str | None] = {
         name: test["verdict"] if test["available"] else None for name, test in tests.items()
     }
-    ruin, asked = ruined(case, utility), None
+    (ruin, perhaps), asked = ruined(case, utility), None
     if ruin:
         word, sentence = "ruined", ruin
     elif still_there:
@@ -63,12 +58,15 @@ def verdict(
         doubt = spread_otherwise(distance) if word == "indistinguishable" and asked == "served" else None
         if doubt is not None:
             word, sentence = "undecided", f"{sentence} But {doubt}."
+        if perhaps and word == "indistinguishable":  # a ruined model forgets everything
+            word, sentence, perhaps = "undecided", f"{sentence} But {perhaps}.", ""
     doubts = [
         name
         for name in ("served", "old_id")
         if word == "indistinguishable" and by_query.get(name) in ("under-forgotten", "over-forgotten")
     ]
     told = (
+        perhaps and f"{perhaps[0].upper()}{perhaps[1:]}.",
         apart(tests.get("served") or {}),
         opposite(word, forgetting.get("ranking") or {}),
         trend_told(trend),
@@ -92,41 +90,6 @@ def _title(word: str, asked: str | None, tests: dict[str, Any], doubts: list[str
         return TITLES[word]
     said = title(tests[asked])
     return f"{said}, {ASKED[asked]}; but not {' or '.join(ASKED[name] for name in doubts)}" if doubts else said
-
-
-def ruined(case: Case, utility: dict[str, Any]) -> str:
-    """Why the model is ruined, or nothing."""
-    if not utility["available"]:
-        return ""
-    name, values = next(iter(utility["metrics"].items()))
-    before, after, reference = (values[key] for key in ("before", "after", "reference"))
-    if before is not None and after is None:
-        return "It gives answers that are no finite numbers."
-    if before is None or after is None:
-        return ""
-    chance = 0.5 if name in ("auroc", "auprc") else 1 / max(int(labels(case).max()) + 1, 2)
-    base, beside = before, "before the deletion"
-    if reference is not None and reference < before:
-        base, beside = reference, "of the retrained model"
-    if base - chance > LEAST_SKILL and after - chance < SKILL * (base - chance):
-        return f"Its test {name} is {after:.3f}, {base:.3f} {beside}: whatever it forgets, it no longer does its task."
-    return _ruined_near(utility["near"], chance)
-
-
-def _ruined_near(near: dict[str, Any], chance: float) -> str:
-    if not near["available"]:
-        return ""
-    values = near[near["metric"]]
-    known = [values[key] for key in ("before", "reference") if values.get(key) is not None]
-    after = values.get("after")
-    if not known or after is None or min(known) - chance <= LEAST_SKILL:
-        return ""
-    if after - chance < SKILL_NEAR * (min(known) - chance):
-        return (
-            f"Around the deletion it no longer does its task: {near['metric']} {after:.3f} on {near['count']:,} "
-            f"{near['what']}, {min(known):.3f} before the deletion{' or after retraining' * (len(known) > 1)}."
-        )
-    return ""
 
 
 def _headline(case: Case, forgetting: dict[str, Any], by_query: dict[str, str | None]) -> tuple[str | None, str, str]:
