@@ -9,11 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 import gnndelete as gd
 from gnndelete.adapter import CARD, CONFIG, TENSORS
+from gnndelete.batch import collate
 from gnndelete.errors import AdapterError, RequestError, RunError, SettingError
+from gnndelete.graph import attributes
 
 
 @pytest.fixture
@@ -306,3 +308,33 @@ def test_weights_of_edges_belong_to_the_graph(graph, gcn, tmp_path):
     other.edge_weight = other.edge_weight * 100
     with pytest.raises(AdapterError, match="made on a graph with other values of 'edge_weight'"):
         gd.load(tmp_path / "adapter", gcn, data=other)
+
+
+def test_attributes_of_every_shape_are_written_down(graph, gcn, tmp_path):
+    count = graph.num_edges
+    graph.neg_edge_index = torch.randint(0, 9, (2, count))
+    graph.edge_names = [str(place) for place in range(count)]
+    graph.edge_scale = torch.rand(count, requires_grad=True)
+    graph.edge_flag = torch.eye(count, 3).to_sparse()
+    graph.pos = torch.randn(graph.num_nodes, 2)
+    unlearned = gd.Unlearner(gcn, graph, method=gd.GNNDelete(lam=0.3)).delete(gd.Deletion(edges=[(3, 4)]))
+    unlearned.save(tmp_path / "adapter")
+    assert gd.load(tmp_path / "adapter", gcn, data=unlearned.data)
+    moved = unlearned.data.clone()
+    moved.pos = moved.pos + 1
+    with pytest.raises(AdapterError, match="other values of 'pos'"):
+        gd.load(tmp_path / "adapter", gcn, data=moved)
+
+
+def test_parallel_edges_and_edges_of_which_none_is_left():
+    edges = torch.tensor([[0, 0, 0, 1], [1, 1, 1, 2]])
+    data = Data(edge_index=edges, edge_attr=torch.tensor([[1.0, 2.0], [0.0, 5.0], [1.0, 1.0], [3.0, 3.0]]), num_nodes=3)
+    order = torch.tensor([2, 3, 0, 1])
+    turned = Data(edge_index=edges[:, order], edge_attr=data.edge_attr[order], num_nodes=3)
+    assert attributes(data) == attributes(turned)
+    other = Data(edge_index=edges, edge_attr=data.edge_attr.flip(0), num_nodes=3)
+    assert attributes(data) != attributes(other)
+    hetero = HeteroData({"a": {"x": torch.ones(3, 1)}})
+    hetero["a", "few", "a"].edge_index = torch.empty(2, 0, dtype=torch.long)
+    hetero["a", "few", "a"].edge_attr = torch.empty(0, 2)
+    assert list(attributes(collate(hetero))) == ["edge_attr of ('a', 'few', 'a')"]

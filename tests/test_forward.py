@@ -185,12 +185,18 @@ def test_weights_of_edges_reach_a_model_that_torch_has_wrapped():
         torch.testing.assert_close(call(model, data), expected)
 
 
-@pytest.mark.parametrize("wrap", [Wrapped, Named, lambda inner: Wrapped(Wrapped(inner))])
+@pytest.mark.parametrize("wrap", [Wrapped, lambda inner: Wrapped(Wrapped(inner))])
 def test_hidden_arguments_are_not_guessed_where_edges_have_weights(wrap):
     data = Data(x=torch.randn(3, 4), edge_index=torch.tensor([[0, 1], [1, 2]]), edge_weight=torch.tensor([0.5, 3.0]))
     with pytest.raises(
-        ModelError, match=r"hides arguments.*'edge_weight'.*model\(data.x, data.edge_index, data.edge_weight\)"
+        ModelError, match=r"hides its arguments.*'edge_weight'.*model\(data.x, data.edge_index, data.edge_weight\)"
     ):
         call(wrap(Weighted()), data)
     del data.edge_weight
     assert call(wrap(Weighted()), data).shape == (3, 3)
+
+
+def test_a_model_that_names_the_graph_gets_what_it_names():
+    data = Data(x=torch.randn(3, 4), edge_index=torch.tensor([[0, 1], [1, 2]]), edge_weight=torch.tensor([0.5, 3.0]))
+    model = Named(Weighted())
+    torch.testing.assert_close(call(model, data), model.inner(data.x, data.edge_index))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import APPNP, GCNConv
+from torch_geometric.nn import APPNP, GCNConv, SAGEConv
 
 import gnndelete as gd
 from gnndelete.errors import ModelError, SettingError
@@ -175,3 +175,22 @@ def test_a_width_that_happens_to_be_the_number_of_nodes_is_no_table() -> None:
     model = gd.models.build("gcn", 8, hidden=64, out=10)
     assert any(parameter.size(0) == 64 for parameter in model.parameters())
     assert Neighborhoods(model, data, call).around(torch.tensor([0])).num_nodes > 0
+
+
+def test_a_model_that_reads_against_the_edges_sees_them_in_a_batch():
+    torch.manual_seed(0)
+    edges = torch.randint(0, 60, (2, 150))
+    data = Data(x=torch.randn(60, 4), edge_index=edges[:, edges[0] != edges[1]].unique(dim=1))
+
+    class Back(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = SAGEConv(4, 2, flow="target_to_source")
+
+        def forward(self, x, edge_index):
+            return self.conv(x, edge_index)
+
+    model = Back().eval()
+    batch = Neighborhoods(model, data, call, -1).around(torch.arange(10))
+    with torch.no_grad():
+        torch.testing.assert_close(call(model, batch)[:10], call(model, data)[:10])

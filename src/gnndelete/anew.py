@@ -49,11 +49,7 @@ def fresh(model: nn.Module, seed: int) -> nn.Module:
         for parameter in drawn.values():
             parameter.fill_(torch.nan)  # whatever is still not a number afterwards was not reset
     with seeded(seed):
-        # Children first: a model that overrides the initialisation of its parts has the last word.
-        for module in reversed(list(anew.modules())):
-            reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
-            if callable(reset):
-                reset()
+        _reset(anew)
     now = dict(anew.named_parameters(remove_duplicate=False))  # a reset may put others in their place
     with torch.no_grad():
         for name, value in given.items():
@@ -66,6 +62,14 @@ def fresh(model: nn.Module, seed: int) -> nn.Module:
                 "that makes a new model)"
             )
     return anew.to(where)
+
+
+def _reset(model: nn.Module) -> None:
+    """Children first: a model that overrides the initialisation of its parts has the last word."""
+    for module in reversed(list(model.modules())):
+        reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
+        if callable(reset):
+            reset()
 
 
 def frozen(model: nn.Module) -> list[str]:
@@ -96,10 +100,11 @@ def carried(model: nn.Module, data: Any, forward: Forward) -> str | None:
     Only a pass in training mode shows which these are. Most models have no buffer that a reset leaves as it is, and need none.
     """
     anew = fresh(model, seed=0)
-    before = {name: value for name, value in model.named_buffers() if value.is_floating_point()}
-    same = [name for name, value in anew.named_buffers() if name in before and _equal(value, before[name])]
+    before = dict(anew.named_buffers())
+    same = [name for name in _left_alone(model) if name in before]
     if not same:
         return None
+    before = {name: value.clone() for name, value in before.items() if name in same}
     try:
         with torch.no_grad(), seeded(0, next((value.device for value in before.values()), None)):
             forward(anew.train(), data)
@@ -113,6 +118,22 @@ def carried(model: nn.Module, data: Any, forward: Forward) -> str | None:
         "new model would begin with what the old one has learned; add that method, or pass build=… (a function that makes a "
         "new model)"
     )
+
+
+def _left_alone(model: nn.Module) -> list[str]:
+    """The buffers of numbers that no reset writes: what is put into them before is there afterwards."""
+    copy = copied(model).cpu()
+    marked = {name: value for name, value in copy.named_buffers() if value.is_floating_point() and value.numel()}
+    for value in marked.values():
+        value.fill_(_MARK)
+    with seeded(0), torch.no_grad():
+        _reset(copy)
+    now = dict(copy.named_buffers())
+    return [name for name in marked if name in now and bool((now[name] == _MARK).all())]
+
+
+#: A number that no reset writes.
+_MARK = 12345.5
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

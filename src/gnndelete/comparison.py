@@ -124,7 +124,7 @@ class Comparison:
         return f"Comparison(methods={self.methods}, rows={len(self.rows)})"
 
     def __str__(self) -> str:
-        narrow = sys.stdout.isatty() and get_terminal_size().columns < WIDE
+        narrow = sys.stdout is not None and sys.stdout.isatty() and get_terminal_size().columns < WIDE
         console = Console(width=get_terminal_size().columns if narrow else 170, record=True, file=io.StringIO())
         console.print(self.table(wide=not narrow))
         for note in (*self.failures(), *(f"note: {note}" for note in self.notes)):

@@ -13,7 +13,7 @@ from gnndelete.adjacency import EdgeTable
 from gnndelete.attributes import cut_labels, replaced_features
 from gnndelete.batch import GraphBatch, cut_graphs
 from gnndelete.errors import DeletionError, NotYetError
-from gnndelete.graph import count_nodes
+from gnndelete.graph import count_nodes, of_edges
 from gnndelete.hetero import HeteroGraph
 from gnndelete.labels import unlabelled
 
@@ -52,14 +52,9 @@ def _with_edges(data: Data, keep: Tensor) -> Data:
     left = keep.nonzero().flatten()
     result = data.__copy__()
     result.num_nodes = count_nodes(data)
-    for name, value in data.to_dict().items():
-        if name.startswith("edge_label") or not data.is_edge_attr(name):
-            continue
-        if isinstance(value, Tensor):
-            dim = data.__cat_dim__(name, value)
-            result[name] = value.index_select(dim, left)
-        else:
-            result[name] = [item for item, kept in zip(value, keep.tolist(), strict=True) if kept]
+    for name in data.to_dict():
+        if not name.startswith("edge_label") and data.is_edge_attr(name):
+            result[name] = of_edges(data, name, left)
     return result
 
 

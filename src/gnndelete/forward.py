@@ -44,9 +44,8 @@ def call(model: nn.Module, data: Any) -> Any:
 
 def _call(model: nn.Module, data: Any) -> Any:
     named = _named(_within(model).forward)
-    if _hides(_within(model).forward):
-        _refuse_hidden(model, data, [parameter.name for parameter in named])
     if not named:
+        _refuse_hidden(model, data)
         return model(*(_lookup(data, name)[1] for name in ("x", "edge_index")))
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
@@ -84,17 +83,17 @@ def _within(model: nn.Module) -> nn.Module:
 _PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
-def _refuse_hidden(model: nn.Module, data: Any, named: list[str]) -> None:
-    """Refuse to guess where arguments are hidden, the graph has values of edges, and a part of the model takes them."""
+def _refuse_hidden(model: nn.Module, data: Any) -> None:
+    """Refuse to guess where all arguments are hidden, the graph has values of edges, and the part behind takes them."""
     if not isinstance(data, Data):
         return
     inside = {parameter.name for module in _behind(_within(model)) for parameter in _named(module.forward)}
-    lost = [name for name in _OF_EDGES if isinstance(data.get(name), Tensor) and name in inside and name not in named]
+    lost = [name for name in _OF_EDGES if isinstance(data.get(name), Tensor) and name in inside]
     if lost:
-        given = ", ".join(f"data.{name}" for name in (*(named or ("x", "edge_index")), *lost))
+        given = ", ".join(f"data.{name}" for name in ("x", "edge_index", *lost))
         raise ModelError(
-            f"forward of '{type(model).__name__}' hides arguments behind * or **, and the graph has '{lost[0]}', which it may or "
-            f"may not take; say how it is called: forward=lambda model, data: model({given})"
+            f"forward of '{type(model).__name__}' hides its arguments, and the graph has '{lost[0]}', which it may take or "
+            f"not; name them in forward, or say how it is called: forward=lambda model, data: model({given})"
         )
 
 

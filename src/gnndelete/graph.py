@@ -44,6 +44,14 @@ def check_graph(data: Any) -> None:
     check_finite(data)
 
 
+def of_edges(data: Data, name: str, places: Tensor) -> Any:
+    """What an attribute of edges holds for some of them: entries of a tensor along its own dimension, or of a list."""
+    value = data[name]
+    if isinstance(value, Tensor):
+        return value.index_select(data.__cat_dim__(name, value), places)
+    return [value[place] for place in places.tolist()]
+
+
 def ways(undirected: bool) -> str:
     """Words beside a number of edges: PyG counts those of an undirected graph twice.
 
@@ -200,8 +208,9 @@ def attributes(data: Data, labels: bool = False) -> dict[str, str]:
         for name, value in store.items():
             if name in _APART or not isinstance(value, Tensor) or not value.dim() or (name in _LABELS and not labels):
                 continue
-            if store.is_edge_attr(name):
-                found[name + whose] = tensor_digest({name: value[_in_order(store.edge_index, value)]})
+            if store.is_edge_attr(name) and value.layout == torch.strided:
+                if value.size(0) == store.edge_index.size(1):  # not pairs of nodes, as an index has them
+                    found[name + whose] = tensor_digest({name: value[_in_order(store.edge_index, value)]})
             elif name in _LABELS or (value.is_floating_point() and store.is_node_attr(name)):
                 found[name + whose] = tensor_digest(_described(name, value))
     return found
@@ -209,8 +218,14 @@ def attributes(data: Data, labels: bool = False) -> dict[str, str]:
 
 def _in_order(edges: Tensor, value: Tensor) -> Tensor:
     """The order of an edge attribute by its edges, and of parallel ones by what they hold."""
-    columns = [column.double().cpu().numpy() for column in value.reshape(value.size(0), -1).t().flip(0)]
-    order = np.lexsort((*columns, edges[1].cpu().numpy(), edges[0].cpu().numpy()))
+    source, target = edges.detach().cpu().numpy()
+    order = np.lexsort((target, source))
+    same = (source[order][1:] == source[order][:-1]) & (target[order][1:] == target[order][:-1])
+    if same.any():
+        parallel = np.append(same, False) | np.insert(same, 0, False)
+        places = order[parallel]
+        held = value.detach().cpu()[torch.from_numpy(places)].flatten(1).double().numpy().T
+        order[parallel] = places[np.lexsort((*held[::-1], target[places], source[places]))]
     return torch.from_numpy(order).to(value.device)
 
 

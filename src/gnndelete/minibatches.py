@@ -16,7 +16,7 @@ from gnndelete.errors import ModelError, SettingError
 from gnndelete.forward import Forward, call, evaluating
 from gnndelete.graph import count_nodes, edge_table
 from gnndelete.layers import graph_layers
-from gnndelete.probe import probe, runs_against
+from gnndelete.probe import directions, probe
 from gnndelete.tasks import Task
 from gnndelete.tasks.base import representation
 
@@ -172,4 +172,4 @@ def _reach(model: nn.Module, part: Data, forward: Forward, needed: bool) -> int:
 def _against(model: nn.Module, part: Data, forward: Forward) -> bool:
     layers = graph_layers(model)
     # a model without layers that could be watched may run either way: more edges do no harm
-    return not layers or not part.num_edges or runs_against(model, part, forward, layers)
+    return not layers or not part.num_edges or directions(model, part, forward, layers)[1]

@@ -13,7 +13,7 @@ from gnndelete.adjacency import EdgeTable
 from gnndelete.batch import GraphBatch
 from gnndelete.errors import GraphError, ModelError
 from gnndelete.forward import Forward
-from gnndelete.graph import check_graph, edge_table, fingerprint, tensor_digest
+from gnndelete.graph import attributes, check_graph, edge_table, fingerprint, tensor_digest
 from gnndelete.layers import Layers
 from gnndelete.neighborhood import Hops, Neighborhood
 from gnndelete.operator import PREFIX, layer_operators
@@ -96,6 +96,11 @@ class Prepared:
 
     def graph_fingerprint(self) -> str:
         return fingerprint(self.data)
+
+    @cached_property
+    def graph_attributes(self) -> dict[str, str]:
+        """Weights, labels and the like, by names and digests: looked at once, since many of them take seconds."""
+        return attributes(self.data, labels=True)
 
 
 def _random_states(device: torch.device) -> list[Tensor]:

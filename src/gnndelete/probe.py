@@ -159,20 +159,25 @@ def _deep_nodes(flow: list[EdgeTable], upstream: list[EdgeTable], data: Data) ->
 
 
 def runs_against(model: nn.Module, data: Data, forward: Forward, poisoned: list[str]) -> bool:
-    """Whether messages run both ways along a directed edge, as with reverse relations: seen on a graph of one edge.
+    """Whether messages run both ways along a directed edge, as with reverse relations.
 
     Such a model reaches by one step whom a walk along the edges meets, if at all, by a long way round.
     """
+    return all(directions(model, data, forward, poisoned))
+
+
+def directions(model: nn.Module, data: Data, forward: Forward, poisoned: list[str]) -> tuple[bool, bool]:
+    """Whether messages run along a directed edge, and whether they run against it: seen on a graph of one edge."""
     single = data.edge_subgraph((data.edge_index[0] != data.edge_index[1]).nonzero()[:1, 0])
     single.num_nodes = count_nodes(data)
+    found = []
     try:
         for seed, other in (single.edge_index, single.edge_index.flip(0)):
             runs = poisoned_run(model, single, forward, poisoned, poisoned, seed)
-            if not any(item.moved is not None and bool(item.moved[other]) and not item.whole for item in runs):
-                return False
+            found.append(any(item.moved is not None and bool(item.moved[other]) and not item.whole for item in runs))
     except ModelError:  # a model that wants more than one edge: then the way along the edges is what counts
-        return False
-    return True
+        return True, False
+    return found[0], found[1]
 
 
 def _mixed(

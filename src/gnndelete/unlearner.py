@@ -22,7 +22,7 @@ from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, DeletionError, GNNDeleteError, ModelError, RunError, why
 from gnndelete.files import write
 from gnndelete.forward import Forward, as_seen, call, evaluating
-from gnndelete.graph import attributes, changed
+from gnndelete.graph import changed
 from gnndelete.hetero import HeteroGraph, seen
 from gnndelete.layers import working_copy
 from gnndelete.memory import PeakMemory
@@ -161,7 +161,7 @@ class Unlearner:
             "format": _STATE,
             "base_fingerprint": self._context.prepared.base_fingerprint(),
             "graph_fingerprint": self._context.prepared.graph_fingerprint(),
-            "graph_attributes": attributes(self._context.data, labels=True),
+            "graph_attributes": self._context.prepared.graph_attributes,
             "requests": [request.to_lists() for request in self._requests],
         }
         write(Path(path), (json.dumps(state) + "\n").encode(), private=True)
@@ -184,7 +184,7 @@ class Unlearner:
                 raise AdapterError(
                     f"the state at '{path}' belongs to another {what} ({saved[:12]}, this one is {own[:12]})"
                 )
-        other = changed(state.get("graph_attributes"), attributes(prepared.data, labels=True))
+        other = changed(state.get("graph_attributes"), prepared.graph_attributes)
         if other:
             raise AdapterError(f"the state at '{path}' belongs to a graph with other values of {other}; give that one")
         requests = [request.check(self._context.data, prepared.table) for request in requests]

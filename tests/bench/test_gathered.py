@@ -172,7 +172,7 @@ def test_one_name_for_two_settings_at_one_place_is_told_apart() -> None:
     for name, method in zip(("one", "other"), fixed, strict=True):
         plan = Plan(name, name, [Job("fixed", key("dblp", "gcn", method, seed)) for seed in SEEDS])
         cells += gather(plan, filled(plan, {"fixed": [0.9] * 3}))
-    assert [cell.label for cell in told_apart(cells)] == ["fixed (one)", "fixed (other)"]
+    assert [cell.label for cell in told_apart(cells)] == ["fixed", "fixed (other)"]
     assert [cell.label for cell in told_apart(cells[:1])] == ["fixed"]
 
 
@@ -191,6 +191,6 @@ def test_times_with_other_numbers_of_threads_are_not_compared() -> None:
     store = filled(plan, {"retrain": [0.9] * 3, "unlink": [0.9] * 3}, {"retrain": 8.0, "unlink": 1.0})
     for device, expected in (("cuda", 3), ("cpu", 0)):
         for threads, (cell, result) in zip((1, 2) * 3, list(store.items()), strict=True):
-            store.add(cell, result | {"hardware": {"device": device, "name": "X", "threads": threads, "jobs": 1}})
+            store.add(cell, result | {"hardware": {"device": device, "name": "X", "job_threads": threads, "jobs": 1}})
         found = by_label(plan, store)
         assert len(found["unlink"].ratios(found["retrain"])) == expected

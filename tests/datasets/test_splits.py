@@ -147,3 +147,13 @@ def test_node_split_follows_the_seed() -> None:
     data = load("digits")
     assert torch.equal(split_nodes(data, seed=1).train_mask, split_nodes(data, seed=1).train_mask)
     assert not torch.equal(split_nodes(data, seed=1).train_mask, split_nodes(data, seed=2).train_mask)
+
+
+def test_whatever_belongs_to_edges_is_split_with_them():
+    edges = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4], [1, 0, 2, 1, 3, 2, 4, 3]])
+    data = Data(edge_index=edges, num_nodes=5, x=torch.randn(5, 2))
+    data.edge_names = [f"{u}-{v}" for u, v in edges.t().tolist()]
+    data.edge_pos_index = edges * 10
+    left = split_links(data, val=0.25, test=0.25).data
+    assert left.edge_names == [f"{u}-{v}" for u, v in left.edge_index.t().tolist()]
+    assert torch.equal(left.edge_pos_index, left.edge_index * 10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GCNConv
+from torch_geometric.nn import BatchNorm, GCNConv, GraphNorm
 
 import gnndelete as gd
 from gnndelete.errors import ModelError, SettingError
@@ -148,3 +148,12 @@ def test_what_a_buffer_has_learned_does_not_pass_for_new(graph, method):
         before = {key: value.clone() for key, value in models[name].state_dict().items()}
         gd.Unlearner(models[name], graph, task="node", method=method).delete(DELETION)
         assert all(torch.equal(value, before[key]) for key, value in models[name].state_dict().items())
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d(4), GraphNorm(4), BatchNorm(4)], ids=["torch", "graph", "PyG"])
+def test_statistics_that_are_as_they_were_at_first_are_no_reason(graph, norm):
+    """Of a model that was never trained, or trained with its norm switched off, a reset changes no buffer."""
+    model = Looked(torch.randn(graph.num_nodes, 4), norm)
+    assert (
+        gd.Unlearner(model, graph, task="node", method=gd.Retrain(epochs=2)).delete(DELETION).assurance == "retrained"
+    )

@@ -12,7 +12,7 @@ from statistics import median
 
 from gnndelete.bench import published as paper
 from gnndelete.bench.gaps import Gap, gaps
-from gnndelete.bench.gathered import Place, Plan, Result, hardware, references, told_apart
+from gnndelete.bench.gathered import Place, Plan, Result, alike, references, told_apart
 from gnndelete.bench.published import MAIN
 from gnndelete.bench.wording import model_name, model_titles
 
@@ -224,6 +224,6 @@ def _timed(cell: Result, reference: Result) -> dict[str, float]:
         other = reference.rows.get(seed) or {}
         spent, whole = row.get("seconds_of") or {}, (other.get("seconds_of") or {}).get("retrain")
         for name, kind in (("delete", "fixed"), ("calibrated", _calibrated(cell))):
-            if whole and spent.get(name) and hardware(row) == hardware(other):
+            if whole and spent.get(name) and alike(row, other):
                 ratios.setdefault(kind, []).append(whole / spent[name])
     return {kind: median(values) for kind, values in ratios.items()}

@@ -6,6 +6,7 @@ Gaps to Retrain are taken seed by seed and then averaged.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, sqrt
@@ -199,7 +200,7 @@ class Result:
         return [
             theirs[seed] / mine[seed]
             for seed in sorted(mine.keys() & theirs.keys())
-            if mine[seed] > 0 and hardware(self.rows[seed]) == hardware(reference.rows[seed])
+            if mine[seed] > 0 and alike(self.rows[seed], reference.rows[seed])
         ]
 
     def faster(self, reference: Result | None) -> Stat | None:
@@ -258,14 +259,22 @@ def _as_trained(cell: Result) -> tuple[bool, bool]:
 
 
 def told_apart(cells: Iterable[Result]) -> list[Result]:
-    """The cells; methods of one name at one place that differ in their settings go by their experiment as well."""
+    """The cells. Where two at one place have one name and other settings, the rarer ones go by their experiment as well."""
     cells = list(cells)
-    settings: dict[tuple[str, str], set[str]] = {}
-    for cell in cells:
-        own = text({name: value for name, value in cell.method.items() if name != "rule"})
-        settings.setdefault((cell.label, cell.place.rest), set()).add(own)
-    twice = {label for (label, _), found in settings.items() if len(found) > 1}
-    return [replace(c, label=f"{c.label} ({c.experiment})") if c.label in twice else c for c in cells]
+    settings = [text({name: value for name, value in cell.method.items() if name != "rule"}) for cell in cells]
+    found: dict[tuple[str, str], set[str]] = {}
+    for cell, own in zip(cells, settings, strict=True):
+        found.setdefault((cell.label, cell.place.rest), set()).add(own)
+    usual = {
+        label: Counter(own for cell, own in zip(cells, settings, strict=True) if cell.label == label).most_common(1)[0][
+            0
+        ]
+        for label in {label for (label, _), several in found.items() if len(several) > 1}
+    }
+    return [
+        replace(cell, label=f"{cell.label} ({cell.experiment})") if usual.get(cell.label, own) != own else cell
+        for cell, own in zip(cells, settings, strict=True)
+    ]
 
 
 def originals(cells: Iterable[Result]) -> list[Result]:
@@ -302,7 +311,13 @@ def _value(row: Row, metric: str, step: int | None) -> float | None:
 def hardware(row: Row) -> tuple[Any, Any, Any]:
     """What a time depends on: the machine, how many processes shared it and, on a CPU, how many threads each had."""
     said = row.get("hardware") or {}
-    return said.get("name"), said.get("jobs"), said.get("threads") if said.get("device") == "cpu" else None
+    return said.get("name"), said.get("jobs"), said.get("job_threads") if said.get("device") == "cpu" else None
+
+
+def alike(one: Row, other: Row) -> bool:
+    """Whether two times were taken in the same way; rows of before do not say with how many threads."""
+    (*mine, threads), (*theirs, others) = hardware(one), hardware(other)
+    return mine == theirs and (None in (threads, others) or threads == others)
 
 
 def shortened(said: str, most: int = 400) -> str:

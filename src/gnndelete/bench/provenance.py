@@ -21,7 +21,7 @@ def provenance(device: torch.device, jobs: int, threads: int) -> dict[str, Any]:
     return {
         "version": __version__,
         "git": _git(),
-        "hardware": {**_hardware(device), "threads": threads, "jobs": jobs},
+        "hardware": {**_hardware(device), "jobs": jobs, "job_threads": threads},
         "torch": torch.__version__.split("+")[0],
         "finished": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
     }

@@ -14,7 +14,7 @@ from gnndelete.adjacency import EdgeTable
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.datasets.triples import TripleCorrupter
 from gnndelete.errors import GraphError, NotYetError, SettingError
-from gnndelete.graph import count_relations
+from gnndelete.graph import count_relations, of_edges
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -158,7 +158,7 @@ def split_graphs(graphs: Any, seed: int = 0, train: float = 0.8, val: float = 0.
 
 def keep_edges(data: Data, keep: Tensor, num_nodes: int) -> Data:
     """A copy whose edges, and whatever belongs to an edge, are those marked in ``keep``; the rest is shared."""
-    split = copy.copy(data)
+    split, left = copy.copy(data), keep.nonzero().flatten()
     if data.x is None:
         split.num_nodes = num_nodes  # otherwise inferred from the edges, which are fewer now
     if "edge_type" in data:
@@ -168,7 +168,7 @@ def keep_edges(data: Data, keep: Tensor, num_nodes: int) -> Data:
         if key in ("edge_label", "edge_label_index", "adj_t") or per_edge_mask:
             del split[key]  # these would bring the held-out edges back, or speak of edges that are gone
         elif data.is_edge_attr(key):
-            split[key] = data[key][..., keep] if key == "edge_index" else data[key][keep]
+            split[key] = of_edges(data, key, left)
     return split
 
 
