@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
+from torch_geometric.data import Data
 
-from gnndelete.heldout import LEAST, auc, edge_degree, heldout, variance
+from gnndelete.heldout import LEAST, auc, degrees, edge_degree, edge_kind, heldout, variance
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.lists(st.integers(0, 9), min_size=1, max_size=40))
@@ -122,3 +123,10 @@ def test_the_degree_of_an_edge_grows_with_both_ends():
     degree = torch.tensor([0, 3, 15])
     edges = torch.tensor([[0, 1, 1], [0, 1, 2]])
     assert edge_degree(degree, edges).exp2().log2().tolist() == pytest.approx(np.log([1, 4, 8]).tolist())
+
+
+def test_an_end_with_incoming_edges_alone_is_not_lonely():
+    data = Data(edge_index=torch.tensor([[1, 2, 3, 0], [0, 0, 0, 4]]), num_nodes=6)
+    assert edge_kind(degrees(data), torch.tensor([[1, 1], [4, 5]])).tolist() == [0, 1]
+    both = Data(edge_index=torch.cat([data.edge_index, data.edge_index.flip(0)], dim=1), num_nodes=6)
+    assert torch.equal(degrees(both), torch.bincount(both.edge_index[0], minlength=6).double())

@@ -216,7 +216,7 @@ def _resampled(deleted: Floats, held: Floats, draws: int, generator: np.random.G
 
 def edge_degree(degree: Tensor, edges: Tensor) -> Tensor:
     """How connected the ends of each edge are: the geometric mean of their degrees, on a logarithmic scale."""
-    ends = degree.to(torch.float64)[ends_of(edges).to(degree.device)]
+    ends = degree.double()[ends_of(edges).to(degree.device)]
     return (ends + 1).log().mean(dim=0)
 
 
@@ -250,7 +250,13 @@ def _numbers(values: Tensor) -> Floats:
 
 
 def degrees(data: Data) -> Tensor:
-    """How many edges leave each node; on a typed graph, in how many triples it stands."""
+    """How many edges each node has; on a typed graph, in how many triples it stands.
+
+    An edge that stands there one way alone counts half at each end: it is an edge, whichever way it goes.
+
+    >>> degrees(Data(edge_index=torch.tensor([[0, 1, 1], [1, 0, 2]]), num_nodes=4)).tolist()
+    [1.0, 1.5, 0.5, 0.0]
+    """
     whole = data.get("edge_type") is not None and data.get("reverse_offset") is None
-    ends = data.edge_index.flatten() if whole else data.edge_index[0]
-    return torch.bincount(ends, minlength=int(data.num_nodes or 0))
+    found = torch.bincount(data.edge_index.flatten(), minlength=int(data.num_nodes or 0)).double()
+    return found if whole else found / 2

@@ -14,6 +14,7 @@ from gnndelete.auditing.samples import deleted_pairs, labels
 from gnndelete.batch import GraphBatch
 from gnndelete.errors import GNNDeleteError
 from gnndelete.expected import compare
+from gnndelete.graph import edge_table
 from gnndelete.heldout import Heldout, degrees, edge_degree, edge_strata, heldout
 from gnndelete.methods.ruler import NODE_BINS
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
@@ -234,7 +235,8 @@ def _edge_strata(case: Case, deleted: Tensor, unseen: Tensor) -> dict[str, Any]:
     if case.deletion.edges.size(1):
         return edge_strata(degrees(case.remaining).cpu(), deleted, unseen)
     degree = degrees(case.original).cpu()
-    ends = (degree.double()[ends_of(deleted)] - 1).clamp(min=0)  # without the edge itself, as for those held out
+    itself = 1.0 if deleted.size(0) == 3 or edge_table(case.original).undirected else 0.5
+    ends = (degree[ends_of(deleted)] - itself).clamp(min=0)  # without the edge itself, as for those held out
     found: dict[str, Any] = {"degree_deleted": (ends + 1).log().mean(dim=0), "degree_held": edge_degree(degree, unseen)}
     if deleted.size(0) == 3:
         found |= {"kind_deleted": deleted[1], "kind_held": unseen[1]}

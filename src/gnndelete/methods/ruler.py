@@ -216,7 +216,8 @@ def _of_true_class(task: Task, data: Data, labels: Tensor, size: Tensor, named: 
 #: Which version of calibration a task and an aim have, where it is not the first: 2 leaves out held-out edges that a deletion
 #: moves itself and budget that buys next to nothing, 3 compares edges by their surroundings, 4 also with their peers.
 #: "vectors" are links scored by trained vectors of nodes: in 3 they count no more where a node is left alone, and 4 and 5
-#: compare as links do. Raise it with any change here or in the search that changes numbers.
+#: compare as links do. Raise it with any change here or in the search that changes numbers. (That an edge which stands there one
+#: way alone counts at both of its ends came without: no row that was kept is of such a graph.)
 RULES = {("link", "retrained"): 4, ("link", "nonexistent"): 2, ("vectors", "retrained"): 5}
 
 #: Share of the deleted edges that must have held-out ones like them before a search may lift all of them, and below which a
