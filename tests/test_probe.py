@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import APPNP, GCNConv, GraphUNet, LGConv, MessagePassing, SimpleConv, SuperGATConv
+from torch_geometric.nn import APPNP, GCNConv, GraphUNet, LGConv, MessagePassing, SAGEConv, SimpleConv, SuperGATConv
 from torch_geometric.utils import k_hop_subgraph
 
 import gnndelete as gd
@@ -179,7 +179,7 @@ def test_a_model_that_is_itself_one_graph_layer(graph, run):
     assert torch.equal(run(unlearned.model, unlearned.data), run(conv, unlearned.data))
 
 
-def test_a_layer_that_swallows_the_poison_is_counted_and_noted(graph):
+def test_a_layer_that_shows_nothing_is_counted_and_noted(graph):
     class Swallow(nn.Module):
         def __init__(self):
             super().__init__()
@@ -190,13 +190,62 @@ def test_a_layer_that_swallows_the_poison_is_counted_and_noted(graph):
 
     class Clean(GCNConv):
         def forward(self, x, edge_index):
-            return super().forward(x.nan_to_num(), edge_index)
+            return super().forward(torch.ones_like(x), edge_index)
 
     found = gd.inspect(Swallow(), graph)
     assert [(site.hops, site.probed) for site in found.sites] == [(1, True), (2, False)]
     assert "counted, not measured" in str(found)
     notes = gd.Unlearner(Swallow(), graph).delete(gd.Deletion(edges=[(3, 4)])).notes
     assert any("second" in note and "counted" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda x: torch.nan_to_num(x).relu(),
+        lambda x: torch.where(x > 0, x, 0),
+        lambda x: torch.fmax(x, torch.zeros(())),
+        lambda x: x * (x > 0),
+    ],
+    ids=["nan_to_num", "where", "fmax", "product"],
+)
+def test_poison_that_is_swallowed_between_layers_hides_no_reach(graph, between):
+    class Three(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convs = nn.ModuleList([GCNConv(6, 8), GCNConv(8, 8), GCNConv(8, 3)])
+
+        def forward(self, x, edge_index):
+            for conv in self.convs[:-1]:
+                x = between(conv(x, edge_index))
+            return self.convs[-1](x, edge_index)
+
+    torch.manual_seed(0)
+    model = Three()
+    found = gd.inspect(model, graph)
+    assert [site.hops for site in found.sites] == [1, 2, 3]
+    assert found.hops == 3
+    assert found.bounded
+    unlearned = gd.Unlearner(model, graph, method=gd.GNNDelete(lam=0.5)).delete(gd.Deletion(edges=[(20, 22)]))
+    near = k_hop_subgraph([20, 22], 3, graph.edge_index, num_nodes=graph.num_nodes)[0]
+    far = torch.ones(graph.num_nodes, dtype=torch.bool).index_fill(0, near, False)
+    with torch.no_grad():
+        base = model.eval()(unlearned.data.x, unlearned.data.edge_index)
+    assert torch.equal(unlearned.output()[far], base[far])
+
+
+def test_an_aggregation_that_swallows_poison_hides_no_reach(graph):
+    class Medians(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = SAGEConv(6, 8, aggr="median"), SAGEConv(8, 3, aggr="median")
+
+        def forward(self, x, edge_index):
+            return self.second(self.first(x, edge_index).relu(), edge_index)
+
+    SAGEConv(6, 8)  # PyG writes how messages pass for the first layer of a class: let that be one that can multiply
+    torch.manual_seed(0)
+    assert [site.hops for site in gd.inspect(Medians(), graph).sites] == [1, 2]
 
 
 @pytest.mark.parametrize(

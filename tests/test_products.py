@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -289,3 +292,23 @@ def test_one_more_graph_is_multiplied_for_a_while(kind, made):
     with one_more(layer, known):  # outside of any block nothing is multiplied
         assert torch.allclose(layer(known.x, known.edge_index), first, atol=1e-5)
     assert len(made) == count + 1
+
+
+FIRST_A_MEDIAN = """
+import torch, gnndelete as gd
+from torch_geometric.data import Data
+from torch_geometric.nn import GraphSAGE, SAGEConv
+SAGEConv(4, 4, aggr="median")
+edges = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+data = Data(x=torch.randn(6, 4), edge_index=torch.cat([edges, edges.flip(0)], dim=1))
+model = GraphSAGE(4, 8, 2)
+found = gd.inspect(model, data)
+assert [(site.layer, site.hops) for site in found.sites] == [("convs.0", 1), ("convs.1", 2)], found
+gd.Unlearner(model, data, method=gd.GNNDelete(lam=0.3)).delete(gd.Deletion(edges=[(1, 2)]))
+"""
+
+
+def test_the_first_layer_of_a_class_that_cannot_multiply_does_not_stop_the_others():
+    """PyG writes how messages pass once per class, for the first layer that is made of it: seen in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", FIRST_A_MEDIAN], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

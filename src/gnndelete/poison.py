@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -40,27 +41,97 @@ class Seen:
 def poisoned_run(
     model: nn.Module, data: Data, forward: Forward, poisoned: list[str], names: list[str], seed: Tensor
 ) -> list[Seen]:
-    """Run a copy of the model with the seed's row poisoned before every layer of ``poisoned``, and look behind ``names``."""
+    """Run a copy of the model with the seed's row poisoned before every layer of ``poisoned``, and look behind ``names``.
+
+    Where rows that had turned NaN behind one layer are numbers again before another, something between them may have
+    swallowed it, or that other layer begins anew from the features; where a layer hands it on to no further row, its
+    aggregation may have (a median). Then rows also count that move with the seed's.
+    """
+    seen, outputs, lost = _run(model, data, forward, poisoned, names, seed, _nan)
+    if not lost:
+        return seen
+    moved = [torch.zeros_like(output, dtype=torch.bool) for output in outputs]
+    clean = _run(model, data, forward, poisoned, names, seed, None)[1]
+    for change in (_FAR, -_FAR):  # one of them may end in the flat part of an activation
+        other = _run(model, data, forward, poisoned, names, seed, partial(torch.add, change))[1]
+        if [output.shape for output in other] != [output.shape for output in clean]:
+            return seen
+        for mask, before, after in zip(moved, clean, other, strict=True):
+            mask |= ~torch.isclose(before, after, rtol=_NEAR, atol=_NEAR, equal_nan=True)
+    return [_also(item, mask) for item, mask in zip(seen, moved, strict=True)]
+
+
+#: By how much a row is moved where NaN was swallowed, and what is no more than rounding.
+_FAR, _NEAR = 1e3, 1e-3
+
+_Change = Callable[[Tensor], Tensor]
+
+
+def _nan(rows: Tensor) -> Tensor:
+    return torch.full_like(rows, float("nan"))
+
+
+def _also(item: Seen, mask: Tensor) -> Seen:
+    """An output of which further rows depend on the seed."""
+    moved = torch.zeros(0) if item.moved is None else item.moved
+    every = torch.zeros(max(item.rows.stop, moved.numel()), dtype=torch.bool, device=mask.device)
+    if item.moved is not None:
+        every |= item.moved
+    every[item.rows.start : item.rows.stop] |= mask.reshape(len(item.rows), -1).any(dim=1)
+    return replace(item, moved=every if bool(every.any()) else None)
+
+
+def _run(
+    model: nn.Module,
+    data: Data,
+    forward: Forward,
+    poisoned: list[str],
+    names: list[str],
+    seed: Tensor,
+    change: _Change | None,
+) -> tuple[list[Seen], list[Tensor], bool]:
+    """What is seen behind layers with the seed's row changed before them, the outputs, and whether NaN may have been lost."""
     rows = all_rows(data)
     copied = working_copy(model)
     modules = dict(copied.named_modules())
     seen: list[Seen] = []
+    outputs: list[Tensor] = []
+    spread = torch.zeros(len(rows.whole), dtype=torch.bool, device=seed.device)
+    lost = torch.zeros((), dtype=torch.bool, device=seed.device)
 
     def visit(name: str | None, call: int, output: Any) -> None:
-        if name is None or name in names:
-            for key, h, own in representations(output, rows):
-                if not len(own):
-                    continue
-                moved = torch.zeros(len(rows.whole), dtype=torch.bool, device=h.device)
-                moved[own.start : own.stop] = torch.isnan(h.reshape(len(own), -1)).any(dim=1)
+        for key, h, own in representations(output, rows):
+            if not len(own) or (name is not None and name not in names and change is not _nan):
+                continue
+            moved = torch.zeros(len(rows.whole), dtype=torch.bool, device=h.device)
+            moved[own.start : own.stop] = torch.isnan(h.reshape(len(own), -1)).any(dim=1)
+            if name is not None:
+                spread.logical_or_(moved.to(spread.device))
+                if name in given:
+                    rest = ~given[name][own.start : own.stop]
+                    lost.logical_or_(rest.any() & ~(moved.to(spread.device)[own.start : own.stop] & rest).any())
+            if name is None or name in names:
                 seen.append(Seen(name, call, key, h[0].numel(), own, moved if bool(moved.any()) else None))
+                outputs.append(h.detach())
 
-    handles = [
-        modules[n].register_forward_pre_hook(_poison(modules[n], rows, seed), with_kwargs=True) for n in poisoned
-    ]
-    spoiled = data.poisoned(seed) if isinstance(data, HeteroGraph) else copy.copy(data)
-    if isinstance(data.get("x"), Tensor) and data.x.is_floating_point() and data.x.layout == torch.strided:
-        spoiled.x = data.x.index_fill(0, seed, float("nan"))
+    given: dict[str, Tensor] = {}
+
+    def fed(name: str, inside: Tensor) -> None:
+        """A layer is given these rows as NaN."""
+        given[name] = inside.index_fill(0, seed, True)
+        lost.logical_or_((spread & ~given[name]).any())
+
+    handles = []
+    if change is not None:
+        for name in poisoned:
+            watch = partial(fed, name) if change is _nan else None
+            spoil = _poison(modules[name], rows, seed, change, watch)
+            handles.append(modules[name].register_forward_pre_hook(spoil, with_kwargs=True))
+    spoiled = data.poisoned(seed) if isinstance(data, HeteroGraph) and change is _nan else copy.copy(data)
+    if change is not None and not isinstance(data, HeteroGraph):
+        x = data.get("x")
+        if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
+            spoiled.x = x.index_copy(0, seed, change(x[seed]))
     try:
         with evaluating(copied), sparse_products(copied, spoiled), listening(copied, poisoned, visit):
             output = _called(forward, copied, spoiled)
@@ -68,7 +139,7 @@ def poisoned_run(
         for handle in handles:
             handle.remove()
     visit(None, 0, output)
-    return seen
+    return seen, outputs, change is _nan and bool(lost)
 
 
 def _called(forward: Forward, model: nn.Module, data: Data) -> Any:
@@ -83,25 +154,37 @@ def _called(forward: Forward, model: nn.Module, data: Data) -> Any:
         ) from error
 
 
-def _poison(module: nn.Module, rows: Rows, seed: Tensor) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
+def _poison(
+    module: nn.Module, rows: Rows, seed: Tensor, change: _Change, watch: Callable[[Tensor], None] | None
+) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
     names = list(inspect.signature(module.forward).parameters)
 
-    def spoil(value: Any, key: Any = None) -> Any:
+    def spoil(value: Any, inside: Tensor, key: Any = None) -> Any:
         if isinstance(value, Tensor):
             own = rows.of(value, key) if value.layout == torch.strided else None
-            if own is None or int(seed) not in own:
+            if own is None:
+                return value
+            if watch is not None and value.is_floating_point():
+                inside[own.start : own.stop] |= torch.isnan(value.reshape(len(own), -1)).any(dim=1).to(inside.device)
+            if int(seed) not in own:
                 return value
             place = seed - own.start
-            spoiled = bool(torch.isnan(value[place]).all())  # x often is already: spare its copy
-            return value if spoiled else value.index_fill(0, place, float("nan"))
+            spoiled = change is _nan and bool(torch.isnan(value[place]).all())  # x often is already: spare its copy
+            return value if spoiled else value.index_copy(0, place, change(value[place]))
         if isinstance(value, dict):
-            return {key: spoil(item, key) for key, item in value.items()}
+            return {key: spoil(item, inside, key) for key, item in value.items()}
         if type(value) in (tuple, list):
-            return type(value)(spoil(item) for item in value)
+            return type(value)(spoil(item, inside) for item in value)
         return value
 
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        spoiled = [v if i < len(names) and names[i].startswith("edge") else spoil(v) for i, v in enumerate(args)]
-        return tuple(spoiled), {k: v if k.startswith("edge") else spoil(v) for k, v in kwargs.items()}
+        inside = torch.zeros(len(rows.whole), dtype=torch.bool, device=seed.device)
+        spoiled = [
+            v if i < len(names) and names[i].startswith("edge") else spoil(v, inside) for i, v in enumerate(args)
+        ]
+        named = {k: v if k.startswith("edge") else spoil(v, inside) for k, v in kwargs.items()}
+        if watch is not None:
+            watch(inside)
+        return tuple(spoiled), named
 
     return hook

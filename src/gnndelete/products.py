@@ -84,6 +84,11 @@ def _multiplies(module: Any) -> bool:
         return False
     if "forward" in vars(module) or not module.fuse or module.explain:  # changed by hand, or looked into
         return False
+    written = getattr(type(module).propagate, "__code__", None)
+    if written is None or "message_and_aggregate" not in written.co_names:
+        return (
+            False  # PyG writes this for a class once, for its first layer: where that one could not multiply, none can
+        )
     if module.flow != "source_to_target" or module.aggr not in ("add", "sum", "mean"):
         return False
     if type(module) in _NORMALIZING and (not module.normalize or module.cached):
