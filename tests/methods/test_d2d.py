@@ -235,3 +235,18 @@ def test_what_does_not_fit(links):
     for wrong in ({"preset": "best"}, {"m": 0.0}, {"m": 3.0}, {"delta": 1.5}, {"iterations": 0}, {"radius": -1.0}):
         with pytest.raises(SettingError, match=next(iter(wrong))):
             D2D(**wrong)
+
+
+def test_a_graph_classifier_that_overflows_is_handed_back_with_a_note():
+    torch.manual_seed(0)
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    graphs = [Data(x=torch.randn(3, 4), edge_index=edges, y=torch.tensor([n % 2])) for n in range(40)]
+    split = gd.datasets.split_graphs(graphs, seed=0)
+    model = gd.models.build("gcn", 4, hidden=32, num_layers=8, out=2, pool="mean")
+    task = gd.GraphClassification(train=split.train, heldout=split.heldout, test=split.test)
+    unlearned = gd.Unlearner(model, graphs, task=task, method=D2D("paper", m=1e-9)).delete(
+        gd.Deletion(graphs=split.train[:1])
+    )
+    assert "validation" not in unlearned.details
+    assert unlearned.details["validation_before"] >= 0
+    assert any("noise" in note for note in unlearned.notes)

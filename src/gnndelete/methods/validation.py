@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from gnndelete.errors import RunError
 from gnndelete.forward import evaluating
 from gnndelete.layers import working_copy
 from gnndelete.methods.base import Context
@@ -37,7 +38,10 @@ def validation(model: nn.Module, context: Context) -> dict[str, float]:
     with evaluating(model):
         output = context.prepared.forward(model, data)
         if not isinstance(task, LinkPrediction):
-            return {"validation": task.validate(model, output, data)}
+            try:
+                return {"validation": task.validate(model, output, data)}
+            except RunError:  # of graphs: their odds are no finite numbers
+                return {}
         assert task.heldout is not None
         assert task.heldout.negatives is not None  # drawn by the task's check
         parts = [task.predict(model, output, edges) for edges in (task.heldout.positives, task.heldout.negatives)]
