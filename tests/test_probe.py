@@ -5,8 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch_geometric.data import Data
-from torch_geometric.nn import APPNP, GCNConv, GraphUNet, LGConv, MessagePassing, SAGEConv, SimpleConv, SuperGATConv
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.nn import (
+    APPNP,
+    GCNConv,
+    GraphUNet,
+    HeteroConv,
+    LGConv,
+    MessagePassing,
+    SAGEConv,
+    SimpleConv,
+    SuperGATConv,
+)
 from torch_geometric.utils import k_hop_subgraph
 
 import gnndelete as gd
@@ -314,3 +324,27 @@ def test_pooling_that_chooses_among_all_nodes_is_no_bound(graph):
     found = gd.inspect(GraphUNet(6, 8, 4, depth=2), graph)
     assert not found.bounded
     assert found.hops is None
+
+
+def test_poison_that_is_swallowed_in_a_graph_of_several_types():
+    """Of some types nothing turns NaN: what moves there is still a row of all nodes."""
+    torch.manual_seed(0)
+    data = HeteroData({"a": {"x": torch.randn(12, 4)}, "b": {"x": torch.randn(9, 4)}})
+    data["a", "to", "b"].edge_index = torch.stack([torch.arange(12), torch.arange(12) % 9])
+    data["b", "back", "a"].edge_index = data["a", "to", "b"].edge_index.flip(0)
+
+    class Typed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            kinds = data.edge_types
+            self.convs = nn.ModuleList([HeteroConv({kind: SAGEConv(4, 4) for kind in kinds}) for _ in range(3)])
+
+        def forward(self, x_dict, edge_index_dict):
+            for conv in self.convs:
+                x_dict = {kind: h.nan_to_num().relu() for kind, h in conv(x_dict, edge_index_dict).items()}
+            return x_dict
+
+    found = gd.inspect(Typed(), data)
+    assert found.error is None
+    assert max(site.hops for site in found.sites) == 3
+    assert gd.Unlearner(Typed(), data).delete(gd.Deletion(edges={("a", "to", "b"): [(0, 0)]})).data is not None

@@ -58,7 +58,8 @@ def poisoned_run(
             return seen
         for mask, before, after in zip(moved, clean, other, strict=True):
             mask |= ~torch.isclose(before, after, rtol=_NEAR, atol=_NEAR, equal_nan=True)
-    return [_also(item, mask) for item, mask in zip(seen, moved, strict=True)]
+    nodes = len(all_rows(data).whole)
+    return [_also(item, mask, nodes) for item, mask in zip(seen, moved, strict=True)]
 
 
 #: By how much a row is moved where NaN was swallowed, and what is no more than rounding.
@@ -71,12 +72,9 @@ def _nan(rows: Tensor) -> Tensor:
     return torch.full_like(rows, float("nan"))
 
 
-def _also(item: Seen, mask: Tensor) -> Seen:
+def _also(item: Seen, mask: Tensor, nodes: int) -> Seen:
     """An output of which further rows depend on the seed."""
-    moved = torch.zeros(0) if item.moved is None else item.moved
-    every = torch.zeros(max(item.rows.stop, moved.numel()), dtype=torch.bool, device=mask.device)
-    if item.moved is not None:
-        every |= item.moved
+    every = torch.zeros(nodes, dtype=torch.bool, device=mask.device) if item.moved is None else item.moved.clone()
     every[item.rows.start : item.rows.stop] |= mask.reshape(len(item.rows), -1).any(dim=1)
     return replace(item, moved=every if bool(every.any()) else None)
 

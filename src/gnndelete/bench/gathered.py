@@ -265,12 +265,10 @@ def told_apart(cells: Iterable[Result]) -> list[Result]:
     found: dict[tuple[str, str], set[str]] = {}
     for cell, own in zip(cells, settings, strict=True):
         found.setdefault((cell.label, cell.place.rest), set()).add(own)
-    usual = {
-        label: Counter(own for cell, own in zip(cells, settings, strict=True) if cell.label == label).most_common(1)[0][
-            0
-        ]
-        for label in {label for (label, _), several in found.items() if len(several) > 1}
-    }
+    usual = {}
+    for label in {label for (label, _), several in found.items() if len(several) > 1}:
+        counts = Counter(own for cell, own in zip(cells, settings, strict=True) if cell.label == label)
+        usual[label] = counts.most_common(1)[0][0]
     return [
         replace(cell, label=f"{cell.label} ({cell.experiment})") if usual.get(cell.label, own) != own else cell
         for cell, own in zip(cells, settings, strict=True)
