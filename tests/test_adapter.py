@@ -332,6 +332,9 @@ def test_parallel_edges_and_edges_of_which_none_is_left():
     order = torch.tensor([2, 3, 0, 1])
     turned = Data(edge_index=edges[:, order], edge_attr=data.edge_attr[order], num_nodes=3)
     assert attributes(data) == attributes(turned)
+    data.edge_weight = torch.tensor([0.5, 0.1, 0.9, 2.0])
+    turned.edge_weight = data.edge_weight[order]
+    assert attributes(data) == attributes(turned)
     other = Data(edge_index=edges, edge_attr=data.edge_attr.flip(0), num_nodes=3)
     assert attributes(data) != attributes(other)
     hetero = HeteroData({"a": {"x": torch.ones(3, 1)}})

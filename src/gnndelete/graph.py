@@ -224,7 +224,7 @@ def _in_order(edges: Tensor, value: Tensor) -> Tensor:
     if same.any():
         parallel = np.append(same, False) | np.insert(same, 0, False)
         places = order[parallel]
-        held = value.detach().cpu()[torch.from_numpy(places)].flatten(1).double().numpy().T
+        held = value.detach().cpu()[torch.from_numpy(places)].reshape(len(places), -1).double().numpy().T
         order[parallel] = places[np.lexsort((*held[::-1], target[places], source[places]))]
     return torch.from_numpy(order).to(value.device)
 
