@@ -84,14 +84,20 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
     found = graph_layers(model)
     names = chosen_layers(model, found, layers)
     poisoned = sorted({*found, *names, *gathered_parts(model)})
-    flows = [[table]] if table.undirected else [[table], [_reverse(table)]]
-    against = len(flows) == 2 and runs_against(model, data, forward, poisoned)
+    along, against = (True, True) if table.undirected else directions(model, data, forward, poisoned)
+    if along and against and not table.undirected and not isinstance(data, HeteroGraph):
+        data = _both_ways(data)
+        table = EdgeTable(data.edge_index, table.num_nodes)
+    ways = [[table]] if table.undirected else [[table], [_reverse(table)]]
+    every = [own for way in ways for own in way]
+    flows = list(zip(ways, reversed(ways), strict=True))
+    flows = flows[::-1] if against and not along else flows
+    if along != against and not table.typed:  # an edge of one relation says nothing of the others
+        flows = flows[:1]
     best: Probe | None = None
-    for index, flow in enumerate(flows):  # on a directed graph messages may run either way: keep what reaches further
-        upstream = flows[-1 - index]
+    for flow, upstream in flows:  # where it is not known which way messages run, keep what reaches further
+        walks = [every] if along and against else [flow, every]
         for deep in (False, True):  # four hops off the hub show most models; deeper ones need a deeper node
-            walks = [flow] if len(flows) == 1 else [[*flows[0], *flows[1]]]
-            walks = walks if against or len(flows) == 1 else [flow, *walks]
             runs = []
             for seed in _deep_nodes(flow, upstream, data) if deep else _near_nodes(upstream, data):
                 seen = poisoned_run(model, data, forward, poisoned, names, seed)
@@ -126,6 +132,19 @@ def _reverse(table: EdgeTable) -> EdgeTable:
     return EdgeTable(torch.stack([key % table.num_nodes, key // table.num_nodes]), table.num_nodes)
 
 
+def _both_ways(data: Data) -> Data:
+    """The graph with the reverse of every edge beside it, for a model whose messages run along edges and against them.
+
+    What layers of it may change is walked both ways, whichever way each of them reads. Here all of them spread both ways,
+    so that any seed shows the reach of any mixture; on the graph itself few seeds have edges where each layer wants them.
+    """
+    edges = data.edge_index
+    result = data.edge_subgraph(torch.arange(edges.size(1), device=edges.device).repeat(2))
+    result.num_nodes = count_nodes(data)
+    result.edge_index = torch.cat([edges, edges.flip(0)], dim=1)
+    return result
+
+
 def _near_nodes(upstream: list[EdgeTable], data: Data) -> list[Tensor]:
     """A node some hops upstream of the hub, so that its own messages have a way to go; of every type where there are several."""
     rings = walk(upstream, upstream[0].degree.argmax()[None], _NEAR)
@@ -158,16 +177,11 @@ def _deep_nodes(flow: list[EdgeTable], upstream: list[EdgeTable], data: Data) ->
     return [torch.tensor([rows.start + int(depth[rows.start : rows.stop].argmax())], device=device) for rows in kinds]
 
 
-def runs_against(model: nn.Module, data: Data, forward: Forward, poisoned: list[str]) -> bool:
-    """Whether messages run both ways along a directed edge, as with reverse relations.
-
-    Such a model reaches by one step whom a walk along the edges meets, if at all, by a long way round.
-    """
-    return all(directions(model, data, forward, poisoned))
-
-
 def directions(model: nn.Module, data: Data, forward: Forward, poisoned: list[str]) -> tuple[bool, bool]:
-    """Whether messages run along a directed edge, and whether they run against it: seen on a graph of one edge."""
+    """Whether messages run along a directed edge, and whether they run against it: seen on a graph of one edge.
+
+    Neither is what a model shows that wants more than one edge.
+    """
     single = data.edge_subgraph((data.edge_index[0] != data.edge_index[1]).nonzero()[:1, 0])
     single.num_nodes = count_nodes(data)
     found = []
@@ -175,8 +189,8 @@ def directions(model: nn.Module, data: Data, forward: Forward, poisoned: list[st
         for seed, other in (single.edge_index, single.edge_index.flip(0)):
             runs = poisoned_run(model, single, forward, poisoned, poisoned, seed)
             found.append(any(item.moved is not None and bool(item.moved[other]) and not item.whole for item in runs))
-    except ModelError:  # a model that wants more than one edge: then the way along the edges is what counts
-        return True, False
+    except ModelError:
+        return False, False
     return found[0], found[1]
 
 
