@@ -85,7 +85,7 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
     names = chosen_layers(model, found, layers)
     poisoned = sorted({*found, *names, *gathered_parts(model)})
     along, against = (True, True) if table.undirected else directions(model, data, forward, poisoned)
-    if along and against and not table.undirected and not isinstance(data, HeteroGraph):
+    if along and against and not table.undirected and not table.typed and not isinstance(data, HeteroGraph):
         data = _both_ways(data)
         table = EdgeTable(data.edge_index, table.num_nodes)
     ways = [[table]] if table.undirected else [[table], [_reverse(table)]]
