@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 from torch_geometric.data import Data
 
-from gnndelete.heldout import LEAST, auc, degrees, edge_degree, edge_kind, heldout, variance
+from gnndelete.heldout import LEAST, auc, degrees, edge_degree, edge_kind, heldout, strata, variance
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.lists(st.integers(0, 9), min_size=1, max_size=40))
@@ -61,6 +61,33 @@ def test_elements_without_a_counterpart_are_left_out_and_counted():
     test = heldout(torch.zeros(100), torch.zeros(50 + LEAST), *degrees)
     assert test.matched == 0.5
     assert test.auc == 0.5
+
+
+@pytest.mark.parametrize("count", [5, 20, 40, 60, 80, 100, 200])
+def test_more_deleted_elements_leave_no_fewer_compared(count):
+    """Ten classes by three degrees are never all filled by sixty nodes: classes are then divided less, not left out."""
+    generator = torch.Generator().manual_seed(count)
+    kinds, degree = [torch.randint(high, (count + 600,), generator=generator) for high in (10, 50)]
+    mine, theirs = slice(count), slice(count, None)
+    found = strata(degree[mine], degree[theirs], kinds[mine], kinds[theirs], bins=3, coarser=True)
+    assert sorted(np.concatenate([own for own, _ in found.parts])) == list(range(count)), "each of them once"
+    for own, others in found.parts:
+        assert len(set(kinds[mine][own].tolist()) | set(kinds[theirs][others].tolist())) == 1
+        assert others.size >= 6
+    divided = [own.size for own, _ in found.parts]
+    assert len(divided) > 10 or count < 120, "and where there are enough, by degree as well"
+
+
+def test_few_edges_are_divided_by_degree_as_far_as_they_go():
+    degree = torch.randint(100, (600,), generator=torch.Generator().manual_seed(0))
+    sizes = {}
+    for count in (10, 30, 60, 95, 96):
+        test = strata(degree[:count], degree[count:])
+        sizes[count] = len(test.parts)
+        if count < 96:
+            assert test.deleted == count
+    assert sizes[10] == 1
+    assert sizes[30] < sizes[60] <= sizes[95] <= 8
 
 
 def test_held_out_elements_count_by_how_many_deleted_ones_they_stand_beside():

@@ -58,7 +58,7 @@ class Compared:
     @property
     def share(self) -> float:
         """How many of the deleted edges have held-out ones like them."""
-        return sum(mine.size for mine, _ in self.alike.parts) / max(self.deleted, 1)
+        return self.alike.deleted / max(self.deleted, 1)
 
     @property
     def told_apart(self) -> float | None:
@@ -83,7 +83,9 @@ def compare(data: Data, deleted: Tensor, held: Tensor, finely: bool = True) -> C
     return Compared(like, count, expected, BEYOND if expected.fitted else "")
 
 
-def alike(data: Data, parts: Sequence[Tensor], held: Tensor, finely: bool = True) -> list[Strata]:
+def alike(
+    data: Data, parts: Sequence[Tensor], held: Tensor, finely: bool = True, coarser: bool | None = None
+) -> list[Strata]:
     """Which edges of each part are compared with which held-out ones: those whose ends are as connected.
 
     On a typed graph it matters most whether the ends of a triple are joined by another one, which often says the same the
@@ -95,7 +97,7 @@ def alike(data: Data, parts: Sequence[Tensor], held: Tensor, finely: bool = True
         kinds, bins = 2 * kinds + joined(data, every), TYPED_BINS
     sizes = [part.size(1) for part in (*parts, held)]
     *own, (place, kind) = zip(places.cpu().split(sizes), kinds.cpu().split(sizes), strict=True)
-    return [strata(mine, place, of_kind, kind, bins) for mine, of_kind in own]
+    return [strata(mine, place, of_kind, kind, bins, coarser) for mine, of_kind in own]
 
 
 def joined(data: Data, edges: Tensor) -> Tensor:

@@ -24,6 +24,9 @@ Ints = NDArray[np.int64]
 #: Quantiles of the degree that make the strata, and how many of each kind a stratum needs to count.
 BINS, LEAST = 8, 6
 
+#: Requests of fewer elements cannot be trusted to fill all quantiles: they are divided into fewer, so that no one is left out.
+FEW = 2 * LEAST * BINS
+
 
 @dataclass(frozen=True)
 class Heldout:
@@ -119,12 +122,15 @@ def heldout(
     kind_deleted: Tensor | None = None,
     kind_held: Tensor | None = None,
     bins: int = BINS,
+    coarser: bool | None = None,
 ) -> Heldout:
     """Put scores into strata: quantiles of the degree of all of them, within each kind (class, or `edge_kind`) if given.
 
-    A request too small to fill any stratum is compared with all held-out elements of its kinds, or else with all at once.
+    A stratum counts if it has enough of both; ``coarser`` divides a kind into so many only as can all be filled, as for
+    requests of fewer than `FEW` elements. A request too small to fill any stratum is compared with all held-out elements of
+    its kinds, or else with all at once.
     """
-    return strata(degree_deleted, degree_held, kind_deleted, kind_held, bins).test(deleted, held)
+    return strata(degree_deleted, degree_held, kind_deleted, kind_held, bins, coarser).test(deleted, held)
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,11 @@ class Strata:
     """Which elements are compared with which, by their positions: found once, for the scores of any number of models."""
 
     parts: tuple[tuple[Ints, Ints], ...]
+
+    @property
+    def deleted(self) -> int:
+        """How many deleted elements have held-out ones beside them."""
+        return sum(mine.size for mine, _ in self.parts)
 
     def test(self, deleted: Tensor, held: Tensor) -> Heldout:
         """The scores of one model, put into the strata."""
@@ -145,30 +156,37 @@ def strata(
     kind_deleted: Tensor | None = None,
     kind_held: Tensor | None = None,
     bins: int = BINS,
+    coarser: bool | None = None,
 ) -> Strata:
     """The strata of `heldout`."""
     degrees = _numbers(degree_deleted), _numbers(degree_held)
+    coarser = degrees[0].size < FEW if coarser is None else coarser
     kinds = [
         np.zeros(part.size, dtype=np.int64) if kind is None else kind.detach().cpu().numpy().astype(np.int64)
         for part, kind in zip(degrees, (kind_deleted, kind_held), strict=True)
     ]
-    members = [[np.flatnonzero(part == kind) for part in kinds] for kind in np.unique(kinds[0])]
-    parts = []
-    for mine in members:
-        values = [degree[chosen] for degree, chosen in zip(degrees, mine, strict=True)]
-        if values[1].size < LEAST:
-            continue
-        edges = np.unique(np.quantile(np.concatenate(values), np.linspace(0, 1, bins + 1)[1:-1]))
-        places = [np.searchsorted(edges, value, side="right") for value in values]
-        for place in np.unique(places[0]):
-            pair = [chosen[p == place] for chosen, p in zip(mine, places, strict=True)]
-            if min(pair[0].size, pair[1].size) >= LEAST:
-                parts.append((pair[0], pair[1]))
+    members = [(np.flatnonzero(kinds[0] == kind), np.flatnonzero(kinds[1] == kind)) for kind in np.unique(kinds[0])]
+    parts = [part for own in members if own[1].size >= LEAST for part in _divided(own, degrees, bins, coarser)]
     if not parts and kind_deleted is not None:
         parts = [(mine, theirs) for mine, theirs in members if mine.size and theirs.size]
     if not parts and degrees[0].size and degrees[1].size:
         parts = [(np.arange(degrees[0].size), np.arange(degrees[1].size))]
     return Strata(tuple(parts))
+
+
+def _divided(
+    members: tuple[Ints, Ints], degrees: tuple[Floats, Floats], bins: int, coarser: bool
+) -> list[tuple[Ints, Ints]]:
+    """The quantiles of one kind that have enough of both; with ``coarser`` so few of them that all have, or it undivided."""
+    values = [degree[chosen] for degree, chosen in zip(degrees, members, strict=True)]
+    for count in range(bins, 1, -1) if coarser else [bins]:
+        edges = np.unique(np.quantile(np.concatenate(values), np.linspace(0, 1, count + 1)[1:-1]))
+        places = [np.searchsorted(edges, value, side="right") for value in values]
+        pairs = [(members[0][places[0] == here], members[1][places[1] == here]) for here in np.unique(places[0])]
+        filled = [pair for pair in pairs if min(pair[0].size, pair[1].size) >= LEAST]
+        if not coarser or len(filled) == len(pairs):
+            return filled
+    return [members]
 
 
 def auc(deleted: Floats, held: Floats) -> float:

@@ -255,6 +255,7 @@ def _strata(degree: Tensor, true: Tensor, deleted: Tensor, unseen: Tensor) -> di
         "kind_deleted": true[deleted],
         "kind_held": true[unseen],
         "bins": NODE_BINS,
+        "coarser": True,
     }
 
 

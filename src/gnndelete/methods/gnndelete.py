@@ -221,7 +221,8 @@ class GNNDelete(Method):
 
         calibration = self._search(measured, measure, solving)
         if calibration.trials and self.aim == "retrained" and measured.compared < MOST:
-            few = f" Only {measured.compared:.0%} of the deleted edges have held-out ones like them: lam was chosen by these."
+            what = "elements" if measured.ends is None else "edges"
+            few = f" Only {measured.compared:.0%} of the deleted {what} have held-out ones like them: lam was chosen by these."
             calibration = replace(calibration, sentence=calibration.sentence + few)
         if calibration.trials and measured.seen:
             seen = (

@@ -19,7 +19,7 @@ from gnndelete.adjacency import ends_of
 from gnndelete.cutting import cut
 from gnndelete.expected import Expected, alike
 from gnndelete.graph import count_nodes
-from gnndelete.heldout import BINS, LEAST, degrees, edge_degree
+from gnndelete.heldout import BINS, FEW, LEAST, degrees, edge_degree
 from gnndelete.methods.base import Context
 from gnndelete.products import one_more
 from gnndelete.tasks import LinkPrediction
@@ -150,5 +150,5 @@ def _difference(
     if every.size(0) == 2:
         scores = Expected(graph, every, mine.size(1) + peers.size(1)).beyond(scores)
     *own, rest = scores.cpu().split(sizes)
-    deleted, others = alike(graph, (mine, peers), unseen)
+    deleted, others = alike(graph, (mine, peers), unseen, coarser=context.deletion.edges.size(1) < FEW)  # both alike
     return deleted.test(own[0], rest).auc - others.test(own[1], rest).auc
