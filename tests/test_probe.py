@@ -114,6 +114,12 @@ def test_nothing_outside_the_measured_reach_moves_on_random_graphs(seed, run):
     assert torch.equal(before[outside], after[outside])
 
 
+def test_a_node_with_nothing_but_loops_is_no_hub():
+    edges = torch.cat([undirected(line(20)), torch.full((2, 9), 21)], dim=1)
+    found = gd.inspect(Convs(GCNConv(4, 4), GCNConv(4, 4)), Data(x=torch.randn(22, 4), edge_index=edges))
+    assert [site.hops for site in found.sites] == [1, 2]
+
+
 class Block(MessagePassing):
     def __init__(self):
         super().__init__()

@@ -147,12 +147,22 @@ def _both_ways(data: Data) -> Data:
 
 def _near_nodes(upstream: list[EdgeTable], data: Data) -> list[Tensor]:
     """A node some hops upstream of the hub, so that its own messages have a way to go; of every type where there are several."""
-    rings = walk(upstream, upstream[0].degree.argmax()[None], _NEAR)
+    rings = walk(upstream, _hub(upstream[0]), _NEAR)
     found = []
     for rows in _kinds(data):
         own = [ring[(ring >= rows.start) & (ring < rows.stop)] for ring in rings]
         found += [ring for ring in own if ring.numel()][-1:]
     return [ring[:1] for ring in found]
+
+
+def _hub(table: EdgeTable) -> Tensor:
+    """The node with the most edges, where it has any but loops: nothing is shown by a node that has only itself."""
+    hub = table.degree.argmax()[None]
+    if bool((table.neighbors(hub) != hub).any()):
+        return hub
+    pairs = table.keys // table.num_relations
+    sources = pairs // table.num_nodes
+    return torch.bincount(sources[sources != pairs % table.num_nodes], minlength=table.num_nodes).argmax()[None]
 
 
 def _kinds(data: Data) -> list[range]:
