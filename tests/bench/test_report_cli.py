@@ -54,6 +54,15 @@ def test_pages_tables_and_one_json_object(folder: Path, capsys: pytest.CaptureFi
     assert "6 of 6 runs done." in page
 
 
+def test_notes_of_ones_own_are_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "other").mkdir()
+    (folder / "other/index.md").write_text("MY OWN NOTES")
+    assert run(["bench", "report", "mine.yaml", "--store", "rows.jsonl", "--out", "other"]) == 2
+    assert "'other/index.md' was not written by a report and would be lost" in capsys.readouterr().err
+    assert [path.name for path in (folder / "other").iterdir()] == ["index.md"]
+    assert (folder / "other/index.md").read_text() == "MY OWN NOTES"
+
+
 def test_twice_gives_the_same_bytes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = []
     for _ in range(2):

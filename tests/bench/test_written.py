@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 
 from gnndelete import files as writing
-from gnndelete.bench.written import stale, write
-from gnndelete.errors import RunError
+from gnndelete.bench.written import _own, stale, write
+from gnndelete.errors import RunError, SettingError
 
-MADE = {"index.md": b"i", "paper/a.md": b"a", "tables/paper-a.csv": b"c"}
+MADE = {
+    "index.md": b"gnndelete bench report --out a",
+    "paper/a.md": b"gnndelete bench run paper/a",
+    "tables/paper-a.csv": b"experiment,task,dataset,model,kind",
+}
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -52,9 +56,40 @@ def test_a_folder_in_the_way_changes_nothing(tmp_path: Path) -> None:
 def test_what_an_earlier_report_left_is_named(tmp_path: Path, capsys: Any) -> None:
     write(tmp_path, MADE)
     (tmp_path / "results.jsonl").write_text("")
-    now = {"index.md": b"i", "own/b.md": b"b"}
+    now = {"index.md": MADE["index.md"], "own/b.md": MADE["paper/a.md"]}
     write(tmp_path, now)
     assert stale(tmp_path, now) == ["tables/paper-a.csv", "paper/a.md"]
     assert "not of this report: tables/paper-a.csv, paper/a.md." in capsys.readouterr().err
     write(tmp_path, {**MADE, **now})
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["index.md", "summary.json", "paper/a.md", "tables/paper-a.csv", "figures/a-gap.svg"])
+def test_files_of_others_are_not_overwritten(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("MY OWN NOTES")
+    with pytest.raises(
+        SettingError, match=rf"{name}' was not written by a report and would be lost; give --out another"
+    ):
+        write(tmp_path, {**MADE, name: MADE.get(name, b"<svg/>")})
+    assert files(tmp_path) == {name: b"MY OWN NOTES"}
+
+
+def test_several_files_of_others_are_named(tmp_path: Path) -> None:
+    (tmp_path / "index.md").write_text("mine")
+    (tmp_path / "summary.md").write_text("mine")
+    with pytest.raises(SettingError, match=r"index.md', '.*summary.md' were not written by a report .* move them away"):
+        write(tmp_path, {**MADE, "summary.md": b"Computed from the rows of the store"})
+
+
+def test_figures_of_an_earlier_report_are_replaced(tmp_path: Path) -> None:
+    write(tmp_path, {**MADE, "figures/a-gap.svg": b"<svg/>", "summary.json": b"[]"})
+    write(tmp_path, {**MADE, "figures/a-gap.svg": b"<svg></svg>", "summary.json": b"[1]"})
+    assert (tmp_path / "figures/a-gap.svg").read_bytes() == b"<svg></svg>"
+
+
+def test_every_file_of_the_committed_report_is_known_as_such() -> None:
+    results = Path(__file__).parents[2] / "docs/results"
+    made = [path for path in results.rglob("*") if path.is_file() and path.name != "results.jsonl"]
+    assert made
+    assert [path for path in made if not _own(path, results)] == []
