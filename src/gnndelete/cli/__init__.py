@@ -21,7 +21,7 @@ from gnndelete.cli.delete import delete as _delete
 from gnndelete.cli.demo import demo as _demo
 from gnndelete.cli.inspect import inspect as _inspect
 from gnndelete.cli.ls import ls as _ls
-from gnndelete.cli.once import Once
+from gnndelete.cli.parsing import UsageError, Verb, Verbs
 from gnndelete.cli.report import Failure, Report, failure
 from gnndelete.cli.train import train as _train
 from gnndelete.version import __version__
@@ -40,14 +40,12 @@ _VERBS: dict[str, Callable[..., Report]] = {
 app = typer.Typer(
     help="Make trained graph neural networks forget, and show what was achieved.",
     epilog="gnndelete --version shows the version.",
+    cls=Verbs,
     **_LOOKS,
 )
 for _name, _verb in _VERBS.items():
-    app.command(_name, cls=Once)(_verb)
+    app.command(_name, cls=Verb)(_verb)
 app.add_typer(_bench(**_LOOKS), name="bench")
-
-# The parser's own error; its home differs between versions of typer.
-_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 def main() -> None:
@@ -88,7 +86,7 @@ def _outcome(arguments: list[str]) -> Report | Failure | int:
         result: Any = _parser(arguments)
     except (KeyboardInterrupt, typer.Abort):
         return failure(KeyboardInterrupt())
-    except _UsageError as error:
+    except UsageError as error:
         return Failure("UsageError", str(getattr(error, "format_message", error.__str__)()), 2)
     except Exception as error:
         return failure(error)
@@ -101,6 +99,6 @@ def _parser(arguments: list[str]) -> Any:
     if len(arguments) == 2 and arguments[0] in _VERBS and arguments[1] == "--help":
         # Asked of the verb alone: on its way through the group typer would load pydantic, half of the time it takes.
         alone = typer.Typer(**_LOOKS)
-        alone.command()(_VERBS[arguments[0]])
+        alone.command(cls=Verb)(_VERBS[arguments[0]])
         return alone(["--help"], standalone_mode=False, prog_name=f"gnndelete {arguments[0]}")
     return app(arguments, standalone_mode=False, prog_name="gnndelete")

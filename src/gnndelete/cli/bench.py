@@ -10,6 +10,7 @@ import typer
 
 from gnndelete.cli import options
 from gnndelete.cli.bench_report import report
+from gnndelete.cli.parsing import Verb, Verbs
 from gnndelete.cli.report import Report, note, prose
 from gnndelete.errors import RunError
 
@@ -261,7 +262,7 @@ _VERBS: dict[str, Callable[..., Report]] = {"ls": ls, "run": run, "report": repo
 
 def group(**looks: Any) -> typer.Typer:
     """The verbs of ``gnndelete bench``."""
-    made = typer.Typer(help="The paper's experiments, and ours: list them, run them, report them.", **looks)
+    made = typer.Typer(help="The paper's experiments, and ours: list them, run them, report them.", cls=Verbs, **looks)
     for verb, function in _VERBS.items():
-        made.command(verb)(function)
+        made.command(verb, cls=Verb)(function)
     return made
