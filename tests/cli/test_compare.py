@@ -7,6 +7,8 @@ import json
 import pytest
 
 from gnndelete.cli.asking import OPTIONS
+from gnndelete.cli.runs import open_run, run_settings
+from gnndelete.cli.settings import resolve
 
 
 @pytest.fixture
@@ -58,6 +60,16 @@ def test_a_method_with_a_model_of_its_own_is_not_kept_in_a_run(cli, run):
     assert "gnndelete compare" in outcome.err
     assert not (run / "unlearned").exists()
     assert not (run / "state.json").exists()
+
+
+def test_held_out_edges_can_be_skipped(cli, link_run):
+    _, graph, task = open_run(link_run, resolve(run_settings(link_run)))
+    held, trained = (",".join(map(str, e[:, 0].tolist())) for e in (task.test.positives, graph.data.edge_index))
+    arguments = ("compare", link_run, "--edge", held, "--edge", trained, "--methods", "unlink", "--seeds", 1, "--json")
+    assert "(--skip-heldout leaves them out)" in cli(*arguments).err
+    done = cli(*arguments, "--skip-heldout")
+    assert (done.code, done.values["request"]) == (0, {"edges": 1}), done.err
+    assert "left out 1 edge that the model was not trained on" in done.err
 
 
 def test_every_kind_of_request_can_be_compared(cli, node_run):

@@ -31,6 +31,7 @@ def compare(
     controls: Annotated[bool, typer.Option(help="Show what ruined models reach, too.", rich_help_panel=_HOW)] = True,
     device: options.Device = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; RUN/comparison by default.")] = None,
+    skip_heldout: options.SkipHeldout = False,
     config: options.Config = None,
     set_: options.Set = None,
     json: options.Json = False,
@@ -53,7 +54,7 @@ def compare(
         raise SettingError(f"'{out}' is a file; give --out a folder")
     writable(out)
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-    table, counts = _table(run, out, settings, names, seeds, controls)
+    table, counts = _table(run, out, settings, names, seeds, controls, skip_heldout)
     values = {"out": str(out), "run": str(run), "request": counts, **table.to_dict()}
     contents = {out / "comparison.json": to_bytes(values), out / SETTINGS: settings.to_yaml().encode()}
     commit(contents)
@@ -77,14 +78,14 @@ def _show(console: Console, table: Comparison, title: str, out: Path) -> None:
 
 
 def _table(
-    run: Path, out: Path, settings: Any, names: list[str] | None, seeds: int, controls: bool
+    run: Path, out: Path, settings: Any, names: list[str] | None, seeds: int, controls: bool, skip_heldout: bool
 ) -> tuple[Comparison, dict[str, int]]:
     from gnndelete.cli.construct import build_method
     from gnndelete.cli.requests import read_request
     from gnndelete.cli.runs import open_run
+    from gnndelete.cli.untrained import check_trained
     from gnndelete.comparison import compare as run_comparison
     from gnndelete.graph import edge_table
-    from gnndelete.tasks.trained import check_request
     from gnndelete.training import train
 
     def method(name: str) -> Any:
@@ -93,9 +94,8 @@ def _table(
 
     chosen = [method(name) for name in names] if names is not None else None  # mistakes show before anything is loaded
     model, graph, task = open_run(run, settings)
-    request = check_request(
-        read_request(settings.deletion, graph, task), graph.data, edge_table(graph.data), task, graph.ids
-    )
+    asked = read_request(settings.deletion, graph, task)
+    request, _ = check_trained(asked, graph, edge_table(graph.data), task, skip_heldout)
     schedule = settings.train.model_dump(include={"epochs", "lr", "weight_decay", "patience", "batch_size"})
     left = task.without(request.nodes)
 

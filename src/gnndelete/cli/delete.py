@@ -46,6 +46,7 @@ def delete(
     skip_deleted: Annotated[
         bool, typer.Option("--skip-deleted", help="Leave out what earlier requests have deleted, and say how much.")
     ] = False,
+    skip_heldout: options.SkipHeldout = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the request and say what would happen.")] = False,
     config: options.Config = None,
     set_: options.Set = None,
@@ -79,7 +80,7 @@ def delete(
         settings, changed = go_on(settings, run / STATE)
     from gnndelete.cli.serving import Serving  # takes seconds: what is refused by its settings is told before
 
-    serving = Serving(run, out, settings, save_graph, skip_deleted)
+    serving = Serving(run, out, settings, save_graph, skip_deleted, skip_heldout)
     if save_graph is not None and not settings.deletion.asks and not (fresh or dry_run):
         saved = serving.save_remaining()
         return Report(saved, lambda console: _show_saved(console, saved))

@@ -46,7 +46,7 @@ class Failure:
 
     def print(self, as_json: bool) -> None:
         sys.stderr.write(self.trace)
-        note(f"[bold red]error:[/] {_plain(self.message)}")
+        note(f"[bold red]error:[/] {plain(self.message)}")
         if as_json:
             error = {"kind": self.kind, "message": self.message, "exit_code": self.exit_code}
             _put({"error": error})
@@ -82,7 +82,8 @@ def prose(console: Console, lines: Iterable[str]) -> None:
         console.print("\n".join(words) if console.is_terminal else line, markup=False, soft_wrap=True)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """Text of others within rich markup, shown as it is."""
     from rich.markup import escape
 
     return escape(text)

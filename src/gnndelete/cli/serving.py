@@ -19,11 +19,12 @@ from gnndelete.cli.construct import build_method, build_model
 from gnndelete.cli.loading import dump_weights
 from gnndelete.cli.reference import AUDIT, CACHE, START
 from gnndelete.cli.remaining import NAMES, check_folder, graph_files
-from gnndelete.cli.report import note
+from gnndelete.cli.report import note, plain
 from gnndelete.cli.requests import read_request
 from gnndelete.cli.runs import MODEL, RESULT, SETTINGS, STATE, open_run, to_bytes, versions
 from gnndelete.cli.sequence import remember
 from gnndelete.cli.settings import SCHEDULE, Settings
+from gnndelete.cli.untrained import check_trained
 from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, RunError, SettingError, some
 from gnndelete.evidence import evidence
@@ -31,7 +32,6 @@ from gnndelete.existing import already_deleted, not_deleted
 from gnndelete.files import commit, writable, writing
 from gnndelete.graph import edge_table, fingerprint
 from gnndelete.prepared import model_fingerprint
-from gnndelete.tasks.trained import check_request
 from gnndelete.training import train
 from gnndelete.unlearned import Unlearned
 from gnndelete.unlearner import Unlearner
@@ -41,9 +41,16 @@ class Serving:
     """A run with its unlearner, ready for one request."""
 
     def __init__(
-        self, run: Path, out: Path, settings: Settings, save_graph: Path | None = None, skip_deleted: bool = False
+        self,
+        run: Path,
+        out: Path,
+        settings: Settings,
+        save_graph: Path | None = None,
+        skip_deleted: bool = False,
+        skip_heldout: bool = False,
     ) -> None:
-        self.skip_deleted, self._skipped = skip_deleted, 0
+        self.skip_deleted, self.skip_heldout = skip_deleted, skip_heldout
+        self._skipped = self._heldout = 0  # so many elements were left out
         self.run, self.out, self.settings, self.state, self.folder = run, out, settings, run / STATE, save_graph
         if save_graph is not None:
             check_folder(save_graph, run, out, settings.data.graph)
@@ -75,6 +82,7 @@ class Serving:
             "dry_run": True,
             "request": request.counts,
             "skipped": self._skipped,
+            "skipped_heldout": self._heldout,
             "earlier_requests": len(earlier),
             "counts": together.check(self.data, self.table).counts,
             "method": self.method.name,
@@ -150,7 +158,7 @@ class Serving:
         earlier = self.unlearner.history
         gone, left = self._left(earlier)
         asked = read_request(self.settings.deletion, replace(self.graph, data=left), self.task)
-        request = check_request(asked, self.data, self.table, self.task, self.graph.ids)
+        request, self._heldout = check_trained(asked, self.graph, self.table, self.task, self.skip_heldout)
         return self._new(request, gone), earlier, seen
 
     def _new(self, request: Deletion, gone: Deletion) -> Deletion:
@@ -169,7 +177,7 @@ class Serving:
             )
         if again:
             elements = f"{len(again)} element{'s' * (len(again) != 1)}"
-            note(f"note: left out {elements} that earlier requests have deleted: {some(again)}")
+            note(f"note: left out {elements} that earlier requests have deleted: {plain(some(again))}")
         return left
 
     def _left(self, earlier: tuple[Deletion, ...]) -> tuple[Deletion, Data]:
@@ -197,6 +205,7 @@ class Serving:
             **unlearned.summary(),
             "request": request.counts,
             "skipped": self._skipped,
+            "skipped_heldout": self._heldout,
             "assurance_meaning": unlearned.assurance_meaning,
             "aim_meaning": unlearned.aim_meaning,
             "calibration": unlearned.calibration,
