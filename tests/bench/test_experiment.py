@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -87,6 +88,24 @@ def test_groups_and_single_names() -> None:
         ({"methods": [{"name": "gnndelete", "preset": "papr"}]}, "no preset 'papr'"),
         ({"models": ["rgcnn"]}, "'rgcnn'; did you mean 'rgcn'"),
         ({"models": [{"name": "gcn", "hiden": 4}]}, "did you mean 'models.hidden'"),
+        ({"models": [{"name": "gcn", "hidden": "abc"}]}, "'models.hidden' should be a valid integer (got 'abc')"),
+        ({"models": ["gcn", {"name": "gat", "dropout": "x"}]}, "'models.dropout' should be a valid number (got 'x')"),
+        (
+            {"models": [{"name": "gcn", "hidden": -3}]},
+            "'models': no 'gcn' can be made with hidden -3: Trying to create tensor with negative dimension",
+        ),
+        (
+            {"models": [{"name": "gps", "heads": 3}]},
+            "'models': no 'gps' can be made with heads 3: 'hidden' must be a multiple of 'heads'",
+        ),
+        (
+            {"task": "graph", "datasets": ["mutag"], "models": [{"name": "gin", "hidden": "abc"}]},
+            "'models.hidden' should be a valid integer (got 'abc')",
+        ),
+        (
+            {"task": "graph", "datasets": ["mutag"], "models": [{"name": "gin", "pool": "maxx"}]},
+            "no 'gin' can be made with pool 'maxx': 'pool' must be 'mean' or 'add'",
+        ),
         ({"models": ["gcn", "gcn"]}, "'models' names 'gcn' twice"),
         ({"seeds": [1, 2, 1]}, "'seeds' names 1 twice"),
         ({"datasets": ["digits", "digits"]}, "'datasets' names 'digits' twice"),
@@ -118,7 +137,14 @@ def test_groups_and_single_names() -> None:
             {"methods": [{"name": "unlink", "only": {"where": ["hub"]}}]},
             "'methods.only.where': there is no 'hub'; did you mean",
         ),
-        ({"datasets": []}, "'datasets'"),
+        ({"datasets": []}, "'datasets' is an empty list; name at least one"),
+        ({"seeds": []}, "'seeds' is an empty list; name at least one, or leave it out"),
+        ({"forget": {"amount": []}}, "'forget.amount' is an empty list; name at least one"),
+        (
+            {"seeds": [1, 2**32], "measures": ["mi"]},
+            "'seeds': 4294967296 is too large for the measure 'mi', whose seeds go",
+        ),
+        ({"seeds": [2**40], "measures": ["scores", "outliers"]}, "is too large for the measure 'outliers'"),
         ({"datasets": ["digit"]}, "no dataset is called 'digit'; did you mean 'digits'?"),
         ({"datasets": ["generated:collab?nods=100"]}, "has no parameter 'nods'; did you mean 'nodes'?"),
         ({"published": "link_predictions"}, "'link_predictions'; did you mean 'link_prediction'?"),
@@ -179,6 +205,14 @@ def test_a_mistake_is_one_sentence(write: Write, changes: dict[str, Any], words:
     assert words in str(error.value)
     assert "the experiment '" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_the_largest_seed_of_numpy_is_that_of_the_measures(write: Write) -> None:
+    np.random.RandomState(2**32 - 1)
+    with pytest.raises(ValueError, match="Seed must be between"):
+        np.random.RandomState(2**32)
+    assert cells(read(str(write(seeds=[2**32 - 1], measures=["mi", "outliers"]))))
+    assert cells(read(str(write(seeds=[2**32], measures=["scores", "heldout"]))))
 
 
 @pytest.mark.parametrize(

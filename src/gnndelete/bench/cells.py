@@ -207,6 +207,10 @@ def _model_key(spec: ModelSpec, task: str) -> dict[str, Any]:
     for name in spec.options:
         if name not in takes and not open_ended:
             raise SettingError(unknown(f"model '{spec.name}' has no option", name, takes, prefix="models."))
+    own = inspect.signature(models.lookup_dict[spec.name]).parameters
+    sizes = {name: 1 for name, parameter in own.items() if parameter.default is parameter.empty}
+    given = {name: value for name, value in spec.options.items() if name in own}
+    check_parameters(models.lookup_dict[spec.name], sizes | given, f"model '{spec.name}'", "models.")
     decided = (*FROM_GRAPH, *(("out",) if task in ("node", "graph") else ()))
     plain = {name: value for name, value in defaults(factory).items() if name not in decided}
     return {"name": spec.name, **plain, **spec.options}

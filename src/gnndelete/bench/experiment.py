@@ -300,6 +300,9 @@ def find(wanted: Iterable[str]) -> list[Experiment]:
     return [read(name) for name in dict.fromkeys(chosen)]
 
 
+#: Lists that are filled in where they are left out.
+_OPEN = ("seeds", "measures", "where")
+
 _PARTS: dict[str, type[Part]] = {"forget": Forget, "only": Only, "train": Schedule, "split": Split}
 
 
@@ -328,6 +331,9 @@ def _sentence(problem: Any) -> str:
         return unknown("there is no setting", name, known, prefix="".join(f"{part}." for part in above))
     if problem["type"] == "literal_error" and isinstance(problem["input"], str):
         return unknown(f"'{place}': there is no", problem["input"], re.findall("'([^']+)'", problem["ctx"]["expected"]))
+    if problem["type"] == "too_short":
+        rest = ", or leave it out" if names[-1] in _OPEN else ""
+        return f"'{place}' is an empty list; name at least one{rest}"
     said = problem["msg"].removeprefix("Value error, ")
     got = "" if problem["type"] == "value_error" else f" (got {problem['input']!r})"
     return f"'{place}': {said[:1].lower()}{said[1:]}{got}" if place else f"{said}{got}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
@@ -77,6 +78,20 @@ def _check_model(dataset: str, model: Mapping[str, Any], task: str) -> None:
         raise SettingError(
             f"'models': '{name}' has a trained vector for every node, and new graphs bring new nodes; take gcn, gat or gin"
         )
+    _check_options(model, task, entry.classes)
+
+
+def _check_options(model: Mapping[str, Any], task: str, classes: int) -> None:
+    """Refuse options of which no model can be made, however large the graph is."""
+    usual = defaults(model_factory(models.lookup_dict[model["name"]], task))
+    given = [f"{name} {value!r}" for name, value in model.items() if name != "name" and usual.get(name) != value]
+    if not given:
+        return
+    try:
+        _skeleton(model, task, classes or None)
+    except Exception as error:
+        said = (str(error) or type(error).__name__).splitlines()[0]
+        raise SettingError(f"'models': no '{model['name']}' can be made with {', '.join(given)}: {said}") from None
 
 
 def _check_amount(dataset: str, forget: Mapping[str, Any], task: str, split: Mapping[str, Any]) -> None:
@@ -132,12 +147,15 @@ def _check_layers(label: str, names: list[str], model: Mapping[str, Any], task: 
         )
 
 
-def _skeleton(model: Mapping[str, Any], task: str) -> nn.Module:
+def _skeleton(model: Mapping[str, Any], task: str, classes: int | None = None) -> nn.Module:
     """The model of a key without weights, for its names: what the graph decides is small."""
     factory = model_factory(models.lookup_dict[model["name"]], task)
     small = {"in_channels": 1, "num_nodes": 1, "num_relations": 1, "out": 2}
     takes = inspect.signature(factory).parameters
-    given = {name: value for name, value in model.items() if name != "name"}
-    with torch.device("meta"):
-        made: nn.Module = factory(**{**{n: v for n, v in small.items() if n in takes}, **defaults(factory), **given})
+    options = {n: v for n, v in small.items() if n in takes} | defaults(factory)
+    options |= {"out": classes} if classes is not None and task != "link" and "out" in takes else {}
+    options |= {name: value for name, value in model.items() if name != "name"}
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of tensors without elements
+        made: nn.Module = factory(**options)
     return made

@@ -17,6 +17,7 @@ def check_sound(experiment: Experiment) -> None:
     with about(experiment):
         if experiment.published is not None and experiment.published not in parts():
             raise SettingError(unknown("'published': no part of the paper is called", experiment.published, parts()))
+        _check_seeds(experiment)
         for forget in experiment.forget:
             _check_task(experiment.task, forget)
             if forget.steps > 1 and "time" in experiment.measures:
@@ -26,6 +27,20 @@ def check_sound(experiment: Experiment) -> None:
         for dataset in experiment.datasets:
             entry, _ = named(dataset)
             _check_dataset(dataset, entry, experiment)
+
+
+#: Seeds of the attacker's network and of the detector of outliers are below this, as numpy's RandomState has it.
+_SEEDS = 2**32
+
+
+def _check_seeds(experiment: Experiment) -> None:
+    large = [seed for seed in experiment.seeds if seed >= _SEEDS]
+    drawing = [measure for measure in experiment.measures if measure in ("mi", "outliers")]
+    if large and drawing:
+        raise SettingError(
+            f"'seeds': {large[0]} is too large for the measure '{drawing[0]}', whose seeds go up to {_SEEDS - 1}; take another "
+            "seed, or leave the measure out"
+        )
 
 
 @contextmanager
