@@ -16,6 +16,7 @@ from gnndelete.bench import lock as lock_module
 from gnndelete.bench import material as materials
 from gnndelete.bench.cells import cells
 from gnndelete.bench.cost import Cost
+from gnndelete.bench.executors import Here
 from gnndelete.bench.experiment import Experiment, read
 from gnndelete.bench.lock import Lock
 from gnndelete.bench.provenance import source
@@ -44,6 +45,28 @@ def test_a_sweep_and_the_same_again(small: Experiment, store: Path) -> None:
         assert row["version"]
         assert row["finished"].endswith("Z")
         assert row["assurance"]
+
+
+@pytest.mark.parametrize(("asked", "started"), [(16, 6), (2, 2), (1, 1)])
+def test_no_more_processes_than_cells(
+    small: Experiment, store: Path, monkeypatch: pytest.MonkeyPatch, asked: int, started: int
+) -> None:
+    seen: list[int] = []
+
+    def counted(jobs: int, ray: str | None) -> Here:
+        seen.append(jobs)
+        return Here()
+
+    monkeypatch.setattr("gnndelete.bench.runner.executor", counted)
+    run([small], store=store, jobs=asked)
+    assert seen == [started]
+
+
+def test_cells_that_run_alone_need_no_processes(write: Write, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr("gnndelete.bench.runner.executor", lambda jobs, ray: seen.append(jobs) or Here())
+    run([read(str(write(methods=["unlink"], measures=["scores", "time"], seeds=[1, 2])))], store=store, jobs=4)
+    assert seen == [1]
 
 
 def test_the_same_cells_give_the_same_numbers(small: Experiment, tmp_path: Path) -> None:
@@ -159,7 +182,7 @@ def test_a_way_out_is_named_once(write: Write, store: Path) -> None:
 
 
 def test_a_base_model_that_cannot_be_trained(write: Write, store: Path) -> None:
-    experiment = read(str(write(models=[{"name": "gps", "hidden": 9, "heads": 4}])))  # 9 do not share out among 4
+    experiment = read(str(write(models=[{"name": "gps", "max_nodes": 10}])))  # the graph has more
     summary = run([experiment], store=store)
     assert (summary.done, summary.failed, summary.left) == (0, 6, 0)
     for line in lines(store):
@@ -171,6 +194,10 @@ def test_a_base_model_that_cannot_be_trained(write: Write, store: Path) -> None:
     ("changes", "words"),
     [
         ({"models": ["rgcn"]}, "'rgcn' is for typed edges"),
+        ({"models": [{"name": "gcn", "hidden": "abc"}]}, "'models.hidden' should be a valid integer (got 'abc')"),
+        ({"models": [{"name": "gps", "hidden": 9}]}, "no 'gps' can be made with hidden 9: 'hidden' must be a multiple"),
+        ({"seeds": []}, "'seeds' is an empty list; name at least one, or leave it out"),
+        ({"seeds": [2**32], "measures": ["mi"]}, "4294967296 is too large for the measure 'mi'"),
         ({"forget": {"amount": 5000}}, "5,000 edges are more than there are"),
         ({"methods": [{"name": "gnndelete", "layers": ["conv9"]}]}, "no module 'conv9'; take all, last or names among"),
     ],

@@ -106,8 +106,8 @@ def run(
 ) -> Summary:
     """Do what is missing of some experiments. Stopped at any moment and started again, it goes on where it was.
 
-    ``jobs`` processes (or Ray workers) share the machine; cells that measure times run alone, at the end. Trained models
-    are kept in ``models``, beside the store unless said otherwise.
+    ``jobs`` processes (or Ray workers), and no more than there are cells, share the machine; cells that measure times run
+    alone, at the end. Trained models are kept in ``models``, beside the store unless said otherwise.
     """
     start = time.perf_counter()
     todo = wanted(experiments, torch.device(device).type, seeds, choice)
@@ -122,7 +122,8 @@ def run(
         if missing:
             with _writable(folder, missing):
                 sweep = Sweep(rows, folder, device, threads, start, limit_seconds, summary)
-                sweep.run(missing, executor(jobs, ray))
+                beside = sum(not cell.alone for cell in missing)  # more processes than these would have nothing to do
+                sweep.run(missing, executor(min(jobs, max(beside, 1)), ray))
         summary.seconds = time.perf_counter() - start
     return summary
 
