@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 from itertools import combinations
+from math import hypot
+from operator import sub
 
 import pytest
 
 from gnndelete.bench.labels import Page, leader, overlap, placed_names
+from gnndelete.bench.labels import _away as away
+from gnndelete.bench.labels import _before as before
 from gnndelete.bench.labels import _meets as meets
 
 FRAME = (40.0, 60.0, 480.0, 290.0)
@@ -38,6 +42,23 @@ def faults(page: Page, widths: list[float]) -> list[str]:
 
 def test_a_crowd_of_methods() -> None:
     assert not faults(Page(list(CROWD.values()), [], FRAME), [4.7 * len(name) for name in CROWD])
+
+
+#: Marks that lie on each other, in points of the page.
+HEAPS = [
+    {"calibrated": (97.5, 78.5), "GIF": (93.0, 78.0), "Unlink": (96.2, 81.2), "paper()": (420.0, 266.0)},
+    {"Unlink": (119.5, 276.0), "calibrated": (126.0, 276.0), "Retrain again (control)": (130.0, 276.0)},
+]
+
+
+@pytest.mark.parametrize("heap", HEAPS)
+def test_a_name_stands_at_its_own_point_where_marks_lie_on_each_other(heap: dict[str, tuple[float, float]]) -> None:
+    page = Page(list(heap.values()), [], (40.6, 55.0, 471.0, 299.0))
+    for i, box in enumerate(placed_names(page, [4.7 * len(name) for name in heap])):
+        spot, line = page.spots[i], leader(box, page.spots[i])
+        seen = line is not None and before(line, page.mark)
+        nearest = min(page.spots, key=lambda other: away(box, other) if not seen else hypot(*map(sub, other, seen)))
+        assert nearest == spot, list(heap)[i]
 
 
 @pytest.mark.parametrize("seed", range(5))

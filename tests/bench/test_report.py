@@ -6,6 +6,7 @@ import html
 import json
 import posixpath
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -166,7 +167,14 @@ def test_gaps_are_drawn_only_with_what_the_experiment_is_about() -> None:
     results = gather(plan, store_of(plan))
     rows = gap_rows(results)
     assert is_about(plan, results, rows)
-    assert undrawn(results, rows) == ["zeroed (control)", "GradAscent"]
+    assert undrawn(results, rows) == ["zeroed (control)"]
+    many = [*results, *(replace(result, label="gif") for result in results if result.label == "gradascent")]
+    assert undrawn(many, gap_rows(many)) == ["zeroed (control)", "GradAscent", "GIF"]
+    lam = [replace(result, method=result.method | {"lam": 0.5}) for result in results if result.label == "nonexistent"]
+    few = [result for result in results if result.label in ("retrain", "unlink")]
+    whole, part = ([replace(result, label="lam 0.5") for result in chosen] for chosen in (lam, lam[:1]))
+    assert undrawn(few + whole, gap_rows(few + whole)) == []
+    assert undrawn(few + part, gap_rows(few + part)) == ["lam 0.5"]
     alone = [result for result in results if result.label in ("retrain", "unlink")]
     assert not is_about(plan, alone, gap_rows(alone))
     named, nothing = Plan("p", "Calibration, GradAscent and Unlink", plan.cells), gather(plan, Store(None))
@@ -293,7 +301,7 @@ def test_gap_rows_leave_out_a_sweep_over_lam(plans: list[Plan], store: Store) ->
     assert not gap_rows(gather(plans[1], store))
     rows = gap_rows(gather(plans[0], store))
     assert len(rows) == 8
-    assert set(rows[0].gaps) == {"unlink", "paper()", "calibrated", "nonexistent"}
+    assert set(rows[0].gaps) == {"unlink", "paper()", "calibrated", "nonexistent", "gradascent"}
 
 
 @pytest.mark.parametrize(("datasets", "panels"), [(2, 1), (7, 2), (8, 2)])

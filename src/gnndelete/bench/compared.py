@@ -10,7 +10,7 @@ from gnndelete.bench.gathered import Place, Result, references
 from gnndelete.bench.wording import dataset_name, listed, many, method_name, model_titles, request_name, span
 
 #: Methods that are there to be compared with, and not to be used.
-_CONTROLS = ("zeroed", "untrained", "retrain-again")
+CONTROLS = ("zeroed", "untrained", "retrain-again")
 
 #: A method that leaves fewer cells than this in common with the others is left out, where there are so many.
 FEWEST = 4
@@ -88,14 +88,14 @@ def _compared(cells: Sequence[Result], of: Callable[[Result], tuple[float | None
             values.setdefault(cell.label, {})[cell.place.rest] = (x, y)
             known.setdefault(cell.label, {})[cell.place.rest] = cell
     most = max(map(len, values.values()), default=0)
-    fixed = {label for label, own in known.items() if _fixed(next(iter(own.values())))}
-    swept = {label for label in fixed if 4 * len(known[label]) < most}
+    given = {label for label, own in known.items() if fixed(next(iter(own.values())))}
+    swept = {label for label in given if 4 * len(known[label]) < most}
     common: list[str] = []
     taken: list[str] = []
     few: list[str] = []
-    for label in sorted(values.keys() - swept, key=lambda label: (label in fixed, -len(values[label]))):
+    for label in sorted(values.keys() - swept, key=lambda label: (label in given, -len(values[label]))):
         left = [rest for rest in common if rest in values[label]] if taken else list(values[label])
-        if label in fixed and taken and len(left) < len(common):  # one of many settings takes no cell from the others
+        if label in given and taken and len(left) < len(common):  # one of many settings takes no cell from the others
             swept.add(label)
         elif len(left) >= min(FEWEST, most):
             common, taken = left, [*taken, label]
@@ -114,7 +114,7 @@ def _point(cell: Result, values: Sequence[tuple[float, float]]) -> Point:
     return Point(method_name(cell.label), x, y, _group(cell), cell.label)
 
 
-def _fixed(cell: Result) -> bool:
+def fixed(cell: Result) -> bool:
     """Whether it is GNNDelete at a given lam; the paper's setting stands for itself."""
     return cell.method.get("name") == "gnndelete" and cell.method.get("lam") != "auto" and cell.label != "paper()"
 
@@ -123,7 +123,7 @@ def _group(cell: Result) -> str:
     name = cell.method.get("name")
     if name == "gnndelete":
         return "gnndelete"
-    return {"retrain": "retrain", **dict.fromkeys(_CONTROLS, "control")}.get(str(name), "other")
+    return {"retrain": "retrain", **dict.fromkeys(CONTROLS, "control")}.get(str(name), "other")
 
 
 def cells_in_words(places: Sequence[Place]) -> str:

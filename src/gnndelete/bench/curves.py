@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnndelete.bench import published as paper
+from gnndelete.bench.compared import CONTROLS, fixed
 from gnndelete.bench.gathered import Plan, Result, Stat, references, text
 from gnndelete.bench.wording import dataset_name, method_name, model_titles, request_name, span
 
@@ -103,11 +104,11 @@ class GapRow:
 
 
 def gap_rows(cells: Sequence[Result]) -> list[GapRow]:
-    """Calibrated settings, the paper's and Unlink; places without a gap are left out."""
-    retrained, found = references(cells), []
+    """The gaps of some methods at every place; places without a gap are left out."""
+    retrained, found, shown = references(cells), [], _shown(cells)
     models = model_titles(cell.place.variant for cell in cells)
     for rest in dict.fromkeys(cell.place.rest for cell in cells):
-        own = [cell for cell in cells if cell.place.rest == rest and _shown(cell)]
+        own = [cell for cell in cells if cell.place.rest == rest and cell.label in shown]
         gaps = {
             cell.label: {metric: stat for metric in GAPS if (stat := cell.gap(metric, retrained.get(rest))) is not None}
             for cell in own
@@ -130,12 +131,12 @@ def is_about(plan: Plan, cells: Sequence[Result], rows: Sequence[GapRow]) -> boo
 
 def failed(cells: Sequence[Result]) -> list[str]:
     """What a figure of gaps would show and cannot, because it failed."""
-    models = model_titles(cell.place.variant for cell in cells)
+    models, shown = model_titles(cell.place.variant for cell in cells), _shown(cells)
     return [
         f"{method_name(cell.label)} at {dataset_name(cell.place.dataset)} {models[cell.place.variant]}, "
         f"{request_name(cell.place)}"
         for cell in cells
-        if _shown(cell) and cell.state == "failed"
+        if cell.label in shown and cell.state == "failed"
     ]
 
 
@@ -150,6 +151,25 @@ def undrawn(cells: Sequence[Result], rows: Sequence[GapRow]) -> list[str]:
 GAPS = ("test_auroc", "test_accuracy", "heldout_auc", "mi_ratio", "regular_share")
 
 
-def _shown(cell: Result) -> bool:
-    """Whether a gap is drawn: a sweep over lam has curves of its own."""
+#: So many methods are all drawn: one line of a legend holds them.
+MOST = 5
+
+
+def _shown(cells: Sequence[Result]) -> set[str]:
+    """Methods whose gaps are drawn: all but controls, or of many calibrated settings, the paper's and Unlink.
+
+    A sweep over lam has curves of its own, and a fixed lam that was tried at some places alone is left to the tables.
+    """
+    tried = [cell for cell in cells if cell.rows or cell.errors]
+    places = {cell.place.rest for cell in tried}
+    real: set[str] = set()
+    for label in {cell.label for cell in tried}:
+        own = [cell for cell in tried if cell.label == label]
+        apart = fixed(own[0]) and len({cell.place.rest for cell in own}) < len(places)
+        if own[0].method.get("name") not in ("retrain", *CONTROLS) and not apart:
+            real.add(label)
+    return real if len(real) <= MOST else {cell.label for cell in tried if _usual(cell)}
+
+
+def _usual(cell: Result) -> bool:
     return cell.method.get("name") == "unlink" or cell.label == "paper()" or cell.method.get("lam") == "auto"

@@ -19,6 +19,9 @@ HIGH = 10
 #: How often every name is placed again, given all the others, at most.
 _ROUNDS = 8
 
+#: How many spots, the most crowded ones, are tried as the first to choose.
+_WAYS = 6
+
 
 @dataclass(frozen=True)
 class Page:
@@ -35,7 +38,7 @@ class Page:
 
 
 def placed_names(page: Page, widths: Sequence[float]) -> list[Box]:
-    """A box for the name of every spot; the most crowded spot chooses first, and all of them again until none moves.
+    """A box for the name of every spot: the best of several ways, in each of which another spot chooses first.
 
     >>> page = Page([(50, 50), (54, 50)], [], (0, 0, 200, 100))
     >>> left, right = placed_names(page, [40, 40])
@@ -45,6 +48,13 @@ def placed_names(page: Page, widths: Sequence[float]) -> list[Box]:
     order = sorted(
         range(len(widths)), key=lambda i: min((_far(page.spots[i], s) for s in _rest(page.spots, i)), default=0)
     )
+    tried = [_placed(page, widths, order[i:] + order[:i]) for i in range(min(len(order), _WAYS))]
+    found = min(tried, key=lambda boxes: _total(page, boxes), default={})
+    return [found[i] for i in range(len(widths))]
+
+
+def _placed(page: Page, widths: Sequence[float], order: Sequence[int]) -> dict[int, Box]:
+    """Every name at its best place given those before it, and all of them again until none moves."""
     found: dict[int, Box] = {}
     for _ in range(_ROUNDS):
         before = dict(found)
@@ -53,7 +63,11 @@ def placed_names(page: Page, widths: Sequence[float]) -> list[Box]:
             found[i] = min(_choices(page.spots[i], widths[i]), key=lambda box: _cost(page, i, box, others))
         if found == before:
             break
-    return [found[i] for i in range(len(widths))]
+    return found
+
+
+def _total(page: Page, boxes: dict[int, Box]) -> float:
+    return sum(_cost(page, i, box, {j: o for j, o in boxes.items() if j != i}) for i, box in boxes.items())
 
 
 def leader(box: Box, spot: Spot) -> tuple[Spot, Spot] | None:
@@ -76,7 +90,11 @@ def _choices(spot: Spot, wide: float) -> Iterator[Box]:
 
 
 def _cost(page: Page, own: int, box: Box, names: dict[int, Box]) -> float:
-    """What is wrong with a place. A name that is nearer to another point than to its own would be taken for that point's."""
+    """What is wrong with a place.
+
+    A name that is nearer to another point than to its own would be taken for that point's, and so would one whose leader
+    comes to its point over a mark that lies on it.
+    """
     spot, frame = page.spots[own], page.frame
     out = max(0.0, frame[0] - box[0]) + max(0.0, box[2] - frame[2])
     out += max(0.0, frame[1] - box[1]) + max(0.0, box[3] - frame[3])
@@ -84,7 +102,10 @@ def _cost(page: Page, own: int, box: Box, names: dict[int, Box]) -> float:
     covered = sum(overlap(box, other) for other in (*page.marks, *page.lines, *names.values()))
     mine, crossed = leader(box, spot), 0.0
     if mine is not None:
-        crossed += sum(_meets(mine, other) for other in (*_rest(page.marks, own), *names.values()))
+        others = [mark for mark in _rest(page.marks, own) if not _inside(spot, mark)]
+        crossed += sum(_meets(mine, other) for other in (*others, *names.values()))
+        end = _before(mine, page.mark)
+        crossed += any(_far(end, other) < _far(end, spot) for other in _rest(page.spots, own))
         crossed += 0.3 * sum(_meets(mine, other) for other in page.lines)
     for other, name in names.items():
         theirs = leader(name, page.spots[other])
@@ -104,6 +125,21 @@ def _far(a: Spot, b: Spot) -> float:
 def _away(box: Box, spot: Spot) -> float:
     """How far a point is from the edge of a box."""
     return hypot(max(box[0] - spot[0], 0, spot[0] - box[2]), max(box[1] - spot[1], 0, spot[1] - box[3]))
+
+
+def _inside(spot: Spot, box: Box) -> bool:
+    return box[0] < spot[0] < box[2] and box[1] < spot[1] < box[3]
+
+
+def _before(line: tuple[Spot, Spot], short: float) -> Spot:
+    """The point of a line so far before its end.
+
+    >>> _before(((0, 10), (0, 0)), 4)
+    (0.0, 4.0)
+    """
+    (a, b), (c, d) = line
+    share = min(1.0, short / max(_far(*line), 1e-9))
+    return c + (a - c) * share, d + (b - d) * share
 
 
 def _meets(line: tuple[Spot, Spot], box: Box) -> bool:
