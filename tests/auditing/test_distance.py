@@ -168,6 +168,46 @@ def test_deleted_nodes_are_judged_by_the_class_they_had() -> None:
     assert sorted(values) == pytest.approx(sorted(own.tolist()), abs=1e-4)
 
 
+@pytest.mark.parametrize("name", ["link", "node", "graph"])
+def test_elements_that_are_blank_as_served_are_presented_again(name: str) -> None:
+    """Cutting changes no weight, so that the model answers about them as before; blank, all of them get one answer."""
+    model, data, task = problem(name)
+    gone = gd.Deletion(graphs=range(10)) if name == "graph" else gd.Deletion(nodes=range(0, 30, 2))
+    by = [gd.Unlearner(model, data, task=task, method=m, fit=fit_of(task)) for m in ("unlink", "retrain")]
+    unlinked, retrained = (unlearner.delete(gone) for unlearner in by)
+    found = gd.audit(unlinked, reference=retrained, attacks=False)
+    values = found.to_dict()
+    js = values["distance"]["js"]["deleted"]
+    assert js["after"] == js["before"]
+    assert js["graph"] == "old_id"
+    words = {"link": "edges of deleted nodes", "node": "deleted nodes", "graph": "deleted graphs"}[name]
+    assert f"Scores of {words}, presented again, bits from Retrain" in str(found)
+    assert f"On {words}, presented again, the scores are" in values["distance"]["sentence"]
+    scores = values["figures"]["scores"]
+    assert scores["after"]["deleted"] == scores["before"]["deleted"]
+    assert f"'Deleted' are {words}, presented again." in found.to_html().replace("&#39;", "'")
+
+
+def test_a_model_that_answers_on_no_other_graph_is_not_compared_on_blank_nodes() -> None:
+    case = case_of("node", "nodes")
+    result = distance(with_after(case, replace(case.after, model=None)))
+    assert "deleted" not in result["js"]
+    assert result["left_out"]["deleted"].startswith("this method answers on the graph it was fitted on")
+    assert "not compared: they are blank in the graph as served, and this method answers on" in result["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("node", "nodes at deleted edges"), ("graph", "graphs that lost an edge or a node")]
+)
+def test_edges_of_a_classifier_are_not_called_scores_of_deleted_elements(name: str, words: str) -> None:
+    model, data, task = problem(name)
+    gone = gd.Deletion(edges=data.edge_index[:, ::5])
+    by = [gd.Unlearner(model, data, task=task, method=m, fit=fit_of(task)) for m in ("unlink", "retrain")]
+    found = gd.audit(by[0].delete(gone), reference=by[1].delete(gone), attacks=False)
+    assert f"Scores of {words}, bits from Retrain" in str(found)
+    assert found.to_dict()["distance"]["sentence"].startswith(f"On {words} the scores are")
+
+
 def test_unavailable_says_why() -> None:
     case = case_of("link")
     bare = replace(case, subjects={k: v for k, v in case.subjects.items() if k != "reference"}, reference=None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,8 +119,7 @@ def whole(
         tests[name] = test
     tests["served"]["kinds"] = list(kinds)
     case = SimpleNamespace(
-        deletion=SimpleNamespace(edges=torch.ones(2, 3), nodes=torch.ones(0), features=torch.ones(2, 0)),
-        task=SimpleNamespace(name="link"),
+        blank=False,
         unlearned=SimpleNamespace(adapter=object() if adapter else None),
     )
     forgetting = {"available": True, "heldout": tests}

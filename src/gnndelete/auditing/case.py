@@ -77,6 +77,19 @@ class Case:
         """The deleted edges that the task has a score for: of a HeteroData, those of the edge type it is about."""
         return self.task.scored(self.deletion.edges) if isinstance(self.task, LinkPrediction) else self.deletion.edges
 
+    @property
+    def blank(self) -> bool:
+        """Whether deleted elements have nothing left in the graph as served, so that they are asked about presented again.
+
+        Of a deleted node or graph neither features nor edges are left there, and a node without its features is no longer
+        what was learned. A deleted edge still has its two ends.
+        """
+        deletion = self.deletion
+        if self.task.name == "graph":
+            return bool(deletion.graphs.numel())
+        gone = bool(deletion.nodes.numel() or deletion.features.size(1))
+        return gone and (self.task.name == "node" or not self.asked_edges.size(1))
+
     def learned_edges(self, data: Data) -> Tensor:
         """The edges that a link model learns from."""
         return self.task.positives(data) if isinstance(self.task, LinkPrediction) else positives(data)

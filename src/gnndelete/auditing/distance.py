@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.samples import AXES, answers, samples
+from gnndelete.auditing.samples import AXES, answers, deleted, samples
+from gnndelete.auditing.wording import of_deleted
 from gnndelete.errors import GraphError
 from gnndelete.hetero import HeteroGraph
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
@@ -37,11 +38,17 @@ def distance(case: Case) -> dict[str, Any]:
         return {"available": False, "reason": f"a '{case.task.name}' task has no scores of edges or nodes to compare"}
     others = [case.subjects[name] for name in ("after", "before") if name in case.subjects]
     js: dict[str, dict[str, Any]] = {}
+    gone = deleted(case)
+    left_out: dict[str, str] = {}
     for index, (group, elements) in enumerate(samples(case, LIMIT).items()):
         if elements.size(-1) < FEWEST:
             continue
-        own = answers(case, reference, elements).numpy()
-        theirs = {subject.name: answers(case, subject, elements).numpy() for subject in others}
+        asked = gone.subjects if group == "deleted" else case.subjects
+        if not {"after", "reference"} <= set(asked):
+            left_out[group] = gone.reason
+            continue
+        own = answers(case, asked["reference"], elements).numpy()
+        theirs = {name: answers(case, asked[name], elements).numpy() for name in ("after", "before") if name in asked}
         if not all(np.isfinite(values).all() for values in (own, *theirs.values())):
             return {
                 "available": False,
@@ -49,10 +56,12 @@ def distance(case: Case) -> dict[str, Any]:
             }
         js[group] = {name: divergence(values, own) for name, values in theirs.items()}
         js[group] |= {"floor": floor(own, case.seed + index), "count": int(own.size)}
+        js[group] |= {"elements": gone.what, "graph": gone.graph} if group == "deleted" else {}
     decided = _decisions(case, reference, others)
     if not js and decided is None:
         return {"available": False, "reason": f"there are neither {FEWEST} elements to compare nor any test data"}
-    result = {"available": True, "js": js, "what": WHAT, **(decided or {"agreement": None, "difference": None})}
+    result = {"available": True, "js": js, "left_out": left_out, "what": WHAT}
+    result |= decided or {"agreement": None, "difference": None}
     result["sentence"] = _sentence(result)
     return result
 
@@ -155,9 +164,12 @@ def _sentence(result: dict[str, Any]) -> str:
         js = result["js"]["deleted"]
         was = f", before the deletion {js['before']:.3f}" if "before" in js else ""
         parts.append(
-            f"On deleted elements the scores are {js['after']:.3f} bits from the retrained model's{was}; "
+            f"On {of_deleted(js)} the scores are {js['after']:.3f} bits from the retrained model's{was}; "
             f"sampling alone gives about {js['floor']:.3f}."
         )
+    elif "deleted" in result["left_out"]:
+        why = f"they are blank in the graph as served, and {result['left_out']['deleted']}"
+        parts.append(f"Scores of deleted elements are not compared: {why}.")
     if result["agreement"]:
         alike = result["agreement"]
         was = f" (before: {alike['before']:.1%})" if "before" in alike else ""
@@ -169,12 +181,18 @@ def score_samples(case: Case, limit: int = 2000) -> dict[str, Any]:
     """Figure data: what each model answers on deleted, held-out, remaining and random elements. Empty for other tasks."""
     if case.task.name not in AXES:
         return {}
-    chosen = samples(case, limit)
+    chosen, gone = samples(case, limit), deleted(case)
     scores = {
-        name: {group: _rounded(answers(case, subject, elements)) for group, elements in chosen.items()}
-        for name, subject in case.subjects.items()
+        name: {
+            group: _rounded(answers(case, asked[name], elements))
+            for group, elements in chosen.items()
+            if name in (asked := gone.subjects if group == "deleted" else case.subjects)
+        }
+        for name in case.subjects
     }
-    return {"scores": scores, "scores_axis": AXES[case.task.name]}
+    some = any("deleted" in groups for groups in scores.values())
+    shown = {"scores_deleted": {"elements": gone.what, "graph": gone.graph}} if some else {}
+    return {"scores": scores, "scores_axis": AXES[case.task.name], **shown}
 
 
 def _rounded(values: Tensor) -> list[float]:

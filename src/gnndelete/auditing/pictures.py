@@ -11,7 +11,7 @@ import numpy as np
 from gnndelete.auditing import panels, strength
 from gnndelete.auditing.palette import ELSEWHERE, MODELS, RINGS, STROKES, Values
 from gnndelete.auditing.panels import Mark, Panel
-from gnndelete.auditing.wording import QUERIES, interval, number, ratio, reason, seconds
+from gnndelete.auditing.wording import QUERIES, interval, number, of_deleted, ratio, reason, seconds
 
 Report = Mapping[str, Any]
 
@@ -126,6 +126,8 @@ def _scores(report: Report) -> Picture:
         "Distribution of each kind of element; the dashed line is the median. A deletion that looks like retraining puts "
         "'deleted' where 'held-out' is, and leaves 'remaining' where it was."
     )
+    if figures.get("scores_deleted"):
+        caption += f" 'Deleted' are {of_deleted(figures['scores_deleted']).rstrip(',')}."
     return Picture("scores", title, caption, made)
 
 

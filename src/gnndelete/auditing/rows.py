@@ -14,6 +14,7 @@ from gnndelete.auditing.wording import (
     interval,
     label,
     number,
+    of_deleted,
     ratio,
     reason,
     seconds,
@@ -164,7 +165,7 @@ def distance(section: Part, names: Names) -> Iterable[Table]:
     """Score distributions and decisions against the reference."""
     two = {key: names[key] for key in ("before", "after")}
     rows = tuple(
-        (*compared(f"{KIND_NAMES.get(key, key)} scores", values, two), number(values.get("floor")))
+        (*compared(f"scores of {_scored(key, values)}", values, two), number(values.get("floor")))
         for key, values in (section.get("js") or {}).items()
     )
     yield Table(("Jensen-Shannon to the reference", *two.values(), "sampling floor"), rows)
@@ -173,6 +174,10 @@ def distance(section: Part, names: Names) -> Iterable[Table]:
     listed += [compared("mean difference", difference, two)] if difference else []
     said = " ".join(sentence(str(part["what"])) for part in (agreement, difference) if part.get("what"))
     yield Table(("test elements against the reference", *two.values()), tuple(listed), said)
+
+
+def _scored(group: str, values: Part) -> str:
+    return of_deleted(values).rstrip(",") if group == "deleted" else f"{KIND_NAMES.get(group, group)} elements"
 
 
 def cost(section: Part, names: Names) -> Iterable[Table]:

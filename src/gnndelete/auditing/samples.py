@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from gnndelete.adjacency import ends_of
 from gnndelete.auditing.case import Case, Subject
+from gnndelete.auditing.queries import ask
 from gnndelete.auditing.rings import some
 from gnndelete.batch import GraphBatch
 from gnndelete.datasets.negatives import NegativeSampler
@@ -57,6 +60,44 @@ def labels(case: Case) -> Tensor:
     if isinstance(case.task, NodeClassification):
         return case.task.labels(case.original).cpu()
     return case.original.y.view(-1).long().cpu()
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """What stands for what was deleted, in words, and each model on the graph where it is asked about that.
+
+    A model that answers on no other graph than its own is missing from ``subjects``; ``reason`` says why.
+    """
+
+    what: str
+    graph: str  # "served", or "old_id" where deleted elements are blank in the graph as served
+    subjects: dict[str, Subject]
+    reason: str = ""
+
+
+def deleted(case: Case) -> Deleted:
+    """Who is asked about deleted elements, and where: presented again if every one of them is the same blank as served."""
+    if not case.blank:
+        return Deleted(_words(case), "served", case.subjects)
+    asked = {name: ask(case, "old_id", subject) for name, subject in case.subjects.items()}
+    found = {name: answer.subject for name, answer in asked.items() if answer.subject is not None}
+    reason = next((answer.reason for answer in asked.values() if answer.subject is None), "")
+    return Deleted(_words(case), "old_id", found, reason)
+
+
+def _words(case: Case) -> str:
+    """What the group "deleted" of `samples` holds."""
+    deletion = case.deletion
+    if isinstance(case.task, LinkPrediction):
+        return "deleted edges" if case.asked_edges.size(1) else "edges of deleted nodes"
+    if isinstance(case.task, GraphClassification):
+        return "deleted graphs" if deletion.graphs.numel() else "graphs that lost an edge or a node"
+    parts = {
+        "deleted nodes": deletion.nodes.numel(),
+        "nodes that lost features": deletion.features.size(1),
+        "nodes that lost their label": deletion.labels.numel(),
+    }
+    return " and ".join(words for words, count in parts.items() if count) or "nodes at deleted edges"
 
 
 def deleted_pairs(case: Case) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 from gnndelete.auditing import rows as made_of
 from gnndelete.auditing.pictures import Report, model_names
 from gnndelete.auditing.rows import Names, Part, Table, auc, compared, metrics
-from gnndelete.auditing.wording import DASH, QUERIES, interval, label, number, reason, seconds
+from gnndelete.auditing.wording import DASH, QUERIES, interval, label, number, of_deleted, reason, seconds
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def key_numbers(report: Report) -> Table:
         rows.append(compared("MI ratio, before to after", held, names))
     js = ((report.get("distance") or {}).get("js") or {}).get("deleted")
     if js and "reference" in names:
-        row = compared(f"Deleted scores, bits from {names['reference']}", js, names)
+        row = compared(f"Scores of {of_deleted(js).rstrip(',')}, bits from {names['reference']}", js, names)
         rows.append((*row[:-1], f"{number(js['floor'])} by sampling" if js.get("floor") is not None else DASH))
     cost = report.get("cost") or {}
     held = {

@@ -54,8 +54,7 @@ def verdict(
         against = attacked(membership) if word == "indistinguishable" else None
         if against is not None:
             word, sentence = against[0], f"{sentence} But {against[1]}."
-        # of a blank node nothing is asked in the graph as served: there two trainings differ by chance
-        doubt = spread_otherwise(distance) if word == "indistinguishable" and asked == "served" else None
+        doubt = spread_otherwise(distance) if word == "indistinguishable" else None
         if doubt is not None:
             word, sentence = "undecided", f"{sentence} But {doubt}."
         if perhaps and word == "indistinguishable":  # a ruined model forgets everything
@@ -96,12 +95,7 @@ def _headline(case: Case, forgetting: dict[str, Any], by_query: dict[str, str | 
     """The graph that decides, its verdict and why."""
     if not forgetting["available"]:
         return None, "undecided", f"Forgetting could not be tested: {forgetting['reason']}."
-    # a deleted node, or one without its features, is blank in the graph as served, where nothing of it can be asked
-    deletion = case.deletion
-    blank = not deletion.edges.size(1) and bool(deletion.nodes.numel() or deletion.features.size(1))
-    if case.task.name == "node":
-        blank = bool(deletion.nodes.numel() or deletion.features.size(1))
-    for name in ("old_id", "served") if blank else ("served", "old_id"):
+    for name in ("old_id", "served") if case.blank else ("served", "old_id"):
         if by_query.get(name) is not None:
             return name, str(by_query[name]), forgetting["heldout"][name]["sentence"]
     return None, "undecided", "No graph could be asked about the deleted elements."

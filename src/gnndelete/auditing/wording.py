@@ -109,6 +109,15 @@ def counts(request: Mapping[str, Any]) -> str:
     return " and ".join(parts) or "nothing"
 
 
+def of_deleted(part: Mapping[str, Any]) -> str:
+    """Which elements stand for what was deleted.
+
+    >>> of_deleted({"elements": "deleted nodes", "graph": "old_id"}), of_deleted({})
+    ('deleted nodes, presented again,', 'deleted elements')
+    """
+    return f"{part.get('elements', 'deleted elements')}{', presented again,' * (part.get('graph') == 'old_id')}"
+
+
 def reason(section: Mapping[str, Any] | None) -> str:
     """Why a section was not measured; empty where it was.
 
