@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gnndelete.auditing import figures as drawing
 from gnndelete.auditing.figures import figures, inline
 from gnndelete.auditing.palette import VARIABLES
 from gnndelete.auditing.panels import Panel, points
@@ -71,6 +72,25 @@ def test_every_variant_draws_what_it_has_and_says_what_it_has_not(variant: str) 
     for picture in shown:
         assert bool(picture.panels) != bool(picture.reason)
         assert bool(picture.panels) == bool(picture.caption)
+
+
+@pytest.mark.parametrize("attacks", [("membership", "trend"), ("membership",)])
+def test_headings_stay_above_their_own_panel_and_within_the_picture(
+    attacks: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = sample["link"]()
+    report["trend"] = report["membership"] if "trend" in attacks else {"available": False, "reason": "none"}
+    report["forgetting"]["heldout"] = {"served": report["forgetting"]["heldout"]["served"]}  # one panel, a long title
+    drawn = []
+    monkeypatch.setattr(drawing, "svg_bytes", lambda figure: drawn.append(figure) or b"")
+    figures(report)
+    assert len(drawn) == len(NAMES)
+    for figure in drawn:
+        width = figure.bbox.width / len(figure.axes)
+        for place, axes in enumerate(figure.axes):
+            assert axes.title.get_text() == "" != axes._left_title.get_text()
+            assert axes._left_title.get_window_extent().x1 <= (place + 1) * width, axes._left_title.get_text()
+        assert figure._suptitle.get_window_extent().x1 <= figure.bbox.x1, figure._suptitle.get_text()
 
 
 def test_panels_of_each_figure() -> None:
