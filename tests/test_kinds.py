@@ -15,6 +15,8 @@ from gnndelete.errors import DeletionError, GNNDeleteError
 from gnndelete.forward import call
 from gnndelete.methods import CONTROLS, resolver
 from gnndelete.methods.base import Context
+from gnndelete.methods.calibration import Trial, as_retrained
+from gnndelete.methods.sentences import Done
 from gnndelete.prepared import Prepared
 from gnndelete.testing import problem
 
@@ -330,6 +332,43 @@ def test_a_label_is_forgotten_behind_the_last_layer_and_nowhere_else(graph, gcn)
     after = unlearned.output()
     assert torch.equal(after[others], base[others])
     assert not torch.isclose(after[[0, 12]], base[[0, 12]]).all()
+
+
+@pytest.mark.parametrize(
+    ("deletion", "words"),
+    [
+        (Deletion(labels=range(0, 40, 3)), "The labels were taken from training; no weight"),
+        (Deletion(features=range(0, 40, 3)), "The features were taken from the graph; no weight"),
+        (Deletion(nodes=range(0, 40, 3)), "The elements left the graph; no weight"),
+    ],
+    ids=["labels", "features", "nodes"],
+)
+def test_words_say_what_was_done_to_the_graph(deletion, words, tmp_path):
+    """Without an operator nothing else was done. Labels and features leave nodes and edges where they were."""
+    model, data, task = problem("node")
+    unlearned = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(lam=0)).delete(deletion)
+    assert unlearned.assurance_meaning.startswith(words)
+    unlearned.save(tmp_path)
+    card = (tmp_path / "README.md").read_text()
+    assert words in card
+    assert ("the graph was cut" in card) == bool(deletion.nodes.numel())
+    calibrated = str(gd.Unlearner(model, data, task=task).delete(deletion))
+    assert ("graph cut" in calibrated or "Cutting" in calibrated) == bool(deletion.nodes.numel()), calibrated
+
+
+@pytest.mark.parametrize("kind", ["labels", "features"])
+def test_a_strength_that_was_searched_names_what_lam_0_does(kind):
+    at = Done.of({kind: 60})
+    for auc, lifts in ((0.5, False), (0.6, False), (0.9, False), (0.4, True)):
+        for kept in (0.0, 0.5) if kind == "features" else (0.0,):
+            slope = 0.1 if auc == 0.9 else 1.0
+
+            def measure(lam, auc=auc, slope=slope):
+                return Trial(lam, auc=auc - slope * lam, se=0.01, utility=0.9)
+
+            sentence = as_retrained(measure, kept, lifts=lifts, at=at).sentence
+            assert kind in sentence
+            assert "cut" not in sentence.lower()
 
 
 def test_a_link_model_has_learned_no_labels(graph, gcn):

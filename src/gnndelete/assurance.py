@@ -17,13 +17,35 @@ MEANING: dict[str, str] = {
 _ADAPTER = "The base weights still hold the data, and disabling the adapter brings it back."
 
 
-def explain(level: str, adapter: bool = False) -> str:
+#: Labels and features alone leave nodes and edges where they were.
+_TAKEN = {"features": "the features were taken from the graph", "labels": "the labels were taken from training"}
+
+
+def taken(counts: Mapping[str, int], otherwise: str) -> str:
+    """What became of labels and features, in words, where nothing else was deleted; else ``otherwise``.
+
+    >>> taken({"labels": 60}, "the graph was cut"), taken({"nodes": 1, "labels": 60}, "the graph was cut")
+    ('the labels were taken from training', 'the graph was cut')
+    """
+    return " and ".join(_TAKEN[kind] for kind in counts) if counts and set(counts) <= set(_TAKEN) else otherwise
+
+
+def explain(level: str, adapter: bool = False, counts: Mapping[str, int] | None = None) -> str:
     """What a level promises and what it does not; of an ``adapter`` it is also said where the data still is.
+
+    ``counts`` says how many elements of each kind were deleted: labels, for one, leave no graph.
 
     >>> explain("approximate", adapter=True).endswith("brings it back.")
     True
+    >>> explain("inference-only", counts={"labels": 60})[:54]
+    'The labels were taken from training; no weight was cha'
     """
-    return f"{MEANING[level]} {_ADAPTER}" if adapter else MEANING[level]
+    said = MEANING[level]
+    if level == "inference-only":
+        left, rest = said.split(";", 1)
+        done = taken(counts or {}, left)
+        said = f"{done[0].upper()}{done[1:]};{rest}"
+    return f"{said} {_ADAPTER}" if adapter else said
 
 
 #: What a deletion is to look like afterwards.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnndelete.assurance import explain, explain_aim
+from gnndelete.assurance import explain, explain_aim, taken
 
 
 def worded(kind: str, count: int) -> str:
@@ -41,9 +41,9 @@ def card(config: dict[str, Any]) -> str:
     made = f"Made by gnndelete {config['gnndelete']} with `{config.get('method', '?')}`, for {_requests(config)}."
     return f"""# Deletion adapter for `{config["base_model"]}`
 
-{made} {_layers(config, counts) if operators else _empty(counts)}
+{made} {_layers(config, counts) if operators else _empty(config, counts)}
 
-**Assurance: {assurance}.** {explain(assurance, adapter=operators)}
+**Assurance: {assurance}.** {explain(assurance, operators, config.get("counts"))}
 {_aim(config)}
 
 ## Use
@@ -78,8 +78,9 @@ _NONE = """- The model is the base model, and its weights still hold the data: o
 - The folder names nothing that was deleted, only how many elements of each kind."""
 
 
-def _empty(counts: str) -> str:
-    return f"""**This adapter is empty:** the graph was cut (**{counts}**),
+def _empty(config: dict[str, Any], counts: str) -> str:
+    done = taken(config.get("counts", {}), "the graph was cut")
+    return f"""**This adapter is empty:** {done} (**{counts}**),
 nothing else. No operator was needed or asked for, so that the folder only ties the base model to the remaining graph."""
 
 

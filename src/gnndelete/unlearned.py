@@ -152,7 +152,8 @@ class Unlearned:
     @property
     def assurance_meaning(self) -> str:
         """What the level promises, and where the data still is."""
-        return explain(self.assurance, adapter=self.adapter is not None and bool(self.adapter.operators))
+        operators = self.adapter is not None and bool(self.adapter.operators)
+        return explain(self.assurance, adapter=operators, counts=self.counts)
 
     def summary(self) -> dict[str, Any]:
         """The result in plain values: no ids, so that it can be shown and kept."""

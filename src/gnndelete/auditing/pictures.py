@@ -137,7 +137,7 @@ def _lam(report: Report) -> Picture:
         return Picture("lam", title, reason="The strength was given or the method has none, so nothing was searched.")
     made = tuple(strength.panels(calibration))
     if not made:
-        enough = "Cutting the graph alone was enough, so that no other strength was tried."
+        enough = "lam 0 was enough, so that no other strength was tried."
         already = calibration.get("status") == "already"  # its sentence stands above, with what was done
         return Picture(
             "lam", title, reason=enough if already else calibration.get("sentence") or "No strength was tried."

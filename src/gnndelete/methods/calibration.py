@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from gnndelete.methods import sentences
+from gnndelete.methods.sentences import Done
 
 Aim = Literal["retrained", "nonexistent"]
 Status = Literal["reached", "already", "unreached", "fallback"]
@@ -80,14 +81,14 @@ Measure = Callable[[float], Trial]
 
 
 def as_retrained(
-    measure: Measure, kept: float = 0.0, chance: float = 0.0, lifts: bool = False, given: bool = False
+    measure: Measure, kept: float = 0.0, chance: float = 0.0, lifts: bool = False, at: Done | None = None
 ) -> Calibration:
     """The lam at which deleted elements score like held-out ones: an AUC of 0.5, within its standard error.
 
     ``kept`` is the share of what lies above 0.5 with the graph cut alone that training again would keep too, ``chance`` what
     lies above it whatever the model remembers. ``lifts``:
-    where cutting alone makes deleted elements fainter than held-out ones, a negative lam may undo that. ``given``: at lam 0
-    the rows of ends left alone are given, too, and sentences say so.
+    where cutting alone makes deleted elements fainter than held-out ones, a negative lam may undo that. ``at`` says
+    in words what is done at lam 0; by default the graph is cut.
 
     >>> search = as_retrained(lambda lam: Trial(lam, auc=0.56 - lam, se=0.01, utility=0.9))
     >>> search.status, round(search.lam, 2)
@@ -96,7 +97,7 @@ def as_retrained(
     >>> search.status, round(search.lam, 2)
     ('reached', -0.06)
     """
-    first = measure(0.0)
+    first, at = measure(0.0), at or Done()
     assert first.auc is not None
     assert first.se is not None
     chance = 0.0 if first.vague else chance  # a handful of elements shows nothing of it
@@ -105,7 +106,7 @@ def as_retrained(
     faint = lifts and first.auc < goal - max(FAINT, FAINT_SE * first.se)
     enough = 2 * first.se if first.vague else first.se  # and has to show more
     if first.auc <= goal + enough and not faint:
-        sentence = sentences.as_much(first) + sentences.stays(goal) if kept else sentences.already(first, given, moved)
+        sentence = sentences.as_much(first) + sentences.stays(goal) if kept else sentences.already(first, at, moved)
         sentence += sentences.by_chance(chance) if moved else ""
         return Calibration("retrained", 0.0, "already", sentence, (first,), target=goal)
     if faint:  # the same search, seen in a mirror
@@ -123,13 +124,13 @@ def as_retrained(
     best = min(bearable, key=distance)
     reached = distance(best) <= first.se
     if faint and not reached:  # then nothing is lifted by halves
-        sentence = sentences.faint_still(first, best, given) + (sentences.by_chance(chance) if moved else "")
+        sentence = sentences.faint_still(first, best, at) + (sentences.by_chance(chance) if moved else "")
         return Calibration("retrained", 0.0, "unreached", sentence, tuple(trials), None, True, goal)
     if not reached:  # what the sample cannot show to be nearer is not worth its cost
         near = distance(best) + first.se / 2
         best = min((trial for trial in bearable if distance(trial) <= near), key=lambda trial: trial.lam)
     lost = _lost(first, best)
-    sentence = (sentences.reached_by if reached else sentences.unreached_by)(first, best, given, moved)
+    sentence = (sentences.reached_by if reached else sentences.unreached_by)(first, best, at, moved)
     if lost > COSTLY:
         sentence += f" It costs {lost:.3f} of the validation score{': training again is advised' * reached}."
     sentence += sentences.stays(goal) if kept else ""
@@ -180,7 +181,7 @@ def _lost(first: Trial, trial: Trial) -> float:
 
 
 def as_nonexistent(measure: Measure, budget: float) -> Calibration:
-    """The strongest lam that costs at most ``budget`` of the validation score at lam 0, where the graph is only cut.
+    """The strongest lam that costs at most ``budget`` of the validation score at lam 0, where no operator is added.
 
     A weaker one is taken where the rest of the budget would buy next to nothing: deleted elements lie below nearly all
     held-out ones already.
@@ -211,7 +212,7 @@ def as_nonexistent(measure: Measure, budget: float) -> Calibration:
     strongest, low = low, _worth_it(measure, first, low, trials)
     lost = first.utility - (low.utility or 0.0)
     if low.lam == 0:
-        sentence = f"No lam that was tried stays within the budget of {budget:g}, so only the graph is cut."
+        sentence = f"No lam that was tried stays within the budget of {budget:g}, so that lam is 0."
         return Calibration("nonexistent", 0.0, "unreached", sentence, tuple(trials), budget)
     why = f"is the strongest that stays within the budget of {budget:g}"
     if low is not strongest:

@@ -29,6 +29,7 @@ from gnndelete.methods.calibration import (
     nothing_learned,
 )
 from gnndelete.methods.ruler import MOST, RULES, Ruler, ruler
+from gnndelete.methods.sentences import Done
 from gnndelete.methods.shape import learned_labels
 from gnndelete.methods.solving import MakeMap, Solved, Solving
 from gnndelete.neighborhood import Hops
@@ -252,7 +253,8 @@ class GNNDelete(Method):
                 return fallback(self.aim, measured.missing)
             chance = 0.0 if measured.chance is None else measured.chance(solving.model)
             lifts = measured.lifts and self.operator == "ring"
-            return as_retrained(measure, measured.kept, chance, lifts, solving.gives_rows)
+            at = Done.of(solving.context.deletion.counts, solving.gives_rows)
+            return as_retrained(measure, measured.kept, chance, lifts, at)
         if measured.task is None or not measured.task.validates(measured.data):
             return fallback(self.aim, "there is no validation data to measure a loss of utility on", lam=0.5)
         return as_nonexistent(measure, self.budget)

@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gnndelete.methods.calibration import Trial
 
 
-def _cutting(given: bool) -> str:
-    return "Cutting the graph and giving the rows of ends left alone" if given else "Cutting the graph alone"
+@dataclass(frozen=True)
+class Done:
+    """What a deletion does at lam 0, in words: the doing of it, and with what done."""
+
+    doing: str = "Cutting the graph alone"
+    done: str = "the graph cut alone"
+
+    @classmethod
+    def of(cls, kinds: Collection[str], given: bool = False) -> Done:
+        """For elements of these kinds; ``given``: the rows of ends left alone are given, too.
+
+        >>> Done.of(["labels"]).done, Done.of(["edges", "labels"]).done
+        ('the labels taken out of training and nothing else', 'the graph cut alone')
+        """
+        if given:
+            return cls(
+                "Cutting the graph and giving the rows of ends left alone",
+                "the graph cut and the rows of ends left alone given",
+            )
+        if set(kinds) == {"labels"}:
+            return cls("Taking the labels out of training", "the labels taken out of training and nothing else")
+        if set(kinds) == {"features"}:
+            return cls("Putting in the new features alone", "the new features alone")
+        if set(kinds) == {"features", "labels"}:
+            return cls("Taking out features and labels", "features and labels taken out and nothing else")
+        return cls()
 
 
-def _cut(given: bool) -> str:
-    return "the graph cut and the rows of ends left alone given" if given else "the graph cut alone"
-
-
-def already(trial: Trial, given: bool, moved: bool) -> str:
+def already(trial: Trial, at: Done, moved: bool) -> str:
     figures = f"deleted against held-out AUC {trial.auc:.3f} (standard error {trial.se:.3f}), so lam is 0"
     if trial.vague:
-        return f"With the graph cut, deleted elements cannot be told from held-out ones: {figures}.{_weak(trial)}"
-    return f"{_cutting(given)} already makes deleted elements {_met(moved)}: {figures}."
+        return f"With {at.done}, deleted elements cannot be told from held-out ones: {figures}.{_weak(trial)}"
+    return f"{at.doing} already makes deleted elements {_met(moved)}: {figures}."
 
 
 def _weak(trial: Trial) -> str:
@@ -39,32 +61,32 @@ def as_much(trial: Trial) -> str:
     )
 
 
-def reached_by(first: Trial, best: Trial, given: bool, moved: bool) -> str:
+def reached_by(first: Trial, best: Trial, at: Done, moved: bool) -> str:
     if best.lam < 0:
         return (
-            f"{_cutting(given)} makes deleted elements fainter than held-out ones (AUC {first.auc:.3f}), which would give "
+            f"{at.doing} makes deleted elements fainter than held-out ones (AUC {first.auc:.3f}), which would give "
             f"them away; lam {best.lam:.3g} lifts their ends until they score alike: AUC {best.auc:.3f} on validation data "
             f"(standard error {first.se:.3f}).{_weak(first)}"
         )
     return (
         f"lam {best.lam:.3g} makes deleted elements {_met(moved)}: AUC {best.auc:.3f} against held-out ones, on validation data "
-        f"(standard error {first.se:.3f}), {first.auc:.3f} with {_cut(given)}.{_weak(first)}"
+        f"(standard error {first.se:.3f}), {first.auc:.3f} with {at.done}.{_weak(first)}"
     )
 
 
-def faint_still(first: Trial, best: Trial, given: bool) -> str:
+def faint_still(first: Trial, best: Trial, at: Done) -> str:
     return (
-        f"{_cutting(given)} makes deleted elements fainter than held-out ones (AUC {first.auc:.3f} on validation data), "
+        f"{at.doing} makes deleted elements fainter than held-out ones (AUC {first.auc:.3f} on validation data), "
         f"and no lam that was tried changes that (lam {best.lam:.3g}: {best.auc:.3f}), so lam is 0. Train again to forget "
         "just as much as retraining does."
     )
 
 
-def unreached_by(first: Trial, best: Trial, given: bool, moved: bool) -> str:
+def unreached_by(first: Trial, best: Trial, at: Done, moved: bool) -> str:
     return (
         f"No lam that was tried makes deleted elements {_met(moved)} at a bearable cost: lam {best.lam:.3g}, the "
         f"weakest of those that come nearest, leaves an AUC of {best.auc:.3f} on validation data ({first.auc:.3f} with "
-        f"{_cut(given)}). Train again to forget as much as retraining does."
+        f"{at.done}). Train again to forget as much as retraining does."
     )
 
 
