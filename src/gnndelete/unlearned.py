@@ -132,7 +132,7 @@ class Unlearned:
 
     @property
     def calibration(self) -> dict[str, Any] | None:
-        """How lam was chosen, with every trial; None where it was given, or the method has none."""
+        """A dict that says how lam was chosen, with every trial; None where it was given, or the method has none."""
         return self.details.get("calibration")
 
     @property
@@ -203,9 +203,11 @@ class Unlearned:
         return predict
 
     def predict(self, elements: Any) -> Tensor:
-        """Scores (logits) of edges, or class probabilities of nodes or graphs, on the remaining graph.
+        """What the model answers about some elements on the remaining graph.
 
-        On a ``HeteroData`` they are named by type: ``{("author", "writes", "paper"): pairs}``, ``{"paper": ids}``.
+        Of links these are scores (logits, one each): ``predict(pairs).sigmoid()`` makes them probabilities. Of nodes and graphs
+        they are class probabilities already, a row each. On a ``HeteroData`` elements are named by type:
+        ``{("author", "writes", "paper"): pairs}``, ``{"paper": ids}``.
         """
         if isinstance(self.graph, HeteroGraph):
             elements = self._task().place(elements, self.graph)
