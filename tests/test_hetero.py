@@ -243,6 +243,11 @@ def test_inspect_finds_one_site_per_node_type_with_its_reach(model: nn.Module, d
     assert [name for name, reasons in found.methods.items() if not reasons] == ["gnndelete", "retrain", "unlink"]
     assert "3 node types" in str(found.methods["gif"][0])
     assert found.to_dict()["sites"][0]["rows"] in (AUTHORS, PAPERS, 6)
+    assert "edges (of 5 types, counted both ways)" in str(found)
+    oneway = copy.copy(data)
+    del oneway["venue", "rev_in", "paper"]
+    assert collate(oneway).types.ways() == "of 4 types; counted both ways: 'writes', 'cites'; one way: 'in'"
+    assert collate(oneway.edge_type_subgraph([IN])).types.ways() == "of 1 type, directed"
 
 
 def within(data: HeteroData, deletion: gd.Deletion, hops: int) -> dict[str, Tensor]:

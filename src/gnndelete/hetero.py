@@ -55,6 +55,23 @@ class Types:
         """The ids that the two ends of an edge type can have."""
         return self.rows(edge_type[0]), self.rows(edge_type[2])
 
+    def ways(self) -> str:
+        """Words beside a number of edges: which of them are counted both ways, in one edge type or two.
+
+        >>> kinds = ("a", "has", "b"), ("a", "near", "a"), ("b", "rev_has", "a"), ("a", "saw", "b")
+        >>> Types({}, kinds, (2, 1, 0, -1)).ways()
+        "of 4 types; counted both ways: 'has', 'near'; one way: 'saw'"
+        >>> Types({}, kinds[:3], (2, 1, 0)).ways()
+        'of 3 types, counted both ways'
+        """
+        own = [self.edges.index(kind) for kind in self.own()]
+        both = [repr(self.edges[r][1]) for r in own if self.mirror[r] >= 0]
+        once = [repr(self.edges[r][1]) for r in own if self.mirror[r] < 0]
+        size = f"of {len(self.edges)} type{'s' * (len(self.edges) != 1)}"
+        if not both or not once:
+            return f"{size}, {'counted both ways' if both else 'directed'}"
+        return f"{size}; counted both ways: {some(both, 6)}; one way: {some(once, 6)}"
+
     def own(self) -> list[EdgeType]:
         """The edge types that are not the way back of another one."""
         return [kind for r, kind in enumerate(self.edges) if not 0 <= self.mirror[r] < r]

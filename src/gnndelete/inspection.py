@@ -12,6 +12,7 @@ from gnndelete.batch import collate
 from gnndelete.errors import ModelError
 from gnndelete.forward import Forward, as_seen, call, evaluating
 from gnndelete.graph import ways
+from gnndelete.hetero import HeteroGraph
 from gnndelete.layers import Layers, working_copy
 from gnndelete.methods import resolver
 from gnndelete.methods.base import Context, Reason, reasons
@@ -40,6 +41,7 @@ class Inspection:
     methods: dict[str, tuple[Reason, ...]]
     error: str | None = None  # why the model could not be run on the graph; nothing else is then known of it
     notes: tuple[str, ...] = ()
+    counted: str = ""  # how edges are counted, in words; of a HeteroData by their types
 
     def to_dict(self) -> dict[str, Any]:
         result = asdict(self)
@@ -61,7 +63,7 @@ class Inspection:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.model} on {self.nodes:,} nodes and {self.edges:,} edges ({ways(self.undirected)})",
+            f"{self.model} on {self.nodes:,} nodes and {self.edges:,} edges ({self.counted or ways(self.undirected)})",
             *(["", f"error: the model could not be run on this graph: {self.error}"] if self.error else []),
             "",
             "layers an operator would follow:",
@@ -145,6 +147,7 @@ def inspect(
         methods=methods,
         error=error,
         notes=tuple(notes),
+        counted=data.types.ways() if isinstance(data, HeteroGraph) else ways(prepared.table.undirected),
     )
 
 
