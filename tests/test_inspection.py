@@ -11,7 +11,28 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 import gnndelete as gd
-from gnndelete.errors import ModelError
+from gnndelete.errors import GraphError, ModelError
+
+
+@pytest.mark.filterwarnings("error:Unable to accurately infer")
+def test_a_graph_without_features_is_named_once_and_not_warned_of(graph, gcn):
+    without = Data(edge_index=graph.edge_index, y=graph.y[: int(graph.edge_index.max()) + 1])
+    without.test_mask = torch.arange(without.y.numel()) < 9
+    said = "needs the argument 'x', and the graph has no attribute of that name"
+    assert said in (gd.inspect(gcn, without).error or "")
+    for run in (
+        lambda: gd.train(gcn, without, "node", epochs=1),
+        lambda: gd.Unlearner(gcn, without).delete(gd.Deletion(nodes=[3])),
+        lambda: gd.evaluate(gcn, without, "node"),
+    ):
+        with pytest.raises(ModelError, match=said):
+            run()
+    assert "num_nodes" not in without, "the user's own graph is as it was"
+    without.y, without.test_mask = graph.y, None
+    with pytest.raises(
+        GraphError, match=r"48 entries and the graph 46 nodes; give one class per node, or set data\.num_nodes"
+    ):
+        gd.train(gcn, without, "node", epochs=1)
 
 
 def test_it_reads_like_a_report(graph, gcn):

@@ -202,6 +202,10 @@ def test_errors(nodes: Data) -> None:
         ({"epochs": True}, "'epochs' must be a whole number"),
         ({"epochs": "3"}, "'epochs' must be a whole number.*got '3'"),
         ({"batch_size": 2.0}, "'batch_size' must be a whole number"),
+        ({"lr": -1}, r"'lr' must be a number of at least 0 \(got -1\)"),
+        ({"lr": float("nan")}, "'lr' must be a number of at least 0"),
+        ({"lr": "fast"}, "'lr' must be a number of at least 0.*'fast'"),
+        ({"weight_decay": -0.5}, "'weight_decay' must be a number of at least 0.*-0.5"),
         ({"device": "gpu"}, "'device'.*'gpu'"),
     ):
         with pytest.raises(SettingError, match=said):

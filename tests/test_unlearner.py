@@ -155,6 +155,16 @@ def test_state_survives_a_restart(tmp_path):
         later.delete(A)
 
 
+def test_a_state_file_in_the_place_of_a_folder_is_named_with_the_way_out(tmp_path):
+    data, model = example()
+    unlearner = gd.Unlearner(model, data)
+    unlearner.delete(A)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(RunError, match=rf"'{tmp_path / 'folder'}': a folder has that name; name a file in it"):
+        unlearner.save_state(tmp_path / "folder")
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
+
+
 def test_state_of_another_model_or_graph_is_refused(tmp_path):
     data, model = example()
     unlearner = gd.Unlearner(model, data)

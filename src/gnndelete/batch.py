@@ -5,6 +5,7 @@ Graph g has the nodes ``ptr[g]`` to ``ptr[g + 1]``; no edge leaves a graph. Ids 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -168,7 +169,8 @@ def _length(value: Any) -> int:
 def collate(graphs: Any, split: Any = None) -> Any:
     """Graphs side by side: a list, a PyG dataset or a PyG ``Batch`` becomes a `GraphBatch`; a single ``Data`` stays as it is.
 
-    A ``HeteroData`` becomes a `HeteroGraph`, its node types side by side.
+    A ``HeteroData`` becomes a `HeteroGraph`, its node types side by side. Where only the edges of a ``Data`` tell how many
+    nodes it has, it is a shallow copy with ``num_nodes``.
 
     ``split`` (what ``split_graphs`` returns, or a dict of positions) becomes ``train_mask``, ``val_mask`` and
     ``test_mask`` with one entry per graph; without it the split that a dataset brings along as ``.split`` is taken.
@@ -180,8 +182,22 @@ def collate(graphs: Any, split: Any = None) -> Any:
             raise GraphError(
                 "a split of graphs is given, and the data is one graph; give a list of graphs or a dataset"
             )
-        return batch
+        return _counted(batch)
     return with_split(batch, given) if given else batch
+
+
+def _counted(data: Any) -> Any:
+    """A graph that says how many nodes it has. PyG would count the edges' ends again whenever it is asked, and warn each time."""
+    if not isinstance(data, Data) or "num_nodes" in data or data.get("x") is not None:
+        return data
+    if not isinstance(data.edge_index, Tensor) or not data.edge_index.numel():
+        return data
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Unable to accurately infer 'num_nodes'")
+        count = data.num_nodes
+    result = data.__copy__()
+    result.num_nodes = count
+    return result
 
 
 def with_split(batch: GraphBatch, split: Any) -> GraphBatch:

@@ -26,6 +26,11 @@ def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private:
     Each file is exchanged in one step, once all of them are complete and a journal says what is to be done: a process that is
     killed leaves no half-written file, and `tidy` does the rest.
     """
+    for path in contents:
+        if path.is_dir():
+            raise RunError(
+                f"could not write the file '{path}': a folder has that name; name a file in it, or another path"
+            )
     undo, where = ExitStack(), Path()
     staging: dict[Path, Any] = {}
     remove = [path for path in remove if path.exists()]

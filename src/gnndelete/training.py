@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -110,6 +111,9 @@ def train(
     for name, (value, least) in (whole | {"batch_size": (batch_size, 1)}).items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < least):
             raise SettingError(f"'{name}' must be a whole number of at least {least} (got {value!r})")
+    for name, rate in (("lr", lr), ("weight_decay", weight_decay)):
+        if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 <= rate < math.inf:
+            raise SettingError(f"'{name}' must be a number of at least 0 (got {rate!r})")
     known: Task = by_name("task", task, resolver)
     graph = collate(data)
     if not isinstance(graph, Data):

@@ -213,7 +213,9 @@ def _labels(data: Any) -> Tensor:
             "several labels per node and regression are not supported yet"
         )
     if y.size(0) != data.num_nodes:
-        raise GraphError(f"'y' has {y.size(0)} entries and the graph {data.num_nodes} nodes; give one class per node")
+        raise GraphError(
+            f"'y' has {y.size(0)} entries and the graph {data.num_nodes} nodes; give one class per node, or set data.num_nodes"
+        )
     return y.long()
 
 
