@@ -130,7 +130,8 @@ def as_retrained(
         near = distance(best) + first.se / 2
         best = min((trial for trial in bearable if distance(trial) <= near), key=lambda trial: trial.lam)
     lost = _lost(first, best)
-    sentence = (sentences.reached_by if reached else sentences.unreached_by)(first, best, at, moved)
+    elsewhere = moved or (kept > 0 and goal > 0.5)  # then it is not like held-out ones that they are to score
+    sentence = (sentences.reached_by if reached else sentences.unreached_by)(first, best, at, elsewhere)
     if lost > COSTLY:
         sentence += f" It costs {lost:.3f} of the validation score{': training again is advised' * reached}."
     sentence += sentences.stays(goal) if kept else ""
