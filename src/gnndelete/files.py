@@ -29,7 +29,8 @@ def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private:
     for path in contents:
         if path.is_dir():
             raise RunError(
-                f"could not write the file '{path}': a folder has that name; name a file in it, or another path"
+                f"could not write the file '{path}' (a folder has that name), and earlier files there are unchanged; name a file "
+                "in that folder, or remove it"
             )
     undo, where = ExitStack(), Path()
     staging: dict[Path, Any] = {}
