@@ -27,6 +27,7 @@ from gnndelete.hetero import HeteroGraph
 from gnndelete.layers import Layers, chosen_layers, gathered_parts, gathering, graph_layers
 from gnndelete.neighborhood import walk
 from gnndelete.poison import Seen, poisoned_run
+from gnndelete.spread import both_ways, every_relation, reads_apart
 from gnndelete.taps import Key
 
 #: Hops between the hub and the node that is poisoned first, and the most that a search for a deeper one goes.
@@ -84,9 +85,11 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
     found = graph_layers(model)
     names = chosen_layers(model, found, layers)
     poisoned = sorted({*found, *names, *gathered_parts(model)})
+    if table.typed and not isinstance(data, HeteroGraph) and reads_apart(model, found):
+        data, table = every_relation(data, table)
     along, against = (True, True) if table.undirected else directions(model, data, forward, poisoned)
     if along and against and not table.undirected and not table.typed and not isinstance(data, HeteroGraph):
-        data = _both_ways(data)
+        data = both_ways(data)
         table = EdgeTable(data.edge_index, table.num_nodes)
     ways = [[table]] if table.undirected else [[table], [_reverse(table)]]
     every = [own for way in ways for own in way]
@@ -130,19 +133,6 @@ def _further(result: Probe) -> tuple[bool, int]:
 def _reverse(table: EdgeTable) -> EdgeTable:
     key = table.keys // table.num_relations
     return EdgeTable(torch.stack([key % table.num_nodes, key // table.num_nodes]), table.num_nodes)
-
-
-def _both_ways(data: Data) -> Data:
-    """The graph with the reverse of every edge beside it, for a model whose messages run along edges and against them.
-
-    What layers of it may change is walked both ways, whichever way each of them reads. Here all of them spread both ways,
-    so that any seed shows the reach of any mixture; on the graph itself few seeds have edges where each layer wants them.
-    """
-    edges = data.edge_index
-    result = data.edge_subgraph(torch.arange(edges.size(1), device=edges.device).repeat(2))
-    result.num_nodes = count_nodes(data)
-    result.edge_index = torch.cat([edges, edges.flip(0)], dim=1)
-    return result
 
 
 def _near_nodes(upstream: list[EdgeTable], data: Data) -> list[Tensor]:
