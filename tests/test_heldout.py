@@ -140,6 +140,15 @@ def test_the_error_of_a_difference_fits_two_models_that_see_the_same_elements():
     assert tests[0].against(tests[0]) == (0.0, 0.0)
 
 
+def test_a_kind_of_few_held_out_elements_takes_part_in_a_small_request():
+    """Two elements of another kind would else speak for all sixty."""
+    kinds = torch.tensor([0] * 58 + [1] * 2), torch.tensor([0] * 5 + [1] * 45)
+    found = strata(torch.rand(60), torch.rand(50), *kinds)
+    assert sorted((mine.size, theirs.size) for mine, theirs in found.parts) == [(2, 45), (58, 5)]
+    missing = strata(torch.rand(60), torch.rand(45), kinds[0], torch.ones(45))
+    assert [(mine.size, theirs.size) for mine, theirs in missing.parts] == [(2, 45)]
+
+
 def test_one_element_has_an_interval_that_says_nothing():
     low, high = heldout(torch.tensor([4.0]), torch.arange(90.0), torch.ones(1), torch.ones(90)).interval(0)
     assert (low, high) == (0.0, pytest.approx(0.6, abs=0.1))

@@ -160,7 +160,7 @@ def test_a_state_file_in_the_place_of_a_folder_is_named_with_the_way_out(tmp_pat
     unlearner = gd.Unlearner(model, data)
     unlearner.delete(A)
     (tmp_path / "folder").mkdir()
-    with pytest.raises(RunError, match=rf"'{tmp_path / 'folder'}' \(a folder has that name\).*; name a file in"):
+    with pytest.raises(RunError, match=rf"'{tmp_path / 'folder'}' \(a folder has that name\).*; move that folder"):
         unlearner.save_state(tmp_path / "folder")
     assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
 

@@ -29,8 +29,8 @@ def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private:
     for path in contents:
         if path.is_dir():
             raise RunError(
-                f"could not write the file '{path}' (a folder has that name), and earlier files there are unchanged; name a file "
-                "in that folder, or remove it"
+                f"could not write the file '{path}' (a folder has that name), and earlier files there are unchanged; move that "
+                "folder away, or write to another place"
             )
     undo, where = ExitStack(), Path()
     staging: dict[Path, Any] = {}

@@ -166,7 +166,8 @@ def strata(
         for part, kind in zip(degrees, (kind_deleted, kind_held), strict=True)
     ]
     members = [(np.flatnonzero(kinds[0] == kind), np.flatnonzero(kinds[1] == kind)) for kind in np.unique(kinds[0])]
-    parts = [part for own in members if own[1].size >= LEAST for part in _divided(own, degrees, bins, coarser)]
+    least = 1 if coarser else LEAST  # held-out elements of a kind
+    parts = [part for own in members if own[1].size >= least for part in _divided(own, degrees, bins, coarser)]
     if not parts and kind_deleted is not None:
         parts = [(mine, theirs) for mine, theirs in members if mine.size and theirs.size]
     if not parts and degrees[0].size and degrees[1].size:

@@ -27,7 +27,7 @@ from gnndelete.hetero import HeteroGraph
 from gnndelete.layers import Layers, chosen_layers, gathered_parts, gathering, graph_layers
 from gnndelete.neighborhood import walk
 from gnndelete.poison import Seen, poisoned_run
-from gnndelete.spread import both_ways, every_relation, reads_apart
+from gnndelete.spread import alike, line
 from gnndelete.taps import Key
 
 #: Hops between the hub and the node that is poisoned first, and the most that a search for a deeper one goes.
@@ -85,18 +85,14 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
     found = graph_layers(model)
     names = chosen_layers(model, found, layers)
     poisoned = sorted({*found, *names, *gathered_parts(model)})
-    if table.typed and not isinstance(data, HeteroGraph) and reads_apart(model, found):
-        data, table = every_relation(data, table)
-    along, against = (True, True) if table.undirected else directions(model, data, forward, poisoned)
-    if along and against and not table.undirected and not table.typed and not isinstance(data, HeteroGraph):
-        data = both_ways(data)
-        table = EdgeTable(data.edge_index, table.num_nodes)
-    ways = [[table]] if table.undirected else [[table], [_reverse(table)]]
+    both = table.undirected  # whether every edge stands both ways
+    if not isinstance(data, HeteroGraph) and not alike(data, table):
+        (data, table), both = line(data, table), True
+    along, against = (True, True) if both else directions(model, data, forward, poisoned)
+    ways = [[table]] if both else [[table], [_reverse(table)]]
     every = [own for way in ways for own in way]
     flows = list(zip(ways, reversed(ways), strict=True))
     flows = flows[::-1] if against and not along else flows
-    if along != against and not table.typed:  # an edge of one relation says nothing of the others
-        flows = flows[:1]
     best: Probe | None = None
     for flow, upstream in flows:  # where it is not known which way messages run, keep what reaches further
         walks = [every] if along and against else [flow, every]
@@ -113,7 +109,8 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
         result = _measure(runs[0][1], reaches, mixes, typed=isinstance(data, HeteroGraph))
         if best is None or _further(result) > _further(best):
             best = result
-        if best.sites and best.sites[0].probed and best.sites[0].hops:
+        first = [site for site in best.sites if site.layer in found][:1] or best.sites[:1]
+        if first and first[0].probed and first[0].hops:
             break
     assert best is not None
     if not best.sites:

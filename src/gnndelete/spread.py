@@ -1,4 +1,4 @@
-"""Graphs that a model is probed on in place of its own, so that each of its layers spreads along every edge.
+"""A line of nodes that a model is probed on in place of its graph, so that each of its layers spreads along every edge.
 
 On the graph itself a layer may read edges one way alone, or those of one relation; few nodes have edges where each layer of
 such a model wants them. What operators behind the layers may change is walked both ways and along all relations.
@@ -6,58 +6,56 @@ such a model wants them. What operators behind the layers may change is walked b
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable
 from gnndelete.graph import count_nodes
 
-#: Edges that a graph may grow to when each stands for every relation: of a larger one a part around the hub is taken.
+#: Nodes on the line, twice as many as the hops that a probe looks for, and edges of the graph whose attributes each step has.
+LENGTH, SAMPLE = 128, 32
+
+#: Edges that a line may have; with very many relations it is shorter.
 AT_MOST = 1 << 20
 
 
-def both_ways(data: Data) -> Data:
-    """The graph with the reverse of every edge beside it, for a model whose messages run along edges and against them."""
-    edges = data.edge_index
-    result = data.edge_subgraph(torch.arange(edges.size(1), device=edges.device).repeat(2))
-    result.num_nodes = count_nodes(data)
-    result.edge_index = torch.cat([edges, edges.flip(0)], dim=1)
-    return result
+def alike(data: Data, table: EdgeTable) -> bool:
+    """Whether every edge of a graph stands both ways and differs from others in nothing: then the graph itself shows all."""
+    return table.undirected and not table.typed and not _attributed(data)
 
 
-def reads_apart(model: nn.Module, layers: Iterable[str]) -> bool:
-    """Whether some graph layer is not told of relations, so that it may be given the edges of one of them alone."""
-    return any("edge_type" not in inspect.signature(model.get_submodule(name).forward).parameters for name in layers)
+def line(data: Data, table: EdgeTable) -> tuple[Data, EdgeTable]:
+    """Nodes of the graph one after the other, joined both ways and by every relation, and the rest alone; its table.
 
-
-def every_relation(data: Data, table: EdgeTable) -> tuple[Data, EdgeTable]:
-    """A typed graph, or the part around its hub, in which every edge stands both ways and for every relation; its table."""
-    edges, count = data.edge_index, table.num_relations
-    chosen = _around(edges, table.num_nodes, AT_MOST // (2 * count))
-    result = data.edge_subgraph(chosen.repeat(2 * count))
+    However the layers share relations and directions out among them, each hop of theirs leads one node further. What else
+    belongs to edges is taken from some of the graph's, each of which stands for every step. A graph without edges, or with a
+    single node, is left as it is.
+    """
+    nodes, edges, relations = _nodes(data), data.edge_index, table.num_relations
+    if nodes.numel() < 2 or not table.num_edges:
+        return data, table
+    count = min(SAMPLE, edges.size(1)) if _attributed(data) else 1
+    nodes = nodes[: max(2, min(LENGTH, 1 + AT_MOST // (2 * relations * count)))]
+    steps = torch.stack([nodes[:-1], nodes[1:]])
+    both = torch.cat([steps, steps.flip(0)], dim=1)
+    sample = torch.arange(count, device=edges.device) * edges.size(1) // count
+    result = data.edge_subgraph(sample.repeat_interleave(both.size(1)).repeat(relations))
     result.num_nodes = table.num_nodes
-    both = torch.cat([edges[:, chosen], edges[:, chosen].flip(0)], dim=1)
-    result.edge_index = both.repeat(1, count)
-    result.edge_type = torch.arange(count, device=edges.device).repeat_interleave(both.size(1))
-    return result, EdgeTable(result.edge_index, table.num_nodes, result.edge_type, count)
+    result.edge_index = both.repeat(1, count * relations)
+    if table.typed:
+        result.edge_type = torch.arange(relations, device=edges.device).repeat_interleave(count * both.size(1))
+    return result, EdgeTable(result.edge_index, table.num_nodes, result.get("edge_type"), relations)
 
 
-def _around(edges: Tensor, nodes: int, limit: int) -> Tensor:
-    """The places of all edges, or of as many as lie between the nodes up to some hops from the hub; one hop at least."""
-    near = torch.zeros(nodes, dtype=torch.bool, device=edges.device)
-    near[torch.bincount(edges[:, edges[0] != edges[1]].flatten(), minlength=nodes).argmax()] = True
-    chosen = torch.arange(edges.size(1), device=edges.device)
-    if chosen.numel() <= limit:
-        return chosen
-    chosen = near[edges].any(dim=0).nonzero().view(-1)
-    while chosen.numel() < limit:
-        near[edges[:, near[edges].any(dim=0)].flatten()] = True
-        wider = near[edges].all(dim=0).nonzero().view(-1)
-        if wider.numel() > limit or wider.numel() == chosen.numel():
-            break
-        chosen = wider
-    return chosen
+def _attributed(data: Data) -> bool:
+    """Whether edges have weights or other attributes, by which a layer may choose among them."""
+    return any(name not in ("edge_index", "edge_type") and data.is_edge_attr(name) for name in data.keys())  # noqa: SIM118
+
+
+def _nodes(data: Data) -> Tensor:
+    """All nodes, of many graphs those of the largest: a line from one graph to another would join what is apart."""
+    batch = data.get("batch")
+    if isinstance(batch, Tensor) and batch.numel() == count_nodes(data) > 0:
+        return (batch == torch.bincount(batch).argmax()).nonzero().view(-1)
+    return torch.arange(count_nodes(data), device=data.edge_index.device)

@@ -92,8 +92,9 @@ def test_groups_and_single_names() -> None:
         ({"models": ["gcn", {"name": "gat", "dropout": "x"}]}, "'models.dropout' should be a valid number (got 'x')"),
         (
             {"models": [{"name": "gcn", "hidden": -3}]},
-            "'models': no 'gcn' can be made with hidden -3: Trying to create tensor with negative dimension",
+            "'models': no 'gcn' can be made with hidden -3: 'hidden' must be a whole number of at least 1 (got -3)",
         ),
+        ({"models": [{"name": "gcn", "dropout": 2}]}, "'dropout' must be a number from 0 to below 1 (got 2)"),
         (
             {"models": [{"name": "gps", "heads": 3}]},
             "'models': no 'gps' can be made with heads 3: 'hidden' must be a multiple of 'heads'",
@@ -258,6 +259,11 @@ def test_one_more_than_there_are_is_refused_before_the_first_cell(
 def test_layers_by_their_names(write: Write, name: str, layer: str, task: str, dataset: str) -> None:
     methods = ["unlink", {"name": "gnndelete", "layers": [layer]}]
     assert cells(read(str(write(task=task, datasets=[dataset], models=[name], methods=methods))))
+
+
+def test_a_model_that_cannot_be_made_without_weights_is_not_refused(write: Write) -> None:
+    """Its layers look at random numbers that they draw."""
+    assert cells(read(str(write(models=[{"name": "gps", "attention": "performer", "hidden": 8}]))))
 
 
 def test_what_no_method_is_asked_for_is_not_refused(write: Write) -> None:

@@ -69,6 +69,7 @@ def test_held_out_edges_can_be_skipped(cli, link_run):
     assert "(--skip-heldout leaves them out)" in cli(*arguments).err
     done = cli(*arguments, "--skip-heldout")
     assert (done.code, done.values["request"]) == (0, {"edges": 1}), done.err
+    assert done.values["skipped_heldout"] == 1
     assert "left out 1 edge that the model was not trained on" in done.err
 
 

@@ -33,7 +33,7 @@ from gnndelete.auditing.trend import trend
 from gnndelete.auditing.utility import utility
 from gnndelete.auditing.verdict import verdict
 from gnndelete.deletion import Deletion
-from gnndelete.files import write_all
+from gnndelete.files import commit
 from gnndelete.progress import track
 from gnndelete.unlearned import Unlearned
 from gnndelete.version import __version__
@@ -90,9 +90,8 @@ class Audit:
         """Write the page and the values as JSON, and in a folder of their own the figures as PNG and SVG."""
         folder = Path(path)
         values = (json.dumps(self.values, indent=1, allow_nan=False) + "\n").encode()
-        figures = page.figures(self.values)
-        write_all(folder / FIGURES, figures)
-        write_all(folder, {VALUES: values, PAGE: self.to_html().encode()})
+        figures = {folder / FIGURES / name: figure for name, figure in page.figures(self.values).items()}
+        commit({**figures, folder / VALUES: values, folder / PAGE: self.to_html().encode()})
 
     def __repr__(self) -> str:
         return f"Audit(verdict={self.verdict!r}, counts={self.values['request']['counts']})"

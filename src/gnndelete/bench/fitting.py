@@ -88,7 +88,10 @@ def _check_options(model: Mapping[str, Any], task: str, classes: int) -> None:
     if not given:
         return
     try:
-        _skeleton(model, task, classes or None)
+        try:
+            _skeleton(model, task, classes or None)
+        except Exception:  # a layer may want to see the weights it draws
+            _skeleton(model, task, classes or None, "cpu")
     except Exception as error:
         said = (str(error) or type(error).__name__).splitlines()[0]
         raise SettingError(f"'models': no '{model['name']}' can be made with {', '.join(given)}: {said}") from None
@@ -147,7 +150,7 @@ def _check_layers(label: str, names: list[str], model: Mapping[str, Any], task: 
         )
 
 
-def _skeleton(model: Mapping[str, Any], task: str, classes: int | None = None) -> nn.Module:
+def _skeleton(model: Mapping[str, Any], task: str, classes: int | None = None, device: str = "meta") -> nn.Module:
     """The model of a key without weights, for its names: what the graph decides is small."""
     factory = model_factory(models.lookup_dict[model["name"]], task)
     small = {"in_channels": 1, "num_nodes": 1, "num_relations": 1, "out": 2}
@@ -155,7 +158,7 @@ def _skeleton(model: Mapping[str, Any], task: str, classes: int | None = None) -
     options = {n: v for n, v in small.items() if n in takes} | defaults(factory)
     options |= {"out": classes} if classes is not None and task != "link" and "out" in takes else {}
     options |= {name: value for name, value in model.items() if name != "name"}
-    with torch.device("meta"), warnings.catch_warnings():
+    with torch.device(device), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of tensors without elements
         made: nn.Module = factory(**options)
     return made

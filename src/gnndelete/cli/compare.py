@@ -54,8 +54,8 @@ def compare(
         raise SettingError(f"'{out}' is a file; give --out a folder")
     writable(out)
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-    table, counts = _table(run, out, settings, names, seeds, controls, skip_heldout)
-    values = {"out": str(out), "run": str(run), "request": counts, **table.to_dict()}
+    table, asked = _table(run, out, settings, names, seeds, controls, skip_heldout)
+    values = {"out": str(out), "run": str(run), **asked, **table.to_dict()}
     contents = {out / "comparison.json": to_bytes(values), out / SETTINGS: settings.to_yaml().encode()}
     commit(contents)
     title = f"{run.name}: one deletion, {len(table.methods)} ways, {seeds} seed{'s' * (seeds > 1)}"
@@ -79,7 +79,7 @@ def _show(console: Console, table: Comparison, title: str, out: Path) -> None:
 
 def _table(
     run: Path, out: Path, settings: Any, names: list[str] | None, seeds: int, controls: bool, skip_heldout: bool
-) -> tuple[Comparison, dict[str, int]]:
+) -> tuple[Comparison, dict[str, Any]]:
     from gnndelete.cli.construct import build_method
     from gnndelete.cli.requests import read_request
     from gnndelete.cli.runs import open_run
@@ -95,7 +95,7 @@ def _table(
     chosen = [method(name) for name in names] if names is not None else None  # mistakes show before anything is loaded
     model, graph, task = open_run(run, settings)
     asked = read_request(settings.deletion, graph, task)
-    request, _ = check_trained(asked, graph, edge_table(graph.data), task, skip_heldout)
+    request, skipped = check_trained(asked, graph, edge_table(graph.data), task, skip_heldout)
     schedule = settings.train.model_dump(include={"epochs", "lr", "weight_decay", "patience", "batch_size"})
     left = task.without(request.nodes)
 
@@ -116,4 +116,4 @@ def _table(
         schedule=schedule,
         progress=True,
     )
-    return table, request.counts
+    return table, {"request": request.counts, "skipped_heldout": skipped}

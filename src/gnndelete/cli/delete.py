@@ -134,7 +134,15 @@ def _show_plan(console: Console, values: dict[str, Any]) -> None:
 def _level(values: dict[str, Any]) -> str:
     if values["weaker"] is None:
         return str(values["assurance"])
-    return f"{values['assurance']}, or {values['weaker']} where cutting the graph is found to be enough"
+    return f"{values['assurance']}, or {values['weaker']} where {_least(values)} is found to be enough"
+
+
+def _least(values: dict[str, Any]) -> str:
+    """The least that a deletion does, in words."""
+    from gnndelete.methods.sentences import Done
+
+    doing = Done.of(values["counts"]).doing
+    return doing[0].lower() + doing[1:]
 
 
 def _aim(values: dict[str, Any]) -> str:
@@ -143,7 +151,7 @@ def _aim(values: dict[str, Any]) -> str:
     aim, lam = values["aim"], values["lam"]
     if lam != "auto":
         return f"{aim}: {explain_aim(aim, lam)}"
-    less = "; where cutting the graph alone does that, no weight is changed" if aim == "retrained" else ""
+    less = f"; where {_least(values)} does that, no weight is changed" if aim == "retrained" else ""
     return f"{aim}: {AIMS[aim]}. How strongly (lam) is chosen on validation data when it runs{less}"
 
 

@@ -91,7 +91,7 @@ class Serving:
             "lam": self.method.settings().get("lam"),
             "assurance": self.method.assurance,
             "weaker": "inference-only" if self._may_only_cut() else None,
-            "assurance_meaning": explain(self.method.assurance, adapter=self.method.name == "gnndelete"),
+            "assurance_meaning": explain(self.method.assurance, self.method.name == "gnndelete", together.counts),
             "out": str(self.out),
             "state": str(self.state),
             "remaining_graph": None if self.folder is None else str(self.folder),

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from gnndelete.errors import ModelError, SettingError
+from gnndelete.models.sizes import check_sizes
 
 
-def check_widths(hidden: int, num_layers: int, heads: int) -> None:
+def check_widths(hidden: int, out: int, num_layers: int, heads: int, dropout: float) -> None:
     """Refuse a stack that cannot be built."""
-    if num_layers < 1:
-        raise SettingError(f"'num_layers' must be at least 1 (got {num_layers})")
-    if heads < 1 or hidden % heads:
+    check_sizes(dropout, hidden=hidden, out=out, num_layers=num_layers, heads=heads)
+    if hidden % heads:
         raise SettingError(f"'hidden' must be a multiple of 'heads' (got hidden={hidden} and heads={heads})")
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn.inits import reset
 
-from gnndelete.errors import SettingError
+from gnndelete.models.sizes import check_sizes
 
 
 class Encoder(nn.Module, ABC):
@@ -25,8 +25,7 @@ class Encoder(nn.Module, ABC):
         norm: bool = False,
     ) -> None:
         super().__init__()
-        if num_layers < 1:
-            raise SettingError(f"'num_layers' must be at least 1 (got {num_layers})")
+        check_sizes(dropout, hidden=hidden, out=out, num_layers=num_layers)
         widths = [in_channels, *[hidden] * (num_layers - 1), out]
         self.convs = nn.ModuleList(self.layer(width, following) for width, following in pairwise(widths))
         self.norms = nn.ModuleList(nn.BatchNorm1d(hidden) for _ in self.convs[1:]) if norm else None

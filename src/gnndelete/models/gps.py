@@ -45,7 +45,7 @@ class GPS(nn.Module):
         max_nodes: int = 8192,
     ) -> None:
         super().__init__()
-        check_widths(hidden, num_layers, heads)
+        check_widths(hidden, out, num_layers, heads, dropout)
         if local not in LOCAL:
             raise SettingError(f"'local' must be {' or '.join(map(repr, LOCAL))} (got {local!r})")
         if attention not in ("multihead", "performer"):

@@ -99,7 +99,7 @@ class Graphormer(nn.Module):
         max_nodes: int = 4096,
     ) -> None:
         super().__init__()
-        check_widths(hidden, num_layers, heads)
+        check_widths(hidden, out, num_layers, heads, dropout)
         if not 1 <= max_distance <= 64 or max_degree < 1:
             raise SettingError(
                 "'max_distance' must be from 1 to 64 and 'max_degree' at least 1 "

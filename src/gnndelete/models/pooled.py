@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.nn.inits import reset
 
 from gnndelete.errors import GraphError, SettingError
+from gnndelete.models.sizes import check_sizes
 
 Pool = Literal["mean", "add"]
 
@@ -82,6 +83,7 @@ class Pooled(nn.Module):
         super().__init__()
         if pool not in ("mean", "add"):
             raise SettingError(f"'pool' must be 'mean' or 'add' (got {pool!r})")
+        check_sizes(dropout, width=width, classes=classes)
         if categories is not None and in_channels is None:
             raise SettingError("'categories' are embedded for the encoder; say how wide with in_channels=…")
         self.embed = None if categories is None else Categories(categories, in_channels or 0)

@@ -12,6 +12,7 @@ from torch_geometric.nn.inits import glorot, reset
 
 from gnndelete.errors import ModelError, SettingError
 from gnndelete.models.grouping import Grouping
+from gnndelete.models.sizes import check_sizes
 
 
 class RelationalEncoder(nn.Module, ABC):
@@ -38,9 +39,8 @@ class RelationalEncoder(nn.Module, ABC):
         reverse: bool = True,
     ) -> None:
         super().__init__()
-        for name, value in (("num_nodes", num_nodes), ("num_relations", num_relations), ("num_layers", num_layers)):
-            if value < 1:
-                raise SettingError(f"'{name}' must be at least 1 (got {value})")
+        counts = {"num_nodes": num_nodes, "num_relations": num_relations, "num_layers": num_layers}
+        check_sizes(dropout, **counts, embedding=embedding, hidden=hidden, out=out)
         if num_bases is not None and num_blocks is not None:
             raise SettingError(
                 f"'num_bases' ({num_bases}) and 'num_blocks' ({num_blocks}) exclude each other; give one"
