@@ -50,6 +50,10 @@ class RunError(GNNDeleteError, RuntimeError):
     """A valid request failed while it ran."""
 
 
+class StorageError(RunError):
+    """A file could not be written: the disk is full, or the place is closed. Whatever else is written there fails as well."""
+
+
 def why(error: BaseException) -> str:
     """What went wrong with a file, without the path and the number that the system adds.
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from gnndelete.errors import RunError
+from gnndelete.errors import RunError, StorageError
 
 #: How the name of a folder begins in which files are made before they take the place of others.
 WRITING = ".writing-"
@@ -63,7 +63,7 @@ def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private:
             (Path(own.name) / JOURNAL).unlink(missing_ok=True)
         undo.close()
         if isinstance(error, OSError):
-            raise RunError(
+            raise StorageError(
                 f"could not write to '{where}' ({error.strerror or error}); earlier files there are unchanged"
             ) from error
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +13,7 @@ from functools import cache
 from multiprocessing import resource_tracker
 from typing import Any, Protocol
 
-from gnndelete.bench.jobs import Done, Job, perform
+from gnndelete.bench.jobs import Done, Job, killed, perform
 from gnndelete.errors import RunError, SettingError
 
 
@@ -45,24 +46,49 @@ class Processes:
         self.jobs = jobs
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Done]:
-        from joblib import Parallel, delayed
+        """All of them; where a process is killed, the jobs that were under way are done one at a time before it goes on.
+
+        The system ends processes when memory runs out. Which of them had asked for too much is seen when each has all of it:
+        a job that is killed once more has failed, and the others are not held up by it.
+        """
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
+        source, under_way = iter(jobs), dict[str, Job]()
+        while True:
+            try:
+                yield from self._beside(source, under_way)
+                return
+            except TerminatedWorkerError:
+                said = f"one of {self.jobs} processes was killed, perhaps for want of memory"
+                print(f"{said}; what was under way is done again, one at a time", file=sys.stderr, flush=True)
+            for job in list(under_way.values()):
+                try:
+                    yield from self._beside(iter([job]), under_way)
+                except TerminatedWorkerError:
+                    del under_way[job.digest]
+                    yield killed(job, "its process was killed while nothing ran beside it; it may want more memory")
+
+    def _beside(self, source: Iterator[Job], under_way: dict[str, Job]) -> Iterator[Done]:
+        """Jobs as they end, in processes; those that are under way are listed meanwhile."""
+        from joblib import Parallel, delayed
+
         parent = os.getpid()
-        work = (delayed(_perform_beside)(job, parent) for job in jobs)
+
+        def work() -> Iterator[Any]:
+            for job in source:
+                under_way[job.digest] = job
+                yield delayed(_perform_beside)(job, parent)
+
         parallel = Parallel(
             n_jobs=self.jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs", max_nbytes=None
         )
         results: Any = None
         try:
             with _deaf_children():
-                results = parallel(work)
-            yield from results
-        except TerminatedWorkerError:
-            raise RunError(
-                f"one of {self.jobs} processes was killed, perhaps for want of memory; what had finished is kept, so start "
-                "again with fewer --jobs"
-            ) from None
+                results = parallel(work())
+            for done in results:
+                under_way.pop(done.job.digest, None)
+                yield done
         finally:
             if results is not None:  # an interruption ends the processes as well
                 with _quiet_pool():
@@ -139,6 +165,7 @@ class Ray:
                 "--ray needs the package 'ray'; pip install gnndelete[ray], or use --jobs alone"
             ) from None
         self._ray: Any = ray
+        self._remote: Callable[[Job], Any] | None = None
         self.jobs = jobs
         # what the workers need to find code and data; on another machine these paths must exist as well
         passed = ("GNNDELETE_DATA", "GNNDELETE_CACHE", "PYTHONPATH", "OMP_NUM_THREADS")
@@ -158,30 +185,40 @@ class Ray:
     def run(self, jobs: Iterable[Job]) -> Iterator[Done]:
         ray, source = self._ray, iter(jobs)
         waiting: dict[Any, Job] = {}
-        start: Callable[[Job], Any] | None = None
+        tried: set[str] = set()
         try:
             while True:
                 while len(waiting) < self.jobs and (job := next(source, None)) is not None:
-                    start = start or self._remote(job)
-                    waiting[start(job)] = job
+                    waiting[self._start(job)] = job
                 if not waiting:
                     return
                 ready, _ = ray.wait(list(waiting), num_returns=1)
                 job = waiting.pop(ready[0])
                 try:
-                    yield ray.get(ready[0])
+                    done = ray.get(ready[0])
+                except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
+                    if job.digest not in tried:  # once more: what ran beside it may have been at fault
+                        tried.add(job.digest)
+                        waiting[self._start(job)] = job
+                        continue
+                    done = killed(
+                        job, f"its Ray worker was killed twice ({type(error).__name__}); it may want more memory"
+                    )
                 except ray.exceptions.RayError as error:
                     raise RunError(
                         f"a Ray worker failed at {job} ({type(error).__name__}); what had finished is kept, so start again"
                     ) from error
+                yield done
         finally:
             for reference in waiting:
                 ray.cancel(reference, force=True)
 
-    def _remote(self, job: Job) -> Callable[[Job], Any]:
-        gpus = self._ray.cluster_resources().get("GPU", 0) if job.device.startswith("cuda") else 0
-        share = min(1.0, gpus / self.jobs) if gpus else 0
-        return self._ray.remote(num_cpus=1, num_gpus=share, max_retries=0)(perform).remote
+    def _start(self, job: Job) -> Any:
+        if self._remote is None:
+            gpus = self._ray.cluster_resources().get("GPU", 0) if job.device.startswith("cuda") else 0
+            share = min(1.0, gpus / self.jobs) if gpus else 0
+            self._remote = self._ray.remote(num_cpus=1, num_gpus=share, max_retries=0)(perform).remote
+        return self._remote(job)
 
     def close(self) -> None:
         self._ray.shutdown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import time
 from dataclasses import dataclass
@@ -10,12 +11,18 @@ from typing import Any, Literal
 
 from gnndelete.bench.cells import Cell, digest, title
 from gnndelete.bench.words import full_memory
-from gnndelete.errors import ModelError
+from gnndelete.errors import ModelError, StorageError
 
 Kind = Literal["model", "shadow", "cell"]
 
 #: The kind of error of a method that does not apply to a model, a task or what is deleted: no failure, and no number.
 UNFIT = "Unfit"
+
+#: The kind of error of a disk on which nothing more can be written: no cell is to blame, and the next one would meet it too.
+FULL = StorageError.__name__
+
+#: The kind of error of a job whose process was ended from outside.
+KILLED = "Killed"
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,10 @@ class Done:
     def unfit(self) -> bool:
         return self.row.get("kind") == UNFIT
 
+    @property
+    def full(self) -> bool:
+        return self.row.get("kind") == FULL
+
 
 def perform(job: Job) -> Done:
     """Do a job. Whatever it raises is recorded: one cell that fails says nothing about the others."""
@@ -89,12 +100,26 @@ def perform(job: Job) -> Done:
     return Done(job, finite({**row, **provenance(device, job.jobs, job.threads)}))
 
 
+def killed(job: Job, said: str) -> Done:
+    """What is recorded of a job that took its process with it: nobody else can say it."""
+    import torch
+
+    from gnndelete.bench.provenance import provenance
+
+    row = {"label": job.cell.label, "error": said, "kind": KILLED}
+    return Done(job, finite({**row, **provenance(torch.device(job.device), job.jobs, job.threads)}))
+
+
 def _failure(error: Exception) -> dict[str, Any]:
     """The error as one sentence, and its kind."""
     lines = str(error).strip().splitlines()
     said = full_memory(lines[0]) if lines else type(error).__name__
-    unfit = isinstance(error, ModelError) and " does not fit: " in said
-    return {"error": said, "kind": UNFIT if unfit else type(error).__name__}
+    kind = type(error).__name__
+    if isinstance(error, ModelError) and " does not fit: " in said:
+        kind = UNFIT
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        kind = FULL
+    return {"error": said, "kind": kind}
 
 
 def finite(value: Any) -> Any:

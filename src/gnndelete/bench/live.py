@@ -7,22 +7,30 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
+from threading import Event, Lock, Thread
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from gnndelete.bench.jobs import Done
 from gnndelete.bench.words import counted, span
-from gnndelete.progress import bar
+from gnndelete.progress import SILENCE, bar
+
+if TYPE_CHECKING:
+    from gnndelete.bench.sweep import Summary
 
 #: Scores that a line shows where it has them.
 _SHOWN = ("test_auroc", "test_accuracy", "deleted_auroc", "heldout_auc", "mi_ratio", "regular_share")
 
 
-def announce(cells: int, done: int, left: int, models: int, cost: tuple[float, int]) -> None:
+def announce(summary: Summary, left: int, models: int, cost: tuple[float, int]) -> None:
     """The first line of a run, before any process has started: what there is to do, and what it took before."""
     seconds, unknown = cost
+    done = summary.already - summary.failed_before - summary.unfit_before
+    before = {"failed before": summary.failed_before, "to which a method does not apply": summary.unfit_before}
+    there = ", ".join([f"{done} done", *(f"{count} {what}" for what, count in before.items() if count)])
     known = left > unknown
     took = f"; {'over ' if unknown else ''}{span(seconds)} of work, by cells of the same kind" if known else ""
-    line = f"{counted(cells, 'cell')}, {done} done, {counted(models, 'model')} to train{took}"
+    line = f"{counted(summary.cells, 'cell')}, {there}, {counted(models, 'model')} to train{took}"
     print(line, file=sys.stderr, flush=True)
 
 
@@ -35,10 +43,14 @@ class Live:
         self._done = self._failed = 0
         self._start = time.perf_counter()
         self._stack = ExitStack()
+        self._over, self._turn = Event(), Lock()
 
     def __enter__(self) -> Live:
         self._update = self._stack.enter_context(bar(self._what, max(self._total, 1), show=self._total > 0))
         self._update(0, self._says())
+        if self._total and not sys.stderr.isatty():  # where it is one, the bar is drawn again and again
+            Thread(target=self._beat, daemon=True).start()
+            self._stack.callback(self._over.set)
         return self
 
     def __exit__(
@@ -46,18 +58,28 @@ class Live:
     ) -> None:
         self._stack.close()
 
+    def _beat(self) -> None:
+        """A long cell says nothing of itself: now and then a line shows that the run goes on."""
+        while not self._over.wait(SILENCE / 2):
+            with self._turn:
+                self._update(self._done, self._says())
+
     def finished(self, done: Done, lost: Sequence[str] = ()) -> None:
         """A job is done; with a model that could not be trained some cells are ``lost``."""
+        with self._turn:
+            self._finished(done, lost)
+
+    def _finished(self, done: Done, lost: Sequence[str]) -> None:
         self._done += 1 + len(lost)
         for digest in lost:
             self._left.pop(digest, None)
         self._failed += done.failed and not done.unfit
         self._left.pop(done.job.digest, None)
-        self._update(self._done, self._says())
         if done.failed and not done.unfit:
             self._line(f"{done.job}: FAILED: {done.row['error']}")
         elif not sys.stderr.isatty():
             self._line(f"{done.job}: {done.row['error']}" if done.unfit else f"{done.job}  {_figures(done)}")
+        self._update(self._done, self._says())
 
     def _line(self, text: str) -> None:
         end = self._end()

@@ -155,7 +155,10 @@ def _look_back(todo: list[Cell], missing: list[Cell], rows: Store, summary: Summ
         made_by = source(row)
         if made_by != summary.source:
             summary.other_sources[made_by] = summary.other_sources.get(made_by, 0) + 1
-        if "error" in row and row.get("kind") != UNFIT:
+        if row.get("kind") == UNFIT:
+            summary.unfit += 1
+            summary.unfit_before += 1
+        elif "error" in row:
             summary.failed += 1
             summary.failed_before += 1
             summary.failures.append({"cell": str(cell), "error": row["error"]})

@@ -17,6 +17,7 @@ from gnndelete.bench.executors import Executor, Here
 from gnndelete.bench.jobs import UNFIT, Done, Job, Kind, kept_under
 from gnndelete.bench.kept import place
 from gnndelete.bench.live import Live, announce
+from gnndelete.errors import RunError
 from gnndelete.store import Store
 
 #: A piece of work before it has a worker.
@@ -30,8 +31,9 @@ MODELS: tuple[Kind, ...] = ("model", "shadow")
 class Summary:
     """What a run did. ``left`` cells were not started, because time was up; to ``unfit`` ones the method does not apply.
 
-    ``failed`` counts all failures among the cells asked for, ``failed_before`` those of them that an earlier run left in
-    the store. ``other_sources`` says how many rows that were there already come from another state of the source.
+    ``failed`` and ``unfit`` count all such cells among those asked for, ``failed_before`` and ``unfit_before`` those of them
+    that an earlier run left in the store. ``other_sources`` says how many rows that were there already come from another
+    state of the source.
     """
 
     cells: int = 0
@@ -40,6 +42,7 @@ class Summary:
     failed: int = 0
     failed_before: int = 0
     unfit: int = 0
+    unfit_before: int = 0
     left: int = 0
     models: int = 0
     seconds: float = 0.0
@@ -77,14 +80,15 @@ class Sweep:
         missing = _in_turn(missing)
         together, alone = ([cell for cell in missing if cell.alone is flag] for flag in (False, True))
         models = sum(kind != "cell" for kind, _ in self._tasks(missing))
-        announce(self._summary.cells, self._summary.already, len(missing), models, self._cost.total(missing))
+        announce(self._summary, len(missing), models, self._cost.total(missing))
         try:
             self._through(together, workers)
         finally:
             workers.close()
         self._through(alone, Here())
-        failed = self._summary.failed - self._summary.failed_before
-        self._summary.left = len(missing) - self._summary.done - failed - self._summary.unfit
+        summary = self._summary
+        ended = summary.failed - summary.failed_before + summary.unfit - summary.unfit_before
+        summary.left = len(missing) - summary.done - ended
 
     def _through(self, missing: list[Cell], workers: Executor) -> None:
         tasks = self._tasks(missing)
@@ -130,8 +134,10 @@ class Sweep:
                 yield Job(kind, cell, self._folder, self._device, threads, workers.jobs)
 
     def _finish(self, done: Done, missing: list[Cell], live: Live) -> None:
-        """Keep what came of a job, on disk before anything is said about it."""
+        """Keep what came of a job, on disk before anything is said about it. A full disk ends the run, and fails no cell."""
         job, lost = done.job, []
+        if done.full:
+            raise RunError(f"{done.row['error']}; what had finished is kept: make room, and the same command goes on")
         if job.kind == "cell":
             self._keep(job.cell, done.row)
         elif not done.failed:

@@ -199,6 +199,7 @@ def _show_run(console: Console, summary: Summary) -> None:
     from gnndelete.bench.words import counted
 
     before, now = summary.failed_before, summary.failed - summary.failed_before
+    unfit = summary.unfit - summary.unfit_before
     if summary.already == summary.cells:
         there = "The cell is" if summary.cells == 1 else f"All {summary.cells:,} cells are"
         which = "it" if summary.cells == 1 else f"{before:,} of them"
@@ -207,11 +208,11 @@ def _show_run(console: Console, summary: Summary) -> None:
         lines = [f"{there} in {summary.store} already; {rest}."]
     else:
         lines = [
-            f"{counted(summary.done, 'cell')} done, {now} failed, {summary.unfit} to which a method does not apply, "
+            f"{counted(summary.done, 'cell')} done, {now} failed, {unfit} to which a method does not apply, "
             f"{summary.already} there already{f' ({before} of them failed)' if before else ''}, in {summary.seconds:.0f} s "
             f"({counted(summary.models, 'model')} trained)."
         ]
-        if summary.done + now + summary.unfit:
+        if summary.done + now + unfit:
             lines.append(f"Written to {summary.store}.")
     if summary.left:
         left = "1 cell is left; the same command does it" if summary.left == 1 else ""
