@@ -144,15 +144,15 @@ def test_a_star_of_many_relations_is_probed_on_few_edges():
     """Its hub has more edges, and each of them stands for more relations, than fit on a line."""
     star = torch.stack([torch.zeros(2000, dtype=torch.long), torch.arange(1, 2001)])
     data = Data(x=torch.randn(2001, 4), edge_index=star, edge_type=torch.arange(2000))
-    made, table = spread.line(data, edge_table(data))
-    assert made.num_edges == table.num_edges <= spread.AT_MOST
+    for made, table in spread.lines(data, edge_table(data)):
+        assert made.num_edges == table.num_edges <= spread.AT_MOST
     assert gd.inspect(ManyHops(), data).hops == 7
 
 
 def test_steps_of_a_line_have_all_relations_and_attributes_of_the_graph():
     data = typed(0, undirected=False)
     data.edge_attr = torch.arange(data.num_edges) % 5
-    made, table = spread.line(data, edge_table(data))
+    ((made, table),) = spread.lines(data, edge_table(data))
     assert table.num_edges == made.num_edges
     assert made.num_nodes == NODES
     kinds = torch.stack([*made.edge_index, made.edge_type, made.edge_attr]).unique(dim=1)
@@ -164,7 +164,7 @@ def test_a_line_stays_within_one_graph():
     batch = collate(
         [*graphs, Data(x=torch.randn(60, 4), edge_index=torch.tensor([[0], [1]]), edge_type=torch.tensor([2]))]
     )
-    made, _ = spread.line(batch, edge_table(batch))
+    ((made, _),) = spread.lines(batch, edge_table(batch))
     assert int(made.edge_index.min()) == 3 * NODES
     assert int(made.edge_index.max()) == 3 * NODES + 59
 
@@ -172,4 +172,4 @@ def test_a_line_stays_within_one_graph():
 @pytest.mark.parametrize("edges", [torch.empty(2, 0, dtype=torch.long), torch.tensor([[0], [0]])])
 def test_nothing_to_make_a_line_of(edges):
     data = Data(x=torch.randn(1, 4), edge_index=edges, edge_type=torch.zeros(edges.size(1), dtype=torch.long))
-    assert spread.line(data, edge_table(data))[0] is data
+    assert spread.lines(data, edge_table(data)) == []

@@ -1,4 +1,4 @@
-"""Finding a model's graph layers and their true receptive field by running the model on its own graph.
+"""Finding a model's graph layers and their true receptive field by running the model on its graph's nodes.
 
 A NaN is put into one node's row wherever a graph layer takes its input; after each layer, the rows that turned NaN are
 exactly those that depend on that node, whatever the layer computes. Their largest distance is the layer's reach.
@@ -20,14 +20,14 @@ from torch_geometric.nn.pool import ClusterPooling
 from gnndelete.adjacency import EdgeTable
 from gnndelete.cutting import cut
 from gnndelete.deletion import Deletion
-from gnndelete.errors import ModelError, some
+from gnndelete.errors import GNNDeleteError, ModelError, some
 from gnndelete.forward import Forward
 from gnndelete.graph import count_nodes
 from gnndelete.hetero import HeteroGraph
 from gnndelete.layers import Layers, chosen_layers, gathered_parts, gathering, graph_layers
 from gnndelete.neighborhood import walk
 from gnndelete.poison import Seen, poisoned_run
-from gnndelete.spread import alike, line
+from gnndelete.spread import lines
 from gnndelete.taps import Key
 
 #: Hops between the hub and the node that is poisoned first, and the most that a search for a deeper one goes.
@@ -80,15 +80,53 @@ class Probe:
 
 
 def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, layers: Layers = "all") -> Probe:
-    """Run a copy of the model and report every place where an operator can sit, with its true reach."""
+    """Run a copy of the model and report every place where an operator can sit, with its true reach.
+
+    It runs on lines of the graph's nodes first, and on the graph itself where these do not show every layer.
+    """
     model = gathering(model)
     found = graph_layers(model)
     names = chosen_layers(model, found, layers)
     poisoned = sorted({*found, *names, *gathered_parts(model)})
-    both = table.undirected  # whether every edge stands both ways
-    if not isinstance(data, HeteroGraph) and not alike(data, table):
-        (data, table), both = line(data, table), True
-    along, against = (True, True) if both else directions(model, data, forward, poisoned)
+    asked = _Asked(model, forward, poisoned, names, found)
+    best: Probe | None = None
+    for graph, own in [] if isinstance(data, HeteroGraph) else lines(data, table):
+        try:
+            best = _probed(asked, graph, own, both=True)
+        except GNNDeleteError:  # it may want more nodes, or more than one kind of graph
+            continue
+        if {site.layer for site in best.sites} >= set(names):
+            best = replace(best, sites=tuple(replace(site, rows=range(table.num_nodes)) for site in best.sites))
+            break
+    else:
+        best = _probed(asked, data, table, both=table.undirected)
+    if not best.sites:
+        raise ModelError(
+            f"none of the layers {some(names)} of '{type(model).__name__}' gave one row per node of the graph "
+            f"({table.num_nodes} nodes); is this the graph the model was trained on?"
+        )
+    if any(isinstance(module, CHOOSERS) for module in model.modules()):
+        best = replace(best, hops=None, bounded=False)
+    return replace(best, sites=tuple(filter(best.is_last, best.sites))) if layers == "last" else best
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A model, the layers before which rows are poisoned, those that are looked behind, and its graph layers."""
+
+    model: nn.Module
+    forward: Forward
+    poisoned: list[str]
+    names: list[str]
+    layers: list[str]
+
+    def run(self, data: Data, seed: Tensor) -> list[Seen]:
+        return poisoned_run(self.model, data, self.forward, self.poisoned, self.names, seed)
+
+
+def _probed(asked: _Asked, data: Data, table: EdgeTable, both: bool) -> Probe:
+    """What a graph shows; ``both``: every edge stands both ways."""
+    along, against = (True, True) if both else directions(asked.model, data, asked.forward, asked.poisoned)
     ways = [[table]] if both else [[table], [_reverse(table)]]
     every = [own for way in ways for own in way]
     flows = list(zip(ways, reversed(ways), strict=True))
@@ -99,28 +137,21 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
         for deep in (False, True):  # four hops off the hub show most models; deeper ones need a deeper node
             runs = []
             for seed in _deep_nodes(flow, upstream, data) if deep else _near_nodes(upstream, data):
-                seen = poisoned_run(model, data, forward, poisoned, names, seed)
+                seen = asked.run(data, seed)
                 runs.append((seed, seen, _reaches(seen, walks, seed)))
             reaches = _furthest([own for _, _, own in runs])
             if all(reach is None or not reach.whole for reach in reaches):
                 break
-        mixed = [_mixed(model, data, table, forward, poisoned, names, *run) for run in runs]
+        mixed = [_mixed(asked, data, table, *run) for run in runs]
         mixes = [any(own) for own in zip(*mixed, strict=True)]
         result = _measure(runs[0][1], reaches, mixes, typed=isinstance(data, HeteroGraph))
         if best is None or _further(result) > _further(best):
             best = result
-        first = [site for site in best.sites if site.layer in found][:1] or best.sites[:1]
+        first = [site for site in best.sites if site.layer in asked.layers][:1] or best.sites[:1]
         if first and first[0].probed and first[0].hops:
             break
     assert best is not None
-    if not best.sites:
-        raise ModelError(
-            f"none of the layers {some(names)} of '{type(model).__name__}' gave one row per node of the graph "
-            f"({table.num_nodes} nodes); is this the graph the model was trained on?"
-        )
-    if any(isinstance(module, CHOOSERS) for module in model.modules()):
-        best = replace(best, hops=None, bounded=False)
-    return replace(best, sites=tuple(filter(best.is_last, best.sites))) if layers == "last" else best
+    return best
 
 
 def _further(result: Probe) -> tuple[bool, int]:
@@ -192,15 +223,7 @@ def directions(model: nn.Module, data: Data, forward: Forward, poisoned: list[st
 
 
 def _mixed(
-    model: nn.Module,
-    data: Data,
-    table: EdgeTable,
-    forward: Forward,
-    poisoned: list[str],
-    names: list[str],
-    seed: Tensor,
-    seen: list[Seen],
-    reaches: list[_Reach | None],
+    asked: _Asked, data: Data, table: EdgeTable, seed: Tensor, seen: list[Seen], reaches: list[_Reach | None]
 ) -> list[bool]:
     """Which outputs mix rows without any edge: all of the graph's, or all of one graph's in a batch.
 
@@ -208,7 +231,7 @@ def _mixed(
     """
     if not any(item.whole for item in seen) and not any(reach is not None and reach.whole for reach in reaches):
         return [False] * len(seen)
-    alone = poisoned_run(model, cut(Deletion(nodes=seed.cpu()), data, table), forward, poisoned, names, seed)
+    alone = asked.run(cut(Deletion(nodes=seed.cpu()), data, table), seed)
     return [item.moved is not None and int(item.moved.sum()) > 1 for item in alone]
 
 
