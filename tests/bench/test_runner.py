@@ -194,7 +194,7 @@ def test_a_base_model_that_cannot_be_trained(write: Write, store: Path) -> None:
     ("changes", "words"),
     [
         ({"models": ["rgcn"]}, "'rgcn' is for typed edges"),
-        ({"models": [{"name": "gcn", "hidden": "abc"}]}, "'models.hidden' should be a valid integer (got 'abc')"),
+        ({"models": [{"name": "gcn", "hidden": "abc"}]}, "'models.hidden' should be a whole number (got 'abc')"),
         ({"models": [{"name": "gps", "hidden": 9}]}, "no 'gps' can be made with hidden 9: 'hidden' must be a multiple"),
         ({"seeds": []}, "'seeds' is an empty list; name at least one, or leave it out"),
         ({"seeds": [2**32], "measures": ["mi"]}, "4294967296 is too large for the measure 'mi'"),

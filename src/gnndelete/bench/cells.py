@@ -183,6 +183,8 @@ def _method_key(spec: MethodSpec, schedule: Mapping[str, Any], task: str, vector
     make: Any = kind
     if preset is not None:
         presets = [name for name, value in vars(kind).items() if isinstance(value, classmethod) and name[0] != "_"]
+        if not presets:
+            raise SettingError(f"method '{spec.name}' has no presets; leave 'preset' out (got {preset!r})")
         if preset not in presets:
             raise SettingError(unknown(f"method '{spec.name}' has no preset", str(preset), presets))
         make = getattr(kind, preset)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from gnndelete.bench.mistakes import sentences
 from gnndelete.bench.repeated import check_names
+from gnndelete.bench.values import Amount, Batch, Count, Decay, Flag, Label, Rate, Seed, Share, Text, Title, many, named
 from gnndelete.errors import SettingError, unknown
 from gnndelete.yamlfile import read_yaml
 
@@ -23,37 +24,6 @@ MEASURES: tuple[str, ...] = get_args(Measure)
 SEEDS = [42, 21, 13, 87, 100]
 
 
-def _many(value: Any) -> Any:
-    """One value where a list of them may stand."""
-    return value if isinstance(value, list) else [value]
-
-
-def _named(value: Any) -> Any:
-    """A plain word is short for a name without options."""
-    return [{"name": item} if isinstance(item, str) else item for item in _many(value)]
-
-
-def _words(value: Any) -> Any:
-    """A title that says something."""
-    if isinstance(value, str) and not value.strip():
-        raise ValueError(f"it must say what the experiment is (got {value!r})")
-    return value
-
-
-Share = Annotated[float, Field(strict=True, gt=0, lt=1)]
-
-
-def _amount(value: Any) -> Any:
-    """A share or a number, refused in one sentence where it is neither."""
-    whole, share = type(value) is int and value >= 1, type(value) is float and 0 < value <= 1
-    if not (whole or share):
-        raise ValueError(f"an amount is a share above 0 and up to 1.0, or a whole number of at least 1 (got {value!r})")
-    return value
-
-
-Amount = Annotated[int | float, BeforeValidator(_amount)]
-
-
 class Part(BaseModel):
     """A part of an experiment; a name that is not known is an error."""
 
@@ -63,18 +33,18 @@ class Part(BaseModel):
 class Schedule(Part):
     """How base models, retrained ones and shadow models are trained: the options of `gnndelete.train`."""
 
-    epochs: Annotated[int, Field(strict=True, ge=1)] = 1000
-    lr: Annotated[float, Field(strict=True, gt=0)] = 1e-3
-    weight_decay: Annotated[float, Field(strict=True, ge=0)] = 0.0
-    patience: Annotated[int, Field(strict=True, ge=1)] | None = None
-    validate_every: Annotated[int, Field(strict=True, ge=1)] = 10
-    batch_size: Annotated[int, Field(strict=True, ge=1)] | None = None
+    epochs: Count = 1000
+    lr: Rate = 1e-3
+    weight_decay: Decay = 0.0
+    patience: Count | None = None
+    validate_every: Count = 10
+    batch_size: Batch | None = None
 
 
 class Split(Part):
     """Shares that are drawn from the seed of a cell; ``given`` takes the split that came with the dataset instead."""
 
-    given: Annotated[bool, Field(strict=True)] = False
+    given: Flag = False
     train: Share | None = None
     val: Share | None = None
     test: Share | None = None
@@ -111,15 +81,15 @@ class Forget(Part):
     """
 
     kind: Kind = "edges"
-    where: Annotated[list[Where], BeforeValidator(_many), Field(min_length=1)] = ["random"]
-    amount: Annotated[list[Amount], BeforeValidator(_many), Field(min_length=1)]
+    where: Annotated[list[Where], BeforeValidator(many), Field(min_length=1)] = ["random"]
+    amount: Annotated[list[Amount], BeforeValidator(many), Field(min_length=1)]
     hops: Literal["undirected", "directed"] = "undirected"
-    steps: Annotated[int, Field(strict=True, ge=1)] = 1
+    steps: Count = 1
 
     @model_validator(mode="after")
     def _place(self) -> Forget:
         if self.kind != "edges" and self.where != ["random"]:
-            raise ValueError(f"'where' is for edges; {self.kind} are drawn at random")
+            raise ValueError(f"'forget.where' is for edges, and {self.kind} are drawn at random; leave it out")
         return self
 
     def grid(self) -> list[dict[str, Any]]:
@@ -150,8 +120,20 @@ class MethodSpec(Part):
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
-    label: str = ""
+    label: Label = ""
     only: Only = Only()
+
+    @model_validator(mode="after")
+    def _training(self) -> MethodSpec:
+        """Numbers of training that a method has for itself are held to what `Schedule` takes."""
+        numbers = {name: value for name, value in self.parameters.items() if type(value) in (int, float)}
+        own = {name: value for name, value in numbers.items() if name in Schedule.model_fields}
+        try:
+            Schedule.model_validate(own)
+        except ValidationError as error:
+            said = sentences(error.errors()[:1], {}).replace("': ", f"' of method '{self.title}': ", 1)
+            raise ValueError(said) from None
+        return self
 
     @property
     def title(self) -> str:
@@ -180,20 +162,20 @@ class Experiment(Part):
     """
 
     name: str
-    title: Annotated[str, BeforeValidator(_words)]
-    about: str = ""
+    title: Title
+    about: Text = ""
     published: str | None = None
     task: Literal["link", "node", "graph"]
     datasets: Annotated[list[str], Field(min_length=1)]
-    models: Annotated[list[ModelSpec], BeforeValidator(_named), Field(min_length=1)]
+    models: Annotated[list[ModelSpec], BeforeValidator(named), Field(min_length=1)]
     split: Split = Split()
     train: Schedule = Schedule()
-    forget: Annotated[list[Forget], BeforeValidator(_many), Field(min_length=1)]
-    methods: Annotated[list[MethodSpec], BeforeValidator(_named), Field(min_length=1)]
+    forget: Annotated[list[Forget], BeforeValidator(many), Field(min_length=1)]
+    methods: Annotated[list[MethodSpec], BeforeValidator(named), Field(min_length=1)]
     measures: Annotated[list[Measure], Field(min_length=1)] = ["scores", "heldout"]
-    seeds: Annotated[list[Annotated[int, Field(strict=True, ge=0, lt=2**63)]], Field(min_length=1)] = SEEDS
-    missing: dict[str, str] = Field(default_factory=dict)
-    summary: Annotated[bool, Field(strict=True)] = True
+    seeds: Annotated[list[Seed], Field(min_length=1)] = SEEDS
+    missing: dict[str, Text] = Field(default_factory=dict)
+    summary: Flag = True
 
     @model_validator(mode="after")
     def _distinct(self) -> Experiment:
@@ -237,6 +219,11 @@ class Experiment(Part):
                         f"it has {', '.join(map(str, dict.fromkeys(known)))}"
                     )
         return self
+
+
+#: The settings of an experiment and of its parts.
+_PARTS = {"": Experiment.model_fields, "forget": Forget.model_fields, "only": Only.model_fields}
+_PARTS |= {"train": Schedule.model_fields, "split": Split.model_fields}
 
 
 def folder() -> Path:
@@ -283,7 +270,7 @@ def read(name: str) -> Experiment:
         check_names(path)
         return Experiment.model_validate({**values, "name": path.stem if own else name})
     except ValidationError as error:
-        raise SettingError(f"the experiment '{path}': {_sentences(error.errors())}") from None
+        raise SettingError(f"the experiment '{path}': {sentences(error.errors(), _PARTS)}") from None
 
 
 def find(wanted: Iterable[str]) -> list[Experiment]:
@@ -298,42 +285,3 @@ def find(wanted: Iterable[str]) -> list[Experiment]:
         group = [other for other in known if other.startswith(f"{name.rstrip('/')}/")]
         chosen += group or [name]
     return [read(name) for name in dict.fromkeys(chosen)]
-
-
-#: Lists that are filled in where they are left out.
-_OPEN = ("seeds", "measures", "where")
-
-_PARTS: dict[str, type[Part]] = {"forget": Forget, "only": Only, "train": Schedule, "split": Split}
-
-
-def _sentences(problems: Sequence[Any]) -> str:
-    """What is missing, all of it, then the first few mistakes."""
-    missing = [
-        ".".join(part for part in problem["loc"] if isinstance(part, str))
-        for problem in problems
-        if problem["type"] == "missing"
-    ]
-    said = [f"it lacks {', '.join(f'{name!r}' for name in missing)}"] if missing else []
-    said += [_sentence(problem) for problem in problems if problem["type"] != "missing"][:3]
-    return "; ".join(said)
-
-
-def _sentence(problem: Any) -> str:
-    names = [
-        str(part)
-        for part in problem["loc"]
-        if isinstance(part, str) and not part.startswith(("constrained", "int", "float"))
-    ]
-    place = ".".join(names)
-    if problem["type"] == "extra_forbidden":
-        *above, name = names
-        known = _PARTS[above[-1]].model_fields if above else Experiment.model_fields
-        return unknown("there is no setting", name, known, prefix="".join(f"{part}." for part in above))
-    if problem["type"] == "literal_error" and isinstance(problem["input"], str):
-        return unknown(f"'{place}': there is no", problem["input"], re.findall("'([^']+)'", problem["ctx"]["expected"]))
-    if problem["type"] == "too_short":
-        rest = ", or leave it out" if names[-1] in _OPEN else ""
-        return f"'{place}' is an empty list; name at least one{rest}"
-    said = problem["msg"].removeprefix("Value error, ")
-    got = "" if problem["type"] == "value_error" else f" (got {problem['input']!r})"
-    return f"'{place}': {said[:1].lower()}{said[1:]}{got}" if place else f"{said}{got}"
