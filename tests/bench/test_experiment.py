@@ -110,9 +110,6 @@ def test_groups_and_single_names() -> None:
             {"task": "graph", "datasets": ["mutag"], "models": [{"name": "gin", "pool": "maxx"}]},
             "no 'gin' can be made with pool 'maxx': 'pool' must be 'mean' or 'add'",
         ),
-        ({"models": ["gcn", "gcn"]}, "'models' names 'gcn' twice"),
-        ({"seeds": [1, 2, 1]}, "'seeds' names 1 twice"),
-        ({"datasets": ["digits", "digits"]}, "'datasets' names 'digits' twice"),
         ({"title": " "}, "'title': write what the experiment is"),
         ({"split": {"val": 0.5, "test": 0.5}}, "val 0.5 and test 0.5 leave nothing for 'train'"),
         (
@@ -278,13 +275,6 @@ def test_what_no_method_is_asked_for_is_not_refused(write: Write) -> None:
     named = {"name": "gnndelete", "layers": ["embed"], "only": {"models": ["gps"]}}
     forget = {"amount": [1079, 3], "steps": 3}
     assert cells(read(str(write(models=["gcn", "gps"], methods=["unlink", named], forget=forget))))
-
-
-def test_a_setting_that_is_given_twice_is_refused(write: Write) -> None:
-    file = write()
-    file.write_text(f"{file.read_text()}seeds: [5]\n")
-    with pytest.raises(SettingError, match=r"'seeds' is given twice, in lines \d+ and \d+"):
-        read(str(file))
 
 
 def test_one_wrong_amount_is_one_complaint(write: Write) -> None:

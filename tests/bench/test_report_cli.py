@@ -87,16 +87,6 @@ def test_the_printed_commands_name_what_was_given(folder: Path, capsys: pytest.C
     assert "at least 200 times faster" not in index
 
 
-def test_a_method_that_is_another_one_is_named(folder: Path) -> None:
-    text = EXPERIMENT.replace("retrain, unlink,", "retrain, unlink, {label: again, name: unlink},")
-    Path("twins.yaml").write_text(text)
-    (plan,) = plans.plans(["twins.yaml"], "cpu")
-    assert plan.twins == {"again": "unlink"}
-    assert run(["bench", "report", "twins.yaml", "--store", "rows.jsonl", "--out", "out"]) == 0
-    page = (folder / "out/own/twins.md").read_text()
-    assert "`again` has the same settings as `unlink`, whose row stands for both." in page
-
-
 def test_another_device_has_no_rows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", "report", "mine.yaml", "--store", "rows.jsonl", "--out", "out", "--device", "cuda"]) == 0
     assert "0 of 6 runs done." in (folder / "out/own/mine.md").read_text()

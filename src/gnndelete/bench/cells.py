@@ -12,6 +12,7 @@ from typing import Any
 
 from gnndelete.bench.experiment import MEASURES, Experiment, MethodSpec, ModelSpec
 from gnndelete.bench.fitting import check_fit
+from gnndelete.bench.repeated import check_apart, written
 from gnndelete.bench.sound import about, check_sound
 from gnndelete.bench.words import measured
 from gnndelete.errors import SettingError, unknown
@@ -106,6 +107,7 @@ def cells(experiment: Experiment, device: str = "cpu", seeds: int | None = None)
     with about(experiment):
         split = experiment.split.effective(experiment.task)
         models = [(model, _model_key(model, experiment.task)) for model in experiment.models]
+        check_apart("models", [(written(model.model_dump()), key) for model, key in models])
         chosen = {
             vectors: [(spec, _method_key(spec, schedule, experiment.task, vectors)) for spec in experiment.methods]
             for vectors in (False, True)
@@ -131,7 +133,8 @@ def cells(experiment: Experiment, device: str = "cpu", seeds: int | None = None)
                     for spec, method in chosen[_has_vectors(model, experiment.task)]:
                         if _wanted(spec, dataset, model, forget):
                             key = {**base, "forget": forget, "method": method, "measures": measured}
-                            found.setdefault(digest(key), Cell(spec.title, key))
+                            cell = Cell(spec.title, key)
+                            _check_alone(experiment, found.setdefault(cell.digest, cell), cell)
                             used.add(spec.title)
     idle = [spec.title for spec in experiment.methods if spec.title not in used]
     if idle:
@@ -141,6 +144,15 @@ def cells(experiment: Experiment, device: str = "cpu", seeds: int | None = None)
     with about(experiment):
         check_fit(found.values())
     return list(found.values())
+
+
+def _check_alone(experiment: Experiment, first: Cell, cell: Cell) -> None:
+    """Refuse two methods with one cell: it would have the label of the first, and the second would have no row."""
+    if first is not cell:
+        raise SettingError(
+            f"the experiment '{experiment.name}': methods '{first.label}' and '{cell.label}' have the same settings, defaults "
+            "filled in; leave one of them out, or give each cells of its own with 'only'"
+        )
 
 
 def make_method(key: Mapping[str, Any]) -> Method:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
@@ -10,8 +11,24 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from gnndelete.bench.mistakes import sentences
-from gnndelete.bench.repeated import check_names
-from gnndelete.bench.values import Amount, Batch, Count, Decay, Flag, Label, Rate, Seed, Share, Text, Title, many, named
+from gnndelete.bench.repeated import check_apart, check_names
+from gnndelete.bench.values import (
+    ONCE,
+    Amount,
+    Batch,
+    Count,
+    Decay,
+    Flag,
+    Label,
+    Rate,
+    Seed,
+    Share,
+    Text,
+    Title,
+    many,
+    named,
+)
+from gnndelete.bench.words import measured
 from gnndelete.errors import SettingError, unknown
 from gnndelete.yamlfile import read_yaml
 
@@ -81,8 +98,8 @@ class Forget(Part):
     """
 
     kind: Kind = "edges"
-    where: Annotated[list[Where], BeforeValidator(many), Field(min_length=1)] = ["random"]
-    amount: Annotated[list[Amount], BeforeValidator(many), Field(min_length=1)]
+    where: Annotated[list[Where], BeforeValidator(many), Field(min_length=1), ONCE] = ["random"]
+    amount: Annotated[list[Amount], BeforeValidator(many), Field(min_length=1), ONCE]
     hops: Literal["undirected", "directed"] = "undirected"
     steps: Count = 1
 
@@ -109,10 +126,10 @@ class Forget(Part):
 class Only(Part):
     """Cells that a method is for, where it is not for all: slow ones at one amount, models of their own only once."""
 
-    datasets: list[str] | None = None
-    models: list[str] | None = None
-    where: list[Where] | None = None
-    amount: list[Amount] | None = None
+    datasets: Annotated[list[str], ONCE] | None = None
+    models: Annotated[list[str], ONCE] | None = None
+    where: Annotated[list[Where], ONCE] | None = None
+    amount: Annotated[list[Amount], ONCE] | None = None
 
 
 class MethodSpec(Part):
@@ -166,14 +183,14 @@ class Experiment(Part):
     about: Text = ""
     published: str | None = None
     task: Literal["link", "node", "graph"]
-    datasets: Annotated[list[str], Field(min_length=1)]
+    datasets: Annotated[list[str], Field(min_length=1), ONCE]
     models: Annotated[list[ModelSpec], BeforeValidator(named), Field(min_length=1)]
     split: Split = Split()
     train: Schedule = Schedule()
     forget: Annotated[list[Forget], BeforeValidator(many), Field(min_length=1)]
     methods: Annotated[list[MethodSpec], BeforeValidator(named), Field(min_length=1)]
-    measures: Annotated[list[Measure], Field(min_length=1)] = ["scores", "heldout"]
-    seeds: Annotated[list[Seed], Field(min_length=1)] = SEEDS
+    measures: Annotated[list[Measure], Field(min_length=1), ONCE] = ["scores", "heldout"]
+    seeds: Annotated[list[Seed], Field(min_length=1), ONCE] = SEEDS
     missing: dict[str, Text] = Field(default_factory=dict)
     summary: Flag = True
 
@@ -194,11 +211,9 @@ class Experiment(Part):
         stray = [name for name in self.missing if name not in self.datasets]
         if stray:
             raise ValueError(f"'missing' names '{stray[0]}', which is none of the datasets")
-        for what, values in (("seeds", self.seeds), ("datasets", self.datasets), ("models", self.models)):
-            again = [value for i, value in enumerate(values) if value in values[:i]]
-            if again:
-                shown = again[0].name if isinstance(again[0], ModelSpec) else again[0]
-                raise ValueError(f"'{what}' names {shown!r} twice; leave one of them out")
+        asked = [item for part in self.forget for item in part.grid()]
+        named = [f"{measured(item['amount'], item['kind'])} ({item['where']})" for item in asked]
+        check_apart("forget", list(zip(named, map(json.dumps, asked), strict=True)))  # where 1 is not 1.0
         return self
 
     @model_validator(mode="after")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
-from gnndelete.bench.cells import Cell, cells
+from gnndelete.bench.cells import cells
 from gnndelete.bench.experiment import Experiment, find
 from gnndelete.bench.gathered import Plan
 from gnndelete.errors import SettingError
@@ -40,18 +40,4 @@ def _check_apart(found: Iterable[Plan]) -> None:
 
 def _plan(each: Experiment, source: str, device: str, seeds: int | None) -> Plan:
     wanted = cells(each, device, seeds)
-    twins = _twins(each, wanted, device)
-    return Plan(each.name, each.title, wanted, each.published, each.missing, each.about, source, twins, each.summary)
-
-
-def _twins(each: Experiment, wanted: Sequence[Cell], device: str) -> dict[str, str]:
-    """Methods without a cell of their own, because another of the experiment has the same settings."""
-    known = {cell.label for cell in wanted}
-    owners = {cell.digest: cell.label for cell in wanted}
-    found = {}
-    for spec in each.methods:
-        if spec.title not in known:
-            alone = cells(each.model_copy(update={"methods": [spec]}), device, 1)
-            if alone and alone[0].digest in owners:
-                found[spec.title] = owners[alone[0].digest]
-    return found
+    return Plan(each.name, each.title, wanted, each.published, each.missing, each.about, source, summary=each.summary)

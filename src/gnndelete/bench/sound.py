@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 from gnndelete.bench.experiment import Experiment, Forget
 from gnndelete.bench.published import parts
+from gnndelete.bench.repeated import check_apart
 from gnndelete.catalog import Entry
-from gnndelete.datasets.registry import named
+from gnndelete.datasets.registry import effective, named
 from gnndelete.errors import RequestError, SettingError, unknown
 
 
@@ -27,6 +28,7 @@ def check_sound(experiment: Experiment) -> None:
         for dataset in experiment.datasets:
             entry, _ = named(dataset)
             _check_dataset(dataset, entry, experiment)
+        check_apart("datasets", [(f"'{name}'", effective(name)) for name in experiment.datasets])
 
 
 #: Seeds of the attacker's network and of the detector of outliers are below this, as numpy's RandomState has it.

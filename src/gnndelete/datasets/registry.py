@@ -88,6 +88,20 @@ def named(name: str) -> tuple[Entry, dict[str, int | float]]:
     return entry, {}
 
 
+def effective(name: str) -> tuple[str, dict[str, int | float]]:
+    """What `load` makes of a name, with parameters that are left out: names that have this in common are one dataset.
+
+    >>> effective("Digits") == effective("digits?neighbors=8")
+    True
+    """
+    entry, given = named(name)
+    return entry.name, _defaults(_MADE[entry.name]) | given if entry.name in _MADE else {}
+
+
+def _defaults(make: Callable[..., Data]) -> dict[str, int | float]:
+    return {key: parameter.default for key, parameter in inspect.signature(make).parameters.items()}
+
+
 def _reader(entry: Entry) -> Callable[[Entry, Path], dict[str, Any]]:
     if entry.kind == "debian":
         from gnndelete.datasets.debian import read_debian
@@ -104,7 +118,7 @@ def _reader(entry: Entry) -> Callable[[Entry, Path], dict[str, Any]]:
 
 def _parameters(name: str, query: str, make: Callable[..., Data]) -> dict[str, int | float]:
     """``nodes=10&seed=3`` as arguments, each of the type of its default."""
-    known = {key: parameter.default for key, parameter in inspect.signature(make).parameters.items()}
+    known = _defaults(make)
     try:
         given = parse_qsl(query, strict_parsing=True, keep_blank_values=True) if query else []
     except ValueError:
