@@ -11,6 +11,7 @@ import torch
 from gnndelete.catalog import ENTRIES
 from gnndelete.datasets import describe, load, names
 from gnndelete.datasets.digits import digits
+from gnndelete.datasets.registry import named
 from gnndelete.errors import GraphError, SettingError
 
 GRAPHS = [entry.name for entry in describe() if entry.kind and entry.graphs == 1]
@@ -85,11 +86,23 @@ def test_parameters_in_the_name() -> None:
         ("generated:biokg?mixing=x", r"'mixing'.*a number.*'x'"),
         ("generated:collab?nodes", r"NAME\?parameter=value"),
         ("dblp?seed=3", r"'dblp' takes no parameters.*generated:biokg"),
+        ("generated:collab?nodes=0", r"'generated:collab\?nodes=0': 'nodes' must be at least 1 \(got 0\)"),
+        ("generated:collab?nodes=5", r"at most 10 for 5 nodes \(got 2358104\)"),
+        ("generated:collab?nodes=1_000_000_000_000", r"'nodes' must be below"),
+        ("generated:collab?noise=nan", r"'noise' must be a finite number \(got nan\)"),
+        ("generated:collab?seed=-1", r"'seed' must be at least 0 \(got -1\)"),
+        ("generated:biokg?entities=3", r"'entities' must be at least 20"),
+        ("generated:biokg?entities=10_000_000_000", r"'entities' and 'relations' are too many"),
+        ("generated:biokg?relations=9_000_000", r"'triples' must lie between .*\(9000000\)"),
+        ("digits?neighbors=0", r"'digits\?neighbors=0': 'neighbors' must lie between 1 and 1780 \(got 0\)"),
     ],
 )
 def test_parameters_that_make_no_sense(name: str, message: str) -> None:
+    """They are refused before a graph is made, also where only the name is looked at."""
     with pytest.raises(SettingError, match=message):
         load(name)
+    with pytest.raises(SettingError, match=message):
+        named(name)
 
 
 @pytest.mark.parametrize("name", GRAPHS)

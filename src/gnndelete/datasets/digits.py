@@ -7,6 +7,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
+from gnndelete.catalog import ENTRIES
 from gnndelete.errors import SettingError
 
 _SPARE = 16
@@ -22,13 +23,12 @@ def digits(neighbors: int = 8) -> Data:
     >>> data.num_nodes, data.num_features, int(data.y.max()) + 1, data.is_undirected(), data.has_self_loops()
     (1797, 64, 10, True, False)
     """
+    check_digits(neighbors)
     from sklearn.datasets import load_digits
     from sklearn.neighbors import KDTree
 
     pixels, labels = load_digits(return_X_y=True)
     count = len(pixels)
-    if not 1 <= neighbors < count - _SPARE:
-        raise SettingError(f"'neighbors' must lie between 1 and {count - _SPARE - 1} (got {neighbors})")
     # Pixels are whole numbers, so equal distances are exactly equal on every machine.
     distance, found = KDTree(pixels).query(pixels, k=neighbors + 1 + _SPARE)
     distance[found == np.arange(count)[:, None]] = np.inf
@@ -39,3 +39,10 @@ def digits(neighbors: int = 8) -> Data:
     x = torch.from_numpy(pixels)
     x = (x - x.mean(dim=0)) / x.std(dim=0, correction=0).clamp(min=1e-9)
     return Data(x=x.float(), edge_index=edge_index, y=torch.from_numpy(labels).long())
+
+
+def check_digits(neighbors: int) -> None:
+    """Refuse what `digits` makes no graph of."""
+    most = ENTRIES["digits"].nodes - _SPARE - 1
+    if not 1 <= neighbors <= most:
+        raise SettingError(f"'neighbors' must lie between 1 and {most} (got {neighbors})")

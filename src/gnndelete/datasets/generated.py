@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import numpy as np
 import torch
 from torch_geometric.data import Data
@@ -30,10 +32,7 @@ def community_graph(
     >>> data.num_nodes, data.num_edges, data.is_undirected(), data.has_self_loops()
     (200, 1000, True, False)
     """
-    _check(nodes=nodes, features=features, classes=classes, community=community)
-    _check_shape(mixing, exponent)
-    if edges % 2 or not 0 < edges // 2 <= nodes * (nodes - 1) // 4:
-        raise SettingError(f"'edges' must be even, positive and leave the graph sparse (got {edges} for {nodes} nodes)")
+    check_community_graph(nodes, edges, features, classes, community, mixing, exponent, noise, seed)
     rng = np.random.default_rng(seed)
     groups = max(1, nodes // community)
     group = np.sort(rng.integers(0, groups, nodes))
@@ -67,6 +66,34 @@ def community_graph(
     )
 
 
+def check_community_graph(
+    nodes: int,
+    edges: int,
+    features: int,
+    classes: int,
+    community: int,
+    mixing: float,
+    exponent: float,
+    noise: float,
+    seed: int,
+) -> None:
+    """Refuse what `community_graph` makes no graph of."""
+    _check_counts(nodes=nodes, features=features, classes=classes, community=community)
+    _check_shape(mixing, exponent, seed)
+    if nodes >= _IDS:
+        raise SettingError(f"'nodes' must be below {_IDS:,} (got {nodes})")
+    if edges % 2 or not 0 < edges // 2 <= nodes * (nodes - 1) // 4:
+        raise SettingError(
+            f"'edges' must be even, positive and leave the graph sparse, at most {nodes * (nodes - 1) // 4 * 2:,} for "
+            f"{nodes:,} nodes (got {edges})"
+        )
+    if not np.isfinite(noise):
+        raise SettingError(f"'noise' must be a finite number (got {noise})")
+
+
+_IDS = 2**31
+"""Pairs of nodes are told apart by one whole number of 64 bits."""
+
 _KINDS = (0.48, 0.19, 0.12, 0.11, 0.10)
 """Shares of the five kinds of entities, much as BioKG's functions, proteins, diseases, drugs and side effects."""
 
@@ -91,22 +118,13 @@ def knowledge_graph(
     >>> data.num_nodes, data.num_edges, int(data.edge_type.max()) + 1, data.has_self_loops()
     (300, 2000, 7, False)
     """
-    _check(entities=entities, relations=relations, community=community)
-    _check_shape(mixing, exponent)
+    check_knowledge_graph(entities, triples, relations, community, mixing, exponent, seed)
     rng = np.random.default_rng(seed)
     kinds, groups = len(_KINDS), max(1, entities // community)
-    kind = np.sort(np.searchsorted(np.cumsum(_KINDS[:-1]), (np.arange(entities) + 0.5) / entities))
-    size = np.bincount(kind, minlength=kinds)
-    order = np.arange(relations)
-    joins = np.stack([order % kinds, (2 * order + order // kinds) % kinds])  # all pairs of kinds, one after the other
+    size = _kind_sizes(entities)
+    kind = np.repeat(np.arange(kinds), size)
+    joins = _joins(relations)
     room = size[joins].prod(axis=0)
-    if size.min() < 2:
-        raise SettingError(f"'entities' must be at least 20, for five kinds of them (got {entities})")
-    if not relations <= triples <= room.sum() // 4 or relations * entities**2 >= 2**62:
-        raise SettingError(
-            f"'triples' must lie between the number of relations ({relations}) and a quarter of what {entities} entities "
-            f"leave room for ({room.sum() // 4}; got {triples})"
-        )
     group = rng.integers(0, groups, entities)
     group = group[np.lexsort((group, kind))]
     first = np.searchsorted(kind * groups + group, np.arange(kinds * groups + 1))  # where kind k, community c begins
@@ -148,6 +166,39 @@ def knowledge_graph(
     )
 
 
+def check_knowledge_graph(
+    entities: int, triples: int, relations: int, community: int, mixing: float, exponent: float, seed: int
+) -> None:
+    """Refuse what `knowledge_graph` makes no graph of."""
+    _check_counts(entities=entities, relations=relations, community=community)
+    _check_shape(mixing, exponent, seed)
+    if relations * entities**2 >= 2**62:
+        raise SettingError(f"'entities' and 'relations' are too many to be told apart (got {entities} and {relations})")
+    size = _kind_sizes(entities)
+    if size.min() < 2:
+        raise SettingError(f"'entities' must be at least 20, for five kinds of them (got {entities})")
+    rooms = size[_joins(len(_KINDS) ** 2)].prod(axis=0).tolist()  # of all pairs of kinds, which then come again
+    rounds, rest = divmod(relations, len(rooms))
+    most = (rounds * sum(rooms) + sum(rooms[:rest])) // 4
+    if not relations <= triples <= most:
+        raise SettingError(
+            f"'triples' must lie between the number of relations ({relations}) and a quarter of what {entities:,} entities "
+            f"leave room for ({most:,}; got {triples})"
+        )
+
+
+def _kind_sizes(entities: int) -> np.ndarray:
+    """How many entities are of each kind."""
+    ends = [bisect_right(range(entities), end, key=lambda i: (i + 0.5) / entities) for end in np.cumsum(_KINDS[:-1])]
+    return np.diff([0, *ends, entities])
+
+
+def _joins(relations: int) -> np.ndarray:
+    """The kinds that each relation joins: all pairs of kinds, one after the other."""
+    order, kinds = np.arange(relations), len(_KINDS)
+    return np.stack([order % kinds, (2 * order + order // kinds) % kinds])
+
+
 def _loosened(mixing: float, weight: np.ndarray) -> tuple[float, np.ndarray]:
     """The popular places are full: more edges leave their community and hubs weigh less, until all edges find room."""
     return min(1.0, 2 * mixing + 0.05), weight**0.8
@@ -166,14 +217,16 @@ def _fresh(drawn: np.ndarray, found: np.ndarray) -> np.ndarray:
     return drawn[found[place] != drawn]
 
 
-def _check(**counts: int) -> None:
+def _check_counts(**counts: int) -> None:
     for name, value in counts.items():
         if value < 1:
             raise SettingError(f"'{name}' must be at least 1 (got {value})")
 
 
-def _check_shape(mixing: float, exponent: float) -> None:
+def _check_shape(mixing: float, exponent: float, seed: int) -> None:
     if not 0 <= mixing <= 1:
         raise SettingError(f"'mixing' must lie between 0 and 1 (got {mixing})")
-    if not exponent > 1:
-        raise SettingError(f"'exponent' must be above 1 (got {exponent})")
+    if not 1 < exponent < np.inf:
+        raise SettingError(f"'exponent' must be above 1 and finite (got {exponent})")
+    if seed < 0:
+        raise SettingError(f"'seed' must be at least 0 (got {seed})")

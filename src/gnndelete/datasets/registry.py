@@ -11,8 +11,13 @@ from urllib.parse import parse_qsl
 from torch_geometric.data import Data
 
 from gnndelete.catalog import ENTRIES, Entry
-from gnndelete.datasets.digits import digits
-from gnndelete.datasets.generated import community_graph, knowledge_graph
+from gnndelete.datasets.digits import check_digits, digits
+from gnndelete.datasets.generated import (
+    check_community_graph,
+    check_knowledge_graph,
+    community_graph,
+    knowledge_graph,
+)
 from gnndelete.datasets.mirror import data_folder, open_raw
 from gnndelete.datasets.stored import as_graph
 from gnndelete.errors import GraphError, SettingError, unknown
@@ -21,6 +26,11 @@ _MADE: dict[str, Callable[..., Data]] = {
     "digits": digits,
     "generated:collab": community_graph,
     "generated:biokg": knowledge_graph,
+}
+_CHECKS: dict[str, Callable[..., None]] = {
+    "digits": check_digits,
+    "generated:collab": check_community_graph,
+    "generated:biokg": check_knowledge_graph,
 }
 
 
@@ -72,9 +82,9 @@ def load(name: str, root: str | Path | None = None, *, sparse: bool = False) -> 
 def named(name: str) -> tuple[Entry, dict[str, int | float]]:
     """What is known of a dataset without loading it, and the parameters in its name; a name that `load` refuses is refused.
 
-    >>> entry, parameters = named("generated:collab?nodes=500")
+    >>> entry, parameters = named("generated:collab?nodes=500&edges=3000")
     >>> entry.graphs, parameters
-    (1, {'nodes': 500})
+    (1, {'nodes': 500, 'edges': 3000})
     """
     key, _, query = name.strip().partition("?")
     key = key.lower()
@@ -82,7 +92,12 @@ def named(name: str) -> tuple[Entry, dict[str, int | float]]:
     if entry is None:
         raise GraphError(unknown("no dataset is called", key, ENTRIES))
     if key in _MADE:
-        return entry, _parameters(name, query, _MADE[key])
+        given = _parameters(name, query, _MADE[key])
+        try:
+            _CHECKS[key](**_defaults(_MADE[key]) | given)
+        except SettingError as error:
+            raise SettingError(f"'{name}': {error}") from None
+        return entry, given
     if query:
         raise SettingError(f"'{key}' takes no parameters (got '?{query}'); those that do are: {', '.join(_MADE)}")
     return entry, {}
