@@ -35,6 +35,11 @@ class Entry:
         return self.relations > 0
 
     @property
+    def split_for(self) -> str:
+        """The task whose split it comes with: link, node or graph; empty where a split has to be drawn."""
+        return _SPLITS.get(self.kind, "")
+
+    @property
     def source(self) -> str:
         """Where it comes from, for people."""
         return self.origin or f"{self.kind} {self.title}".strip()
@@ -55,6 +60,16 @@ class Entry:
     def normalised(self) -> bool:
         """Whether features are scaled to sum to one per node, as the paper's authors do."""
         return self.kind in ("CitationFull", "Planetoid", "Coauthor")
+
+
+#: Classes whose datasets come with a split, and the task it is for.
+_SPLITS = {
+    "Planetoid": "node",
+    "WordNet18": "link",
+    "WordNet18RR": "link",
+    "PygLinkPropPredDataset": "link",
+    "PygGraphPropPredDataset": "graph",
+}
 
 
 def _citation(name: str, title: str, nodes: int, edges: int, features: int, classes: int) -> Entry:

@@ -118,6 +118,8 @@ def test_published_sizes(name: str) -> None:
         parts = torch.stack([data.train_mask, data.val_mask, data.test_mask])
         assert parts.shape == (3, entry.edges)
         assert bool((parts.sum(dim=0) == 1).all())
+    masks = data["train_mask"].size(0) if "train_mask" in data else 0
+    assert entry.split_for == {0: "", entry.nodes: "node", entry.edges: "link"}[masks]
     if entry.normalised:
         sums = data.x.sum(dim=1)
         assert torch.allclose(sums[sums > 0], torch.ones_like(sums[sums > 0]), atol=1e-5)
@@ -128,6 +130,7 @@ def test_published_sets(name: str) -> None:
     needed(name)
     entry, found = ENTRIES[name], load(name)
     assert (len(found), found.num_features, found.num_classes) == (entry.graphs, entry.features, entry.classes)
+    assert bool(found.split) == (entry.split_for == "graph")
     assert sum(graph.num_nodes for graph in found) == entry.nodes
     assert sum(graph.num_edges for graph in found) == entry.edges
 
@@ -141,6 +144,7 @@ def test_molhiv() -> None:
     assert (int(found.slices["x"][-1]), int(found.slices["edge_index"][-1])) == (entry.nodes, entry.edges)
     assert int(found.y.sum()) == 1_443
     assert {part: len(ids) for part, ids in found.split.items()} == {"train": 32_901, "valid": 4_113, "test": 4_113}
+    assert entry.split_for == "graph"
     assert torch.cat(list(found.get_idx_split().values())).unique().numel() == len(found)
     assert found[found.split["valid"]][0].x.shape[1] == 9
 

@@ -68,10 +68,14 @@ class Split(Part):
 
     def effective(self, task: str) -> dict[str, Any]:
         """All that the split of a task depends on."""
+        named = {name: getattr(self, name) for name in ("train", "val", "test") if getattr(self, name) is not None}
         if self.given:
+            if named:
+                raise SettingError(
+                    f"'split.{next(iter(named))}' has no part in a split that is given; leave one of them out"
+                )
             return {"given": True}
         usual = _SPLITS[task]
-        named = {name: getattr(self, name) for name in ("train", "val", "test") if getattr(self, name) is not None}
         stray = [name for name in named if name not in usual]
         if stray:
             raise SettingError(f"'split.{stray[0]}' is what the other parts leave in a task '{task}'; leave it out")

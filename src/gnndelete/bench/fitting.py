@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from gnndelete.bench.words import counted
+from gnndelete.bench.words import counted, measured
 from gnndelete.catalog import ENTRIES, Entry
 from gnndelete.datasets.registry import named
 from gnndelete.errors import SettingError, some
@@ -56,6 +56,8 @@ def _sized(dataset: str) -> Entry:
     words = {"entities": "nodes", "triples": "edges"}
     sizes: dict[str, Any] = {words.get(name, name): value for name, value in given.items()}
     known = ("nodes", "edges", "features", "relations")
+    if "neighbors" in given:
+        sizes["edges"] = 2 * entry.nodes * int(given["neighbors"])  # at most
     return replace(entry, **{name: size for name, size in sizes.items() if name in known})
 
 
@@ -78,44 +80,77 @@ def _check_model(dataset: str, model: Mapping[str, Any], task: str) -> None:
         raise SettingError(
             f"'models': '{name}' has a trained vector for every node, and new graphs bring new nodes; take gcn, gat or gin"
         )
-    _check_options(model, task, entry.classes)
+    _check_options(dataset, entry, model, task)
 
 
-def _check_options(model: Mapping[str, Any], task: str, classes: int) -> None:
-    """Refuse options of which no model can be made, however large the graph is."""
-    usual = defaults(model_factory(models.lookup_dict[model["name"]], task))
-    given = [f"{name} {value!r}" for name, value in model.items() if name != "name" and usual.get(name) != value]
-    if not given:
+def _check_options(dataset: str, entry: Entry, model: Mapping[str, Any], task: str) -> None:
+    """Refuse options of which no model can be made, and a model that no device has room for."""
+    usual, name = defaults(model_factory(models.lookup_dict[model["name"]], task)), model["name"]
+    unusual = {n: value for n, value in model.items() if n != "name" and usual.get(n) != value}
+    if not unusual:
         return
+    given = ", ".join(f"{n} {value!r}" for n, value in unusual.items())
+    layers = unusual.get("num_layers", 0)
+    if isinstance(layers, int) and layers > _LAYERS:
+        raise SettingError(f"'models': a '{name}' with {given} has more than {_LAYERS:,} layers; take fewer")
     try:
-        try:
-            _skeleton(model, task, classes or None)
-        except Exception:  # a layer may want to see the weights it draws
-            _skeleton(model, task, classes or None, "cpu")
+        weights = _weights(entry, model, task)
     except Exception as error:
         said = (str(error) or type(error).__name__).splitlines()[0]
-        raise SettingError(f"'models': no '{model['name']}' can be made with {', '.join(given)}: {said}") from None
+        raise SettingError(f"'models': no '{name}' can be made with {given}: {said}") from None
+    if weights > _WEIGHTS:
+        raise SettingError(
+            f"'models': a '{name}' with {given} has {weights:,} weights or more on '{dataset}', and the most is {_WEIGHTS:,}; "
+            "take a smaller one"
+        )
+
+
+#: The most layers that are made to be looked at, and the most weights that are trained: 40 GB of them.
+_LAYERS, _WEIGHTS = 1_000, 10**10
+
+#: Models that cannot be made without their weights are made with them up to so many.
+_MADE = 10**8
+
+
+def _weights(entry: Entry, model: Mapping[str, Any], task: str) -> int:
+    """How many weights a model would have on a graph; where it cannot be made without them, those of its plain sister, if any."""
+    sizes = {"in_channels": entry.features, "num_nodes": entry.nodes, "num_relations": max(entry.relations, 1)}
+    sizes |= {"out": entry.classes} if entry.classes and task != "link" else {}
+    plain = {name: value for name, value in model.items() if name == "name" or not isinstance(value, str)}
+    try:
+        return sum(weight.numel() for weight in _skeleton(model, task, sizes).parameters())
+    except Exception as error:
+        if "overflow" in str(error).lower():
+            return 2**61  # four bytes each: what torch can count
+    weights = 0 if plain == model else _weights(entry, plain, task)
+    if weights <= _MADE:
+        _skeleton(model, task, {"out": sizes.get("out", 2)}, "cpu")  # a layer may want to see the weights it draws
+    return weights
 
 
 def _check_amount(dataset: str, forget: Mapping[str, Any], task: str, split: Mapping[str, Any]) -> None:
     kind, amount, steps = forget["kind"], forget["amount"], forget["steps"]
-    most = _most(_sized(dataset), kind, task, split)
-    if kind in ("edges", "nodes") and amount == (most if isinstance(amount, int) else 1.0):
+    noun, most = kind.removesuffix("s"), _most(_sized(dataset), kind, task, split)
+    count = amount if isinstance(amount, int) else round(amount * most)
+    if count > most:
         raise SettingError(
-            f"'forget.amount': {amount:,} is all there is to learn from in '{dataset}' (at most {counted(most, kind[:-1])}), and "
+            f"'forget.amount': {counted(amount, noun)} are more than there are to learn from in '{dataset}' (at most "
+            f"{most:,}); ask for fewer, or for a share such as 0.05"
+        )
+    if kind in ("edges", "nodes") and count == most:
+        raise SettingError(
+            f"'forget.amount': {amount:,} is all there is to learn from in '{dataset}' (at most {counted(most, noun)}), and "
             "a deletion has to leave some of it; ask for fewer"
         )
-    if not isinstance(amount, int):
-        return
-    if amount > most:
+    if count < 1:
         raise SettingError(
-            f"'forget.amount': {counted(amount, kind.removesuffix('s'))} are more than there are to learn from in "
-            f"'{dataset}' (at most {most:,}); ask for fewer, or for a share such as 0.05"
+            f"'forget.amount': a share of {amount} is not one {noun} of '{dataset}' (at most {counted(most, noun)}); ask for "
+            "more, or for a whole number"
         )
-    if steps > amount:
+    if steps > count:
+        few = counted(count, noun) if isinstance(amount, int) else f"{measured(amount, kind)} ({count:,})"
         raise SettingError(
-            f"'forget.steps': {counted(amount, kind.removesuffix('s'))} cannot be deleted in {steps} steps; ask for fewer "
-            "steps, or delete more"
+            f"'forget.steps': {few} cannot be deleted in {steps} steps; ask for fewer steps, or delete more"
         )
 
 
@@ -150,13 +185,15 @@ def _check_layers(label: str, names: list[str], model: Mapping[str, Any], task: 
         )
 
 
-def _skeleton(model: Mapping[str, Any], task: str, classes: int | None = None, device: str = "meta") -> nn.Module:
-    """The model of a key without weights, for its names: what the graph decides is small."""
+def _skeleton(
+    model: Mapping[str, Any], task: str, sizes: Mapping[str, int] | None = None, device: str = "meta"
+) -> nn.Module:
+    """The model of a key without weights; what the graph decides is small where no ``sizes`` are given."""
     factory = model_factory(models.lookup_dict[model["name"]], task)
     small = {"in_channels": 1, "num_nodes": 1, "num_relations": 1, "out": 2}
     takes = inspect.signature(factory).parameters
     options = {n: v for n, v in small.items() if n in takes} | defaults(factory)
-    options |= {"out": classes} if classes is not None and task != "link" and "out" in takes else {}
+    options |= {name: size for name, size in (sizes or {}).items() if name in takes}
     options |= {name: value for name, value in model.items() if name != "name"}
     with torch.device(device), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of tensors without elements

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from gnndelete.bench.experiment import Experiment, Forget
 from gnndelete.bench.published import parts
 from gnndelete.bench.repeated import check_apart
-from gnndelete.catalog import Entry
+from gnndelete.catalog import ENTRIES, Entry
 from gnndelete.datasets.registry import effective, named
-from gnndelete.errors import RequestError, SettingError, unknown
+from gnndelete.errors import RequestError, SettingError, some, unknown
 
 
 def check_sound(experiment: Experiment) -> None:
@@ -64,6 +64,10 @@ def _check_task(task: str, forget: Forget) -> None:
         raise SettingError(f"'forget.kind': graphs are deleted in task 'graph' (got task '{task}'); take another kind")
     if forget.kind == "labels" and task == "graph":
         raise SettingError("'forget.kind': labels are those of nodes, and task 'graph' has none; take graphs")
+    if forget.kind == "labels" and task == "link":
+        raise SettingError(
+            "'forget.kind': task 'link' learns from no labels; take edges or another kind, or task 'node'"
+        )
 
 
 def _check_dataset(dataset: str, entry: Entry, experiment: Experiment) -> None:
@@ -75,6 +79,14 @@ def _check_dataset(dataset: str, entry: Entry, experiment: Experiment) -> None:
         raise SettingError(
             f"'{dataset}' has no classes of nodes, and the task is 'node'; choose another dataset or task"
         )
+    if experiment.split.given and entry.split_for != task:
+        others = some(other.name for other in ENTRIES.values() if other.split_for == task)
+        raise SettingError(
+            f"'split.given': '{dataset}' came without a split for task '{task}'; leave 'given' out, or take a dataset that has "
+            f"one ({others})"
+        )
+    if not entry.features and any(forget.kind == "features" for forget in experiment.forget):
+        raise SettingError(f"'forget.kind': '{dataset}' has no features of nodes to delete; take another kind")
     if not entry.typed and any(forget.kind == "relations" for forget in experiment.forget):
         raise SettingError(
             f"'forget.kind': '{dataset}' has no relations to delete; take another kind or a typed dataset"

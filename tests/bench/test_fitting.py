@@ -1,0 +1,82 @@
+"""What a dataset and a device have room for is known before the first cell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from gnndelete.bench.cells import cells
+from gnndelete.bench.experiment import read
+from gnndelete.bench.fitting import _weights
+from gnndelete.bench.material import material, requests
+from gnndelete.catalog import ENTRIES
+from gnndelete.errors import SettingError
+from gnndelete.models import resolver as models
+
+from .conftest import Write
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"forget": {"amount": 0.025, "steps": 10**6}},
+            "'forget.steps': 2.5% of edges (27) cannot be deleted in 1000000",
+        ),
+        (
+            {"forget": {"amount": 0.025, "steps": 28}},
+            "2.5% of edges (27) cannot be deleted in 28 steps; ask for fewer steps",
+        ),
+        (
+            {"forget": {"amount": 1e-12}},
+            "'forget.amount': a share of 1e-12 is not one edge of 'generated:collab?nodes=300",
+        ),
+        (
+            {"datasets": ["wordnet18"], "models": ["rgcn"], "forget": {"kind": "relations", "amount": 0.02}},
+            "a share of 0.02 is not one relation of 'wordnet18' (at most 18 relations); ask for more, or for a whole number",
+        ),
+        ({"forget": {"amount": 0.9999}}, "'forget.amount': 0.9999 is all there is to learn from"),
+        (
+            {"datasets": ["digits"], "models": [{"name": "gcn", "hidden": 10**11}]},
+            "'models': a 'gcn' with hidden 100000000000 has 12,900,000,000,064 weights or more on 'digits', and the most is",
+        ),
+        ({"models": [{"name": "gps", "hidden": 2**33}]}, "has 2,305,843,009,213,693,952 weights or more"),
+        ({"models": [{"name": "gps", "hidden": 10**20}]}, "has 2,305,843,009,213,693,952 weights or more"),
+        (
+            {"models": [{"name": "gps", "hidden": 2**17, "attention": "performer"}]},
+            "'models': a 'gps' with hidden 131072, attention 'performer' has",
+        ),
+        (
+            {"datasets": ["wordnet18"], "models": [{"name": "rgcn", "embedding": 10**6}]},
+            "a 'rgcn' with embedding 1000000 has",
+        ),
+        ({"models": [{"name": "gcn", "num_layers": 10**9}]}, "has more than 1,000 layers; take fewer"),
+    ],
+)
+def test_more_than_there_is_room_for(write: Write, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingError) as error:
+        cells(read(str(write(**changes))))
+    assert words in str(error.value)
+
+
+def test_as_many_steps_as_a_share_has_elements(write: Write) -> None:
+    (cell, _) = cells(read(str(write(forget={"amount": 0.025, "steps": 27}, methods=["unlink"]))))
+    drawn = requests(cell.key, material(cell.key, torch.device("cpu")))
+    assert [deletion.counts for deletion in drawn] == [{"edges": 1}] * 27
+
+
+def test_weights_are_those_of_the_model() -> None:
+    made = models.lookup_dict["rgcn"](40_943, 18, hidden=32)
+    counted = _weights(ENTRIES["wordnet18"], {"name": "rgcn", "hidden": 32}, "link")
+    assert counted == sum(weight.numel() for weight in made.parameters())
+
+
+def test_more_neighbours_are_more_edges(write: Write) -> None:
+    """The size of ``digits`` is that of eight neighbours each."""
+    forget = {"amount": 10_000}
+    with pytest.raises(SettingError, match="more than there are to learn from in 'digits'"):
+        cells(read(str(write(datasets=["digits"], forget=forget))))
+    (cell, *_) = cells(read(str(write(datasets=["digits?neighbors=20"], forget=forget, methods=["unlink"]))))
+    assert requests(cell.key, material(cell.key, torch.device("cpu")))[0].counts == {"edges": 10_000}
