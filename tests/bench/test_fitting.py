@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from gnndelete.bench.cells import cells
+from gnndelete.bench.cells import Cell, cells
 from gnndelete.bench.experiment import read
 from gnndelete.bench.fitting import _weights
 from gnndelete.bench.material import material, requests
@@ -80,3 +80,60 @@ def test_more_neighbours_are_more_edges(write: Write) -> None:
         cells(read(str(write(datasets=["digits"], forget=forget))))
     (cell, *_) = cells(read(str(write(datasets=["digits?neighbors=20"], forget=forget, methods=["unlink"]))))
     assert requests(cell.key, material(cell.key, torch.device("cpu")))[0].counts == {"edges": 10_000}
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "dataset", "most"),
+    [
+        ("link", "edges", "digits", 8937),  # 9,929 less 496 for validation and 496 for testing
+        ("link", "edges", "generated:collab?nodes=300&edges=2400&features=8", 1080),
+        ("link", "nodes", "generated:collab?nodes=300&edges=2400&features=8", 300),
+        ("node", "edges", "digits", 9929),
+        ("node", "labels", "digits", 1617),
+        ("link", "edges", "generated:biokg?entities=300&triples=2401&relations=5", 2161),
+    ],
+)
+def test_one_more_than_there_are_is_refused_before_the_first_cell(
+    write: Write, task: str, kind: str, dataset: str, most: int
+) -> None:
+    def asked(amount: int) -> list[Cell]:
+        model = "rgcn" if "biokg" in dataset else "gcn"
+        forget = {"kind": kind, "amount": amount}
+        return cells(read(str(write(task=task, datasets=[dataset], models=[model], forget=forget, methods=["unlink"]))))
+
+    whole = kind in ("edges", "nodes")  # of which a deletion has to leave some
+    key = asked(most - whole)[0].key
+    drawn = requests(key, material(key, torch.device("cpu")))[0]
+    assert drawn.counts == {kind: most - whole}
+    if whole:
+        with pytest.raises(SettingError, match=rf"{most:,} is all there is to learn from in .*ask for fewer"):
+            asked(most)
+    with pytest.raises(SettingError, match=rf"at most {most:,}\)"):
+        asked(most + 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "task", "dataset"),
+    [
+        *((name, "convs.1", "link", "digits") for name in ("gcn", "gat", "gin")),
+        ("gps", "convs.1", "link", "digits"),
+        ("graphormer", "layers.1", "link", "digits"),
+        *((name, "convs.1", "link", "wordnet18") for name in ("rgcn", "rgat")),
+        *((name, "encoder.convs.1", "graph", "mutag") for name in ("gcn", "gin")),
+    ],
+)
+def test_layers_by_their_names(write: Write, name: str, layer: str, task: str, dataset: str) -> None:
+    methods = ["unlink", {"name": "gnndelete", "layers": [layer]}]
+    assert cells(read(str(write(task=task, datasets=[dataset], models=[name], methods=methods))))
+
+
+def test_a_model_that_cannot_be_made_without_weights_is_not_refused(write: Write) -> None:
+    """Its layers look at random numbers that they draw."""
+    assert cells(read(str(write(models=[{"name": "gps", "attention": "performer", "hidden": 8}]))))
+
+
+def test_what_no_method_is_asked_for_is_not_refused(write: Write) -> None:
+    """All but one of what could be there is not refused, nor layers of a model that their method is not for."""
+    named = {"name": "gnndelete", "layers": ["embed"], "only": {"models": ["gps"]}}
+    forget = {"amount": [1079, 3], "steps": 3}
+    assert cells(read(str(write(models=["gcn", "gps"], methods=["unlink", named], forget=forget))))
