@@ -138,7 +138,7 @@ def test_models_that_cannot_be_made(cli: Cli, graph_file: Path, tmp_path: Path, 
     [
         ("model.hiden=8", "did you mean 'model.hidden'"),
         ("model.hidden=wide", "'model.hidden' should be a whole number (got 'wide')"),
-        ("model.num_layers=0", "'num_layers' must be at least 1"),
+        ("model.num_layers=0", "'num_layers' must be a whole number of at least 1"),
         ("train.device=cuda:99", "use auto or cpu"),
         ("train.device=abacus", "auto, cpu or cuda"),
         ("data.dataset=digts", "digits"),

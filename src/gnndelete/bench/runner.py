@@ -46,6 +46,9 @@ class Choice:
         seen = [_traits(cell) for cell in every]
         for chosen, known, what in zip(self._all(), zip(*seen, strict=True), _TRAITS, strict=False):
             for value in chosen:
+                if value not in known and what == "amount":
+                    there = ", ".join(map(str, sorted(set(known))))
+                    raise SettingError(f"no cell of these experiments has the amount {value:g}; there are {there}")
                 if value not in known:
                     names = sorted({str(name) for name in known})
                     raise SettingError(unknown(f"no cell of these experiments has the {what}", str(value), names))
