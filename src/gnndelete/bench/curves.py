@@ -10,6 +10,7 @@ from typing import Any
 from gnndelete.bench import published as paper
 from gnndelete.bench.compared import CONTROLS, fixed
 from gnndelete.bench.gathered import Plan, Result, Stat, references, text
+from gnndelete.bench.tables import USE
 from gnndelete.bench.wording import dataset_name, method_name, model_titles, request_name, span
 
 
@@ -30,6 +31,7 @@ class LamPicture:
     paper: Mapping[str, tuple[tuple[float, float], ...]]
     retrain: Mapping[str, float]
     seeds: str  # how many
+    task: str = "link"
 
 
 def lam_pictures(plan: Plan, cells: Sequence[Result]) -> list[LamPicture]:
@@ -43,7 +45,7 @@ def lam_pictures(plan: Plan, cells: Sequence[Result]) -> list[LamPicture]:
         if place.steps > 1 or not any(len(shape) > 2 for shape in shapes.values()):
             continue
         curves, theirs, level = {}, {}, {}
-        for metric in ("test_auroc", "deleted_auroc", "heldout_auc"):
+        for metric in _lam_metrics(shapes):
             lines = [
                 Curve(name, tuple((lam, stat) for lam, cell in shape if (stat := cell.stat(metric)) is not None))
                 for name, shape in shapes.items()
@@ -65,8 +67,16 @@ def lam_pictures(plan: Plan, cells: Sequence[Result]) -> list[LamPicture]:
                 level[metric] = reference.mean
         title = f"{dataset_name(place.dataset)}, {models[place.variant]}: {request_name(place)}"
         counts = {stat.count for lines in curves.values() for line in lines for _, stat in line.points}
-        found.append(LamPicture(title, curves, theirs, level, span(counts, "seed")))
+        if counts:  # rows may hold times alone
+            found.append(LamPicture(title, curves, theirs, level, span(counts, "seed"), place.task))
     return found
+
+
+def _lam_metrics(shapes: Mapping[str, Sequence[tuple[float, Result]]]) -> list[str]:
+    """What the panels show: what a model is of use for, by the score of its task, and what is left of the deleted."""
+    cells = [cell for shape in shapes.values() for _, cell in shape]
+    use = [metric for metric in USE if any(cell.values(metric) for cell in cells)]
+    return [*use[:1], "deleted_auroc", "heldout_auc"]
 
 
 def _lam(cell: Result) -> float | None:

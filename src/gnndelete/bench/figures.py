@@ -35,7 +35,7 @@ def lam_figure(picture: LamPicture, form: Format) -> bytes:
 
     def draw(figure: Any) -> None:
         for axes, metric in zip(figure.subplots(1, len(picture.curves), squeeze=False)[0], picture.curves, strict=True):
-            plain(axes, "lam", metric_name(metric))
+            plain(axes, "lam", metric_name(metric, picture.task))
             for index, curve in enumerate(picture.curves[metric]):
                 xs, stats = [x for x, _ in curve.points], [stat for _, stat in curve.points]
                 axes.errorbar(
@@ -53,6 +53,7 @@ def lam_figure(picture: LamPicture, form: Format) -> bytes:
                 axes.plot(*rings, "o", markersize=7, markerfacecolor="none", color=INK, label="the paper")
             if metric in picture.retrain:
                 axes.axhline(picture.retrain[metric], color=MUTED, linestyle="--", linewidth=1, label="Retrain")
+                axes.autoscale_view()  # a line that lies in the margin would hide at the edge
         _legend(figure)
 
     title = f"{picture.title}\nmeans over {picture.seeds}, bars ± standard error"
