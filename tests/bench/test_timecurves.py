@@ -45,8 +45,8 @@ def test_times_stand_beside_retrain_and_other_methods_keep_their_names() -> None
     assert timing.ratio("further", "forward") is None
 
 
-def test_times_of_one_graph_are_shown_against_what_is_deleted() -> None:
-    shapes = {"ring": METHODS["calibrated"], "shared": METHODS["paper()"]}
+def beside(shapes: dict[str, dict[str, Any]]) -> dict[str, tuple[tuple[float, float], ...]]:
+    """The lines of a figure in which these settings of GNNDelete are timed beside each other."""
     jobs = [
         Job(label, key("generated:collab", "gcn", method, 42, "random", amount, measures=["time"]))
         for amount in (0.01, 0.05)
@@ -54,14 +54,35 @@ def test_times_of_one_graph_are_shown_against_what_is_deleted() -> None:
     ]
     store = Store(None)
     for job in jobs:
-        store.add(
-            job.key, row(job.label, 0.1) | {"seconds_of": {"delete": job.key["forget"]["amount"], "forward": 0.01}}
-        )
+        amount = job.key["forget"]["amount"]
+        spent = {"delete": amount, "forward": 0.01, "further": amount / 2, "calibrated": 9 * amount}
+        store.add(job.key, row(job.label, 0.1) | {"seconds_of": spent})
     (picture,) = time_pictures(gather(Plan("t", "t", jobs), store))
     assert picture.axis == "share of deleted edges"
-    assert picture.lines["deletion, fixed lam (ring)"] == ((0.01, 0.01), (0.05, 0.05))
-    assert "deletion, fixed lam (shared)" in picture.lines
-    assert next(iter(picture.lines)) == "one forward pass"
+    return dict(picture.lines)
+
+
+def test_deletions_beside_each_other_are_told_apart_by_the_settings_they_differ_in() -> None:
+    ring = METHODS["calibrated"] | {"lam": 0.5}
+    lines = beside({"ring lam 0.5": ring, "calibrated": ring | {"operator": "shared", "lam": "auto", "rule": 5}})
+    assert list(lines) == [
+        "one forward pass",
+        "deletion, fixed lam (operator ring)",
+        "deletion, fixed lam (operator shared)",
+        "deletion, graph known (operator ring)",
+        "deletion, calibrated (operator ring)",
+    ]
+    assert lines["deletion, fixed lam (operator shared)"] == ((0.01, 0.01), (0.05, 0.05))
+
+
+def test_what_is_timed_alike_is_one_line_without_brackets() -> None:
+    alone = ["one forward pass", "deletion, fixed lam", "deletion, graph known", "deletion, calibrated"]
+    searched = METHODS["calibrated"]
+    assert list(beside({"calibrated": searched})) == alone
+    assert list(beside({"calibrated": searched, "lam 0.5": searched | {"lam": 0.5}})) == alone
+    lines = beside({"calibrated": searched, "lam 0.2": searched | {"lam": 0.2}})
+    assert list(lines)[1:3] == ["deletion, fixed lam (lam 0.5)", "deletion, fixed lam (lam 0.2)"]
+    assert list(lines)[-1] == "deletion, calibrated"
 
 
 def test_kinds_and_units_are_never_joined() -> None:

@@ -95,14 +95,14 @@ def time_pictures(results: Sequence[Result]) -> list[TimePicture]:
 
 def _time_picture(own: Sequence[Timing], model: str, shares: bool, several: bool) -> TimePicture:
     by_edges = len({timing.edges for timing in own}) > 1
-    labels = list(dict.fromkeys(t.result.label for t in own if t.result.method.get("name") == "gnndelete"))
+    deletions = [timing.result for timing in own if timing.result.method.get("name") == "gnndelete"]
     lines: dict[str, dict[float, list[float]]] = {}
     for timing in own:
         x = timing.edges if by_edges else timing.result.place.amount
         for name, value in timing.spent.items():
-            if name in ("further", "calibrated") and timing.result.label != labels[0]:
+            if name in ("further", "calibrated") and timing.result.label != deletions[0].label:
                 continue  # one of each is enough beside the deletions of every setting
-            line = _line_title(timing.result, name, len(labels) > 1)
+            line = _line_title(timing.result, name, deletions)
             lines.setdefault(line, {}).setdefault(float(x or 0), []).append(value)
     datasets: dict[float, dict[str, None]] = {}
     for timing in own:
@@ -131,13 +131,23 @@ def _deleted(place: Place, shares: bool) -> str:
     return f"{'share' if shares else 'number'} of {what}"
 
 
-def _line_title(result: Result, name: str, several: bool) -> str:
-    """What a line is called; the deletions of another method go by its own name."""
+def _line_title(result: Result, name: str, deletions: Sequence[Result]) -> str:
+    """What a line is called: of several deletions by the settings in which they differ, other methods by their own names."""
     if name in ("forward", "epoch", "retrain"):
         return TIMES[name]
     if result.method.get("name") != "gnndelete":
         return method_name(result.label)
-    return f"{TIMES[name]} ({result.label})" if several else TIMES[name]
+    own, every = _timed_with(result, name), [_timed_with(other, name) for other in deletions]
+    names = dict.fromkeys(setting for each in every for setting in each)
+    told = [f"{each} {own.get(each)}" for each in names if any(other.get(each) != own.get(each) for other in every)]
+    return f"{TIMES[name]} ({', '.join(told)})" if told else TIMES[name]
+
+
+def _timed_with(result: Result, name: str) -> dict[str, Any]:
+    """The settings that a time was taken with, which for lam are not always those of the method: see `timing.seconds_of`."""
+    lam = result.method.get("lam")
+    given = {} if name == "calibrated" else {"lam": 0.5 if lam == "auto" else lam}
+    return {key: value for key, value in result.method.items() if key not in ("name", "rule", "lam")} | given
 
 
 def _rank(title: str) -> int:
