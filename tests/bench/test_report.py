@@ -20,7 +20,8 @@ from gnndelete.bench.curves import (
     lam_pictures,
     undrawn,
 )
-from gnndelete.bench.figures import distance_figure, gap_figure
+from gnndelete.bench.figures import distance_figure
+from gnndelete.bench.gapfigure import gap_figure
 from gnndelete.bench.gathered import Plan, Stat, gather
 from gnndelete.bench.looks import looks
 from gnndelete.bench.pages import Commands

@@ -99,7 +99,16 @@ def _wrapped(title: str, wide: float) -> str:
     >>> _wrapped("Membership attack: AUC before 0.996, after 0.993, Retrain 0.993", 3.4).splitlines()
     ['Membership attack', 'AUC before 0.996, after 0.993,', 'Retrain 0.993']
     """
-    return "\n".join(textwrap.fill(part, int(10 * wide)) for part in title.split(": ", 1))
+    return fitted("\n".join(title.split(": ", 1)), wide)
+
+
+def fitted(words: str, wide: float, letters: float = 10) -> str:
+    """Lines that fit ``wide`` inches of so many letters each; a longer one goes on in the next.
+
+    >>> fitted("How far from Retrain\\nMeans over 6 cells: GCN and GAT on DBLP", 2.1, 13).splitlines()
+    ['How far from Retrain', 'Means over 6 cells: GCN and', 'GAT on DBLP']
+    """
+    return "\n".join(textwrap.fill(line, int(letters * wide)) for line in words.splitlines())
 
 
 def _layout(pad: float = 0.03) -> Any:

@@ -1,32 +1,30 @@
-"""The figures of a report: lam, time against size, methods against one another, the gap to Retrain of every cell."""
+"""The figures of a report: lam, time against size, methods against one another. Gaps are drawn in `gapfigure`."""
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
-from gnndelete.auditing.figures import STYLE, svg_bytes
+from gnndelete.auditing.figures import fitted
 from gnndelete.auditing.palette import INK, LINE, MUTED, PAPER
 from gnndelete.auditing.panels import plain
 from gnndelete.bench.compared import Compared, Point, front
-from gnndelete.bench.curves import GAPS, GapRow, LamPicture
+from gnndelete.bench.curves import LamPicture
+from gnndelete.bench.drawing import Format, drawn, legend
 from gnndelete.bench.labels import Page, leader, placed_names
 from gnndelete.bench.looks import COLORS, MARKERS, logarithmic, looks
 from gnndelete.bench.timecurves import TimePicture
-from gnndelete.bench.wording import count, many, method_name, metric_name, seconds
-
-Format = Literal["svg", "png"]
+from gnndelete.bench.wording import count, many, metric_name, seconds
 
 #: Markers by the kind of a method: colours name the method itself.
 _GROUPS = {"gnndelete": ("o", "GNNDelete"), "other": ("s", "other methods"), "control": ("X", "controls")}
 _OVER = {"other": 3, "control": 3.1, "gnndelete": 3.2}  # a disc leaves the corners of a square to be seen
 _LOG = " (logarithmic)"
 _NAMES = 8  # the size of names beside points
-_TALL = 24  # rows of a figure of gaps that are still seen at once
+_ENTRY = 42  # letters in a line of a legend that stands beside a figure
 _FLOOR = 5e-4  # smaller distances than this are drawn here, so that a logarithmic axis can hold them
 
 
@@ -54,10 +52,10 @@ def lam_figure(picture: LamPicture, form: Format) -> bytes:
             if metric in picture.retrain:
                 axes.axhline(picture.retrain[metric], color=MUTED, linestyle="--", linewidth=1, label="Retrain")
                 axes.autoscale_view()  # a line that lies in the margin would hide at the edge
-        _legend(figure)
+        legend(figure)
 
     title = f"{picture.title}\nmeans over {picture.seeds}, bars ± standard error"
-    return _drawn(draw, (3.3 * len(picture.curves) + 0.3, 3.3), title, form)
+    return drawn(draw, (3.3 * len(picture.curves) + 0.3, 3.3), title, form)
 
 
 def time_figure(picture: TimePicture, form: Format) -> bytes:
@@ -75,7 +73,12 @@ def time_figure(picture: TimePicture, form: Format) -> bytes:
             style = ("--" if name.startswith("one ") else "-") if picture.joined else "none"
             color, marker = looks[name]
             axes.plot(
-                *zip(*points, strict=True), linestyle=style, marker=marker, markersize=4.5, color=color, label=name
+                *zip(*points, strict=True),
+                linestyle=style,
+                marker=marker,
+                markersize=4.5,
+                color=color,
+                label=_entry(name),
             )
         if picture.axis == "edges":
             logarithmic(axes.xaxis, count)
@@ -91,7 +94,16 @@ def time_figure(picture: TimePicture, form: Format) -> bytes:
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=8, labelcolor=MUTED)
 
     title = f"Time against {'the ' * (picture.axis != 'edges')}{picture.axis}, {picture.title}\n{picture.named}"
-    return _drawn(draw, (7.2, 3.8), title, form)
+    return drawn(draw, (7.2, 3.8), title, form)
+
+
+def _entry(name: str) -> str:
+    """An entry of a legend beside a figure: one that is too long for a line has its brackets in the next.
+
+    >>> _entry("deletion, fixed lam (operator ring, targets original)").splitlines()
+    ['deletion, fixed lam', '(operator ring, targets original)']
+    """
+    return name if len(name) <= _ENTRY else fitted(name.replace(" (", "\n(", 1), 1, _ENTRY)
 
 
 def _name_sizes(axes: Any, datasets: Mapping[float, str]) -> None:
@@ -149,13 +161,13 @@ def distance_figure(compared: Compared, form: Format) -> bytes:
         _scatter(figure, axes, placed, _front(axes, [(p.x, p.y) for p in best]))
 
     title = f"How far from Retrain: lower left is nearer\n{_over(compared)}"
-    return _drawn(draw, (6.6, 4.4), title, form)
+    return drawn(draw, (6.6, 4.4), title, form)
 
 
 def _over(compared: Compared) -> str:
     """The cells of a figure below its title, as far as there is room."""
     said = f"Means over {many(len(compared.places), 'cell')}"
-    return f"{said}: {compared.cells}" if len(compared.cells) < 80 else said
+    return f"{said}: {compared.cells}" if len(compared.cells) < 150 else said
 
 
 def scores_figure(compared: Compared, form: Format) -> bytes:
@@ -167,81 +179,8 @@ def scores_figure(compared: Compared, form: Format) -> bytes:
         best = front([Point(p.label, -p.x, -p.y, p.group) for p in compared.points])
         _scatter(figure, axes, compared.points, _front(axes, [(-p.x, -p.y) for p in best]))
 
-    title = (
-        f"The paper's two scores: it wants both high; a deletion like training again lies at Retrain\n{_over(compared)}"
-    )
-    return _drawn(draw, (6.6, 4.6), title, form)
-
-
-def gap_figure(rows: Sequence[GapRow], title: str, form: Format) -> bytes:
-    """The gap to Retrain of every place, seed by seed and then averaged, with standard errors.
-
-    Many places have panels by dataset, two beside each other, so that they fit on a page.
-    """
-    labels = list(dict.fromkeys(label for row in rows for label in row.gaps))
-    metrics = [metric for metric in GAPS if any(metric in gaps for row in rows for gaps in row.gaps.values())]
-    errors = [stat.error for row in rows for gaps in row.gaps.values() for stat in gaps.values()]
-    names = list(dict.fromkeys(row.dataset for row in rows)) if len(rows) > _TALL else []
-    groups = [[row for row in rows if row.dataset == name] for name in names] or [
-        [replace(row, place=f"{row.dataset} {row.place}") for row in rows]
-    ]
-    across = min(len(groups), 2 if len(metrics) < 3 else 1)
-    heights = [max(map(len, groups[i : i + across])) for i in range(0, len(groups), across)]
-
-    def draw(figure: Any) -> None:
-        grid = figure.subplots(len(heights), across * len(metrics), squeeze=False, height_ratios=heights)
-        for number, own in enumerate(groups):
-            line, place = divmod(number, across)
-            last = number + across >= len(groups)
-            panels = grid[line][place * len(metrics) :][: len(metrics)]
-            for axes, first, metric in zip(panels, grid[0], metrics, strict=False):
-                if axes is not first:
-                    axes.sharex(first)
-                plain(axes, f"gap to Retrain in {metric_name(metric, rows[0].task)}" * last, grid="x")
-                _gaps(axes, own, metric, labels, ticks=5 if len(groups) == 1 else 4)
-                axes.set_yticks(range(len(own)), [row.place for row in own] if axes is panels[0] else [])
-                axes.set_ylim(heights[line] - 0.4, -0.6)
-                axes.tick_params(axis="x", labelbottom=last)
-            if names:
-                panels[0].set_title(names[number], loc="left", fontsize=9, color=INK)
-        for axes in grid.flat[len(groups) * len(metrics) :]:
-            axes.remove()
-        _legend(figure)
-
-    one = max(0.28, 0.09 * len(labels) + 0.1)
-    size = (2.0 + 2.9 * len(metrics), 1.5 + one * len(rows))
-    if len(groups) > 1:
-        size = (across * (1.7 + 1.7 * len(metrics)), 1.5 + sum(0.8 * one * count + 0.3 for count in heights))
-    known = sum(error is not None for error in errors)
-    bars = "no bars: one seed each" if not known else "bars ± standard error over seeds"
-    bars += " (none where there is one seed)" * (0 < known < len(errors))
-    return _drawn(draw, size, f"{title}\nGap to Retrain in every cell, mean over seeds; {bars}", form)
-
-
-def _gaps(axes: Any, rows: Sequence[GapRow], metric: str, labels: Sequence[str], ticks: int) -> None:
-    """One score of some places, a line for each, with the methods beside each other."""
-    from matplotlib.ticker import MaxNLocator
-
-    look = looks(labels)
-    axes.axvline(0, color=INK, linewidth=1)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=ticks))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
-    for index, label in enumerate(labels):
-        known = [(i, row.gaps[label][metric]) for i, row in enumerate(rows) if metric in row.gaps.get(label, {})]
-        shift = 0.14 * (index - (len(labels) - 1) / 2)
-        axes.errorbar(
-            [stat.mean for _, stat in known],
-            [i + shift for i, _ in known],
-            xerr=[stat.error or 0 for _, stat in known],
-            linestyle="none",
-            marker=look[label][1],
-            markersize=4,
-            color=look[label][0],
-            label=method_name(label),
-        )
-    axes.tick_params(axis="y", length=0)
-    for i in range(len(rows) - 1):
-        axes.axhline(i + 0.5, color=LINE, linewidth=0.5)
+    title = f"The paper's two scores: it wants both high; deletions as if retrained lie at Retrain\n{_over(compared)}"
+    return drawn(draw, (6.6, 4.6), title, form)
 
 
 def _front(axes: Any, corners: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -272,7 +211,7 @@ def _scatter(figure: Any, axes: Any, points: Sequence[Point], line: Sequence[tup
             ring = {"markersize": 11, "markerfacecolor": "none", "markeredgewidth": 1.5, "color": INK}
             axes.plot([p.x], [p.y], "o", zorder=4, label="Retrain", **ring)
     axes.margins(0.12)
-    _legend(figure)
+    legend(figure)
     figure.canvas.draw()  # so that positions on the page are known
     scale = 72 / figure.dpi
 
@@ -284,7 +223,7 @@ def _scatter(figure: Any, axes: Any, points: Sequence[Point], line: Sequence[tup
     lines = [(min(a, c) - 1, min(b, d) - 1, max(a, c) + 1, max(b, d) + 1) for (a, b), (c, d) in pairwise(bends)]
     x0, y0, x1, y1 = (float(value) * scale for value in axes.get_window_extent().extents)
     widths = [_width(axes, point.label) * scale for point in points]
-    drawn = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4}
+    line_of = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4}
     boxes = placed_names(Page(spots, lines, (x0, y0, x1, y1)), widths)
     for point, spot, box in zip(points, spots, boxes, strict=True):
         joined = leader(box, spot)
@@ -300,7 +239,7 @@ def _scatter(figure: Any, axes: Any, points: Sequence[Point], line: Sequence[tup
             color=INK,
             zorder=4,
             bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.7, "pad": 0.6},
-            arrowprops={**drawn, "relpos": start} if joined else None,
+            arrowprops={**line_of, "relpos": start} if joined else None,
         )
 
 
@@ -310,38 +249,3 @@ def _width(axes: Any, name: str) -> float:
     wide = float(text.get_window_extent().width)
     text.remove()
     return wide
-
-
-def _legend(figure: Any) -> None:
-    """One legend for all panels."""
-    entries: dict[str, Any] = {}
-    for axes in figure.axes:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            entries.setdefault(label, handle)
-    figure.legend(
-        list(entries.values()),
-        list(entries),
-        loc="outside lower center",
-        ncols=min(len(entries), 5),
-        frameon=False,
-        fontsize=8,
-        labelcolor=MUTED,
-    )
-
-
-def _drawn(draw: Callable[[Any], None], size: tuple[float, float], title: str, form: Format) -> bytes:
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=size, layout="constrained", dpi=110)
-        FigureCanvasAgg(figure)
-        figure.set_facecolor(PAPER)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, color=INK)
-        draw(figure)
-        if form == "svg":
-            return svg_bytes(figure)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", metadata={"Software": None})
-        return buffer.getvalue()

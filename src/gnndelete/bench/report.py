@@ -10,8 +10,9 @@ from typing import Any
 from gnndelete.bench import curves, figures
 from gnndelete.bench.acceptance import BEST, Acceptance, acceptance, once
 from gnndelete.bench.compared import both_scores, distances
-from gnndelete.bench.figures import Format
+from gnndelete.bench.drawing import Format
 from gnndelete.bench.formats import latex, latex_note, plain, tidy_csv
+from gnndelete.bench.gapfigure import gap_figure
 from gnndelete.bench.gathered import Plan, Result, gather, told_apart
 from gnndelete.bench.pages import Commands, Pictured, experiment_page, flat, heading, index_page, page_path
 from gnndelete.bench.reasons import grouped
@@ -110,7 +111,7 @@ def _pictures(plan: Plan, results: Sequence[Result], form: Format) -> list[_Pict
     rows = curves.gap_rows(results)
     if curves.is_about(plan, results, rows) and not timings(results):  # times are looked at for themselves
         alt = f"{heading(plan.title)}: gap to Retrain of every cell"
-        found.append((f"{name}-gap", alt, figures.gap_figure(rows, plan.title, form)))
+        found.append((f"{name}-gap", alt, gap_figure(rows, plan.title, form)))
     return found
 
 
