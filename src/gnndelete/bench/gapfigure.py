@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
+from math import ceil
 from typing import Any
 
 from gnndelete.auditing.palette import INK, LINE
 from gnndelete.auditing.panels import plain
 from gnndelete.bench.curves import GAPS, GapRow
 from gnndelete.bench.drawing import Format, drawn, legend
+from gnndelete.bench.gathered import Stat
 from gnndelete.bench.looks import looks
 from gnndelete.bench.wording import method_name, metric_name
 
 _TALL = 24  # rows that are still seen at once
+_FEW = 10  # of fewer points all are on the axis
+_FAR = 6  # times as far from Retrain as nine in ten: such points would stretch the axis until nothing else can be read
 
 
 def gap_figure(rows: Sequence[GapRow], title: str, form: Format) -> bytes:
@@ -24,6 +29,10 @@ def gap_figure(rows: Sequence[GapRow], title: str, form: Format) -> bytes:
     labels = list(dict.fromkeys(label for row in rows for label in row.gaps))
     metrics = [metric for metric in GAPS if any(metric in gaps for row in rows for gaps in row.gaps.values())]
     errors = [stat.error for row in rows for gaps in row.gaps.values() for stat in gaps.values()]
+    ends = {
+        metric: limits([gaps[metric] for row in rows for gaps in row.gaps.values() if metric in gaps])
+        for metric in metrics
+    }
     names = list(dict.fromkeys(row.dataset for row in rows)) if len(rows) > _TALL else []
     groups = [[row for row in rows if row.dataset == name] for name in names] or [
         [replace(row, place=f"{row.dataset} {row.place}") for row in rows]
@@ -41,7 +50,7 @@ def gap_figure(rows: Sequence[GapRow], title: str, form: Format) -> bytes:
                 if axes is not first:
                     axes.sharex(first)
                 plain(axes, f"gap to Retrain in {metric_name(metric, rows[0].task)}" * last, grid="x")
-                _gaps(axes, own, metric, labels, ticks=5 if len(groups) == 1 else 4)
+                _gaps(axes, own, metric, labels, ends[metric], ticks=5 if len(groups) == 1 else 4)
                 axes.set_yticks(range(len(own)), [row.place for row in own] if axes is panels[0] else [])
                 axes.set_ylim(heights[line] - 0.4, -0.6)
                 axes.tick_params(axis="x", labelbottom=last)
@@ -58,10 +67,33 @@ def gap_figure(rows: Sequence[GapRow], title: str, form: Format) -> bytes:
     known = sum(error is not None for error in errors)
     bars = "no bars: one seed each" if not known else "bars ± standard error over seeds"
     bars += " (none where there is one seed)" * (0 < known < len(errors))
-    return drawn(draw, size, f"{title}\nGap to Retrain in every cell, mean over seeds; {bars}", form)
+    arrows = "; an arrow names a gap beyond the axis" * any(ends.values())
+    return drawn(draw, size, f"{title}\nGap to Retrain in every cell, mean over seeds; {bars}{arrows}", form)
 
 
-def _gaps(axes: Any, rows: Sequence[GapRow], metric: str, labels: Sequence[str], ticks: int) -> None:
+def limits(stats: Sequence[Stat]) -> tuple[float, float] | None:
+    """Where an axis ends that leaves out the few gaps that would stretch it; None where it holds all of them.
+
+    >>> near = [Stat(0.1 * i, None, 1) for i in range(20)]
+    >>> limits(near) is None, [round(end, 3) for end in limits([*near, Stat(60.0, 20.0, 3)])]
+    (True, [-0.095, 2.565])
+    """
+    sizes = sorted(abs(stat.mean) for stat in stats)
+    usual = sizes[ceil(0.9 * len(sizes)) - 1]
+    if len(sizes) < _FEW or not usual or sizes[-1] < _FAR * usual:
+        return None
+    most = 2 * usual
+    inside = [stat for stat in stats if abs(stat.mean) <= most]
+    low = min(0.0, *(max(stat.mean - (stat.error or 0), -most) for stat in inside))
+    high = max(0.0, *(min(stat.mean + (stat.error or 0), most) for stat in inside))
+    room = high - low  # and a third of it beside the points, where values are named
+    left, right = (any(sign * stat.mean > most for stat in stats) for sign in (-1, 1))
+    return low - room * (0.35 if left else 0.05), high + room * (0.35 if right else 0.05)
+
+
+def _gaps(
+    axes: Any, rows: Sequence[GapRow], metric: str, labels: Sequence[str], ends: tuple[float, float] | None, ticks: int
+) -> None:
     """One score of some places, a line for each, with the methods beside each other."""
     from matplotlib.ticker import MaxNLocator
 
@@ -69,19 +101,43 @@ def _gaps(axes: Any, rows: Sequence[GapRow], metric: str, labels: Sequence[str],
     axes.axvline(0, color=INK, linewidth=1)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=ticks))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
+    beyond: list[tuple[int, float, float, str]] = []  # row, height, gap, colour
     for index, label in enumerate(labels):
         known = [(i, row.gaps[label][metric]) for i, row in enumerate(rows) if metric in row.gaps.get(label, {})]
         shift = 0.14 * (index - (len(labels) - 1) / 2)
+        inside = [(i, stat) for i, stat in known if ends is None or ends[0] <= stat.mean <= ends[1]]
+        beyond += [(i, i + shift, stat.mean, look[label][0]) for i, stat in known if (i, stat) not in inside]
         axes.errorbar(
-            [stat.mean for _, stat in known],
-            [i + shift for i, _ in known],
-            xerr=[stat.error or 0 for _, stat in known],
+            [stat.mean for _, stat in inside],
+            [i + shift for i, _ in inside],
+            xerr=[stat.error or 0 for _, stat in inside],
             linestyle="none",
             marker=look[label][1],
             markersize=4,
             color=look[label][0],
             label=method_name(label),
         )
+    if ends is not None:
+        axes.set_xlim(*ends)
+        _name_beyond(axes, ends, beyond)
     axes.tick_params(axis="y", length=0)
     for i in range(len(rows) - 1):
         axes.axhline(i + 0.5, color=LINE, linewidth=0.5)
+
+
+def _name_beyond(axes: Any, ends: tuple[float, float], beyond: Sequence[tuple[int, float, float, str]]) -> None:
+    """An arrow to the edge with its value for every gap that lies outside; those of one row stand beside each other."""
+    for _, own in groupby(sorted(beyond, key=lambda gap: (gap[0], gap[2] > 0)), key=lambda gap: (gap[0], gap[2] > 0)):
+        for number, (_, height, gap, color) in enumerate(own):
+            inwards = -1 if gap > 0 else 1
+            axes.annotate(
+                f"{gap:+.3g}",
+                (ends[gap > 0], height),
+                (inwards * (14 + 30 * number), 0),
+                textcoords="offset points",
+                ha="right" if gap > 0 else "left",
+                va="center",
+                fontsize=7,
+                color=color,
+                arrowprops={"arrowstyle": "->", "color": color, "linewidth": 1, "shrinkA": 1, "shrinkB": 0},
+            )
