@@ -1,8 +1,9 @@
-"""The figure of gaps: a few that lie far away are named at the edge, and leave the axis to the others."""
+"""The figure of gaps: it fits on a page, and a few that lie far away are named at the edge and leave the axis to the others."""
 
 from __future__ import annotations
 
 import re
+from xml.etree import ElementTree
 
 import pytest
 
@@ -49,3 +50,20 @@ def test_bars_do_not_stretch_an_axis_that_leaves_gaps_out() -> None:
     ends = limits(gaps)
     assert ends is not None
     assert -10 < ends[0] < ends[1] < 10
+
+
+@pytest.mark.parametrize(("datasets", "panels"), [(2, 1), (7, 2), (8, 2)])
+def test_many_gaps_fit_on_a_page_with_panels_by_dataset(datasets: int, panels: int) -> None:
+    scores = {"test_auroc": Stat(-0.01, 0.002, 3), "heldout_auc": Stat(0.1, None, 1)}
+    places = [f"{model}, 2.5%, {where}" for model in ("GCN", "GAT", "GIN") for where in ("at random", "IN")]
+    gaps = {"unlink": scores, "paper()": scores}
+    rows = [GapRow(f"graph {i}", place, gaps) for i in range(datasets) for place in places]
+    drawn = ElementTree.fromstring(gap_figure(rows, "Everywhere", "svg"))
+    assert float(drawn.attrib["height"].removesuffix("pt")) <= 72 * 10  # inches
+    said = ["".join(text.itertext()).strip() for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert said.count("gap to Retrain in held-out AUC") == panels  # once below each column of panels
+    if panels == 1:
+        assert said.count("graph 1 GIN, 2.5%, IN") == 1
+    else:
+        assert [said.count(f"graph {i}") for i in range(datasets)] == [1] * datasets
+        assert said.count("GIN, 2.5%, IN") == datasets

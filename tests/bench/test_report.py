@@ -14,15 +14,13 @@ import pytest
 
 from gnndelete.bench.compared import Compared, Point
 from gnndelete.bench.curves import (
-    GapRow,
     gap_rows,
     is_about,
     lam_pictures,
     undrawn,
 )
 from gnndelete.bench.figures import distance_figure
-from gnndelete.bench.gapfigure import gap_figure
-from gnndelete.bench.gathered import Plan, Stat, gather
+from gnndelete.bench.gathered import Plan, gather
 from gnndelete.bench.looks import looks
 from gnndelete.bench.pages import Commands
 from gnndelete.bench.report import build, usual_device, write
@@ -184,6 +182,15 @@ def test_gaps_are_drawn_only_with_what_the_experiment_is_about() -> None:
     assert not is_about(named, without, gap_rows(without))
 
 
+def test_models_trained_too_shortly_to_count_have_no_figure_of_gaps() -> None:
+    plan = link_plan(models=("gcn",))
+    store = store_of(plan)
+    for counts in (True, False):
+        made, _ = build([replace(plan, summary=counts)], store, COMMANDS)
+        assert ("figures/paper-link-dblp-gap.svg" in made) is counts
+        assert ("paper-link-dblp-gap" in made["paper/link-dblp.md"].decode()) is counts
+
+
 def test_short_logarithmic_axes_have_plain_labels() -> None:
     points = [Point(name, x, 2 * x, "other", name) for name, x in (("a", 0.06), ("b", 0.061), ("c", 0.08))]
     texts = _words(distance_figure(Compared(tuple(points)), "svg"))
@@ -239,7 +246,14 @@ def test_a_model_alone_in_its_table_is_named_where_others_were_asked_for() -> No
 
 def test_provenance_comes_from_the_rows(made: dict[str, bytes]) -> None:
     index = made["index.md"].decode()
-    assert "on NVIDIA H200; gnndelete 0.1.0; torch 2.11.0; source ab12cd34ef; finished from 2026-11-15" in index
+    assert "on NVIDIA H200; gnndelete 0.1.0; torch 2.11.0; source ab12cd34ef; finished on 2026-11-15." in index
+
+
+def test_one_day_is_said_once_and_several_from_when_to_when() -> None:
+    jobs, store = [Job("unlink", key("cs", "gcn", METHODS["unlink"], seed)) for seed in (1, 2)], Store(None)
+    for job, day, said in zip(jobs, (18, 16), ("on 2026-11-18.", "from 2026-11-16 to 2026-11-18."), strict=True):
+        store.add(job.key, row("unlink", 1.0) | {"finished": f"2026-11-{day}T08:00:00Z"})
+        assert f"; finished {said}" in build([Plan("mine", "Mine", jobs)], store, COMMANDS)[0]["index.md"].decode()
 
 
 def test_summary_is_readable_by_programs(made: dict[str, bytes]) -> None:
@@ -303,23 +317,6 @@ def test_gap_rows_leave_out_a_sweep_over_lam(plans: list[Plan], store: Store) ->
     rows = gap_rows(gather(plans[0], store))
     assert len(rows) == 8
     assert set(rows[0].gaps) == {"unlink", "paper()", "calibrated", "nonexistent", "gradascent"}
-
-
-@pytest.mark.parametrize(("datasets", "panels"), [(2, 1), (7, 2), (8, 2)])
-def test_many_gaps_fit_on_a_page_with_panels_by_dataset(datasets: int, panels: int) -> None:
-    scores = {"test_auroc": Stat(-0.01, 0.002, 3), "heldout_auc": Stat(0.1, None, 1)}
-    places = [f"{model}, 2.5%, {where}" for model in ("GCN", "GAT", "GIN") for where in ("at random", "IN")]
-    gaps = {"unlink": scores, "paper()": scores}
-    rows = [GapRow(f"graph {i}", place, gaps) for i in range(datasets) for place in places]
-    drawn = ElementTree.fromstring(gap_figure(rows, "Everywhere", "svg"))
-    assert float(drawn.attrib["height"].removesuffix("pt")) <= 72 * 10  # inches
-    said = ["".join(text.itertext()).strip() for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
-    assert said.count("gap to Retrain in held-out AUC") == panels  # once below each column of panels
-    if panels == 1:
-        assert said.count("graph 1 GIN, 2.5%, IN") == 1
-    else:
-        assert [said.count(f"graph {i}") for i in range(datasets)] == [1] * datasets
-        assert said.count("GIN, 2.5%, IN") == datasets
 
 
 def test_the_device_of_most_rows_is_taken() -> None:

@@ -332,7 +332,8 @@ def _provenance(provenance: Mapping[str, Any]) -> str:
         parts.append(f"up to {provenance['jobs']} processes at a time")
     parts += [f"{title} {', '.join(provenance[name])}" for name, title in _PROVENANCE.items() if provenance.get(name)]
     if provenance.get("first"):
-        parts.append(f"finished from {provenance['first']} to {provenance['last']}")
+        first, last = provenance["first"], provenance["last"]
+        parts.append(f"finished on {first}" if first == last else f"finished from {first} to {last}")
     return "; ".join(parts) + "."
 
 

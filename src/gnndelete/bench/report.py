@@ -109,7 +109,8 @@ def _pictures(plan: Plan, results: Sequence[Result], form: Format) -> list[_Pict
         alone = [other.model for other in timed].count(each.model) == 1
         found.append((f"{name}-time-{each.model}{'' if alone else f'-{number}'}", alt, figures.time_figure(each, form)))
     rows = curves.gap_rows(results)
-    if curves.is_about(plan, results, rows) and not timings(results):  # times are looked at for themselves
+    # times are looked at for themselves, and models that were trained too shortly to count have no gaps worth a figure
+    if plan.summary and curves.is_about(plan, results, rows) and not timings(results):
         alt = f"{heading(plan.title)}: gap to Retrain of every cell"
         found.append((f"{name}-gap", alt, gap_figure(rows, plan.title, form)))
     return found
