@@ -87,9 +87,18 @@ def test_the_printed_commands_name_what_was_given(folder: Path, capsys: pytest.C
     assert "at least 200 times faster" not in index
 
 
-def test_another_device_has_no_rows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["bench", "report", "mine.yaml", "--store", "rows.jsonl", "--out", "out", "--device", "cuda"]) == 0
-    assert "0 of 6 runs done." in (folder / "out/own/mine.md").read_text()
+def test_a_device_without_a_row_is_refused_with_those_that_have_some(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["bench", "report", "mine.yaml", "--store", "rows.jsonl", "--out", "out", "--device", "cuda"]
+    assert run(given) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the store 'rows.jsonl' has no row of --device cuda: 6 rows, of cpu; leave --device out" in said
+    assert not (folder / "out").exists()
+    (plan,) = plans.plans(["mine.yaml"], "cuda")
+    Store("rows.jsonl").add(plan.cells[0].key, row(plan.cells[0].label, 6.0, test_auroc=0.9))
+    assert run(given) == 0
+    assert "1 of 6 runs done." in (folder / "out/own/mine.md").read_text()
 
 
 @pytest.mark.parametrize(("first", "second"), [("a/mine.yaml", "b/mine.yaml"), ("paper/lambda", "paper-lambda.yaml")])

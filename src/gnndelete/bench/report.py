@@ -23,7 +23,7 @@ from gnndelete.bench.wording import listed, many, method_name
 from gnndelete.bench.written import write
 from gnndelete.store import Store
 
-__all__ = ["build", "provenance", "usual_device", "write"]
+__all__ = ["build", "devices", "provenance", "usual_device", "write"]
 
 Gathered = Sequence[tuple[Plan, Sequence[Result]]]
 
@@ -34,8 +34,13 @@ def usual_device(store: Store) -> str:
     >>> usual_device(Store(None))
     'cpu'
     """
-    counts = Counter(str(key.get("device") or (row.get("hardware") or {}).get("device")) for key, row in store.items())
+    counts = devices(store)
     return max(("cuda", "cpu"), key=lambda name: (counts[name], name == "cpu"))
+
+
+def devices(store: Store) -> Counter[str]:
+    """How many rows of a store were made on which device."""
+    return Counter(str(key.get("device") or (row.get("hardware") or {}).get("device")) for key, row in store.items())
 
 
 def build(

@@ -57,9 +57,10 @@ def report(
     from gnndelete.bench.acceptance import BEST
     from gnndelete.bench.pages import Commands, unnamed
     from gnndelete.bench.plans import plans
-    from gnndelete.bench.report import build, usual_device, write
+    from gnndelete.bench.report import build, devices, usual_device, write
     from gnndelete.bench.rows import broken, open_store
     from gnndelete.bench.summary import headline
+    from gnndelete.bench.wording import listed, many
     from gnndelete.errors import SettingError, unknown
     from gnndelete.files import writable
 
@@ -73,6 +74,11 @@ def report(
         raise SettingError(f"'{out}' is a file; give --out a folder")
     writable(out)
     rows = open_store(store)
+    if device and len(rows) and not devices(rows)[device]:
+        raise SettingError(
+            f"the store '{store}' has no row of --device {device}: {many(len(rows), 'row')}, of {listed(sorted(devices(rows)))}; "
+            "leave --device out, or give another --store"
+        )
     kind = device or usual_device(rows)
     wanted = plans(name or [], kind, seeds)
     settings = {cell.label: None for plan in wanted for cell in plan.cells if cell.key["method"]["name"] == "gnndelete"}
