@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from gnndelete.bench.curves import lam_pictures
+from gnndelete.bench import figures
+from gnndelete.bench.curves import Curve, LamPicture, lam_pictures
 from gnndelete.bench.figures import lam_figure
-from gnndelete.bench.gathered import Plan, gather
+from gnndelete.bench.gathered import Plan, Stat, gather
 from gnndelete.bench.pages import Commands
 from gnndelete.bench.report import build
 from gnndelete.store import Store
@@ -51,6 +52,7 @@ def test_the_panels_over_lam_follow_the_task(task: str, kind: str, scores: list[
     assert list(picture.curves) == list(picture.retrain) == list(panels)
     said = re.findall(r"<text[^>]*>([^<]*)<", lam_figure(picture, "svg").decode())
     assert [text for text in said if re.search("AUR?O?C|accuracy", text)] == list(panels.values())
+    assert "means over 1 seed" in said  # and one seed has no bars
 
 
 def test_a_sweep_without_any_score_is_reported_without_a_figure() -> None:
@@ -59,3 +61,18 @@ def test_a_sweep_without_any_score_is_reported_without_a_figure() -> None:
     made, _ = build([plan], store, Commands("results.jsonl", "out", "cuda"))
     assert not [path for path in made if path.startswith("figures/")]
     assert "own/mine.md" in made
+
+
+def test_the_line_of_retrain_keeps_off_the_edge_of_its_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+    panels: list[Any] = []
+    whole = figures.drawn
+    monkeypatch.setattr(
+        figures,
+        "drawn",
+        lambda draw, *rest: whole(lambda figure: (draw(figure), panels.extend(figure.axes)), *rest),
+    )
+    points = tuple((lam, Stat(0.2 + lam / 4, None, 1)) for lam in (0.0, 0.5, 1.0))
+    curve, level = Curve("ours", points), 0.46  # just above the highest point
+    lam_figure(LamPicture("Mine", {"heldout_auc": (curve,)}, {}, {"heldout_auc": level}, "1 seed"), "png")
+    low, high = panels[0].get_ylim()
+    assert high - level > 0.04 * (high - low)

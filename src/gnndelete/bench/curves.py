@@ -10,8 +10,17 @@ from typing import Any
 from gnndelete.bench import published as paper
 from gnndelete.bench.compared import CONTROLS, fixed
 from gnndelete.bench.gathered import Plan, Result, Stat, references, text
+from gnndelete.bench.levels import Level, Retrained, level
 from gnndelete.bench.tables import USE
-from gnndelete.bench.wording import dataset_name, method_name, model_titles, request_name, span
+from gnndelete.bench.wording import (
+    dataset_name,
+    listed,
+    method_name,
+    metric_name,
+    model_titles,
+    request_name,
+    span,
+)
 
 
 @dataclass(frozen=True)
@@ -32,10 +41,14 @@ class LamPicture:
     retrain: Mapping[str, float]
     seeds: str  # how many
     task: str = "link"
+    note: str = ""  # where Retrain's level is from, if not from the experiment
 
 
-def lam_pictures(plan: Plan, cells: Sequence[Result]) -> list[LamPicture]:
-    """One picture per place at which a shape was tried with at least three values of lam."""
+def lam_pictures(plan: Plan, cells: Sequence[Result], elsewhere: Retrained | None = None) -> list[LamPicture]:
+    """One picture per place at which a shape was tried with at least three values of lam.
+
+    Retrain's level is taken from ``elsewhere`` where the experiment does not have it.
+    """
     found, retrained = [], references(cells)
     models = model_titles(cell.place.variant for cell in cells)
     for rest in dict.fromkeys(cell.place.rest for cell in cells):
@@ -44,7 +57,8 @@ def lam_pictures(plan: Plan, cells: Sequence[Result]) -> list[LamPicture]:
         place = own[0].place
         if place.steps > 1 or not any(len(shape) > 2 for shape in shapes.values()):
             continue
-        curves, theirs, level = {}, {}, {}
+        curves, theirs, levels = {}, {}, {}
+        seeds = {seed for shape in shapes.values() for _, cell in shape for seed in cell.rows}
         for metric in _lam_metrics(shapes):
             lines = [
                 Curve(name, tuple((lam, stat) for lam, cell in shape if (stat := cell.stat(metric)) is not None))
@@ -62,14 +76,25 @@ def lam_pictures(plan: Plan, cells: Sequence[Result]) -> list[LamPicture]:
                 if lam is not None and re.fullmatch(r"lam [\d.]+", label)
             }
             theirs[metric] = tuple((lam, known.value) for lam, known in sorted(numbers.items()) if known)
-            reference = retrained[rest].stat(metric) if rest in retrained else None
-            if reference is not None:
-                level[metric] = reference.mean
+            known_level = level(metric, retrained.get(rest), (elsewhere or {}).get(rest, ()), seeds)
+            if known_level is not None:
+                levels[metric] = known_level
         title = f"{dataset_name(place.dataset)}, {models[place.variant]}: {request_name(place)}"
         counts = {stat.count for lines in curves.values() for line in lines for _, stat in line.points}
         if counts:  # rows may hold times alone
-            found.append(LamPicture(title, curves, theirs, level, span(counts, "seed"), place.task))
+            means = {metric: each.stat.mean for metric, each in levels.items()}
+            seeded = span(counts, "seed")
+            found.append(LamPicture(title, curves, theirs, means, seeded, place.task, _borrowed(levels, place.task)))
     return found
+
+
+def _borrowed(levels: Mapping[str, Level], task: str) -> str:
+    """Which levels of Retrain were run for another experiment."""
+    own = {metric: each.stat.count for metric, each in levels.items() if each.borrowed}
+    if not own:
+        return ""
+    which = "" if len(own) == len(levels) else f" in {listed(metric_name(metric, task) for metric in own)}"
+    return f"Retrain's level{which}, dashed, is from other runs of the store at the same place ({span(own.values(), 'seed')})."
 
 
 def _lam_metrics(shapes: Mapping[str, Sequence[tuple[float, Result]]]) -> list[str]:

@@ -54,7 +54,9 @@ def lam_figure(picture: LamPicture, form: Format) -> bytes:
                 axes.autoscale_view()  # a line that lies in the margin would hide at the edge
         legend(figure)
 
-    title = f"{picture.title}\nmeans over {picture.seeds}, bars ± standard error"
+    stats = [stat for lines in picture.curves.values() for line in lines for _, stat in line.points]
+    bars = ", bars ± standard error" * any(stat.error is not None for stat in stats)
+    title = f"{picture.title}\nmeans over {picture.seeds}{bars}"
     return drawn(draw, (3.3 * len(picture.curves) + 0.3, 3.3), title, form)
 
 

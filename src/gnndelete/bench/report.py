@@ -14,6 +14,7 @@ from gnndelete.bench.drawing import Format
 from gnndelete.bench.formats import latex, latex_note, plain, tidy_csv
 from gnndelete.bench.gapfigure import gap_figure
 from gnndelete.bench.gathered import Plan, Result, gather, told_apart
+from gnndelete.bench.levels import retrained
 from gnndelete.bench.pages import Commands, Pictured, experiment_page, flat, heading, index_page, page_path
 from gnndelete.bench.reasons import grouped
 from gnndelete.bench.summary import headline, summary_page
@@ -50,10 +51,12 @@ def build(
     gathered = [(plan, gather(plan, store)) for plan in plans]
     found = acceptance(gathered, best)
     made: dict[str, bytes] = {}
+    elsewhere = retrained(store)
     overall, captions = _overall(gathered, form)
     everything = Pictured(_drawn(made, overall), captions)
     for plan, results in gathered:
-        pictures = Pictured(_drawn(made, _pictures(plan, results, form)), _captions(plan, results, form))
+        lam = curves.lam_pictures(plan, results, elsewhere)
+        pictures = Pictured(_drawn(made, _pictures(plan, results, lam, form)), _captions(plan, results, lam, form))
         made[page_path(plan.name)] = experiment_page(plan, results, pictures, commands).encode()
         made[f"tables/{flat(plan.name)}.csv"] = tidy_csv(plan, results).encode()
         made[f"tables/{flat(plan.name)}.tex"] = _tex(plan, results).encode()
@@ -101,10 +104,10 @@ def _drawn(made: dict[str, bytes], pictures: Sequence[_Picture]) -> dict[str, st
     return alts
 
 
-def _pictures(plan: Plan, results: Sequence[Result], form: Format) -> list[_Picture]:
+def _pictures(plan: Plan, results: Sequence[Result], lam: Sequence[curves.LamPicture], form: Format) -> list[_Picture]:
     found: list[_Picture] = []
     name = flat(plan.name)
-    for number, picture in enumerate(curves.lam_pictures(plan, results), 1):
+    for number, picture in enumerate(lam, 1):
         found.append(
             (f"{name}-lam-{number}", f"Scores against lam. {picture.title}", figures.lam_figure(picture, form))
         )
@@ -121,12 +124,16 @@ def _pictures(plan: Plan, results: Sequence[Result], form: Format) -> list[_Pict
     return found
 
 
-def _captions(plan: Plan, results: Sequence[Result], form: Format) -> dict[str, str]:
-    """What a figure of gaps does not show: methods that are in the tables alone, and cells that failed."""
+def _captions(plan: Plan, results: Sequence[Result], lam: Sequence[curves.LamPicture], form: Format) -> dict[str, str]:
+    """What a figure of gaps does not show (methods that are in the tables alone, cells that failed), and notes of others."""
+    name = flat(plan.name)
     rest, failed = curves.undrawn(results, curves.gap_rows(results)), curves.failed(results)
     parts = [f"Not drawn, but in the tables: {plain(listed(rest))}."] if rest else []
     parts += [f"Failed, and so not drawn: {plain('; '.join(failed))}."] if failed else []
-    return {f"{flat(plan.name)}-gap.{form}": " ".join(parts)} if parts else {}
+    found = {
+        f"{name}-lam-{number}.{form}": plain(picture.note) for number, picture in enumerate(lam, 1) if picture.note
+    }
+    return found | ({f"{name}-gap.{form}": " ".join(parts)} if parts else {})
 
 
 def _overall(gathered: Gathered, form: Format) -> tuple[list[_Picture], dict[str, str]]:
