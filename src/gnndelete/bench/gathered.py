@@ -50,7 +50,6 @@ class Plan:
     missing: Mapping[str, str] = field(default_factory=dict)
     about: str = ""
     source: str = ""  # how a command names it, where that is not its name
-    twins: Mapping[str, str] = field(default_factory=dict)  # methods that are another of the same experiment
     summary: bool = True  # whether its numbers count in the summary
 
     @property

@@ -113,7 +113,7 @@ def experiment_page(plan: Plan, results: Sequence[Result], pictures: Pictured, c
         f"{_counted(results)} Also as [CSV](../tables/{quote(flat(plan.name))}.csv) and "
         f"[LaTeX](../tables/{quote(flat(plan.name))}.tex)."
     )
-    parts += [_models(plan), _explained(results), _unsaid(plan, results), _twins(plan), plain(kept_to(results))]
+    parts += [_models(plan), _explained(results), _unsaid(plan, results), plain(kept_to(results))]
     parts += _unmeasured(results)
     parts.append(f"```bash\n{commands.run(plan, results)}\n```")
     rest = commands.rest(plan, results)
@@ -188,13 +188,6 @@ def _models(plan: Plan) -> str:
         model_name(model["name"]) + f" ({plain(said)})": None for model, task in asked if (said := unusual(model, task))
     }
     return f"Options of models that are not the usual ones: {listed(given)}." if given else ""
-
-
-def _twins(plan: Plan) -> str:
-    return " ".join(
-        f"`{label}` has the same settings as `{other}`, whose row stands for both."
-        for label, other in plan.twins.items()
-    )
 
 
 def _unmeasured(results: Sequence[Result]) -> list[str]:

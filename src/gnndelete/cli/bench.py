@@ -258,8 +258,8 @@ def _show_list(console: Console, entries: list[dict[str, Any]], store: Path, dev
     lines = [f"{has} Times are those of one process, by finished cells of the same kind.", *absent]
     if any(entry["cost"] == "unknown" for entry in entries):
         lines.append(
-            "Unknown: no such cell is in the store. One seed first (bench run NAME --seeds 1) tells what the rest would take, and "
-            "so does --store with a store of earlier runs."
+            "Unknown: no such cell is in the store. One seed first (bench run NAME --seeds 1) tells what the rest would take, "
+            "and so does --store with a store of earlier runs."
         )
     prose(console, lines)
 
