@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -140,19 +141,75 @@ def test_reach_of_layers_that_choose_edges_by_an_attribute(undirected):
         assert [site.hops for site in gd.inspect(Chosen(), data).sites] == [1, 2]
 
 
+def test_the_graph_itself_has_a_word_too():
+    """Edges within groups alone: a line has next to none of them, since few of a group stand beside each other there."""
+
+    class Within(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convs = nn.ModuleList(SAGEConv(4, 4) for _ in range(2))
+
+        def forward(self, x: Tensor, edge_index: Tensor, group: Tensor) -> Tensor:
+            within = edge_index[:, group[edge_index[0]] == group[edge_index[1]]]
+            for conv in self.convs:
+                x = torch.tanh(conv(x, within))
+            return x
+
+    path = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+    rest = torch.stack([torch.arange(5, 39), torch.arange(6, 40)])
+    data = Data(x=torch.randn(NODES, 4), edge_index=torch.cat([path, rest], dim=1))  # directed
+    data.group = torch.cat([torch.zeros(5), torch.arange(1, 36)])
+    made = spread.line(data, edge_table(data))[0]
+    within = (data.group[made.edge_index[0]] == data.group[made.edge_index[1]]).sum()
+    assert int(within) <= 2, "next to nothing is seen on the line"
+    assert [site.hops for site in gd.inspect(Within(), data).sites] == [1, 2]
+
+
+@pytest.mark.parametrize("strange", ["assert", "numpy", "batch"])
+def test_what_runs_on_its_own_graph_alone_is_probed_there(strange):
+    """A model or an attribute may have anything against another graph."""
+
+    class Strict(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convs = nn.ModuleList(SAGEConv(4, 4) for _ in range(2))
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            assert strange != "assert" or edge_index.size(1) == data.num_edges
+            for conv in self.convs:
+                x = torch.tanh(conv(x, edge_index))
+            return x
+
+    data = typed(0, undirected=False)
+    del data.edge_type
+    if strange == "numpy":
+        data.names = np.arange(NODES)
+        data.edge_names = np.arange(data.num_edges)
+    if strange == "batch":
+        data.batch = torch.full((NODES,), -1)
+    assert [site.hops for site in gd.inspect(Strict(), data).sites] == [1, 2]
+
+
+def test_nodes_of_a_line_are_in_no_order():
+    data = typed(0, undirected=False)
+    (start, end), _ = spread.line(data, edge_table(data))[0].edge_index[:, : NODES - 1], None
+    assert sorted({*start.tolist(), *end.tolist()}) == list(range(NODES))
+    assert (end - start).abs().float().mean() > 5
+
+
 def test_a_star_of_many_relations_is_probed_on_few_edges():
     """Its hub has more edges, and each of them stands for more relations, than fit on a line."""
     star = torch.stack([torch.zeros(2000, dtype=torch.long), torch.arange(1, 2001)])
     data = Data(x=torch.randn(2001, 4), edge_index=star, edge_type=torch.arange(2000))
-    for made, table in spread.lines(data, edge_table(data)):
-        assert made.num_edges == table.num_edges <= spread.AT_MOST
+    made, table = spread.line(data, edge_table(data))
+    assert made.num_edges == table.num_edges <= spread.AT_MOST
     assert gd.inspect(ManyHops(), data).hops == 7
 
 
 def test_steps_of_a_line_have_all_relations_and_attributes_of_the_graph():
     data = typed(0, undirected=False)
     data.edge_attr = torch.arange(data.num_edges) % 5
-    ((made, table),) = spread.lines(data, edge_table(data))
+    made, table = spread.line(data, edge_table(data))
     assert table.num_edges == made.num_edges
     assert made.num_nodes == NODES
     kinds = torch.stack([*made.edge_index, made.edge_type, made.edge_attr]).unique(dim=1)
@@ -164,7 +221,7 @@ def test_a_line_stays_within_one_graph():
     batch = collate(
         [*graphs, Data(x=torch.randn(60, 4), edge_index=torch.tensor([[0], [1]]), edge_type=torch.tensor([2]))]
     )
-    ((made, _),) = spread.lines(batch, edge_table(batch))
+    made, _ = spread.line(batch, edge_table(batch))
     assert int(made.edge_index.min()) == 3 * NODES
     assert int(made.edge_index.max()) == 3 * NODES + 59
 
@@ -172,4 +229,4 @@ def test_a_line_stays_within_one_graph():
 @pytest.mark.parametrize("edges", [torch.empty(2, 0, dtype=torch.long), torch.tensor([[0], [0]])])
 def test_nothing_to_make_a_line_of(edges):
     data = Data(x=torch.randn(1, 4), edge_index=edges, edge_type=torch.zeros(edges.size(1), dtype=torch.long))
-    assert spread.lines(data, edge_table(data)) == []
+    assert spread.line(data, edge_table(data)) is None

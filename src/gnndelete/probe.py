@@ -1,4 +1,4 @@
-"""Finding a model's graph layers and their true receptive field by running the model on its graph's nodes.
+"""Finding a model's graph layers and their true receptive field by running the model on its own graph.
 
 A NaN is put into one node's row wherever a graph layer takes its input; after each layer, the rows that turned NaN are
 exactly those that depend on that node, whatever the layer computes. Their largest distance is the layer's reach.
@@ -20,14 +20,14 @@ from torch_geometric.nn.pool import ClusterPooling
 from gnndelete.adjacency import EdgeTable
 from gnndelete.cutting import cut
 from gnndelete.deletion import Deletion
-from gnndelete.errors import GNNDeleteError, ModelError, some
+from gnndelete.errors import ModelError, some
 from gnndelete.forward import Forward
 from gnndelete.graph import count_nodes
 from gnndelete.hetero import HeteroGraph
 from gnndelete.layers import Layers, chosen_layers, gathered_parts, gathering, graph_layers
 from gnndelete.neighborhood import walk
 from gnndelete.poison import Seen, poisoned_run
-from gnndelete.spread import lines
+from gnndelete.spread import alike, line
 from gnndelete.taps import Key
 
 #: Hops between the hub and the node that is poisoned first, and the most that a search for a deeper one goes.
@@ -80,26 +80,18 @@ class Probe:
 
 
 def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, layers: Layers = "all") -> Probe:
-    """Run a copy of the model and report every place where an operator can sit, with its true reach.
-
-    It runs on lines of the graph's nodes first, and on the graph itself where these do not show every layer.
-    """
+    """Run a copy of the model and report every place where an operator can sit, with its true reach."""
     model = gathering(model)
     found = graph_layers(model)
     names = chosen_layers(model, found, layers)
     poisoned = sorted({*found, *names, *gathered_parts(model)})
     asked = _Asked(model, forward, poisoned, names, found)
-    best: Probe | None = None
-    for graph, own in [] if isinstance(data, HeteroGraph) else lines(data, table):
-        try:
-            best = _probed(asked, graph, own, both=True)
-        except GNNDeleteError:  # it may want more nodes, or more than one kind of graph
-            continue
-        if {site.layer for site in best.sites} >= set(names):
-            best = replace(best, sites=tuple(replace(site, rows=range(table.num_nodes)) for site in best.sites))
-            break
-    else:
-        best = _probed(asked, data, table, both=table.undirected)
+    other = None if isinstance(data, HeteroGraph) or alike(data, table) else _on_a_line(asked, data, table)
+    best = _probed(asked, data, table, both=table.undirected, plainly=other is not None)
+    if other is not None and list(map(_place, other.sites)) != list(map(_place, best.sites)):
+        best = _probed(asked, data, table, both=table.undirected)  # a line of its nodes is another thing to the model
+    elif other is not None and best.bounded:
+        best = _further_of(best, other)
     if not best.sites:
         raise ModelError(
             f"none of the layers {some(names)} of '{type(model).__name__}' gave one row per node of the graph "
@@ -108,6 +100,30 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
     if any(isinstance(module, CHOOSERS) for module in model.modules()):
         best = replace(best, hops=None, bounded=False)
     return replace(best, sites=tuple(filter(best.is_last, best.sites))) if layers == "last" else best
+
+
+def _on_a_line(asked: _Asked, data: Data, table: EdgeTable) -> Probe | None:
+    """What a line of the graph's nodes shows, on which each layer has the edges it wants; None where it shows nothing."""
+    try:
+        made = line(data, table)
+        found = None if made is None else _probed(asked, *made, both=True)
+    except Exception:  # whatever a model or an attribute of the user's has against a graph that is not its own
+        return None
+    return found if found is not None and found.bounded and found.sites else None
+
+
+def _further_of(own: Probe, other: Probe) -> Probe:
+    """The graph and the line each have a word: a line may lack edges that a model finds by what it knows of nodes."""
+    sites = []
+    for site, further in zip(own.sites, other.sites, strict=True):
+        shown = [each.hops for each in (site, further) if each.probed]
+        sites.append(replace(site, hops=max(shown, default=site.hops), probed=bool(shown)))
+    hops = [reach for reach in (own.hops, other.hops) if reach is not None]
+    return replace(own, sites=tuple(sites), hops=max(hops, default=None))
+
+
+def _place(site: Site) -> tuple[str, int, Key]:
+    return site.layer, site.call, site.key
 
 
 @dataclass(frozen=True)
@@ -124,9 +140,13 @@ class _Asked:
         return poisoned_run(self.model, data, self.forward, self.poisoned, self.names, seed)
 
 
-def _probed(asked: _Asked, data: Data, table: EdgeTable, both: bool) -> Probe:
-    """What a graph shows; ``both``: every edge stands both ways."""
-    along, against = (True, True) if both else directions(asked.model, data, asked.forward, asked.poisoned)
+def _probed(asked: _Asked, data: Data, table: EdgeTable, both: bool, plainly: bool = False) -> Probe:
+    """What a graph shows; ``both``: every edge stands both ways.
+
+    ``plainly`` takes distances whichever way edges point and counts nothing that was not seen: no reach comes out too long.
+    """
+    known = both or plainly
+    along, against = (True, True) if known else directions(asked.model, data, asked.forward, asked.poisoned)
     ways = [[table]] if both else [[table], [_reverse(table)]]
     every = [own for way in ways for own in way]
     flows = list(zip(ways, reversed(ways), strict=True))
@@ -144,7 +164,7 @@ def _probed(asked: _Asked, data: Data, table: EdgeTable, both: bool) -> Probe:
                 break
         mixed = [_mixed(asked, data, table, *run) for run in runs]
         mixes = [any(own) for own in zip(*mixed, strict=True)]
-        result = _measure(runs[0][1], reaches, mixes, typed=isinstance(data, HeteroGraph))
+        result = _measure(runs[0][1], reaches, mixes, isinstance(data, HeteroGraph), plainly)
         if best is None or _further(result) > _further(best):
             best = result
         first = [site for site in best.sites if site.layer in asked.layers][:1] or best.sites[:1]
@@ -210,14 +230,14 @@ def directions(model: nn.Module, data: Data, forward: Forward, poisoned: list[st
 
     Neither is what a model shows that wants more than one edge.
     """
-    single = data.edge_subgraph((data.edge_index[0] != data.edge_index[1]).nonzero()[:1, 0])
-    single.num_nodes = count_nodes(data)
     found = []
     try:
+        single = data.edge_subgraph((data.edge_index[0] != data.edge_index[1]).nonzero()[:1, 0])
+        single.num_nodes = count_nodes(data)
         for seed, other in (single.edge_index, single.edge_index.flip(0)):
             runs = poisoned_run(model, single, forward, poisoned, poisoned, seed)
             found.append(any(item.moved is not None and bool(item.moved[other]) and not item.whole for item in runs))
-    except ModelError:
+    except Exception:  # whatever a model or an attribute of the user's has against a graph of one edge
         return False, False
     return found[0], found[1]
 
@@ -270,7 +290,7 @@ def _furthest(runs: list[list[_Reach | None]]) -> list[_Reach | None]:
     return result
 
 
-def _measure(seen: list[Seen], reaches: list[_Reach | None], mixed: list[bool], typed: bool) -> Probe:
+def _measure(seen: list[Seen], reaches: list[_Reach | None], mixed: list[bool], typed: bool, plainly: bool) -> Probe:
     """Sites and their reach. With several node types one layer reaches as far for all of them, and one hop at least.
 
     Few seeds cannot show how far every type is reached, and a reach that is too short would miss rows that change.
@@ -288,9 +308,8 @@ def _measure(seen: list[Seen], reaches: list[_Reach | None], mixed: list[bool], 
             hops = [r.hops for s, r in beside if (s.layer, s.call) == (item.layer, item.call) and r is not None]
             measured = max((h for h in hops if h is not None), default=measured)
         shown = measured
-        if measured is not None and (
-            typed or (reach is not None and reach.whole)
-        ):  # few rows cannot tell: count as well
+        vague = typed or (reach is not None and reach.whole and not plainly)
+        if measured is not None and vague:  # few rows cannot tell: count as well
             measured = max(measured, counted if item.layer is not None else counted - 1)
         if item.layer is None:
             output_hops, output_bounded = measured, output_bounded and bounded

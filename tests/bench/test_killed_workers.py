@@ -63,7 +63,7 @@ def test_a_full_disk_ends_a_run_and_fails_no_cell(
         train(model, made, schedule, seed)
 
     monkeypatch.setattr(kept, "fit", second_is_full)
-    with pytest.raises(RunError, match=r"no room; what had finished is kept: make room"):
+    with pytest.raises(RunError, match=r"no room; what had finished is kept: see to the room"):
         run([experiment], store=store)
     assert {line["key"]["seed"] for line in lines(store)} == {1}
     monkeypatch.undo()

@@ -83,3 +83,10 @@ def test_errors() -> None:
         build("gcn", in_channels=5, num_layers=0)
     with pytest.raises(SettingError, match=r"'GCN'.*'in_channels'"):
         build("gcn")
+
+
+def test_sizes_may_be_any_whole_numbers():
+    assert build("gcn", in_channels=5, hidden=torch.tensor(7), out=3).convs[0].out_channels == 7
+    for name, value in (("hidden", 0), ("out", 2.5), ("hidden", True), ("dropout", 1.0), ("dropout", "half")):
+        with pytest.raises(SettingError, match=f"'{name}' must be a .* \\(got"):
+            build("gcn", in_channels=5, **{name: value})

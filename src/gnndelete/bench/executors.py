@@ -65,7 +65,7 @@ class Processes:
                 try:
                     yield from self._beside(iter([job]), under_way)
                 except TerminatedWorkerError:
-                    del under_way[job.digest]
+                    under_way.pop(job.digest, None)
                     yield killed(job, "its process was killed while nothing ran beside it; it may want more memory")
 
     def _beside(self, source: Iterator[Job], under_way: dict[str, Job]) -> Iterator[Done]:

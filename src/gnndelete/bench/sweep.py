@@ -137,7 +137,9 @@ class Sweep:
         """Keep what came of a job, on disk before anything is said about it. A full disk ends the run, and fails no cell."""
         job, lost = done.job, []
         if done.full:
-            raise RunError(f"{done.row['error']}; what had finished is kept: make room, and the same command goes on")
+            raise RunError(
+                f"{done.row['error']}; what had finished is kept: see to the room there, and the same command goes on"
+            )
         if job.kind == "cell":
             self._keep(job.cell, done.row)
         elif not done.failed:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Real
+from operator import index
 from typing import Any
 
 from gnndelete.errors import SettingError
+
+
+def _whole(size: Any) -> bool:
+    try:
+        index(size)
+    except TypeError:
+        return False
+    return True
 
 
 def check_sizes(dropout: Any = 0.0, **sizes: Any) -> None:
@@ -17,7 +26,7 @@ def check_sizes(dropout: Any = 0.0, **sizes: Any) -> None:
     gnndelete.errors.SettingError: 'hidden' must be a whole number of at least 1 (got 0)
     """
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
+        if isinstance(size, bool) or not _whole(size) or size < 1:
             raise SettingError(f"'{name}' must be a whole number of at least 1 (got {size!r})")
     if isinstance(dropout, bool) or not isinstance(dropout, Real) or not 0 <= float(dropout) < 1:
         raise SettingError(f"'dropout' must be a number from 0 to below 1 (got {dropout!r})")
