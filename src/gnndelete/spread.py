@@ -6,6 +6,8 @@ of such a model wants them. What operators behind the layers may change is walke
 
 from __future__ import annotations
 
+from random import Random
+
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -37,10 +39,10 @@ def line(data: Data, table: EdgeTable) -> tuple[Data, EdgeTable] | None:
     if nodes.numel() < 2 or not table.num_edges:
         return None
     count = min(SAMPLE, edges.size(1)) if _attributed(data) else 1
-    nodes = _drawn(nodes, max(2, min(LENGTH, 1 + AT_MOST // (2 * relations * count))))
+    nodes = nodes[_places(nodes, max(2, min(LENGTH, 1 + AT_MOST // (2 * relations * count))))]
     steps = torch.stack([nodes[:-1], nodes[1:]])
     both = torch.cat([steps, steps.flip(0)], dim=1)
-    sample = _drawn(torch.arange(edges.size(1), device=edges.device), count)
+    sample = _places(edges[0], count)
     result = data.edge_subgraph(sample.repeat_interleave(both.size(1)).repeat(relations))
     result.num_nodes = table.num_nodes
     result.edge_index = both.repeat(1, count * relations)
@@ -62,7 +64,7 @@ def _nodes(data: Data) -> Tensor:
     return torch.arange(count_nodes(data), device=data.edge_index.device)
 
 
-def _drawn(values: Tensor, count: int) -> Tensor:
-    """Some of the values, always the same ones and in no order of theirs."""
-    order = torch.randperm(values.numel(), generator=torch.Generator().manual_seed(0))[:count]
-    return values[order.to(values.device)]
+def _places(values: Tensor, count: int) -> Tensor:
+    """The places of some of the values, always the same ones and in no order of theirs."""
+    size = values.numel()
+    return torch.tensor(Random(0).sample(range(size), min(count, size)), device=values.device)
