@@ -37,6 +37,9 @@ Where = Literal["random", "in", "out", "hubs", "community", "anywhere"]
 Measure = Literal["scores", "heldout", "mi", "outliers", "time"]
 MEASURES: tuple[str, ...] = get_args(Measure)
 
+#: The lam of a deletion at a fixed lam that is timed, where the method itself calibrates.
+TIMED_LAM = 0.5
+
 #: The paper's authors' seeds; ``--seeds N`` takes the first N.
 SEEDS = [42, 21, 13, 87, 100]
 

@@ -119,7 +119,7 @@ def _weights(entry: Entry, model: Mapping[str, Any], task: str) -> int:
     plain = {name: value for name, value in model.items() if name == "name" or not isinstance(value, str)}
     try:
         return sum(weight.numel() for weight in _skeleton(model, task, sizes).parameters())
-    except Exception as error:
+    except Exception as error:  # what is wrong with the model itself shows again when it is made below
         if "overflow" in str(error).lower():
             return 2**61  # four bytes each: what torch can count
     weights = 0 if plain == model else _weights(entry, plain, task)

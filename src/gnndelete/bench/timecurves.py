@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from gnndelete.bench.experiment import TIMED_LAM
 from gnndelete.bench.gathered import Place, Result, references
 from gnndelete.bench.wording import dataset_name, is_share, listed, method_name, model_titles
 
@@ -146,7 +147,7 @@ def _line_title(result: Result, name: str, deletions: Sequence[Result]) -> str:
 def _timed_with(result: Result, name: str) -> dict[str, Any]:
     """The settings that a time was taken with, which for lam are not always those of the method: see `timing.seconds_of`."""
     lam = result.method.get("lam")
-    given = {} if name == "calibrated" else {"lam": 0.5 if lam == "auto" else lam}
+    given = {} if name == "calibrated" else {"lam": TIMED_LAM if lam == "auto" else lam}
     return {key: value for key, value in result.method.items() if key not in ("name", "rule", "lam")} | given
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from gnndelete.bench.experiment import TIMED_LAM
 from gnndelete.forward import call, evaluating
 from gnndelete.methods import GNNDelete, Method
 from gnndelete.methods.base import synchronize
@@ -30,7 +31,7 @@ def seconds_of(setting: Setting, method: Method, repeats: int = REPEATS) -> dict
     """
     work: dict[str, Callable[[], object]] = {"forward": lambda: _forward(setting), "epoch": _epoch(setting)}
     if isinstance(method, GNNDelete):
-        fixed, search = (_with_lam(method, lam) for lam in (0.5 if method.lam == "auto" else method.lam, "auto"))
+        fixed, search = (_with_lam(method, lam) for lam in (TIMED_LAM if method.lam == "auto" else method.lam, "auto"))
         warm = setting.unlearner(fixed)
 
         def further() -> None:
