@@ -126,9 +126,9 @@ def heldout(
 ) -> Heldout:
     """Put scores into strata: quantiles of the degree of all of them, within each kind (class, or `edge_kind`) if given.
 
-    A stratum counts if it has enough of both; ``coarser`` divides a kind into so many only as can all be filled, as for
-    requests of fewer than `FEW` elements. A request too small to fill any stratum is compared with all held-out elements of
-    its kinds, or else with all at once.
+    A stratum counts if it has enough of both; ``coarser`` divides a kind into so many only as can all be filled, and leaves
+    out none that has a held-out element, as for requests of fewer than `FEW` elements. A request too small to fill any
+    stratum is compared with all held-out elements of its kinds, or else with all at once.
     """
     return strata(degree_deleted, degree_held, kind_deleted, kind_held, bins, coarser).test(deleted, held)
 

@@ -223,8 +223,9 @@ def _of_true_class(
 #: moves itself and budget that buys next to nothing, 3 compares edges by their surroundings, 4 also with their peers.
 #: "vectors" are links scored by trained vectors of nodes: in 3 they count no more where a node is left alone, and 4 and 5
 #: compare as links do. Nodes of a class are divided by degree no further than can be filled in 2. Raise it with any change here
-#: or in the search that changes numbers. (Three came without, since no row that was kept is of such a request: that an edge
-#: which stands there one way alone counts at both of its ends, and that graphs and fewer than 96 edges are divided like nodes.)
+#: or in the search that changes numbers. (Four came without, since no row that was kept is of such a request: that an edge
+#: which stands there one way alone counts at both of its ends, that graphs and fewer than 96 edges are divided like nodes, and
+#: that a class or kind with fewer than six held-out elements takes part there.)
 RULES = {
     ("link", "retrained"): 4,
     ("link", "nonexistent"): 2,
