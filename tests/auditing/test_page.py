@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gnndelete.auditing.page import card_html, figures, html, text
+from gnndelete.auditing.tables import sections
 
 sample = runpy.run_path(str(Path(__file__).with_name("sample.py")))
 VARIANTS = sample["VARIANTS"]
@@ -197,8 +198,11 @@ def test_lam_is_written_without_idle_zeros() -> None:
     assert "chosen: 0.0213<" in html(sample["link"]())
 
 
-def test_the_text_names_what_was_not_measured() -> None:
-    assert "Not measured: Utility, Forgetting, Membership attack, Trend attack" in text(sample["unavailable"]())
+def test_the_text_says_what_was_not_measured_and_why() -> None:
+    said = text(sample["unavailable"]())
+    listed = said[said.index("Not measured") :]
+    for section in sections(sample["unavailable"]()):
+        assert (f"  - {section.title}: {section.reason[:20]}" in listed) == bool(section.reason)
 
 
 def test_page_and_files_take_seconds() -> None:

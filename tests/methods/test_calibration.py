@@ -152,10 +152,10 @@ def test_chance_moves_the_aim_unless_the_sample_shows_nothing():
     assert sure.target == 0.52
     assert sure.lam == pytest.approx(0.04, abs=0.005)
     assert "come within a standard error of the aim" in sure.sentence
-    assert "by 0.040 of the AUC" in sure.sentence
+    assert "(0.040 of the AUC)" in sure.sentence
     little = as_retrained(curve(lambda lam: 0.56 - lam), chance=0.001)
     assert little.target == 0.501
-    assert "the aim was" not in little.sentence
+    assert "The aim was" not in little.sentence
     unsure = as_retrained(curve(lambda lam: 0.56 - lam, se=0.08), chance=0.02)
     assert unsure.target == 0.5
     assert "the aim was" not in unsure.sentence

@@ -184,4 +184,4 @@ def test_the_aim_moves_by_chance_and_the_result_says_so(split, monkeypatch):
         found = gd.Unlearner(model, split.data, task=task).delete(gd.Deletion(edges=edges)).calibration
         assert found["target"] == 0.5 + by_chance
         assert word in found["sentence"]
-        assert f"the aim was {0.5 + by_chance:.3f} instead of 0.5" in found["sentence"]
+        assert f"The aim was {0.5 + by_chance:.3f} and not 0.5: " in found["sentence"]

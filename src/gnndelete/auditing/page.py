@@ -83,9 +83,9 @@ def text(report: Mapping[str, Any], width: int | None = None) -> str:
     table = key_numbers(report)
     if table.rows:
         lines += ["", *_columns([table.columns, *table.rows], width)]
-    missing = [section.title for section in sections(report) if section.reason]
+    missing = [f"{section.title}: {section.reason}" for section in sections(report) if section.reason]
     if missing:
-        lines += ["", *_wrapped(f"Not measured: {', '.join(missing)}; the page says why.", "")]
+        lines += ["", "Not measured", *(line for why in missing for line in _wrapped(why, "  - ", "    "))]
     if shared["limits"]:
         lines += [
             "",

@@ -39,8 +39,11 @@ def key_numbers(report: Report) -> Table:
                 decides = "" if "reference" in names else " (decides)"
                 rows.append(compared(f"… corrected for surroundings{decides}", test["finely"], names, interval))
     for key, values in _first(forgetting.get("ranking")):
-        rows.append(compared(f"{label(key)}, remaining above deleted", values, names))
-    for key, title in (("membership", "Membership attack, AUC"), ("trend", "Trend attack, AUC")):
+        rows.append(compared(f"Deleted {label(key)} (E_d): remaining above deleted", values, names))
+    for key, title in (
+        ("membership", "Membership attack, AUC"),
+        ("trend", "Trend attack, AUC against pairs without an edge"),
+    ):
         if report.get(key) and not reason(report[key]):
             rows.append(compared(title, report[key], names, auc))
     if membership.get("mi_ratio") is not None:

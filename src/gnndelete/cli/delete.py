@@ -192,7 +192,7 @@ def _show(console: Console, values: dict[str, Any]) -> None:
     lines.append(
         f"serve it on the remaining graph: {saved}"
         if saved
-        else f"serve it on the remaining graph, which 'gnndelete delete {values['run']} --save-graph DIR' writes"
+        else f"serve it on the remaining graph; 'gnndelete delete {values['run']} --save-graph DIR' writes it, deleting nothing"
     )
     lines.append(f"SENSITIVE: {values['state']} names what was deleted; it is needed for later requests only")
     prose(console, lines)

@@ -194,7 +194,8 @@ def _show(console: Console, values: dict[str, Any]) -> None:
         f"still knows them, below it they stand out as suppressed. Retraining reaches {rows['retrain']['heldout_auc']:.2f}.",
         "E_d says how surely deleted edges score below remaining ones. Alone it proves nothing: a ruined model "
         "reaches it too, so read it beside the test AUROC.",
-        f"gnndelete chooses how strongly to forget on validation data. {values['calibration'] or ''}".strip(),
+        "gnndelete chooses how strongly to forget on validation edges; the table is of test edges. "
+        f"{values['calibration'] or ''}".strip(),
         "Suppressing instead (nonexistent, paper) reaches a higher E_d than retraining, "
         f"{rows['gnndelete nonexistent']['deleted_auroc']:.2f} and {rows['gnndelete paper']['deleted_auroc']:.2f} against "
         f"{rows['retrain']['deleted_auroc']:.2f}, and can be recognised by it; after retraining deleted edges are merely "
@@ -203,7 +204,7 @@ def _show(console: Console, values: dict[str, Any]) -> None:
         f"The audit of gnndelete: {verdict['title']}. {verdict['sentence']}",
         f"written to {values['out']}: report.html (the audit), scores.png, results.json, settings.yaml",
     ]
-    console.print("\n".join(lines), markup=False)
+    console.print("", "\n\n".join(lines), sep="\n", markup=False)
 
 
 def _speed(rows: dict[str, Any]) -> str:

@@ -25,8 +25,8 @@ def score_figure(panels: Mapping[str, Mapping[str, Values]], captions: Mapping[s
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    everything = np.concatenate([scores for panel in panels.values() for scores in panel.values()])
-    low, high = np.quantile(everything, [0.002, 0.995])
+    ends = np.array([np.quantile(scores, [0.005, 0.995]) for panel in panels.values() for scores in panel.values()])
+    low, high = ends[:, 0].min(), ends[:, 1].max()
     grid = np.linspace(low - 0.04 * (high - low), high + 0.04 * (high - low), 400)
     layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08, wspace=0.02)
     figure = Figure(figsize=(3.3 * len(panels) + 1.2, 3.9), dpi=160, layout=layout)

@@ -39,7 +39,7 @@ class Done:
 
 
 def already(trial: Trial, at: Done, moved: bool) -> str:
-    figures = f"deleted against held-out AUC {trial.auc:.3f} (standard error {trial.se:.3f}), so lam is 0"
+    figures = f"AUC {trial.auc:.3f} on validation data (standard error {trial.se:.3f}), so lam is 0"
     if trial.vague:
         return f"With {at.done}, deleted elements cannot be told from held-out ones: {figures}.{_weak(trial)}"
     return f"{at.doing} already makes deleted elements {_met(moved)}: {figures}."
@@ -91,10 +91,16 @@ def unreached_by(first: Trial, best: Trial, at: Done, moved: bool) -> str:
 
 
 def by_chance(chance: float) -> str:
+    """Why the aim is not 0.5: edges that stay score otherwise than the deleted ones when they are cut, too.
+
+    >>> by_chance(-0.02)
+    " The aim was 0.480 and not 0.5: other learned edges with ends as connected, cut for a trial, score higher than the deleted \
+ones (0.040 of the AUC); half of that is put down to the edges' own nature."
+    """
     return (
-        f" Other edges that the model learned, with ends as connected, score {'lower' if chance > 0 else 'higher'} than the "
-        f"deleted ones when they are cut as well, by {2 * abs(chance):.3f} of the AUC. Half of that counts as chance, so that "
-        f"the aim was {0.5 + chance:.3f} instead of 0.5."
+        f" The aim was {0.5 + chance:.3f} and not 0.5: other learned edges with ends as connected, cut for a trial, score "
+        f"{'lower' if chance > 0 else 'higher'} than the deleted ones ({2 * abs(chance):.3f} of the AUC); half of that is put "
+        "down to the edges' own nature."
     )
 
 
