@@ -30,6 +30,10 @@ class GraphError(RequestError):
     """The graph is malformed or lacks something that is needed."""
 
 
+class AbsentError(GraphError):
+    """The raw files of a dataset are not here and cannot be downloaded."""
+
+
 class ModelError(RequestError):
     """The model does not fit what is asked of it."""
 

@@ -22,10 +22,11 @@ from gnndelete.bench.lock import Lock
 from gnndelete.bench.provenance import source
 from gnndelete.bench.runner import Choice, run
 from gnndelete.cli import run as command
-from gnndelete.errors import SettingError
+from gnndelete.datasets import load
+from gnndelete.errors import AbsentError, SettingError
 from gnndelete.store import Store
 
-from .conftest import Write, lines, numbers
+from .conftest import SMALL, Write, lines, numbers
 
 
 def test_a_sweep_and_the_same_again(small: Experiment, store: Path) -> None:
@@ -430,8 +431,32 @@ def test_a_dataset_that_is_not_here_is_left_out(
 
     monkeypatch.setattr(datasets, "load", absent)
     summary = run([read(str(write(datasets=["cora"], missing={"cora": "it has to be downloaded"})))], store=store)
-    assert summary.skipped == {"cora": "it has to be downloaded"}
+    assert summary.skipped == {"cora": "is not here (it has to be downloaded)"}
     assert (summary.done, summary.failed) == (0, 0)
+
+
+def test_a_dataset_that_was_expected_here_fails_no_cell(
+    write: Write, store: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    (own,) = SMALL["datasets"]
+
+    def offline(name: str) -> Any:
+        if name == "cora":
+            raise AbsentError("dataset 'cora' is not here and cannot be downloaded (no network); put it there")
+        return load(name)
+
+    materials._material.cache_clear()
+    monkeypatch.setattr(materials, "load", offline)
+    asked = read(str(write(datasets=["cora", own])))
+    summary = run([asked], store=store)
+    assert list(summary.skipped) == ["cora"]
+    assert (summary.done, summary.failed, summary.left) == (6, 0, 0)
+    assert "FAILED" not in capsys.readouterr().err
+    assert {line["key"]["dataset"] for line in lines(store)} == {own}
+    monkeypatch.setattr(materials, "load", lambda name: load(own))
+    again = run([asked], store=store)
+    materials._material.cache_clear()
+    assert (again.already, again.done, again.skipped) == (6, 6, {})
 
 
 def test_the_command_line(write: Write, store: Path, capsys: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from gnndelete.bench.cells import Cell, digest, title
 from gnndelete.bench.words import full_memory
-from gnndelete.errors import ModelError, StorageError
+from gnndelete.errors import AbsentError, ModelError, StorageError
 
 Kind = Literal["model", "shadow", "cell"]
 
@@ -20,6 +20,9 @@ UNFIT = "Unfit"
 
 #: The kind of error of a disk on which nothing more can be written: no cell is to blame, and the next one would meet it too.
 FULL = StorageError.__name__
+
+#: The kind of error of a dataset that is not here: no cell is to blame, and once it is here they can be done.
+ABSENT = AbsentError.__name__
 
 #: The kind of error of a job whose process was ended from outside.
 KILLED = "Killed"
@@ -67,6 +70,10 @@ class Done:
     @property
     def unfit(self) -> bool:
         return self.row.get("kind") == UNFIT
+
+    @property
+    def absent(self) -> bool:
+        return self.row.get("kind") == ABSENT
 
     @property
     def full(self) -> bool:

@@ -73,12 +73,13 @@ class Live:
         self._done += 1 + len(lost)
         for digest in lost:
             self._left.pop(digest, None)
-        self._failed += done.failed and not done.unfit
+        passed_over = done.unfit or done.absent
+        self._failed += done.failed and not passed_over
         self._left.pop(done.job.digest, None)
-        if done.failed and not done.unfit:
+        if done.failed and not passed_over:
             self._line(f"{done.job}: FAILED: {done.row['error']}")
         elif not sys.stderr.isatty():
-            self._line(f"{done.job}: {done.row['error']}" if done.unfit else f"{done.job}  {_figures(done)}")
+            self._line(f"{done.job}: {done.row['error']}" if passed_over else f"{done.job}  {_figures(done)}")
         self._update(self._done, self._says())
 
     def _line(self, text: str) -> None:

@@ -177,7 +177,7 @@ def _without_absent(missing: list[Cell], experiments: Sequence[Experiment], summ
             try:
                 load(dataset)
             except GraphError:
-                summary.skipped[dataset] = reasons[dataset]
+                summary.skipped[dataset] = f"is not here ({reasons[dataset]})"
     return [cell for cell in missing if cell.key["dataset"] not in summary.skipped]
 
 

@@ -73,7 +73,7 @@ class Sweep:
         self._end = None if limit is None else start + limit
         self._summary = summary
         self._cost = Cost(rows)
-        self._broken: set[str] = set()  # cells whose model could not be trained
+        self._broken: set[str] = set()  # cells whose model could not be trained, or whose dataset is not here
 
     def run(self, missing: list[Cell], workers: Executor) -> None:
         """All cells; those that measure times come last, alone, and nothing runs beside their models either."""
@@ -88,7 +88,8 @@ class Sweep:
         self._through(alone, Here())
         summary = self._summary
         ended = summary.failed - summary.failed_before + summary.unfit - summary.unfit_before
-        summary.left = len(missing) - summary.done - ended
+        absent = sum(cell.key["dataset"] in summary.skipped for cell in missing)
+        summary.left = len(missing) - summary.done - ended - absent
 
     def _through(self, missing: list[Cell], workers: Executor) -> None:
         tasks = self._tasks(missing)
@@ -140,7 +141,9 @@ class Sweep:
             raise RunError(
                 f"{done.row['error']}; what had finished is kept: see to the room there, and the same command goes on"
             )
-        if job.kind == "cell":
+        if done.absent:
+            lost = self._left_out(done, missing)
+        elif job.kind == "cell":
             self._keep(job.cell, done.row)
         elif not done.failed:
             self._summary.models += 1
@@ -151,6 +154,14 @@ class Sweep:
                     self._keep(cell, _blamed(done, cell))
                     lost.append(cell.digest)
         live.finished(done, lost)
+
+    def _left_out(self, done: Done, missing: list[Cell]) -> list[str]:
+        """The other cells of a dataset that is not here. None is recorded: the same command does them once it is."""
+        dataset = done.job.cell.key["dataset"]
+        self._summary.skipped[dataset] = done.row["error"].removeprefix(f"dataset '{dataset}' ")
+        lost = {cell.digest for cell in missing if cell.key["dataset"] == dataset} - self._broken
+        self._broken |= lost
+        return sorted(lost - {done.job.digest})
 
     def _keep(self, cell: Cell, row: dict[str, Any]) -> None:
         self._rows.add(cell.key, row)

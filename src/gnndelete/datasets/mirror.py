@@ -20,7 +20,7 @@ import torch_geometric
 from gnndelete.catalog import Entry
 from gnndelete.datasets.pyg import OfflineError
 from gnndelete.datasets.stored import Content, read_content, write_content
-from gnndelete.errors import GraphError
+from gnndelete.errors import AbsentError, GraphError
 
 FORMAT = 1
 """Changes when the content of the cache's files does."""
@@ -65,7 +65,7 @@ def open_raw(entry: Entry, root: Path | None, read: Callable[[Entry, Path], Cont
         write_content(stored, content)
         return content
     except OfflineError as error:
-        raise GraphError(_how_to_get(entry, root, error)) from error
+        raise AbsentError(_how_to_get(entry, root, error)) from error
     except (GraphError, MemoryError, ImportError):
         raise
     except Exception as error:  # a damaged file can make PyG stumble over anything
