@@ -332,6 +332,45 @@ def test_pooling_that_chooses_among_all_nodes_is_no_bound(graph):
     assert found.hops is None
 
 
+@pytest.mark.parametrize("mixing", ["numbers", "nearest"])
+def test_rows_that_no_edge_joins_are_mixed(mixing):
+    """By their numbers, or because they look alike: what lies how many hops away bounds neither."""
+    torch.manual_seed(0)
+    nodes = torch.randperm(400)
+    ring = torch.stack([nodes, nodes.roll(1)])
+    data = Data(x=torch.randn(400, 6), edge_index=torch.cat([ring, ring.flip(0)], dim=1))
+
+    class Mixing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.between, self.last = GCNConv(6, 8), nn.Conv1d(8, 8, 3, padding=1), GCNConv(8, 4)
+
+        def forward(self, x, edge_index):
+            h = self.first(x, edge_index)
+            if mixing == "numbers":
+                return self.last(self.between(h.t()[None])[0].t(), edge_index)
+            alike = torch.cdist(h, h).topk(4, largest=False).indices
+            return self.last(h, torch.stack([alike.reshape(-1), torch.arange(400).repeat_interleave(4)]))
+
+    found = gd.inspect(Mixing(), data)
+    assert [site.bounded for site in found.sites] == [True, False]
+    assert not found.bounded
+
+
+def test_a_layer_that_leaves_neighbours_out_is_local_all_the_same():
+    """Two steps at once: the rows beside a node do not move with it, and still all that do are reached along edges."""
+    nodes = torch.arange(60)
+    ring = torch.stack([nodes, nodes.roll(1)])
+    data = Data(x=torch.randn(60, 6), edge_index=torch.cat([ring, ring.flip(0)], dim=1))
+
+    class Second(MessagePassing):
+        def forward(self, x, edge_index):
+            return self.propagate(edge_index, x=self.propagate(edge_index, x=x))
+
+    found = gd.inspect(Second(), data)
+    assert (found.bounded, found.hops) == (True, 2)
+
+
 def test_poison_that_is_swallowed_in_a_graph_of_several_types():
     """Of some types nothing turns NaN: what moves there is still a row of all nodes."""
     torch.manual_seed(0)

@@ -27,11 +27,12 @@ from gnndelete.hetero import HeteroGraph
 from gnndelete.layers import Layers, chosen_layers, gathered_parts, gathering, graph_layers
 from gnndelete.neighborhood import walk
 from gnndelete.poison import Seen, poisoned_run
+from gnndelete.reach import DEPTH_LIMIT, Reach, distances, furthest, joined, reverse
 from gnndelete.spread import alike, line
 from gnndelete.taps import Key
 
-#: Hops between the hub and the node that is poisoned first, and the most that a search for a deeper one goes.
-_NEAR, DEPTH_LIMIT = 4, 64
+#: Hops between the hub and the node that is poisoned first.
+_NEAR = 4
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def _probed(asked: _Asked, data: Data, table: EdgeTable, both: bool, plainly: bo
     """
     known = both or plainly
     along, against = (True, True) if known else directions(asked.model, data, asked.forward, asked.poisoned)
-    ways = [[table]] if both else [[table], [_reverse(table)]]
+    ways = [[table]] if both else [[table], [reverse(table)]]
     every = [own for way in ways for own in way]
     flows = list(zip(ways, reversed(ways), strict=True))
     flows = flows[::-1] if against and not along else flows
@@ -158,8 +159,8 @@ def _probed(asked: _Asked, data: Data, table: EdgeTable, both: bool, plainly: bo
             runs = []
             for seed in _deep_nodes(flow, upstream, data) if deep else _near_nodes(upstream, data):
                 seen = asked.run(data, seed)
-                runs.append((seed, seen, _reaches(seen, walks, seed)))
-            reaches = _furthest([own for _, _, own in runs])
+                runs.append((seed, seen, distances(seen, walks, seed)))
+            reaches = furthest([own for _, _, own in runs])
             if all(reach is None or not reach.whole for reach in reaches):
                 break
         mixed = [_mixed(asked, data, table, *run) for run in runs]
@@ -176,11 +177,6 @@ def _probed(asked: _Asked, data: Data, table: EdgeTable, both: bool, plainly: bo
 
 def _further(result: Probe) -> tuple[bool, int]:
     return any(site.probed for site in result.sites), max((site.hops for site in result.sites), default=0)
-
-
-def _reverse(table: EdgeTable) -> EdgeTable:
-    key = table.keys // table.num_relations
-    return EdgeTable(torch.stack([key % table.num_nodes, key // table.num_nodes]), table.num_nodes)
 
 
 def _near_nodes(upstream: list[EdgeTable], data: Data) -> list[Tensor]:
@@ -243,54 +239,21 @@ def directions(model: nn.Module, data: Data, forward: Forward, poisoned: list[st
 
 
 def _mixed(
-    asked: _Asked, data: Data, table: EdgeTable, seed: Tensor, seen: list[Seen], reaches: list[_Reach | None]
+    asked: _Asked, data: Data, table: EdgeTable, seed: Tensor, seen: list[Seen], reaches: list[Reach | None]
 ) -> list[bool]:
     """Which outputs mix rows without any edge: all of the graph's, or all of one graph's in a batch.
 
-    Only where every row that a path leads to moved is a second run, the seed cut off, needed.
+    Only where every row that a path leads to moved, or one that no row that moved leads to, is a second run, the seed cut
+    off, needed.
     """
-    if not any(item.whole for item in seen) and not any(reach is not None and reach.whole for reach in reaches):
+    whole = any(item.whole for item in seen) or any(reach is not None and reach.whole for reach in reaches)
+    if not whole and (isinstance(data, HeteroGraph) or all(joined(item, table, seed) for item in seen)):
         return [False] * len(seen)
     alone = asked.run(cut(Deletion(nodes=seed.cpu()), data, table), seed)
     return [item.moved is not None and int(item.moved.sum()) > 1 for item in alone]
 
 
-@dataclass(frozen=True)
-class _Reach:
-    hops: int | None  # None where no path leads to some of the rows
-    whole: bool  # everything that can be reached was: the true reach may be longer
-
-
-def _reaches(seen: list[Seen], walks: list[list[EdgeTable]], seed: Tensor) -> list[_Reach | None]:
-    """For every output the largest distance of a row that depends on the seed, walking only as far as such rows lie."""
-    result: list[_Reach | None] = [None if item.moved is None else _Reach(None, whole=False) for item in seen]
-    for tables in walks:
-        open_ = {i for i, reach in enumerate(result) if reach is not None and reach.hops is None}
-        left = {i: item.moved for i, item in enumerate(seen) if i in open_ and item.moved is not None}
-        ring, hops = seed, 0
-        known = torch.zeros(tables[0].num_nodes, dtype=torch.bool, device=seed.device)
-        while left and ring.numel() and hops <= DEPTH_LIMIT:
-            known[ring] = True
-            following = torch.cat([table.neighbors(ring) for table in tables])
-            following = torch.unique(following[~known[following]])
-            for i in [i for i, moved in left.items() if not bool((moved & ~known).any())]:
-                result[i] = _Reach(hops, whole=not following.numel() and hops > 0)
-                del left[i]
-            ring, hops = following, hops + 1
-    return result
-
-
-def _furthest(runs: list[list[_Reach | None]]) -> list[_Reach | None]:
-    """Of every output the furthest reach from any seed; a row that no path leads to counts as further than all."""
-    result: list[_Reach | None] = []
-    for reaches in zip(*runs, strict=True):
-        known = [reach for reach in reaches if reach is not None]
-        lost = next((reach for reach in known if reach.hops is None), None)
-        result.append(lost or max(known, key=lambda reach: (reach.hops, reach.whole), default=None))
-    return result
-
-
-def _measure(seen: list[Seen], reaches: list[_Reach | None], mixed: list[bool], typed: bool, plainly: bool) -> Probe:
+def _measure(seen: list[Seen], reaches: list[Reach | None], mixed: list[bool], typed: bool, plainly: bool) -> Probe:
     """Sites and their reach. With several node types one layer reaches as far for all of them, and one hop at least.
 
     Few seeds cannot show how far every type is reached, and a reach that is too short would miss rows that change.
