@@ -8,6 +8,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 import gnndelete as gd
+from gnndelete.cutting import cut
 from gnndelete.heldout import degrees, edge_degree
 from gnndelete.methods import peers
 from gnndelete.methods.peers import ERRORS, SHARE, _like, _some, chance
@@ -185,3 +186,18 @@ def test_the_aim_moves_by_chance_and_the_result_says_so(split, monkeypatch):
         assert found["target"] == 0.5 + by_chance
         assert word in found["sentence"]
         assert f"The aim was {0.5 + by_chance:.3f} and not 0.5: " in found["sentence"]
+
+
+def test_peers_are_cut_beside_all_of_a_mixed_request(split, monkeypatch):
+    """Whole rows of features, single columns and what replaces them: the graph that peers are asked on lost these as well."""
+    graphs = []
+    monkeypatch.setattr(peers, "cut", lambda *args: graphs.append(cut(*args)) or graphs[-1])
+    task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
+    request = gd.Deletion(edges=pairs_of(split.data)[:, ::20], features=[(5, 1)], fill=2.5) | gd.Deletion(features=[6])
+    unlearned = gd.Unlearner(gd.models.GCN(8, hidden=8, out=4), split.data, task=task).delete(request)
+    assert len(graphs) == peers.DRAWS
+    for graph in graphs:
+        assert graph.x[5, 1] == 2.5
+        assert not graph.x[6].any()
+        assert torch.equal(graph.x, unlearned.data.x)
+        assert graph.num_edges < unlearned.data.num_edges

@@ -7,7 +7,6 @@ second, chance, and training again would leave it as it is.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import sqrt
 from statistics import fmean
 
@@ -17,6 +16,7 @@ from torch_geometric.data import Data
 
 from gnndelete.adjacency import ends_of
 from gnndelete.cutting import cut
+from gnndelete.deletion import Deletion
 from gnndelete.expected import Expected, alike
 from gnndelete.graph import count_nodes
 from gnndelete.heldout import BINS, FEW, LEAST, degrees, edge_degree
@@ -136,8 +136,7 @@ def _difference(
     context: Context, model: nn.Module, task: LinkPrediction, parts: tuple[Tensor, Tensor, Tensor]
 ) -> float | None:
     """The AUC of deleted edges minus that of their peers, against the same held-out ones, on the graph that has none of them."""
-    gone = torch.cat([context.deletion.edges.cpu(), parts[1].cpu()], dim=1)
-    graph = cut(replace(context.deletion, edges=gone), context.data, context.prepared.table)
+    graph = cut(context.deletion | Deletion(edges=parts[1].cpu()), context.data, context.prepared.table)
     mine, peers, unseen = (_connected(graph, part) for part in parts)
     if min(mine.size(1), peers.size(1), unseen.size(1)) < LEAST or peers.size(1) < TOO_FEW * mine.size(1):
         return None
