@@ -1,7 +1,8 @@
-"""Nodes that lose their last edge: trained vectors of a link model know nothing of them any more."""
+"""Nodes that are deleted or lose their last edge: trained vectors of a link model know nothing of them any more."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -193,8 +194,21 @@ def test_a_neighbour_of_deleted_nodes_may_be_left_alone() -> None:
     model = Remembers()
     near = data.edge_index[1, data.edge_index[0] == 5].unique().tolist()
     unlearned = served(model, data, Deletion(nodes=near))
-    assert any(note.startswith("1 node is left") for note in unlearned.notes)
+    assert any(note.startswith("5 nodes are deleted or left") for note in unlearned.notes)
     torch.testing.assert_close(unlearned.output()[[5]], blank(model, unlearned.data, [5]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", ["Remembers", "Skips", "Light"])
+@pytest.mark.parametrize("edges", [False, True], ids=["nodes", "nodes and edges"])
+def test_a_deleted_node_is_forgotten_as_well_as_all_its_edges_are(make: str, edges: bool) -> None:
+    """Whether a request names a node, its edges or both: vectors know the same of it afterwards."""
+    data, request = graph()
+    data.x[[5, 20]] = 0  # a deleted node loses its features, too
+    model = globals()[make]()
+    named = Deletion(nodes=[5, 20]) | (request if edges else Deletion())
+    by_nodes, by_edges = served(model, data, named), served(model, data, request)
+    torch.testing.assert_close(first(by_nodes.output())[[5, 20]], first(by_edges.output())[[5, 20]])
+    assert noted(by_nodes)
 
 
 class Wide(nn.Module):
@@ -296,11 +310,13 @@ class Decodes(Remembers):
         return (z[edge_label_index[0]] * self.table.weight[edge_label_index[1]]).sum(dim=1)
 
 
-def test_a_decoder_that_reads_the_vectors_is_told() -> None:
+@pytest.mark.parametrize("request_of", [lambda edges: edges, lambda edges: Deletion(nodes=[5])], ids=["edges", "nodes"])
+def test_a_decoder_that_reads_the_vectors_is_told(request_of: Callable[[Deletion], Deletion]) -> None:
     data, request = graph()
     held = torch.stack([torch.arange(0, 30), torch.arange(10, 40)])
     about = LinkPrediction(heldout=held, test=held.flip(0) + 11, decoder="decode")
-    unlearned = Unlearner(Decodes().eval(), data, task=about, method=GNNDelete(lam=0.3)).delete(request)
+    unlearner = Unlearner(Decodes().eval(), data, task=about, method=GNNDelete(lam=0.3))
+    unlearned = unlearner.delete(request_of(request))
     assert stays(unlearned)
     assert not noted(unlearned)
 
@@ -451,3 +467,6 @@ def test_vectors_of_one_node_type() -> None:
     wanted = model.first.convs["item", "bought", "user"].lin_l.bias  # nothing is heard, and nothing known
     torch.testing.assert_close(unlearned.output()["user"][4], wanted.detach(), rtol=1e-4, atol=1e-5)
     assert noted(unlearned)
+    whole = Unlearner(model, data, task=about, method=GNNDelete(lam=0.2)).delete(Deletion(nodes={"user": [4]}))
+    torch.testing.assert_close(whole.output()["user"][4], wanted.detach(), rtol=1e-4, atol=1e-5)
+    assert noted(whole)

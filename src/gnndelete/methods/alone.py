@@ -1,4 +1,4 @@
-"""Nodes that a deletion leaves without any edge: what a link model's trained vectors know of them came from what was deleted.
+"""Nodes that are deleted or lose their last edge: what a link model's trained vectors know of them came from what was deleted.
 
 Training again would leave the vector of such a node as it began, but for what negatives that are drawn make of it. Nodes that
 never had an edge show what that looks like; where there are none, the vector is blank. Rows are given as they would be with
@@ -29,18 +29,22 @@ Filling = Callable[["Vectors", Tensor], Tensor]
 #: Of so many nodes without edges the spread of each column is known; of fewer only the size of their numbers.
 ENOUGH = 8
 
+#: Of so many edges it is asked whether their answers know vectors by another way than the rows of nodes.
+ASKED = 64
+
 
 @dataclass(frozen=True)
 class Alone:
     """Such nodes, and their rows at every site with untrained vectors; ``past``: at the output of the model alone.
 
-    ``stays`` counts nodes of which trained vectors know something that could not be taken back.
+    ``stays`` counts nodes of which trained vectors know something that could not be taken back; ``gone``: nodes were deleted.
     """
 
     nodes: Tensor
     rows: dict[Site, Tensor] = field(default_factory=dict)
     past: bool = False
     stays: int = 0
+    gone: bool = False
 
     def already(self, site: Site, h: Tensor) -> bool:
         """Whether the rows are so without an operator: behind the first layer they follow from what was given there."""
@@ -65,6 +69,7 @@ class Alone:
         if not count:
             return ()
         who, whom = ("1 node is", "it") if count == 1 else (f"{count:,} nodes are", "them")
+        who += " deleted or" if self.gone else ""
         if self.stays:
             return (
                 f"{who} left without an edge, and what the model's trained vectors know of {whom} stays: it could not be told "
@@ -93,8 +98,8 @@ class Vectors:
 
 
 def left_alone(context: Context, model: nn.Module, sites: tuple[Site, ...]) -> Alone:
-    """The nodes that lost their last edge, where ``model`` (a working copy) has trained vectors that say so much of them."""
-    none = context.gone[:0]
+    """Nodes deleted or left without an edge, where ``model`` (a working copy) has trained vectors that say much of them."""
+    none, gone = context.gone[:0], bool(context.gone.numel())
     # a link model learns vectors from edges; to a node classifier a label still teaches one
     possible = possible_vectors(model, context.data) if isinstance(context.task, LinkPrediction) else []
     nodes, never = _without_edges(context) if possible else (none, none)
@@ -105,14 +110,15 @@ def left_alone(context: Context, model: nn.Module, sites: tuple[Site, ...]) -> A
     found = [vectors for vectors, trace in traces.items() if trace.single]
     if not found or any(traces[vectors].lost for vectors in found):
         known = [vectors for vectors in possible if vectors in found or vectors.table]
-        return Alone(none, stays=_of(known, nodes).numel())
+        return Alone(none, stays=_of(known, nodes).numel(), gone=gone)
     nodes, past = _of(found, nodes), any(traces[vectors].past for vectors in found)
     for filling in _fillings(nodes, never, context.seed):
         with _filled(model, found, nodes, filling):
             rows = _rows(context, model, sites, nodes)
         if all(bool(torch.isfinite(part).all()) for part in rows.values()):
-            return Alone(nodes, {site: part for site, part in rows.items() if past == (site not in sites)}, past)
-    return Alone(none, stays=nodes.numel())
+            given = {site: part for site, part in rows.items() if past == (site not in sites)}
+            return Alone(nodes, given, past, gone=gone)
+    return Alone(none, stays=nodes.numel(), gone=gone)
 
 
 def _of(found: Iterable[Vectors], nodes: Tensor) -> Tensor:
@@ -139,7 +145,7 @@ def possible_vectors(model: nn.Module, data: Data) -> list[Vectors]:
 
 
 def _without_edges(context: Context) -> tuple[Tensor, Tensor]:
-    """Nodes that lost the last edge that could teach them, and those that never had one; deleted nodes are neither."""
+    """Nodes that lost the last edge that could teach them, deleted ones with them, and nodes that never had one."""
     device = context.data.edge_index.device
     had, has = torch.zeros(2, context.prepared.table.num_nodes, dtype=torch.bool, device=device)
     for data, marks in ((context.data, had), (context.remaining, has)):
@@ -148,7 +154,7 @@ def _without_edges(context: Context) -> tuple[Tensor, Tensor]:
             marks[edges[:, edges[0] != edges[1]].flatten()] = True  # a loop teaches nothing about others
     gone = torch.zeros_like(had)
     gone[context.gone] = True
-    return (had & ~has & ~gone).nonzero().flatten(), (~had & ~gone).nonzero().flatten()
+    return (had & (~has | gone)).nonzero().flatten(), (~had & ~gone).nonzero().flatten()
 
 
 @dataclass
@@ -186,8 +192,7 @@ def _trace(context: Context, model: nn.Module, sites: tuple[Site, ...], vectors:
             output = replaced(output, key, h)
         return output
 
-    edges = context.deletion.edges
-    touching = edges[:, torch.isin(ends_of(edges), mine.cpu()).any(dim=0)][:, :64]
+    touching = _touching(context, mine)
     try:
         with _filled(model, [vectors], nodes, lambda of, values: values[of.rows(nodes)] * float("nan")):
             with listening(model, _watched(sites), visit):
@@ -202,6 +207,18 @@ def _trace(context: Context, model: nn.Module, sites: tuple[Site, ...], vectors:
     except Exception:  # a model of the user's that refuses NaN: nothing is known then
         return _Trace()
     return trace
+
+
+def _touching(context: Context, nodes: Tensor) -> Tensor:
+    """Some deleted edges of these nodes; what a deleted node had goes with it, and the request does not name it."""
+    edges = context.deletion.edges
+    found = edges[:, torch.isin(ends_of(edges), nodes.cpu()).any(dim=0)]
+    if not found.size(1):
+        pairs = context.data.edge_index
+        places = torch.isin(pairs, nodes).any(dim=0).nonzero().view(-1)[:ASKED]
+        kinds = [context.data.edge_type[places]] if context.prepared.table.typed else []
+        found = torch.stack([pairs[0, places], *kinds, pairs[1, places]]).cpu()
+    return found[:, :ASKED]
 
 
 def _rows(context: Context, model: nn.Module, sites: tuple[Site, ...], nodes: Tensor) -> dict[Site, Tensor]:

@@ -19,7 +19,7 @@ class Group:
     """Rows that share one map. ``forget``: lam pulls them away; ``gone``: they belong to deleted nodes.
 
     ``again``: their nodes have lost features, and what must be forgotten is what they say when these are presented again.
-    ``alone``: their nodes have lost their last edge, and trained vectors know nothing of them any more.
+    ``alone``: their nodes are deleted or have lost their last edge, and trained vectors know nothing of them any more.
     """
 
     rows: Tensor
@@ -46,7 +46,7 @@ class Shape:
         asked = deletion.feature_nodes, learned_labels(context)
         features, labels = (ids.to(device) if ids.numel() else nodes[:0] for ids in asked)
         count = context.prepared.table.num_nodes
-        self.gone = nodes[:0] if shared else nodes
+        self.gone = nodes[:0] if shared else _without(nodes, alone)
         self.again = features[:0] if shared else _without(features, alone)
         self.presented = _joined(self.gone, self.again)  # whose rows on the original graph are needed
         touched = _joined(edges, nodes, features)
