@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from gnndelete.bench import published as paper
+from gnndelete.bench.caveats import calibrated_apart, other_bases, stated
 from gnndelete.bench.gaps import Gap, gaps
 from gnndelete.bench.gathered import Place, Plan, Result, alike, references, told_apart
 from gnndelete.bench.published import MAIN
@@ -74,6 +75,7 @@ class Acceptance:
     graded: bool = True  # aims are for the experiments that come with the package
     short: tuple[str, ...] = ()  # experiments that do not count, since their models are trained too shortly
     models: Mapping[tuple[str, str, str], str] = field(default_factory=dict)  # names by dataset, task and all options
+    bases: str = ""  # how many calibrated runs started from another training of the base model than Retrain's
 
     def model(self, place: Place) -> str:
         """The name of a model, with its options where another of that name was tried on the same dataset and task."""
@@ -98,7 +100,7 @@ def acceptance(gathered: Iterable[tuple[Plan, Sequence[Result]]], best: str = BE
     computed from the user's own, and nothing is held against an aim.
     """
     given = list(gathered)
-    asked = [(plan, cells) for plan, cells in given if plan.summary]
+    asked = [(plan, calibrated_apart(cells)) for plan, cells in given if plan.summary]
     plans = [(plan, cells) for plan, cells in asked if plan.shipped]
     graded = bool(plans)
     plans = plans or asked
@@ -119,6 +121,7 @@ def acceptance(gathered: Iterable[tuple[Plan, Sequence[Result]]], best: str = BE
         graded,
         tuple(plan.name for plan, cells in given if not plan.summary and any(cell.rows for cell in cells)),
         _models(cell.place for _, cells in plans for cell in cells),
+        other_bases(everything, CALIBRATED),
     )
 
 
@@ -199,7 +202,9 @@ def _speeds(parts: Sequence[Sequence[Result]]) -> tuple[Speed, ...]:
 
 
 def _is_solved(cell: Result) -> bool:
-    """Whether speed is asked of it: the paper's training by gradients is there for comparison alone."""
+    """Whether speed is asked of it: not of a search that did not take place, nor of the paper's training by gradients."""
+    if any(map(stated, cell.rows.values())):
+        return False
     return cell.method.get("name") == "gnndelete" and cell.method.get("solver") != "gradient"
 
 

@@ -130,7 +130,7 @@ def cells(experiment: Experiment, device: str = "cpu", seeds: int | None = None)
                     "seed": seed,
                 }
                 for forget in forget_sets:
-                    for spec, method in chosen[_has_vectors(model, experiment.task)]:
+                    for spec, method in chosen[_has_vectors(model.name, experiment.task)]:
                         if _wanted(spec, dataset, model, forget):
                             key = {**base, "forget": forget, "method": method, "measures": measured}
                             cell = Cell(spec.title, key)
@@ -161,7 +161,7 @@ def make_method(key: Mapping[str, Any]) -> Method:
     >>> make_method({"name": "gnndelete", "lam": 0.2}).lam
     0.2
     """
-    kind = _method_class(key["name"])
+    kind = method_class(key["name"])
     takes = inspect.signature(kind).parameters
     return kind(**{name: value for name, value in key.items() if name in takes})
 
@@ -172,7 +172,7 @@ def _wanted(spec: MethodSpec, dataset: str, model: ModelSpec, forget: Mapping[st
     return all(allowed is None or value in allowed for allowed, value in (*pairs, (only.amount, forget["amount"])))
 
 
-def _method_class(name: str) -> type[Method]:
+def method_class(name: str) -> type[Method]:
     controls: tuple[type[Method], ...] = (*CONTROLS, RetrainAgain)
     known = {**methods.lookup_dict, **{control.name: control for control in controls}}
     if name not in known:
@@ -186,7 +186,7 @@ def _method_key(spec: MethodSpec, schedule: Mapping[str, Any], task: str, vector
     The rule by which a method decides for itself is there too, from its second version on. Settings that came `LATER`
     are left out at the value they had before.
     """
-    kind, given = _method_class(spec.name), spec.parameters
+    kind, given = method_class(spec.name), spec.parameters
     takes = inspect.signature(kind).parameters
     preset = None if "preset" in takes else given.pop("preset", None)
     if kind.needs == "a training function":
@@ -206,9 +206,15 @@ def _method_key(spec: MethodSpec, schedule: Mapping[str, Any], task: str, vector
     return {"name": kind.name, **settings, **({"rule": rule} if rule > 1 else {})}
 
 
-def _has_vectors(spec: ModelSpec, task: str) -> bool:
+def _has_vectors(name: str, task: str) -> bool:
     """Whether a model trains a vector per node: then it has to know how many there are."""
-    return "num_nodes" in inspect.signature(model_factory(models.lookup_dict[spec.name], task)).parameters
+    return "num_nodes" in inspect.signature(model_factory(models.lookup_dict[name], task)).parameters
+
+
+def search_rule(method: Mapping[str, Any], task: str, model: str) -> int:
+    """The rule of the search for lam that a cell of GNNDelete takes the time of, also where its own lam is fixed."""
+    searching = make_method({**method, "lam": "auto", "inputs": "remaining"})
+    return searching.rule(task, _has_vectors(model, task))
 
 
 def _model_key(spec: ModelSpec, task: str) -> dict[str, Any]:

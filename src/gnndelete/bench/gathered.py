@@ -175,8 +175,14 @@ class Result:
 
     def values(self, metric: str, step: int | None = None) -> dict[int, float]:
         """A score or a cost by seed; ``step`` counts the requests of a sequence from 1."""
-        found = {seed: _value(row, metric, step) for seed, row in self.rows.items()}
+        found = {seed: _value(self._timed(row), metric, step) for seed, row in self.rows.items()}
         return {seed: value for seed, value in found.items() if value is not None}
+
+    def _timed(self, row: Row) -> Row:
+        """A row with its time as it was taken by repeats, beside a forward pass, where it was."""
+        kind = "calibrated" if self.method.get("lam") == "auto" else "delete"
+        spent = (row.get("seconds_of") or {}).get("retrain" if self.method.get("name") == "retrain" else kind)
+        return row if spent is None else {**row, "seconds": spent}
 
     def stat(self, metric: str, step: int | None = None) -> Stat | None:
         return Stat.of(self.values(metric, step).values())

@@ -18,7 +18,7 @@ from gnndelete.auditing.membership import membership
 from gnndelete.auditing.outliers import outliers
 from gnndelete.auditing.queries import ask
 from gnndelete.auditing.shadow import train_shadow
-from gnndelete.bench.cells import Cell, make_method
+from gnndelete.bench.cells import Cell, make_method, search_rule
 from gnndelete.bench.kept import base_model, once, place
 from gnndelete.bench.material import material, requests
 from gnndelete.bench.timing import seconds_of
@@ -78,7 +78,9 @@ def schedule_fit(key: Mapping[str, Any], method: Method, task: Task) -> Fit:
 def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:
     """The row of a cell, without its provenance."""
     setting, method, asked = Setting.of(cell, folder, device), make_method(cell.key["method"]), cell.key["measures"]
-    timed = {"seconds_of": seconds_of(setting, method)} if "time" in asked else {}
+    timed: dict[str, Any] = {"seconds_of": seconds_of(setting, method)} if "time" in asked else {}
+    if "calibrated" in timed.get("seconds_of", ()):
+        timed["search_rule"] = search_rule(cell.key["method"], cell.key["task"], cell.key["model"]["name"])
     unlearned, steps, seconds = _deleted(setting, method)
     if timed and method.needs == "a training function":
         timed["seconds_of"]["retrain" if method.name == "retrain" else "delete"] = seconds

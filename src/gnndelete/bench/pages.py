@@ -9,10 +9,12 @@ from typing import Any
 from urllib.parse import quote
 
 from gnndelete.bench.acceptance import Acceptance
+from gnndelete.bench.caveats import other_bases, outdated
 from gnndelete.bench.cells import unusual
 from gnndelete.bench.formats import markdown, plain, published_markdown
 from gnndelete.bench.gathered import Plan, Result
 from gnndelete.bench.reasons import GIVEN, UNRUN, grouped, kept_to, noted
+from gnndelete.bench.settings import settings_table
 from gnndelete.bench.summary import headline_table
 from gnndelete.bench.tables import Section, sections, silent
 from gnndelete.bench.timecurves import TIMES, timings
@@ -113,7 +115,8 @@ def experiment_page(plan: Plan, results: Sequence[Result], pictures: Pictured, c
         f"{_counted(results)} Also as [CSV](../tables/{quote(flat(plan.name))}.csv) and "
         f"[LaTeX](../tables/{quote(flat(plan.name))}.tex)."
     )
-    parts += [_models(plan), _explained(results), _unsaid(plan, results), plain(kept_to(results))]
+    parts += [_models(plan), _explained(results), _unsaid(plan, results)]
+    parts += [plain(kept_to(results)), plain(other_bases(results)), outdated(results)]
     parts += _unmeasured(results)
     parts.append(f"```bash\n{commands.run(plan, results)}\n```")
     rest = commands.rest(plan, results)
@@ -131,6 +134,7 @@ def experiment_page(plan: Plan, results: Sequence[Result], pictures: Pictured, c
             parts += [f"## {dataset_name(section.dataset)}", why + _THEIRS * bool(values)]
         shown = section.dataset
         parts += [f"### {heading(section.title)}", values] if values else []
+    parts.append(settings_table([result for result in results if result.rows]))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -210,13 +214,14 @@ def _times(results: Sequence[Result]) -> str:
     if not timed:
         return ""
     names = [name for name in TIMES if any(name in timing.spent for timing in timed)]
+    shown = [each for each in _RATIOS if any(timing.ratio(*each[1:]) is not None for timing in timed)]
     head = [
         "dataset",
         "model",
         "deleted",
         "method",
         *(TIMES[name] for name in names),
-        *(title for title, *_ in _RATIOS),
+        *(title for title, *_ in shown),
     ]
     lines = [head, ["---"] * 4 + ["---:"] * (len(head) - 4)]
     models = model_titles(result.place.variant for result in results)
@@ -224,7 +229,7 @@ def _times(results: Sequence[Result]) -> str:
         place = timing.result.place
         where = [dataset_name(place.dataset), models[place.variant], request_name(place), plain(timing.result.label)]
         spent = [seconds(timing.spent[name]) if name in timing.spent else "–" for name in names]
-        ratios = [timing.ratio(above, below) for _, above, below in _RATIOS]
+        ratios = [timing.ratio(above, below) for _, above, below in shown]
         lines.append([*where, *spent, *("–" if ratio is None else times(ratio) for ratio in ratios)])
     return "## Times\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -232,7 +237,8 @@ def _times(results: Sequence[Result]) -> str:
 _RATIOS = (
     ("deletion / forward pass", "delete", "forward"),
     ("graph known / forward pass", "further", "forward"),
-    ("Retrain / deletion", "retrain", "delete"),
+    ("Retrain / deletion, fixed lam", "retrain", "delete"),
+    ("Retrain / deletion, calibrated", "retrain", "calibrated"),
 )
 
 
@@ -249,7 +255,7 @@ they are fewer, with its standard error where they are two or more; beneath it s
 one, and ours minus the paper's. E_t AUROC says how well test edges are told from random pairs, E_d AUROC how surely \
 deleted edges rank below remaining ones (a ruined model can reach it: read it beside E_t). The held-out AUC asks whether \
 deleted edges can be told from true edges that the model never trained on: 0.5 is best, and what counts is the gap to \
-Retrain. Gaps are taken seed by seed. What failed says why; what an experiment asks for and nobody has run is named as \
+Retrain. Gaps are taken seed by seed. Each page ends with the settings of its methods. What failed says why; what an experiment asks for and nobody has run is named as \
 such."""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from gnndelete.bench import curves, figures
 from gnndelete.bench.acceptance import BEST, Acceptance, acceptance, once
+from gnndelete.bench.caveats import of_today
 from gnndelete.bench.compared import both_scores, distances
 from gnndelete.bench.drawing import Format
 from gnndelete.bench.formats import latex, latex_note, plain, tidy_csv
@@ -48,7 +49,7 @@ def build(
     plans: Sequence[Plan], store: Store, commands: Commands, best: str = BEST, form: Format = "svg"
 ) -> tuple[dict[str, bytes], Acceptance]:
     """Every file of a report by its path, and the answers of the summary."""
-    gathered = [(plan, gather(plan, store)) for plan in plans]
+    gathered = [(plan, [of_today(cell) for cell in gather(plan, store)]) for plan in plans]
     found = acceptance(gathered, best)
     made: dict[str, bytes] = {}
     elsewhere = retrained(store)

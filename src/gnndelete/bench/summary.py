@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import inf
 from typing import Any
@@ -10,7 +11,8 @@ from gnndelete.bench.acceptance import AIMS, CALIBRATED, PAPER, WITHIN, Acceptan
 from gnndelete.bench.formats import plain
 from gnndelete.bench.gaps import Gap
 from gnndelete.bench.gathered import Result
-from gnndelete.bench.wording import dataset_name, many, method_name, metric_name, request_name, span, times
+from gnndelete.bench.settings import call_of
+from gnndelete.bench.wording import dataset_name, listed, many, method_name, metric_name, request_name, span, times
 
 #: The aim that no speed is held against.
 OTHER = "nonexistent"
@@ -189,6 +191,9 @@ def _repeated(found: Acceptance) -> str:
     if found.repeated:
         good = len(found.repeated) - len(others)
         parts.append(f"{good} of {len(found.repeated)} cells are within {WITHIN} of the published E_t and E_d AUROC.")
+        calls = Counter(call_of(each.cell) for each in found.repeated)
+        said = listed(f"`{made}` in {many(count, 'cell')}" for made, count in calls.most_common())
+        parts.append(f"*{PAPER}* is {said}.")
     if others:
         parts += [
             "The others, ours minus the paper's:",
@@ -263,9 +268,10 @@ def _gaps(found: Acceptance) -> str:
         "chance of two trainings counts too. For links both are taken over the cells that have both scores. Settings that were "
         "tried in fewer than a quarter of the cells are left out, but for a second Retrain, which shows how near two models "
         "trained with other seeds are. Where methods were not tried in the same cells, *shared* is the distance seed by seed "
-        "over the cells that they have in common, and rows are sorted by it; – has too few of them to compare."
+        "over the cells that they have in common, and rows are sorted by it; – has too few of them to compare. Runs whose lam "
+        "was to be calibrated and could not be go by a name of their own (*lam stated*)."
     )
-    parts = [note]
+    parts = [note, found.bases]
     for task in dict.fromkeys(gap.task for gap in found.gaps):
         for metric in ("test_auroc", "test_accuracy", "heldout_auc"):
             own = [gap for gap in found.gaps if (gap.task, gap.metric) == (task, metric)]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gnndelete.bench import published as paper
+from gnndelete.bench.caveats import why_stated
 from gnndelete.bench.gathered import Place, Plan, Result, Stat, originals, references
 from gnndelete.bench.published import Published
 from gnndelete.bench.reasons import GIVEN, unmeasured, unpaired
@@ -202,7 +203,7 @@ def _costs(cells: Sequence[Result], name: str, title: str) -> Table:
 
 def _cost(cell: Result, kind: str, reference: Result | None) -> Entry:
     if kind == "lam":
-        return Entry(kind, lam_of(cell))
+        return Entry(kind, lam_of(cell), reason=why_stated(cell))
     if kind == "seconds":
         return Entry(kind, cell.stat(kind))
     if cell is reference:

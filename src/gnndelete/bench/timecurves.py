@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from gnndelete.bench.experiment import TIMED_LAM
-from gnndelete.bench.gathered import Place, Result, references
+from gnndelete.bench.gathered import Place, Result, alike, references
 from gnndelete.bench.wording import dataset_name, is_share, listed, method_name, model_titles
 
 #: What takes time, in the order of a legend.
@@ -25,14 +25,20 @@ TIMES = {
 
 @dataclass(frozen=True)
 class Timing:
-    """What one method took at one place, and beside it a forward pass, an epoch and Retrain: medians over seeds."""
+    """What one method took at one place, and beside it a forward pass, an epoch and Retrain: medians over seeds.
+
+    ``pairs`` has the times of each seed by itself, Retrain's where it was timed on the same hardware.
+    """
 
     result: Result
     edges: float | None
     spent: Mapping[str, float]
+    pairs: tuple[Mapping[str, float], ...] = ()
 
     def ratio(self, above: str, below: str) -> float | None:
-        return self.spent[above] / self.spent[below] if above in self.spent and self.spent.get(below) else None
+        """The median over seeds of one time by another, as the summary has it."""
+        found = [pair[above] / pair[below] for pair in self.pairs if above in pair and pair.get(below)]
+        return median(found) if found else None
 
 
 def timings(results: Sequence[Result]) -> list[Timing]:
@@ -45,8 +51,20 @@ def timings(results: Sequence[Result]) -> list[Timing]:
             continue
         whole = _medians(reference) if reference else {}
         row = next(iter(result.rows.values()))
-        found.append(Timing(result, size_of(result, row), spent | {k: v for k, v in whole.items() if k == "retrain"}))
+        spent |= {k: v for k, v in whole.items() if k == "retrain"}
+        found.append(Timing(result, size_of(result, row), spent, _pairs(result, reference)))
     return found
+
+
+def _pairs(result: Result, reference: Result | None) -> tuple[Mapping[str, float], ...]:
+    """The times of every seed, with those of Retrain beside them."""
+    found = []
+    for seed, row in sorted(result.rows.items()):
+        spent, other = dict(row.get("seconds_of") or {}), reference.rows.get(seed) if reference else None
+        if other is not None and alike(row, other):
+            spent |= {k: v for k, v in (other.get("seconds_of") or {}).items() if k == "retrain"}
+        found.append({k: float(v) for k, v in spent.items() if isinstance(v, int | float)})
+    return tuple(found)
 
 
 def _medians(result: Result) -> dict[str, float]:

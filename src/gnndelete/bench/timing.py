@@ -31,18 +31,17 @@ def seconds_of(setting: Setting, method: Method, repeats: int = REPEATS) -> dict
     """
     work: dict[str, Callable[[], object]] = {"forward": lambda: _forward(setting), "epoch": _epoch(setting)}
     if isinstance(method, GNNDelete):
-        fixed, search = (_with_lam(method, lam) for lam in (TIMED_LAM if method.lam == "auto" else method.lam, "auto"))
+        fixed = _with_lam(method, TIMED_LAM if method.lam == "auto" else method.lam)
         warm = setting.unlearner(fixed)
 
         def further() -> None:
             warm._requests.clear()  # the same request again, as if it were the first after the graph became known
             warm.delete(setting.requests[0])
 
-        work |= {
-            "delete": lambda: setting.unlearner(fixed).delete(setting.requests[0]),
-            "further": further,
-            "calibrated": lambda: setting.unlearner(search).delete(setting.requests[0]),
-        }
+        work |= {"delete": lambda: setting.unlearner(fixed).delete(setting.requests[0]), "further": further}
+        if method.inputs == "remaining":  # enclosing edges have no search for lam
+            search = _with_lam(method, "auto")
+            work["calibrated"] = lambda: setting.unlearner(search).delete(setting.requests[0])
     elif method.needs != "a training function":
         work["delete"] = lambda: setting.unlearner(method).delete(setting.requests[0])
     device = setting.data.edge_index.device
