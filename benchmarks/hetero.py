@@ -85,7 +85,8 @@ def cell(dataset: str, kind: tuple[str, str, str], seed: int, epochs: int, lr: f
     rows = {"gnndelete": served(gd.GNNDelete()), "unlink": served(gd.Unlink()), "retrain": reference}
     found: dict[str, dict[str, Any]] = {}
     for name, unlearned in rows.items():
-        audit = gd.audit(unlearned, reference, attacks=False).to_dict()
+        beside = None if unlearned is reference else reference
+        audit = gd.audit(unlearned, beside, attacks=False).to_dict()
         auc = audit["forgetting"]["heldout"]["served"]
         found["before"] = {"test_auroc": audit["utility"]["metrics"]["auroc"]["before"], "auc": auc["before"]["auc"]}
         found[name] = {

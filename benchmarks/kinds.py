@@ -45,7 +45,8 @@ def cell(dataset: str, seed: int, count: int, epochs: int, lr: float, device: st
         reference = served(gd.Retrain(epochs=epochs, lr=lr, patience=200))
         rows = {"gnndelete": served(gd.GNNDelete()), "unlink": served(gd.Unlink()), "retrain": reference}
         for label, unlearned in rows.items():
-            tests = gd.audit(unlearned, reference, attacks=False).to_dict()["forgetting"]["heldout"]
+            beside = None if unlearned is reference else reference
+            tests = gd.audit(unlearned, beside, attacks=False).to_dict()["forgetting"]["heldout"]
             found[f"{kind} {label}"] = {
                 "accuracy": unlearned.evaluate()["test_accuracy"],
                 "gap": unlearned.evaluate()["test_accuracy"] - reference.evaluate()["test_accuracy"],

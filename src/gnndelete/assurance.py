@@ -14,6 +14,9 @@ MEANING: dict[str, str] = {
     "inference-only": "The elements left the graph; no weight was changed, and weights still hold what they learned from them.",
 }
 
+#: Levels whose results stand for training without the data: an audit may take them for its reference.
+TRAINED_WITHOUT = ("retrained", "exact")
+
 _ADAPTER = "The base weights still hold the data, and disabling the adapter brings it back."
 
 

@@ -8,12 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete.assurance import TRAINED_WITHOUT
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.cutting import cut
 from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, DeletionError, GraphError, ModelError, SettingError
 from gnndelete.graph import edge_table, fingerprint
 from gnndelete.hetero import HeteroGraph, seen, side_by_side
+from gnndelete.prepared import model_fingerprint
 from gnndelete.unlearned import Unlearned
 
 
@@ -129,7 +131,14 @@ def _reference(
 ) -> Unlearned | None:
     if reference is None:
         return None
+    given = reference.model if isinstance(reference, Unlearned) else reference
+    if reference is unlearned or (given is not None and given is unlearned.model):
+        raise SettingError(
+            "'reference' is the very result under audit, which differs from itself in nothing; pass the same deletion by "
+            "Retrain, or leave the reference out"
+        )
     if isinstance(reference, nn.Module):
+        _refuse_base(reference, unlearned.base)
         return replace(
             unlearned,
             model=reference,
@@ -156,7 +165,23 @@ def _reference(
         )
     if reference.graph is None or fingerprint(reference.graph) != fingerprint(remaining):
         raise GraphError("the reference answers on another graph than what this deletion leaves; delete the same there")
+    if reference.assurance not in TRAINED_WITHOUT:
+        raise SettingError(
+            f"'reference' must stand for training without the deleted elements, level {' or '.join(map(repr, TRAINED_WITHOUT))} "
+            f"(got '{reference.assurance}', by method '{reference.method}'); pass the same deletion by Retrain"
+        )
     return reference
+
+
+def _refuse_base(reference: nn.Module, base: nn.Module | None) -> None:
+    """A plain model says nothing of how it was trained; but the weights before the deletion have seen what was deleted."""
+    if base is None or next(base.parameters(), None) is None:
+        return
+    if reference is base or model_fingerprint(reference) == model_fingerprint(base):
+        raise SettingError(
+            f"'reference' (a '{type(reference).__name__}') has the weights of the model before the deletion, which was trained "
+            "with the deleted elements; pass the same deletion by Retrain, or a model trained without them"
+        )
 
 
 def _subject(case: Case, name: str, result: Unlearned) -> Subject:

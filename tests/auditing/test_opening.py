@@ -1,0 +1,33 @@
+"""Before an audit: what can stand for a model that was trained without the data, and what cannot."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+
+import gnndelete as gd
+from gnndelete.errors import SettingError
+
+from .conftest import World
+
+
+def test_a_reference_must_stand_for_training_without_the_data(links: World) -> None:
+    deletion = gd.Deletion(edges=gd.datasets.forget_edges(links.data, 60, seed=5))
+
+    def by(method: str | gd.GNNDelete) -> gd.Unlearned:
+        return links.unlearner(method).delete(deletion)
+
+    unlearned, retrained = by(gd.GNNDelete(lam=0.3)), by("retrain")
+    for itself in (unlearned, unlearned.model, replace(unlearned)):
+        with pytest.raises(SettingError, match="the very result under audit"):
+            gd.audit(unlearned, itself, attacks=False)
+    for base in (links.model, copy.deepcopy(links.model), copy.deepcopy(unlearned.model)):
+        with pytest.raises(SettingError, match="weights of the model before the deletion"):
+            gd.audit(unlearned, base, attacks=False)
+    for method, level in (("unlink", "inference-only"), (gd.GNNDelete(lam=0.1), "approximate")):
+        with pytest.raises(SettingError, match=f"level 'retrained' or 'exact'.*got '{level}'"):
+            gd.audit(unlearned, by(method), attacks=False)
+    exact = replace(retrained, assurance="exact")
+    assert gd.audit(unlearned, exact, attacks=False).to_dict()["distance"]["available"]
