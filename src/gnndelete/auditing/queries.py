@@ -9,7 +9,7 @@ from textwrap import shorten
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.adjacency import ends_of
@@ -17,6 +17,7 @@ from gnndelete.auditing.case import Case, Subject
 from gnndelete.batch import GraphBatch
 from gnndelete.graph import count_nodes, edge_table
 from gnndelete.hetero import HeteroGraph
+from gnndelete.layers import copied
 from gnndelete.operator import layer_operators, rows
 from gnndelete.tasks import LinkPrediction, NodeClassification
 
@@ -43,16 +44,13 @@ def ask(case: Case, name: str, subject: Subject) -> Asked:
         return Asked(subject)
     if subject.model is None:
         return Asked(None, reason="this method answers on the graph it was fitted on and on no other")
-    typed = isinstance(case.original, HeteroGraph)
-    if typed and name == "new_id":
+    if isinstance(case.original, HeteroGraph) and name == "new_id":
         return Asked(None, reason="new ids are not made for a HeteroData by this version")
     graph, move = (presented(case), _stay) if name == "old_id" else _renamed(case)
-    given = torch.arange(count_nodes(graph), device=graph.edge_index.device)
-    model = subject.model
     try:
-        with rows(model, given) if layer_operators(model) and not typed else nullcontext():
-            found = Subject.of_model(subject.name, model, graph, case.task, case.forward)
-            found.predict(move(_probe(case)))
+        if name == "new_id" and graph.edge_index.is_cuda:
+            _on_cpu(case, subject.name, subject.model, graph, move)
+        found = _answering(case, subject.name, subject.model, graph, move)
     except Exception as error:  # the user's own model: whatever it raises on a node it has no parameters for
         return Asked(
             None,
@@ -60,6 +58,25 @@ def ask(case: Case, name: str, subject: Subject) -> Asked:
             "such as an embedding table, has none for a new id",
         )
     return Asked(found, move)
+
+
+def _answering(case: Case, name: str, model: nn.Module, graph: Data, move: Callable[[Tensor], Tensor]) -> Subject:
+    """The model on another graph, after it has answered there about what the deletion names."""
+    given = torch.arange(count_nodes(graph), device=graph.edge_index.device)
+    with rows(model, given) if layer_operators(model) and not isinstance(graph, HeteroGraph) else nullcontext():
+        found = Subject.of_model(name, model, graph, case.task, case.forward)
+        found.predict(move(_probe(case)))
+    return found
+
+
+def _on_cpu(case: Case, name: str, model: nn.Module, graph: Data, move: Callable[[Tensor], Tensor]) -> None:
+    """A table that has no row for a new id raises an error here; on CUDA it would end all work of the process there."""
+    try:
+        _answering(case, name, copied(model).cpu(), graph.clone().cpu(), move)
+    except IndexError:
+        raise
+    except Exception:  # a model that is bound to its device is asked there
+        return
 
 
 def fair(case: Case) -> bool:
@@ -149,15 +166,19 @@ def _stay(elements: Tensor) -> Tensor:
 
 
 def _probe(case: Case) -> Tensor:
-    """One element of the kind the task is asked about, to see whether the answer comes at all."""
-    first = torch.zeros(1, dtype=torch.long)
-    if isinstance(case.task, LinkPrediction) and case.task.relation is not None:
-        return case.task.positives(case.original)[:, :1]
+    """Elements of the kind the task is asked about, to see whether the answer comes at all.
+
+    They are edges at nodes that the deletion names, since a decoder may have parameters of single nodes, too.
+    """
+    if isinstance(case.task, LinkPrediction):
+        edges = [case.learned_edges(case.original).cpu()]
+        edges += [] if case.task.test is None else [case.task.test.positives.cpu()]
+        both = torch.cat(edges, dim=1)
+        named = torch.isin(ends_of(both), case.deletion.named_nodes.cpu()).any(dim=0)
+        return both[:, named] if bool(named.any()) else both[:, :1]
     if isinstance(case.task, NodeClassification) and isinstance(case.original, HeteroGraph):
         return case.task.part(case.original, "train").nonzero()[:1, 0]
-    if case.task.name in ("node", "graph"):
-        return first
-    return first.expand(2 if case.original.get("edge_type") is None else 3, 1)
+    return torch.zeros(1, dtype=torch.long)
 
 
 def _first_line(error: Any) -> str:

@@ -1,0 +1,64 @@
+"""What is asked under a new id, where the model has parameters of single nodes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import gnndelete as gd
+from gnndelete.auditing.opening import open_case
+from gnndelete.auditing.queries import _on_cpu, renamed
+from gnndelete.testing import problem
+
+
+class Biased(gd.models.GCN):
+    """A link model with a trained number for each node, as recommenders have."""
+
+    def __init__(self, nodes: int) -> None:
+        super().__init__(8, hidden=8, out=4)
+        self.bias = nn.Embedding(nodes, 1)
+
+    def decode(self, z: Tensor, edges: Tensor) -> Tensor:
+        return (z[edges[0]] * z[edges[1]]).sum(dim=-1) + self.bias(edges).sum(dim=0).view(-1)
+
+
+def biased(deletion: gd.Deletion) -> gd.Unlearned:
+    _, data, task = problem("link")
+    task = gd.LinkPrediction(heldout=task.heldout.positives, test=task.test.positives, decoder="decode")
+    torch.manual_seed(0)
+    model = Biased(data.num_nodes)
+    gd.train(model, data, task, epochs=5)
+    return gd.Unlearner(
+        model, data, task=task, method=gd.GNNDelete(lam=0.1), fit=lambda model, data, seed: model
+    ).delete(deletion)
+
+
+def some_edges() -> Tensor:
+    """Not those of node 0, which keeps its id."""
+    edges = problem("link")[1].edge_index
+    return edges[:, (edges != 0).all(dim=0)][:, :40]
+
+
+@pytest.mark.parametrize(
+    "deletion", [gd.Deletion(edges=some_edges()), gd.Deletion(nodes=[3, 5, 8])], ids=["edges", "nodes"]
+)
+def test_a_decoder_with_a_bias_per_node_has_none_for_a_new_id(deletion: gd.Deletion) -> None:
+    found = gd.audit(biased(deletion)).to_dict()
+    tests = found["forgetting"]["heldout"]
+    assert "(IndexError: index out of range in self); one with parameters of single nodes" in tests["new_id"]["reason"]
+    assert tests["served"]["available"]
+    assert tests["old_id"]["available"]
+    assert found["membership"]["available"], found["membership"]
+    assert found["trend"]["available"] == bool(deletion.edges.numel())
+
+
+def test_where_the_graph_is_on_cuda_the_cpu_is_asked_first() -> None:
+    unlearned = biased(gd.Deletion(edges=some_edges()))
+    case = open_case(unlearned, None, None, None, None, False)
+    graph, move = renamed(case)
+    with pytest.raises(IndexError):
+        _on_cpu(case, "after", unlearned.model, graph, move)
+    with torch.no_grad():
+        unlearned.model.bias = nn.Embedding(graph.num_nodes, 1)
+    _on_cpu(case, "after", unlearned.model, graph, move)
