@@ -13,6 +13,7 @@ from gnndelete.datasets.generated import community_graph
 from gnndelete.errors import ModelError
 from gnndelete.methods.calibration import LIFT, STRONGEST, TRIALS, Trial, as_nonexistent, as_retrained
 from gnndelete.methods.ruler import MOST, _apart, ruler
+from gnndelete.methods.sentences import Done
 from gnndelete.testing import problem
 
 
@@ -355,11 +356,37 @@ def test_what_training_again_would_keep_is_not_searched_for():
     assert as_retrained(measure).lam == pytest.approx(0.3, abs=0.01)
     few = as_retrained(curve(lambda lam: 1.0, se=0.316), kept=2 / 3)  # one node of a small graph
     assert few.lam == 0
-    assert "The sample is so small that it shows nothing" in few.sentence
+    assert few.sentence.startswith("The sample is so small that it shows nothing (AUC 1.000")
+    assert "training again" not in few.sentence
+    assert "the aim was" not in few.sentence
     half = as_retrained(measure, kept=0.5)
     assert half.lam == pytest.approx(0.15, abs=0.01)
     assert half.target == pytest.approx(0.65)
     assert "the aim was 0.650 and not 0.5" in half.sentence
+
+
+@pytest.mark.parametrize(
+    ("kinds", "doing", "again"),
+    [
+        (["features"], "Putting in the new features alone", "with the old ones"),
+        (["features", "labels"], "Taking out features and labels", "as they were"),
+        (["features", "labels", "nodes"], "Cutting the graph alone", "as they were"),
+    ],
+)
+def test_what_is_kept_is_worded_for_all_that_was_deleted(kinds, doing, again):
+    at = Done.of(kinds)
+    sure = as_retrained(curve(lambda lam: 0.5), kept=0.05, at=at)
+    assert sure.lam == 0
+    assert sure.sentence == (
+        f"{doing} leaves no more than training again would: AUC 0.500 of these nodes, presented again {again}, against held-out "
+        "nodes (standard error 0.010), so lam is 0."
+    )
+    unsure = as_retrained(curve(lambda lam: 0.7, se=0.08), kept=0.5, at=at)
+    assert unsure.lam == 0
+    assert unsure.sentence.startswith(
+        f"With {at.done}, deleted elements cannot be told from what training again would leave"
+    )
+    assert unsure.sentence.endswith("still learned, so that the aim was 0.600 and not 0.5.")
 
 
 def test_where_no_held_out_edge_is_like_any_deleted_one_nothing_is_claimed():
@@ -381,7 +408,9 @@ def test_where_no_held_out_edge_is_like_any_deleted_one_nothing_is_claimed():
 def test_a_handful_has_to_show_more():
     few = as_retrained(lambda lam: Trial(lam, auc=0.9 - lam, se=0.29, utility=0.9))
     assert (few.status, few.lam) == ("already", 0.0)
-    assert few.sentence.endswith("The sample is so small that it shows nothing.")
+    assert few.sentence.startswith("The sample is so small that it shows nothing (AUC 0.900")
+    assert few.sentence.endswith("so lam is 0.")
+    assert "cannot be told" not in few.sentence
     some = as_retrained(lambda lam: Trial(lam, auc=0.9 - lam, se=0.08, utility=0.9))
     assert some.status == "reached"
     assert "within ±0.16" in some.sentence

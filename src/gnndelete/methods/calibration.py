@@ -59,6 +59,11 @@ class Trial:
         """Whether the sample is too small to lean on."""
         return self.se is not None and self.se > VAGUE
 
+    @property
+    def blind(self) -> bool:
+        """Whether the sample is so small that every AUC lies within its error of 0.5."""
+        return self.se is not None and 1.96 * self.se >= 0.5
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -106,7 +111,8 @@ def as_retrained(
     faint = lifts and first.auc < goal - max(FAINT, FAINT_SE * first.se)
     enough = 2 * first.se if first.vague else first.se  # and has to show more
     if first.auc <= goal + enough and not faint:
-        sentence = sentences.as_much(first) + sentences.stays(goal) if kept else sentences.already(first, at, moved)
+        said = sentences.as_much(first, at, goal) if kept else sentences.already(first, at, moved)
+        sentence = sentences.too_few(first) if first.blind else said
         sentence += sentences.by_chance(chance) if moved else ""
         return Calibration("retrained", 0.0, "already", sentence, (first,), target=goal)
     if faint:  # the same search, seen in a mirror

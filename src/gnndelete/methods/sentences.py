@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Done:
-    """What a deletion does at lam 0, in words: the doing of it, and with what done."""
+    """What a deletion does at lam 0, in words: the doing of it, with what done, and how nodes look when presented again."""
 
     doing: str = "Cutting the graph alone"
     done: str = "the graph cut alone"
+    again: str = "as they were"
 
     @classmethod
     def of(cls, kinds: Collection[str], given: bool = False) -> Done:
@@ -32,7 +33,7 @@ class Done:
         if set(kinds) == {"labels"}:
             return cls("Taking the labels out of training", "the labels taken out of training and nothing else")
         if set(kinds) == {"features"}:
-            return cls("Putting in the new features alone", "the new features alone")
+            return cls("Putting in the new features alone", "the new features alone", "with the old ones")
         if set(kinds) == {"features", "labels"}:
             return cls("Taking out features and labels", "features and labels taken out and nothing else")
         return cls()
@@ -49,16 +50,26 @@ def _weak(trial: Trial) -> str:
     """A caveat where the sample is too small to lean on."""
     if trial.se is None or not trial.vague:
         return ""
-    if 1.96 * trial.se >= 0.5:
-        return " The sample is so small that it shows nothing."
     return f" The sample is small: an AUC within ±{1.96 * trial.se:.2f} of this one would say the same."
 
 
-def as_much(trial: Trial) -> str:
+def too_few(trial: Trial) -> str:
+    """All that can be said where any AUC would have been called the same."""
     return (
-        f"The new features alone leave no more than training again would: AUC {trial.auc:.3f} of these nodes, presented again "
-        f"with the old ones, against held-out nodes (standard error {trial.se:.3f}), so lam is 0.{_weak(trial)}"
+        f"The sample is so small that it shows nothing (AUC {trial.auc:.3f} of deleted against held-out elements on validation "
+        f"data, standard error {trial.se:.3f}), so lam is 0."
     )
+
+
+def as_much(trial: Trial, at: Done, goal: float) -> str:
+    """Where some of the nodes are still learned, so that training again would keep a part of what lies above 0.5."""
+    figures = (
+        f"AUC {trial.auc:.3f} of these nodes, presented again {at.again}, against held-out nodes (standard error "
+        f"{trial.se:.3f}), so lam is 0.{_weak(trial)}{stays(goal)}"
+    )
+    if trial.vague:
+        return f"With {at.done}, deleted elements cannot be told from what training again would leave: {figures}"
+    return f"{at.doing} leaves no more than training again would: {figures}"
 
 
 def reached_by(first: Trial, best: Trial, at: Done, moved: bool) -> str:
