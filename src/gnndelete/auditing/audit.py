@@ -27,6 +27,7 @@ from gnndelete.auditing.membership import membership
 from gnndelete.auditing.opening import open_case, still_there
 from gnndelete.auditing.outliers import outliers
 from gnndelete.auditing.reported import only_reported
+from gnndelete.auditing.samples import tested_on_learned
 from gnndelete.auditing.shadow import train_shadow
 from gnndelete.auditing.theorem import theorem
 from gnndelete.auditing.trend import trend
@@ -143,7 +144,7 @@ def audit(
         found[name] = steps[name](case)
     found |= found.pop("attacks", {name: _left_out() for name in ("membership", "trend")})
     parts = found["utility"], found["forgetting"], found["membership"], found["trend"], found["distance"]
-    word = verdict(case, *parts, still_there(case), only_reported(case))
+    word = verdict(case, *parts, still_there(case), only_reported(case), tested_on_learned(case))
     return Audit(
         {
             **_frame(case),

@@ -17,6 +17,7 @@ from gnndelete.errors import GraphError
 from gnndelete.graph import count_nodes, edge_table
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 from gnndelete.tasks.graph import graph_labels
+from gnndelete.tasks.overlap import edges_learned, members_learned, not_held_out
 from gnndelete.tasks.supervision import false_triples, positives
 
 AXES = {"link": "score (logit)", "node": "probability of the true class", "graph": "probability of the true class"}
@@ -108,6 +109,20 @@ def deleted_pairs(case: Case) -> Tensor:
     gone = torch.isin(ends_of(edges), case.deletion.nodes.to(edges.device)).any(dim=0)
     once = edges[0] < edges[1] if edge_table(case.original).undirected else edges[0] != edges[-1]
     return edges[:, gone & once]
+
+
+def tested_on_learned(case: Case) -> str:
+    """What is said where test elements were trained on; nothing where none were."""
+    task, count = case.task, 0
+    if isinstance(task, LinkPrediction):
+        count = 0 if task.test is None else edges_learned(task.test.positives, edge_table(case.original))
+    elif isinstance(task, (NodeClassification, GraphClassification)):
+        try:
+            tested = task.part(case.remaining, "test").nonzero().flatten()
+        except GraphError:  # no part of that name
+            return ""
+        count = members_learned(tested, task, case.original)
+    return not_held_out(count, task, "test")
 
 
 def _pairs(case: Case, limit: int) -> dict[str, Tensor]:

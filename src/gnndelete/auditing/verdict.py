@@ -32,10 +32,12 @@ def verdict(
     distance: dict[str, Any],
     still_there: int,
     only_reported: str | None,
+    learned: str = "",
 ) -> dict[str, Any]:
     """The word, its reasons, and the verdict of each graph that can be asked.
 
-    ``doubts`` names the graphs whose own verdict speaks against the word; they take its tick away.
+    ``doubts`` names the graphs whose own verdict speaks against the word; they take its tick away. ``learned`` is what is said
+    of test elements that the model was trained on.
     """
     tests = forgetting.get("heldout", {})
     by_query: dict[str, str | None] = {
@@ -70,6 +72,7 @@ def verdict(
         opposite(word, forgetting.get("ranking") or {}),
         trend_told(trend),
         other_training(distance),
+        learned,
     )
     return {
         "word": word,

@@ -39,6 +39,7 @@ from gnndelete.probe import Probe, Site
 from gnndelete.products import sparse_products
 from gnndelete.solver import Problem, Unchecked, exact, gradient
 from gnndelete.tasks import LinkPrediction
+from gnndelete.tasks.overlap import not_held_out
 
 Watch = Callable[[Site, Problem, nn.Module], None]
 
@@ -225,12 +226,9 @@ class GNNDelete(Method):
             what = "elements" if measured.ends is None else "edges"
             few = f" Only {measured.compared:.0%} of the deleted {what} have held-out ones like them: lam was chosen by these."
             calibration = replace(calibration, sentence=calibration.sentence + few)
-        if calibration.trials and measured.seen:
-            seen = (
-                f" {measured.seen:,} of the held-out edges are in the graph that the model was trained on: compared with these, "
-                "what is remembered does not show. Hold out edges that are not."
-            )
-            calibration = replace(calibration, sentence=calibration.sentence + seen)
+        if calibration.trials and measured.seen and measured.task is not None:
+            seen = not_held_out(measured.seen, measured.task)
+            calibration = replace(calibration, sentence=f"{calibration.sentence} {seen}")
         if calibration.trials and measured.finely:
             calibration = replace(calibration, sentence=f"{calibration.sentence} {measured.finely}")
         if calibration.lam == 0 and solving.only_cut:

@@ -20,6 +20,7 @@ from gnndelete.methods.peers import chance
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.edges import LabeledEdges
 from gnndelete.tasks.graph import graph_labels
+from gnndelete.tasks.overlap import edges_learned, members_learned
 
 #: The AUC of deleted against held-out elements in a model's output, and its standard error.
 Forgetting = Callable[[nn.Module, Any], tuple[float, float]]
@@ -40,7 +41,7 @@ class Ruler:
     lifts: bool = False  # whether a negative lam means something: where nothing but edges goes
     missing: str = ""
     compared: float = 1.0  # share of the deleted elements that have held-out ones like them
-    seen: int = 0  # held-out edges that the model was trained on: these were not held out
+    seen: int = 0  # held-out elements that the model was trained on: these were not held out
     ends: Tensor | None = None  # of deleted edges: around them damage is looked for apart
     finely: str = ""  # by what of their surroundings edges were compared, beside the degree of their ends
     chance: Callable[[nn.Module], float] | None = None  # what of the AUC above 0.5 says nothing of the model
@@ -109,8 +110,6 @@ def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
 
     only_edges = not context.deletion.nodes.numel() and not context.deletion.features.numel()
     lifts = only_edges and alike.share >= MOST
-    table = context.prepared.table
-    seen = int(table.contains(held.to(table.keys.device)).sum()) if held.size(0) == 2 + table.typed else 0
     ends = ends_of(edges).unique()
 
     def by_chance(model: nn.Module) -> float:
@@ -122,7 +121,7 @@ def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
         forgetting,
         lifts=lifts,
         compared=alike.share,
-        seen=seen,
+        seen=edges_learned(held, context.prepared.table),
         ends=ends,
         finely=alike.finely,
         chance=by_chance if finely else None,
@@ -178,7 +177,8 @@ def _of_nodes(context: Context, task: NodeClassification) -> Ruler:
     only = torch.isin(nodes.cpu(), deletion.features[0])
     only &= ~torch.isin(nodes.cpu(), torch.cat([deletion.nodes, deletion.labels]))
     kept = LABEL_STAYS * float(only.double().mean())
-    return Ruler(task, data, forgetting, presented=True, kept=kept, compared=share)
+    seen = members_learned(held, task, original)
+    return Ruler(task, data, forgetting, presented=True, kept=kept, compared=share, seen=seen)
 
 
 def _of_graphs(context: Context, task: GraphClassification) -> Ruler:
@@ -195,7 +195,8 @@ def _of_graphs(context: Context, task: GraphClassification) -> Ruler:
         return Ruler(task, data, missing="there are no validation graphs to compare with (add 'val_mask')")
     held = task.part(data, "val").nonzero().flatten()
     forgetting, share = _of_true_class(task, original, graph_labels(original), original.sizes, graphs, held)
-    return Ruler(task, data, forgetting, presented=True, compared=share)
+    seen = members_learned(held, task, original)
+    return Ruler(task, data, forgetting, presented=True, compared=share, seen=seen)
 
 
 def _of_true_class(
