@@ -11,8 +11,9 @@ import torch
 import gnndelete as gd
 from gnndelete.comparison import Comparison
 from gnndelete.errors import GraphError, ModelError, RunError, SettingError
-from gnndelete.methods import Unlink
+from gnndelete.methods import Unlink, resolver
 from gnndelete.testing import problem
+from gnndelete.titles import title, titled
 from gnndelete.training import train
 
 
@@ -217,3 +218,57 @@ def test_rows_of_a_graph_with_other_weights_are_never_mixed_in(link, tmp_path):
         store = tmp_path / "rows"
         gd.compare(model, data, deletion, task, "unlink", fit=fit_for(task, trained), store=store, controls=False)
     assert len(trained) == 2
+
+
+def test_rows_are_called_by_what_is_not_the_default_and_presets_by_their_name(link):
+    model, data, task = link
+    deletion = gd.Deletion(edges=data.edge_index[:, :10])
+    paper = [gd.GNNDelete.paper(), gd.GNNDelete.paper(hops="directed"), gd.GNNDelete.paper(lam=0.2)]
+    table = gd.compare(model, data, deletion, task, paper, fit=fit_for(task), controls=False)
+    expected = ["gnndelete paper()", "gnndelete paper(hops directed)", "gnndelete paper(lam 0.2)"]
+    assert table.methods == ["original", "retrain", *expected]
+    with_usual = gd.compare(model, data, deletion, task, [*paper, "gnndelete"], fit=fit_for(task), controls=False)
+    assert with_usual.methods == ["original", "retrain", *expected, "gnndelete"]
+
+
+def test_no_method_as_it_comes_has_an_unusual_setting():
+    assert all(title(method()) == method.name for method in resolver.lookup_dict.values())
+    many = {"lam": 0.3, "ridge": 0.1, "budget": 0.2, "epochs": 7}
+    chosen = titled([gd.GNNDelete(**many), gd.GNNDelete(**many | {"epochs": 8})])
+    assert chosen[0].label == "gnndelete (lam 0.3, ridge 0.1, budget 0.2, …)"
+    assert chosen[1].label == "gnndelete (lam 0.3, ridge 0.1, budget 0.2, epochs 8)"
+
+
+def test_labels_of_ones_own(link):
+    model, data, task = link
+    deletion = gd.Deletion(edges=data.edge_index[:, :10])
+    mine = {"cut": "unlink", "trained again": gd.Retrain()}
+    table = gd.compare(model, data, deletion, task, mine, fit=fit_for(task), controls=False)
+    assert table.methods == ["original", "cut", "trained again"]
+    lines = {line["method"]: line for line in table.summary()}
+    assert lines["trained again"]["test_auroc_gap"] is None  # gaps are taken to it, whatever it is called
+    assert lines["cut"]["test_auroc_gap"] is not None
+    for label in ("original", "zeroed", "retrain"):
+        with pytest.raises(SettingError, match=f"'{label}' is what another row of the table is called"):
+            gd.compare(model, data, deletion, task, {label: "unlink"}, fit=fit_for(task))
+
+
+def test_rows_kept_under_an_earlier_title_are_found(link, tmp_path):
+    model, data, task = link
+    deletion, store, made = gd.Deletion(edges=data.edge_index[:, :10]), tmp_path / "rows.jsonl", []
+
+    def run(methods):
+        kept = gd.compare(model, data, deletion, task, methods, fit=fit_for(task, made), store=store, controls=False)
+        return kept.methods, len(store.read_text().splitlines())
+
+    paper = gd.GNNDelete.paper()
+    assert run([paper])[1] == 2
+    store.write_text(store.read_text().replace("gnndelete paper()", "gnndelete"))  # as an earlier version called it
+    for methods in ([paper], [paper, "unlink"]):
+        labels, lines = run(methods)
+        assert labels[2] == "gnndelete paper()"
+    assert lines == 3
+    assert run(["gnndelete", paper])[1] == 4  # another setting under that title is another row
+    assert run([paper, gd.GNNDelete.paper()])[1] == 5  # a second time is a second row
+    assert run({"mine": paper})[1] == 6  # a label of the user's may tell what settings do not
+    assert len(made) == 1

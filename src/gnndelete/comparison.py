@@ -32,13 +32,15 @@ from gnndelete.methods.base import Context, Fit, reasons
 from gnndelete.naming import by_name
 from gnndelete.prepared import Prepared
 from gnndelete.progress import track
-from gnndelete.store import Store
 from gnndelete.tasks import LinkPrediction, NodeClassification, Task
 from gnndelete.tasks import resolver as tasks_resolver
 from gnndelete.tasks.trained import check_request
+from gnndelete.titles import Kept, Titled, check_labels, titled
 from gnndelete.training import as_fitting
 from gnndelete.unlearner import Unlearner, refuse_unfit
 from gnndelete.version import __version__
+
+Methods = Sequence[Method | str] | Mapping[str, Method | str]
 
 _KINDS = ("positives", "negatives")
 
@@ -65,7 +67,8 @@ class Comparison:
 
     def summary(self) -> list[dict[str, Any]]:
         """Per method the mean and standard deviation over seeds, and the gap to Retrain, seed by seed."""
-        reference = {row["seed"]: row["scores"] for row in self.rows if row["label"] == "retrain" and "scores" in row}
+        retrain = next((row["label"] for row in self.rows if row.get("method") == "retrain"), None)
+        reference = {row["seed"]: row["scores"] for row in self.rows if row["label"] == retrain and "scores" in row}
         result = []
         for label in self.methods:
             own = [row for row in self.rows if row["label"] == label]
@@ -84,7 +87,7 @@ class Comparison:
                     if name in row["scores"] and name in reference.get(row["seed"], {})
                 ]
                 line[name] = _spread(values)
-                line[f"{name}_gap"] = _spread(gaps) if label != "retrain" else None
+                line[f"{name}_gap"] = _spread(gaps) if label != retrain else None
             for name in ("seconds", "parameters", "peak_mb"):
                 line[name] = _spread([row[name] for row in done if row.get(name) is not None])
             result.append(line)
@@ -137,7 +140,7 @@ def compare(
     data: Data,
     deletion: Deletion,
     task: Task | str,
-    methods: Sequence[Method | str] | str | None = None,
+    methods: Methods | str | None = None,
     seeds: Iterable[int] | int = (0,),
     *,
     forward: Forward | None = None,
@@ -150,9 +153,11 @@ def compare(
 ) -> Comparison:
     """Delete the same elements by several methods from several seeds and put the results side by side.
 
-    Without ``methods`` every registered one that fits is run. Retrain always runs, once per seed, since every gap is
-    measured against it; the controls run beside them. With ``store``, a JSON-lines file, finished rows are kept and an
-    interrupted comparison goes on where it was; rows made from other settings, models or graphs are never mixed in.
+    Without ``methods`` every registered one that fits is run. A row is called by the name of its method and the settings in
+    which it is not the default, presets by theirs (``gnndelete paper()``), or by the labels of ``{label: method}``.
+    Retrain always runs, once per seed, since every gap is measured against it; the controls run beside them. With ``store``,
+    a JSON-lines file, finished rows are kept and an interrupted comparison goes on where it was; rows made from other
+    settings, models or graphs are never mixed in.
     Give ``fit(model, data, seed)`` with the schedule your model was trained by: without it Retrain trains 1,000 epochs.
     A function cannot be told from another on disk, so name in ``schedule`` the plain values that ``fit`` depends on.
 
@@ -185,17 +190,21 @@ def compare(
         "schedule": None if fit is None else dict(schedule or {}),
         "device": data.edge_index.device.type,
     }
-    done = Store(store)
     vectors = bool(possible_vectors(model, data))
-    jobs = [(label, method, seed) for seed in seeds for label, method in chosen]
     rows = [{"label": "original", "seed": s, "assurance": None, "scores": _original(context, s)} for s in seeds]
-    for label, method, seed in track(jobs, "comparing", progress, lambda job: f"{job[0]}, seed {job[2]}"):
-        own = {"method": method.name, "settings": method.settings(), "rule": method.rule(known.name, vectors)}
-        key = {**scope, "label": label, **own, "seed": seed}
-        row = done.get(key)
-        if row is None or "error" in row:
-            row = _run(label, method, seed, context)
-            done.add(key, row)
+
+    def key(one: Titled, seed: int) -> dict[str, Any]:
+        rule = one.method.rule(known.name, vectors)
+        own = {"method": one.method.name, "settings": one.method.settings(), "rule": rule}
+        return {**scope, "label": one.label, **own, "seed": seed}
+
+    jobs = [(one, seed) for seed in seeds for one in chosen]
+    done = Kept(store, (key(*job) for job in jobs))
+    for one, seed in track(jobs, "comparing", progress, lambda job: f"{job[0].label}, seed {job[1]}"):
+        row = done.get(key(one, seed), one)
+        if row is None:
+            row = _run(one.label, one.method, seed, context)
+            done.add(key(one, seed), row)
         rows.append(row)
     return Comparison(tuple(rows), _notes(chosen, fit))
 
@@ -213,41 +222,31 @@ def _task_digest(task: Task, data: Data) -> str:
     return tensor_digest({name: own[name] for name in names if isinstance(own.get(name), Tensor)})
 
 
-def _chosen(methods: Sequence[Method | str] | None, context: Context, controls: bool) -> list[tuple[str, Method]]:
+def _chosen(methods: Methods | None, context: Context, controls: bool) -> list[Titled]:
     if methods is None:
         made = [method() for _, method in sorted(methods_resolver.lookup_dict.items())]
-        picked = [method for method in made if not reasons(method, context)]
+        picked = titled(method for method in made if not reasons(method, context))
+    elif isinstance(methods, Mapping):
+        picked = [
+            Titled(str(name), by_name("method", value, methods_resolver), given=True) for name, value in methods.items()
+        ]
     else:
-        picked = [by_name("method", method, methods_resolver) for method in methods]
-        for method in picked:
-            refuse_unfit(method, context)
-    if not any(method.name == "retrain" for method in picked):
+        picked = titled(by_name("method", method, methods_resolver) for method in methods)
+    if methods is not None:
+        for one in picked:
+            refuse_unfit(one.method, context)
+    if not any(one.method.name == "retrain" for one in picked):
         reference = methods_resolver.make("retrain")
-        picked = [*([] if reasons(reference, context) else [reference]), *picked]
-    if controls:
-        picked += [control() for control in CONTROLS if not reasons(control(), context)]
-    labels: list[tuple[str, Method]] = []
-    for method in picked:
-        labels.append((_label(method, labels), method))
-    return labels
+        picked = [*([] if reasons(reference, context) else titled([reference])), *picked]
+    chosen = titled((c for control in CONTROLS if not reasons(c := control(), context)), picked) if controls else picked
+    check_labels(chosen, ["original", *(control.name for control in CONTROLS if controls)])
+    return chosen
 
 
-def _label(method: Method, labels: list[tuple[str, Method]]) -> str:
-    """The name of a method, with what tells it from an earlier one of that name."""
-    first = next((other for _, other in labels if other.name == method.name), None)
-    if first is None:
-        return method.name
-    before = first.settings()
-    other = [f"{name} {value}" for name, value in method.settings().items() if value != before.get(name)]
-    label = f"{method.name} ({', '.join(other[:2])}{', …' * (len(other) > 2)})" if other else method.name
-    same = sum(known == label or known.startswith(f"{label} #") for known, _ in labels)
-    return f"{label} #{same + 1}" if same else label
-
-
-def _notes(chosen: list[tuple[str, Method]], fit: Fit | None) -> tuple[str, ...]:
+def _notes(chosen: list[Titled], fit: Fit | None) -> tuple[str, ...]:
     if fit is not None:
         return ()
-    trained = {method.epochs for _, method in chosen if isinstance(method, Retrain)}
+    trained = {one.method.epochs for one in chosen if isinstance(one.method, Retrain)}
     return tuple(
         f"no fit= was given, so Retrain trained {epochs:,} epochs of the built-in schedule; where your model had another one, "
         "the gap to Retrain is a gap between schedules too"

@@ -101,6 +101,7 @@ class Method(ABC):
     needs: ClassVar[Literal["nothing", "a loss", "a training function"]] = "nothing"
     summary: ClassVar[str] = ""
     node_types: ClassVar[bool] = False  # whether it serves a graph with several node types (HeteroData)
+    presets: ClassVar[tuple[str, ...]] = ()  # class methods that make it with other settings, such as GNNDelete.paper
     keeps_model: ClassVar[bool] = True  # False where it answers through `predict` with a model of its own
 
     def unfit(self, context: Context) -> list[Reason]:
@@ -113,7 +114,7 @@ class Method(ABC):
 
     def settings(self) -> dict[str, Any]:
         """The parameters by name, as plain values that can be written down."""
-        return {name: _plain(value) for name, value in vars(self).items() if not name.startswith("_")}
+        return {name: plain(value) for name, value in vars(self).items() if not name.startswith("_")}
 
     def rule(self, task: str, vectors: bool = False) -> int:
         """Which version of what it decides by itself; goes up when the same settings give other numbers for this task.
@@ -136,11 +137,12 @@ def reasons(method: Method, context: Context) -> list[Reason]:
     return method.unfit(context)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A setting as a value that can be written down; a function by its name."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return getattr(value, "__qualname__", type(value).__name__)
 
 

@@ -64,6 +64,7 @@ class GNNDelete(Method):
     assurance: ClassVar[Assurance] = "approximate"
     summary: ClassVar[str] = "solve a small operator behind each graph layer, in about one forward pass"
     node_types: ClassVar[bool] = True
+    presets: ClassVar[tuple[str, ...]] = ("paper",)
 
     def __init__(
         self,
