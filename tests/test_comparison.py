@@ -272,3 +272,21 @@ def test_rows_kept_under_an_earlier_title_are_found(link, tmp_path):
     assert run([paper, gd.GNNDelete.paper()])[1] == 5  # a second time is a second row
     assert run({"mine": paper})[1] == 6  # a label of the user's may tell what settings do not
     assert len(made) == 1
+
+
+def test_a_method_that_does_not_train_by_fit_is_named(link):
+    model, data, task = link
+    deletion = gd.Deletion(edges=data.edge_index[:, :4])
+    eraser = gd.GraphEraser(shards=2, epochs=2, lr=0.01)
+
+    def run(method, **schedule):
+        return gd.compare(
+            model, data, deletion, task, [method], fit=fit_for(task), schedule=schedule, controls=False
+        ).notes
+
+    said = run(eraser, epochs=5, lr=0.01)
+    assert len(said) == 1
+    assert "epochs 2" in said[0]
+    assert "trained its shards for 2 epochs at lr 0.01, a schedule of its own, and not by fit" in said[0]
+    assert run(eraser, epochs=2, lr=0.01) == ()  # the schedule of fit
+    assert run("unlink") == ()

@@ -25,7 +25,7 @@ from gnndelete.evidence import evidence
 from gnndelete.forward import Forward, as_seen, call
 from gnndelete.graph import attributes, check_graph, tensor_digest
 from gnndelete.hetero import HeteroGraph
-from gnndelete.methods import CONTROLS, Method, Retrain
+from gnndelete.methods import CONTROLS, GraphEraser, Method, Retrain
 from gnndelete.methods import resolver as methods_resolver
 from gnndelete.methods.alone import possible_vectors
 from gnndelete.methods.base import Context, Fit, reasons
@@ -206,7 +206,7 @@ def compare(
             row = _run(one.label, one.method, seed, context)
             done.add(key(one, seed), row)
         rows.append(row)
-    return Comparison(tuple(rows), _notes(chosen, fit))
+    return Comparison(tuple(rows), _notes(chosen, fit, schedule or {}))
 
 
 def _task_digest(task: Task, data: Data) -> str:
@@ -243,14 +243,28 @@ def _chosen(methods: Methods | None, context: Context, controls: bool) -> list[T
     return chosen
 
 
-def _notes(chosen: list[Titled], fit: Fit | None) -> tuple[str, ...]:
+def _notes(chosen: list[Titled], fit: Fit | None, schedule: Mapping[str, Any]) -> tuple[str, ...]:
     if fit is not None:
-        return ()
+        return tuple(note for one in chosen if (note := _own_schedule(one, schedule)))
     trained = {one.method.epochs for one in chosen if isinstance(one.method, Retrain)}
     return tuple(
         f"no fit= was given, so Retrain trained {epochs:,} epochs of the built-in schedule; where your model had another one, "
         "the gap to Retrain is a gap between schedules too"
         for epochs in sorted(trained)
+    )
+
+
+def _own_schedule(one: Titled, schedule: Mapping[str, Any]) -> str | None:
+    """What a reader must know of a method that trains models like the user's, but not by ``fit``."""
+    if not isinstance(one.method, GraphEraser) or one.method.use_fit:
+        return None
+    own = {"epochs": one.method.epochs, "lr": one.method.lr}
+    if own == {name: schedule.get(name) for name in own}:
+        return None
+    return (
+        f"{one.label} trained its shards for {own['epochs']:,} epochs at lr {own['lr']:g}, a schedule of its own, and not by "
+        "fit: its seconds and scores are not those of your schedule. Give GraphEraser(epochs=…, lr=…) with yours, or "
+        "use_fit=True where fit can train a part of the graph"
     )
 
 

@@ -95,3 +95,11 @@ def test_a_folder_that_cannot_be_written_is_refused_first(cli, run, tmp_path, mo
         refused = cli("compare", run, "--random", 5, "--out", out)
         assert refused.code == code
         assert str(out) in refused.err
+
+
+def test_a_schedule_other_than_the_runs_is_told(cli, run):
+    arguments = ("compare", run, "--random", 5, "--methods", "grapheraser", "--seeds", 1, "--no-controls")
+    assert "a schedule of its own" not in cli(*arguments).out  # it has that of the run
+    other = cli(*arguments, "--set", "method.name=grapheraser", "--set", "method.epochs=2", "--set", "method.shards=2")
+    assert other.code == 0, other.err
+    assert "trained its shards for 2 epochs" in " ".join(other.out.split())
