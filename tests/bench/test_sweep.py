@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from gnndelete.bench.experiment import Experiment, read
-from gnndelete.bench.runner import run
+from gnndelete.bench.runner import Choice, run
+from gnndelete.cli import run as command
+from gnndelete.errors import RunError
+from gnndelete.methods import Unlink
 
-from .conftest import Write
+from .conftest import Write, lines
 
 
 def _order(capsys: Any) -> list[str]:
@@ -51,4 +56,42 @@ def test_cells_of_a_model_that_fails_are_lost_and_the_others_done(
     monkeypatch.setattr(kept, "base_model", second_fails)
     summary = run([read(str(write()))], store=store)
     assert (summary.done, summary.failed, summary.left, summary.models) == (3, 3, 0, 1)
-    assert {failure["error"] for failure in summary.failures} == {"its base model could not be trained: no luck"}
+    assert {failure["error"] for failure in summary.failures} == {
+        "its base model could not be trained: ValueError: no luck"
+    }
+
+
+def test_an_error_that_nobody_raised_on_purpose_has_its_kind_and_its_place(
+    write: Write, store: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def forgets(self: Any, context: Any) -> Any:
+        return {}["beta"] if context.seed == 1 else torch.nn.Linear(3, 2)(torch.ones(1, 4))
+
+    monkeypatch.setattr(Unlink, "unlearn", forgets)
+    file = str(write(methods=["unlink"]))
+    assert command(["bench", "run", file, "--store", str(store)]) == 1
+    said = capsys.readouterr()
+    assert "FAILED: KeyError: 'beta'" in said.err
+    assert "unlink: KeyError: 'beta'" in said.out
+    rows = {line["key"]["seed"]: line["row"] for line in lines(store)}
+    assert rows[1]["kind"] == "KeyError"
+    assert "test_sweep.py:" in rows[1]["where"][-1]
+    assert rows[1]["where"][-1].endswith(" forgets")
+    assert rows[2]["where"][0].endswith(" forgets")  # one's own line, although torch has the innermost three
+    assert [place.split("/")[0] for place in rows[2]["where"][1:]] == ["torch"] * 3
+    for place in (*rows[1]["where"], *rows[2]["where"]):
+        assert f"  at {place}" in said.out
+        assert not place.startswith("/")
+    assert command(["bench", "run", file, "--store", str(store), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)["failures"]
+    assert told[0]["where"] == rows[1]["where"]
+
+
+def test_an_error_with_a_way_out_has_no_place(small: Experiment, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(self: Any, context: Any) -> Any:
+        raise RunError("it broke; mend it")
+
+    monkeypatch.setattr(Unlink, "unlearn", refuses)
+    summary = run([small], store=store, choice=Choice(labels=["unlink"]))
+    assert {failure["error"] for failure in summary.failures} == {"it broke; mend it"}
+    assert not any("where" in line["row"] for line in lines(store))

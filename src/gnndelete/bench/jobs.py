@@ -7,11 +7,12 @@ import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Literal
 
 from gnndelete.bench.cells import Cell, digest, title
 from gnndelete.bench.words import full_memory
-from gnndelete.errors import AbsentError, ModelError, StorageError
+from gnndelete.errors import AbsentError, GNNDeleteError, ModelError, StorageError
 
 Kind = Literal["model", "shadow", "cell"]
 
@@ -117,16 +118,41 @@ def killed(job: Job, said: str) -> Done:
     return Done(job, finite({**row, **provenance(torch.device(job.device), job.jobs, job.threads)}))
 
 
+def failure(cell: Cell, row: dict[str, Any]) -> dict[str, Any]:
+    """A cell that failed as a run tells of it: which one, why, and where, as far as that was kept."""
+    return {"cell": str(cell), "error": row["error"], **({"where": row["where"]} if row.get("where") else {})}
+
+
 def _failure(error: Exception) -> dict[str, Any]:
-    """The error as one sentence, and its kind."""
-    lines = str(error).strip().splitlines()
-    said = full_memory(lines[0]) if lines else type(error).__name__
-    kind = type(error).__name__
-    if isinstance(error, ModelError) and " does not fit: " in said:
-        kind = UNFIT
+    """The error as one sentence, and its kind; of one that nobody raised on purpose, also where it came from."""
+    lines, kind = str(error).strip().splitlines(), type(error).__name__
+    said = full_memory(lines[0]) if lines else ""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        kind = FULL
-    return {"error": said, "kind": kind}
+        return {"error": said, "kind": FULL}
+    if isinstance(error, GNNDeleteError) or (lines and said != lines[0]):
+        unfit = isinstance(error, ModelError) and " does not fit: " in said
+        return {"error": said or kind, "kind": UNFIT if unfit else kind}
+    return {"error": f"{kind}: {said}" if said else kind, "kind": kind, "where": _where(error)}
+
+
+#: Packages in which an error surfaces; that of a method's author lies outside of them.
+_SURFACES = ("gnndelete", "torch", "torch_geometric")
+
+
+def _where(error: Exception) -> list[str]:
+    """The innermost three places of an error, and the innermost one of the user's own code where it is further out."""
+    places = [(_within(Path(frame.filename)), frame) for frame in extract_tb(error.__traceback__)]
+    own = [index for index, (path, _) in enumerate(places) if path.parts[0] not in _SURFACES][-1:]
+    shown = sorted({*own, *range(max(0, len(places) - 3), len(places))})
+    return [f"{path.as_posix()}:{frame.lineno} {frame.name}" for path, frame in (places[index] for index in shown)]
+
+
+def _within(path: Path) -> Path:
+    """A file from the folder of its package on; a path of somebody's machine is nobody's business."""
+    top = path.parent
+    while (top / "__init__.py").is_file():
+        top = top.parent
+    return path.relative_to(top)
 
 
 def finite(value: Any) -> Any:

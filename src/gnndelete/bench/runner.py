@@ -17,7 +17,7 @@ import torch
 from gnndelete.bench.cells import Cell, cells
 from gnndelete.bench.executors import executor
 from gnndelete.bench.experiment import Experiment
-from gnndelete.bench.jobs import UNFIT
+from gnndelete.bench.jobs import UNFIT, failure
 from gnndelete.bench.kept import place
 from gnndelete.bench.lock import Lock
 from gnndelete.bench.provenance import source
@@ -164,7 +164,7 @@ def _look_back(todo: list[Cell], missing: list[Cell], rows: Store, summary: Summ
         elif "error" in row:
             summary.failed += 1
             summary.failed_before += 1
-            summary.failures.append({"cell": str(cell), "error": row["error"]})
+            summary.failures.append(failure(cell, row))
 
 
 def _without_absent(missing: list[Cell], experiments: Sequence[Experiment], summary: Summary) -> list[Cell]:

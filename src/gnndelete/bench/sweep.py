@@ -14,7 +14,7 @@ import torch
 from gnndelete.bench.cells import Cell, digest
 from gnndelete.bench.cost import Cost
 from gnndelete.bench.executors import Executor, Here
-from gnndelete.bench.jobs import UNFIT, Done, Job, Kind, kept_under
+from gnndelete.bench.jobs import UNFIT, Done, Job, Kind, failure, kept_under
 from gnndelete.bench.kept import place
 from gnndelete.bench.live import Live, announce
 from gnndelete.errors import RunError
@@ -47,7 +47,7 @@ class Summary:
     models: int = 0
     seconds: float = 0.0
     store: str = ""
-    failures: list[dict[str, str]] = field(default_factory=list)
+    failures: list[dict[str, Any]] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     source: str = ""
     other_sources: dict[str, int] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class Sweep:
             self._summary.unfit += 1
         elif "error" in row:
             self._summary.failed += 1
-            self._summary.failures.append({"cell": str(cell), "error": row["error"]})
+            self._summary.failures.append(failure(cell, row))
         else:
             self._summary.done += 1
 

@@ -218,7 +218,9 @@ def _show_run(console: Console, summary: Summary) -> None:
         left = "1 cell is left; the same command does it" if summary.left == 1 else ""
         lines.append(f"Time was up: {left or f'{summary.left:,} cells are left; the same command goes on with them'}.")
     lines += [f"Left out: dataset '{dataset}' {reason}." for dataset, reason in summary.skipped.items()]
-    lines += [f"failed: {failure['cell']}: {failure['error']}" for failure in summary.failures[:10]]
+    for failure in summary.failures[:10]:
+        lines.append(f"failed: {failure['cell']}: {failure['error']}")
+        lines += [f"  at {place}" for place in failure.get("where", ())]
     if len(summary.failures) > 10:
         lines.append(f"… and {len(summary.failures) - 10} more.")
     if summary.failures and summary.already != summary.cells:
