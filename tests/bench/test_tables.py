@@ -128,6 +128,22 @@ def test_a_sequence_has_a_line_per_request_beside_the_papers() -> None:
     ]  # fmt: skip
 
 
+def test_csv_has_of_every_request_its_own_amount_time_and_lam() -> None:
+    job = Job("calibrated", key("dblp", "gcn", METHODS["calibrated"], 42, amount=20, forget={"steps": 3}))
+    plan, store = Plan("own", "A sequence", [job]), Store(None)
+    steps = [{"test_auroc": 0.9, "seconds": n, "lam": n / 10} for n in (2.0, 1.0)]
+    store.add(job.key, row("calibrated", 3.5, test_auroc=0.9) | {"lam": 0.4, "steps": [*steps, {"test_auroc": 0.8}]})
+    lines = list(csv.DictReader(io.StringIO(tidy_csv(plan, gather(plan, store)))))
+    found = [tuple(line[name] for name in ("step", "amount", "seconds", "lam")) for line in lines]
+    assert found == [("1", "7", "2", "0.2"), ("2", "14", "1", "0.1"), ("3", "20", "", "0.4")]
+    assert {line["setting"] for line in lines} == {""}
+    share = Job("calibrated", key("dblp", "gcn", METHODS["calibrated"], 42, amount=0.05, forget={"steps": 3}))
+    lines = list(
+        csv.DictReader(io.StringIO(tidy_csv(Plan("own", "Not run", [share]), gather(Plan("", "", [share]), store))))
+    )
+    assert list(dict.fromkeys(line["amount"] for line in lines)) == ["0.0166667", "0.0333333", "0.05"]
+
+
 def test_models_of_one_name_are_told_apart_by_their_options() -> None:
     base = key("dblp", "gcn", METHODS["unlink"], 42)
     jobs = [Job("unlink", base | {"model": {"name": "gcn", "hidden": 128, "embedding": size}}) for size in (0, 64)]

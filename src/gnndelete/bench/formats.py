@@ -13,7 +13,7 @@ from gnndelete.bench.cells import unusual
 from gnndelete.bench.gathered import Plan, Result, references
 from gnndelete.bench.published import Published
 from gnndelete.bench.reasons import UNRUN
-from gnndelete.bench.tables import Entry, Table, asked_metrics, entry, lam_of, score_metrics, settings_apart
+from gnndelete.bench.tables import Entry, Table, asked_metrics, entry, lam_of, score_metrics, settings_apart, so_far
 from gnndelete.bench.wording import many, model_options, number, spread
 
 _PLACE = ("experiment", "task", "dataset", "model", "model_options", "kind", "where", "amount", "setting", "step")
@@ -178,7 +178,8 @@ def tidy_csv(plan: Plan, cells: Sequence[Result]) -> str:
     """Every cell and score of an experiment, full digits, one to a line, with its state and the reason.
 
     ``model_options`` and ``setting`` say in what a model, or a deletion, differs from others that look the same; where a
-    model is the only one of its name, the options in which it is not the usual one.
+    model is the only one of its name, the options in which it is not the usual one. Of a sequence every line has what was
+    deleted by then, and the seconds of that request alone.
     """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -202,13 +203,16 @@ def _record(
 ) -> list[object]:
     place, theirs = cell.place, item.paper or Published(float("nan"))
     gap = cell.gap(item.metric, reference, step) if cell is not reference else None
-    time, stat = cell.stat("seconds"), item.stat
+    time, stat = cell.stat("seconds", step), item.stat
     numbers = [stat.mean if stat else None, stat.error if stat else None]
     numbers += [theirs.value if item.paper else None, theirs.std, item.difference]
     numbers += [gap.mean if gap else None, gap.error if gap else None, time.mean if time else None]
     options, setting = apart
-    where = [cell.experiment, place.task, place.dataset, place.model, options, place.kind, place.where, place.amount]
-    lam = lam_of(cell)
+    amount: object = place.amount
+    if step is not None and place.amount is not None:
+        amount = f"{so_far(place.amount, step, place.steps):.6g}"
+    where = [cell.experiment, place.task, place.dataset, place.model, options, place.kind, place.where, amount]
+    lam = lam_of(cell, step)
     counts = [cell.label, f"{lam.mean:.6g}" if lam else "", item.metric, stat.count if stat else 0, cell.wanted]
     shown = ["" if value is None else f"{value:.6g}" for value in numbers]
     reason = item.reason or (UNRUN if item.state == "not run" else "")

@@ -296,13 +296,13 @@ def text(key: Any) -> str:
 
 
 def _value(row: Row, metric: str, step: int | None) -> float | None:
-    if metric in COSTS:
-        value = row.get(metric)
+    steps = row.get("steps") or ()
+    part = {} if step is None or step > len(steps) else steps[step - 1]
+    if metric in COSTS:  # of a step its own, and none where none was kept
+        value = (row if step is None else part).get(metric)
     elif step is None:
         value = (row.get("scores") or {}).get(metric)
     else:
-        steps = row.get("steps") or ()
-        part = steps[step - 1] if step <= len(steps) else {}
         value = part.get("scores", part).get(metric)
         if value is None and step == len(steps):  # some is measured once, at the end
             value = (row.get("scores") or {}).get(metric)

@@ -213,10 +213,10 @@ def _cost(cell: Result, kind: str, reference: Result | None) -> Entry:
     return Entry(kind, cell.gap(kind, reference), signed=True)
 
 
-def lam_of(cell: Result) -> Stat | None:
+def lam_of(cell: Result, step: int | None = None) -> Stat | None:
     """The weight of forgetting that was used, given or calibrated; what other methods call lam is something else."""
     forgets = cell.method.get("name") == "gnndelete" or cell.method.get("lam") == "auto"
-    return cell.stat("lam") if forgets else None
+    return cell.stat("lam", step) or cell.stat("lam") if forgets else None
 
 
 def _without_empty(
@@ -265,19 +265,20 @@ def _seeds(cells: Sequence[Result], label: str) -> tuple[int, int]:
 def _step_label(label: str, place: Place, step: int | None) -> str:
     if step is None or place.amount is None:
         return method_name(label)
-    return f"{method_name(label)}, {_so_far(place.amount, step, place.steps)}"
+    amount = so_far(place.amount, step, place.steps)
+    return f"{method_name(label)}, {f'{100 * amount:.3g}%' if is_share(place.amount) else amount_name(amount)}"
 
 
-def _so_far(amount: float, step: int, steps: int) -> str:
+def so_far(amount: float, step: int, steps: int) -> float:
     """What the first requests of a sequence delete together; the first ones take what does not divide.
 
-    >>> _so_far(0.05, 1, 3), _so_far(20, 2, 3), _so_far(3, 1, 3)
-    ('1.67%', '14', '1')
+    >>> so_far(0.5, 1, 4), so_far(20, 2, 3), so_far(3, 1, 3)
+    (0.125, 14, 1)
     """
     if is_share(amount):
-        return f"{100 * amount * step / steps:.3g}%"
+        return amount * step / steps
     each, more = divmod(int(amount), steps)
-    return amount_name(step * each + min(step, more))
+    return step * each + min(step, more)
 
 
 def _titles(places: Sequence[Place]) -> list[str]:
