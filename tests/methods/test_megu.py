@@ -180,6 +180,10 @@ def test_why_it_does_not_fit():
     model, data, task = problem("link")
     with pytest.raises(ModelError, match=r"class predictions.*'link'.*'gif'"):
         gd.Unlearner(model, data, task, MEGU())
+    with pytest.raises(
+        ModelError, match=r"'graph'; use method='gnndelete' or method='retrain'$"
+    ):  # GIF serves no graphs
+        gd.Unlearner(*problem("graph"), MEGU())
     with pytest.raises(ModelError, match="needs a loss"):
         gd.Unlearner(model, data, method=MEGU())
     for wrong in ({"kappa": -1.0}, {"temperature": 0.0}, {"lr": 0.0}, {"epochs": 0}):

@@ -16,7 +16,7 @@ from gnndelete.layers import working_copy
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gradients import descend, loss_reasons, trainable
 from gnndelete.methods.validation import fall
-from gnndelete.tasks import NodeClassification
+from gnndelete.tasks import LinkPrediction, NodeClassification
 from gnndelete.tasks.base import representation
 
 _HOPS = 2
@@ -59,7 +59,8 @@ class MEGU(Method):
     def unfit(self, context: Context) -> list[Reason]:
         if context.task is not None and not isinstance(context.task, NodeClassification):
             why = f"it is defined on class predictions of nodes, and the task is '{context.task.name}'"
-            return [Reason(why, "use method='gif' under a link task, method='gnndelete' for graphs")]
+            link = isinstance(context.task, LinkPrediction)
+            return [Reason(why, "use method='gif'" if link else "use method='gnndelete' or method='retrain'")]
         return loss_reasons(context)
 
     def unlearn(self, context: Context) -> Outcome:
