@@ -8,10 +8,10 @@ import re
 
 import pytest
 
-from gnndelete.bench.formats import latex, markdown, tidy_csv
-from gnndelete.bench.gathered import Plan, gather
+from gnndelete.bench.formats import latex, latex_needs, markdown, tidy_csv
+from gnndelete.bench.gathered import Plan, Stat, gather
 from gnndelete.bench.published import published
-from gnndelete.bench.tables import Section, Table, sections
+from gnndelete.bench.tables import Entry, Line, Section, Table, sections
 from gnndelete.store import Store
 
 from .sample import METHODS, SEEDS, Job, key, link_plan, row, rows, store_of
@@ -197,6 +197,23 @@ def test_latex_has_a_minus_and_two_captions() -> None:
         cells = [line for line in body.splitlines() if line.endswith(r"\\")]
         assert re.search(r"\$-\$0\.\d{3}", "".join(cells))
         assert not re.search(r"(?<![\w$])-\d", "".join(cells))
+
+
+def test_wide_tables_are_scaled_to_a_line_in_latex() -> None:
+    entries = tuple(Entry("test_auroc", Stat(0.9, 0.01, 3)) for _ in range(7))
+    for columns, shrunk in ((6, False), (7, True)):  # and those of the names and of the seeds
+        lines = (Line("a_b {x} 5%", (3, 3), entries[:columns]),)
+        body = latex(Table("t", "T", (("GCN", columns),), ("E_t",) * columns, lines))
+        assert (r"\resizebox{\linewidth}{!}{\begin{tabular}" in body) is shrunk
+        assert bool(latex_needs(body)) is shrunk
+        plain = body.replace(r"\{", "").replace(r"\}", "")
+        assert plain.count("{") == plain.count("}")
+        begun, ended = re.findall(r"\\begin{(\w+)}", body), re.findall(r"\\end{(\w+)}", body)
+        assert begun == ended[::-1] == ["table", "tabular"]
+        assert r"\end{tabular}}" in body if shrunk else r"\end{tabular}}" not in body
+        row = next(line for line in body.splitlines() if line.startswith("a"))
+        assert row.startswith(r"a\_b \{x\} 5\% & ")
+        assert len(re.findall(r"(?<!\\)&", row)) == columns + 1
 
 
 def test_requests_in_steps_are_named_in_short() -> None:

@@ -22,6 +22,9 @@ _OURS = ("mean", "standard_error")
 _THEIRS = ("published", "published_std", "difference")
 _REST = ("gap_to_retrain", "gap_standard_error", "seconds", "state", "reason")
 
+#: Columns that fit beside each other on a page, and what makes a table of more of them fit.
+_WIDE = 8
+_SHRUNK = r"\resizebox{\linewidth}{!}{"
 
 _TOGETHER = "\u00a0"  # a space at which no line breaks, so that a number stays beside its error
 
@@ -109,14 +112,16 @@ def _beside(item: Entry) -> str:
 
 
 def latex(table: Table) -> str:
-    r"""A LaTeX ``table`` that needs no package.
+    r"""A LaTeX ``table`` that needs no package; one of many columns is made as narrow as a line by ``graphicx``.
 
     >>> print(latex(Table("t", "A 5% request", (("GCN", 1),), ("E_t",), ())).splitlines()[3])
     \caption{A 5\% request.}
     """
     notes = Notes()
     lines = [r"\begin{table}", r"\centering", r"\small", rf"\caption{{{_escape(table.title)}.}}"]
-    lines += [rf"\label{{tab:{table.name}}}", rf"\begin{{tabular}}{{l{'c' * (len(table.columns) + 1)}}}", r"\hline"]
+    lines.append(rf"\label{{tab:{table.name}}}")
+    shrunk = len(table.columns) + 2 > _WIDE
+    lines += [_SHRUNK * shrunk + rf"\begin{{tabular}}{{l{'c' * (len(table.columns) + 1)}}}", r"\hline"]
     if table.several:
         heads = " & ".join(rf"\multicolumn{{{width}}}{{c}}{{{_escape(title)}}}" for title, width in table.groups)
         lines.append(rf" & {heads} & \\")
@@ -126,9 +131,14 @@ def latex(table: Table) -> str:
         # after the end of a row, a bracket or a star would be taken for an option of it
         label = "{}" * line.label.startswith(("[", "*")) + _escape(line.label)
         lines.append(" & ".join([label, *cells, _escape(_seeds(line.seeds))]) + r" \\")
-    lines += [r"\hline", r"\end{tabular}"]
+    lines += [r"\hline", r"\end{tabular}" + "}" * shrunk]
     lines += [rf"\par {{\footnotesize [{i}] {_escape(sentence(text))}}}" for i, text in enumerate(notes.reasons, 1)]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def latex_needs(body: str) -> list[str]:
+    """What a file with such tables asks of the document that takes it in, as comments for its top."""
+    return [r"% needs \usepackage{graphicx} in the preamble: wide tables are scaled to a line"] * (_SHRUNK in body)
 
 
 def latex_note(title: str, reasons: Sequence[str]) -> str:

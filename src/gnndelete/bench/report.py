@@ -12,7 +12,7 @@ from gnndelete.bench.acceptance import BEST, Acceptance, acceptance, once
 from gnndelete.bench.caveats import of_today
 from gnndelete.bench.compared import both_scores, distances
 from gnndelete.bench.drawing import Format
-from gnndelete.bench.formats import latex, latex_note, plain, tidy_csv
+from gnndelete.bench.formats import latex, latex_needs, latex_note, plain, tidy_csv
 from gnndelete.bench.gapfigure import gap_figure
 from gnndelete.bench.gathered import Plan, Result, gather, told_apart
 from gnndelete.bench.levels import retrained
@@ -160,7 +160,7 @@ def _overall(gathered: Gathered, form: Format) -> tuple[list[_Picture], dict[str
 
 def _tex(plan: Plan, results: Sequence[Result]) -> str:
     """All tables of an experiment; what is missing stands there as missing, with its reason."""
-    parts = [f"% {' '.join(plan.title.split())}: made by gnndelete bench report"]
+    parts: list[str] = []
     unsaid = [method_name(label) for label in silent(plan, results)]
     for section in sections(plan, results):
         tables = [table for table in (section.scores, section.costs) if table.columns and table.lines]
@@ -169,4 +169,5 @@ def _tex(plan: Plan, results: Sequence[Result]) -> str:
             parts.append(latex_note(section.title, grouped(section.cells)))
     if unsaid and any(result.rows or result.errors for result in results):
         parts.append(latex_note("Not run here", [listed(unsaid)]))
-    return "\n".join(parts) + "\n"
+    head = [f"% {' '.join(plan.title.split())}: made by gnndelete bench report", *latex_needs("".join(parts))]
+    return "\n".join([*head, *parts]) + "\n"
