@@ -55,6 +55,17 @@ def test_a_mean_over_fewer_seeds_says_so_and_why() -> None:
     assert lines["mi_ratio"]["reason"].startswith("2 of 3 seeds have no number")
 
 
+def test_a_method_that_did_nothing_has_its_note_below_the_table() -> None:
+    plan, store = plan_of(("unlink", "gradascent")), Store(None)
+    for number, job in enumerate(plan.cells):
+        idle = ["The loss of 5 went from 0 to 0.", "The loss did not rise: its gradient is zero."] if number > 3 else []
+        store.add(job.key, row(job.label, 1.0, test_auroc=0.9, deleted_auroc=0.5) | {"notes": idle})
+    scores, _ = shown(plan, store)
+    assert "| Unlink | 0.900 ± 0.000 | 0.500 ± 0.000 | 3 |" in scores
+    assert "| GradAscent | 0.900 ± 0.000 [1] | 0.500 ± 0.000 | 3 |" in scores
+    assert scores.endswith("[1] In 2 of 3 seeds: The loss did not rise: its gradient is zero.\n")
+
+
 def test_a_measure_that_gave_nothing_has_the_reason_of_its_note() -> None:
     plan, store = plan_of(("retrain", "unlink"), **ATTACKED), Store(None)
     for job in plan.cells:

@@ -22,6 +22,9 @@ _NULL = {
     "mi_ratio": "the attack takes no deleted element for a member after the deletion (probability 0), and 0 cannot divide"
 }
 
+#: How the notes of methods begin that served a request and forgot nothing by it: a number like that of Unlink.
+_IDLE = ("The loss did not rise", "No training term lies near the deletion")
+
 #: What is said of a cell without any row.
 UNRUN = "the store holds no run of it"
 
@@ -62,6 +65,15 @@ def unmeasured(cell: Result, metric: str) -> str:
         or _NULL.get(metric, "no reason was recorded")
     )
     return f"{len(without)} of {len(cell.rows)} seeds have no number: {said}" if known else said
+
+
+def idle(cell: Result) -> str:
+    """What the rows of a method say that forgot nothing, and how many of them; empty where none does."""
+    said = [note for begins in _IDLE for row in cell.rows.values() if (note := noted([row], begins))]
+    if not said:
+        return ""
+    few = f"In {len(said)} of {len(cell.rows)} seeds: " if len(said) < len(cell.rows) else ""
+    return few + max(sorted(set(said)), key=said.count)
 
 
 def _asked(cell: Result, metric: str) -> bool:

@@ -10,7 +10,7 @@ from gnndelete.bench import published as paper
 from gnndelete.bench.caveats import why_stated
 from gnndelete.bench.gathered import Place, Plan, Result, Stat, originals, references
 from gnndelete.bench.published import Published
-from gnndelete.bench.reasons import GIVEN, unmeasured, unpaired
+from gnndelete.bench.reasons import GIVEN, idle, unmeasured, unpaired
 from gnndelete.bench.wording import (
     METRICS,
     amount_name,
@@ -160,7 +160,7 @@ def entry(plan: Plan, cell: Result, metric: str, reference: Result | None = None
         stat = cell.faster(reference) if cell is not reference else None
         reason = reason or (unpaired(cell, reference) if cell is not reference else "")
     else:
-        stat, reason = cell.stat(metric, step), reason or unmeasured(cell, metric)
+        stat, reason = cell.stat(metric, step), reason or unmeasured(cell, metric) or idle(cell) * (metric in USE)
     if stat is None and state == "done":
         state = "not measured"
     return Entry(metric, stat, theirs, state, reason)
