@@ -14,6 +14,7 @@ import torch
 from gnndelete.auditing.case import Case
 from gnndelete.auditing.membership import membership
 from gnndelete.auditing.shadow import Shadow
+from gnndelete.bench.cells import cells
 from gnndelete.bench.experiment import read
 from gnndelete.bench.formats import latex, markdown, tidy_csv
 from gnndelete.bench.gathered import Plan, gather
@@ -64,6 +65,19 @@ def test_a_method_that_did_nothing_has_its_note_below_the_table() -> None:
     assert "| Unlink | 0.900 ± 0.000 | 0.500 ± 0.000 | 3 |" in scores
     assert "| GradAscent | 0.900 ± 0.000 [1] | 0.500 ± 0.000 | 3 |" in scores
     assert scores.endswith("[1] In 2 of 3 seeds: The loss did not rise: its gradient is zero.\n")
+
+
+def test_edges_in_that_are_all_there_are_have_a_note_and_a_title(write: Write, store: Path) -> None:
+    """Within two hops, undirected, the graph has no edge that is OUT."""
+    file = str(write(forget={"amount": 0.05, "where": ["random", "in"]}, methods=["unlink"], seeds=[1]))
+    run([read(file)], store=store)
+    rows = {line["key"]["forget"]["where"]: line["row"] for line in lines(store)}
+    assert rows["in"]["scores"] == rows["random"]["scores"]
+    assert rows["in"]["notes"][-1].startswith("All training edges are IN here")
+    assert not any("IN here" in note for note in rows["random"]["notes"])
+    plan = Plan("own", "Mine", cells(read(file), "cpu"))
+    titles = [section.title for section in sections(plan, gather(plan, Store(store)))]
+    assert [title.endswith("IN (all are IN: as drawn at random)") for title in titles] == [False, True]
 
 
 def test_a_measure_that_gave_nothing_has_the_reason_of_its_note() -> None:

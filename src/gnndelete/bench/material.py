@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.batch import GraphBatch, collate, with_split
+from gnndelete.bench.reasons import ALL_INSIDE
 from gnndelete.datasets import forget_edges, forget_graphs, forget_nodes, load, split_graphs, split_links, split_nodes
-from gnndelete.datasets.forget import share
+from gnndelete.datasets.forget import edge_pool, share
 from gnndelete.deletion import Deletion
 from gnndelete.errors import GraphError, SettingError
 from gnndelete.graph import count_relations
@@ -98,6 +99,17 @@ def requests(key: Mapping[str, Any], made: Material) -> list[Deletion]:
     if steps > order.numel():
         raise SettingError(f"{order.numel()} {name} cannot be deleted in {steps} steps; ask for fewer")
     return [_deletion(name, elements[..., part.sort().values], made) for part in order.tensor_split(steps)]
+
+
+def all_inside(key: Mapping[str, Any], made: Material) -> str:
+    """What to say where the edges IN are all there are, as on small and dense graphs; else nothing."""
+    forget, test = key["forget"], made.task.test if isinstance(made.task, LinkPrediction) else None
+    if forget["kind"] != "edges" or forget["where"] != "in" or test is None:
+        return ""
+    inside = bool(edge_pool(made.data, test.positives, forget["hops"]).all())
+    return (
+        f"{ALL_INSIDE}, within two hops of test edges: these are the edges that where: random draws." if inside else ""
+    )
 
 
 def _drawn(forget: Mapping[str, Any], made: Material, seed: int) -> tuple[Tensor, str]:

@@ -20,7 +20,7 @@ from gnndelete.auditing.queries import ask
 from gnndelete.auditing.shadow import train_shadow
 from gnndelete.bench.cells import Cell, make_method, search_rule
 from gnndelete.bench.kept import base_model, once, place
-from gnndelete.bench.material import material, requests
+from gnndelete.bench.material import Material, all_inside, material, requests
 from gnndelete.bench.timing import seconds_of
 from gnndelete.deletion import Deletion
 from gnndelete.evidence import evidence_by
@@ -85,7 +85,7 @@ def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:
     if timed and method.needs == "a training function":
         timed["seconds_of"]["retrain" if method.name == "retrain" else "delete"] = seconds
     case = open_setting(setting, unlearned)
-    row = {
+    row: dict[str, Any] = {
         "scores": _scores(case, "after"),
         "before": _scores(case, "before"),
         "seconds": seconds,
@@ -101,6 +101,8 @@ def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:
         **({"steps": steps} if len(steps) > 1 else {}),
         **timed,
     }
+    if said := all_inside(cell.key, Material(setting.data, setting.task)):
+        row["notes"].append(said)
     if "heldout" in asked:
         _heldout(case, row)
     if "mi" in asked:

@@ -25,6 +25,9 @@ _NULL = {
 #: How the notes of methods begin that served a request and forgot nothing by it: a number like that of Unlink.
 _IDLE = ("The loss did not rise", "No training term lies near the deletion")
 
+#: How the note of a row begins where edges IN are all there are.
+ALL_INSIDE = "All training edges are IN here"
+
 #: What is said of a cell without any row.
 UNRUN = "the store holds no run of it"
 

@@ -10,7 +10,7 @@ from gnndelete.bench import published as paper
 from gnndelete.bench.caveats import why_stated
 from gnndelete.bench.gathered import Place, Plan, Result, Stat, originals, references
 from gnndelete.bench.published import Published
-from gnndelete.bench.reasons import GIVEN, idle, unmeasured, unpaired
+from gnndelete.bench.reasons import ALL_INSIDE, GIVEN, idle, noted, unmeasured, unpaired
 from gnndelete.bench.wording import (
     METRICS,
     amount_name,
@@ -109,6 +109,8 @@ def sections(plan: Plan, cells: Sequence[Result]) -> list[Section]:
     for number, (setting, title) in enumerate(zip(settings, titles, strict=True), 1):
         own = [cell for cell in cells if cell.place.setting == setting]
         name = f"{plan.name.replace('/', '-')}-{number}"
+        rows = [row for cell in own for row in cell.rows.values()]
+        title += " (all are IN: as drawn at random)" * bool(noted(rows, ALL_INSIDE))
         scores, costs = _scores(plan, own, name, title), _costs(own, f"{name}-cost", title)
         # what has neither a number nor the paper's is named once, above the tables
         untold = list(unsaid) if not scores.empty else [line.label for line in scores.lines if _unrun(line)]
