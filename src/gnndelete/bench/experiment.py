@@ -8,9 +8,10 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from gnndelete.bench.mistakes import sentences
+from gnndelete.bench.own import stamped
 from gnndelete.bench.repeated import check_apart, check_names
 from gnndelete.bench.values import (
     ONCE,
@@ -36,6 +37,9 @@ Kind = Literal["edges", "nodes", "features", "labels", "graphs", "relations"]
 Where = Literal["random", "in", "out", "hubs", "community", "anywhere"]
 Measure = Literal["scores", "heldout", "mi", "outliers", "time"]
 MEASURES: tuple[str, ...] = get_args(Measure)
+
+#: The name of a dataset, or the path of a graph of one's own: where a file is read, with a digest of what lies there.
+Dataset = Annotated[str, AfterValidator(stamped)]
 
 #: The lam of a deletion at a fixed lam that is timed, where the method itself calibrates.
 TIMED_LAM = 0.5
@@ -133,7 +137,7 @@ class Forget(Part):
 class Only(Part):
     """Cells that a method is for, where it is not for all: slow ones at one amount, models of their own only once."""
 
-    datasets: Annotated[list[str], ONCE] | None = None
+    datasets: Annotated[list[Dataset], ONCE] | None = None
     models: Annotated[list[str], ONCE] | None = None
     where: Annotated[list[Where], ONCE] | None = None
     amount: Annotated[list[Amount], ONCE] | None = None
@@ -190,7 +194,7 @@ class Experiment(Part):
     about: Text = ""
     published: str | None = None
     task: Literal["link", "node", "graph"]
-    datasets: Annotated[list[str], Field(min_length=1), ONCE]
+    datasets: Annotated[list[Dataset], Field(min_length=1), ONCE]
     models: Annotated[list[ModelSpec], BeforeValidator(named), Field(min_length=1)]
     split: Split = Split()
     train: Schedule = Schedule()
@@ -198,7 +202,7 @@ class Experiment(Part):
     methods: Annotated[list[MethodSpec], BeforeValidator(named), Field(min_length=1)]
     measures: Annotated[list[Measure], Field(min_length=1), ONCE] = ["scores", "heldout"]
     seeds: Annotated[list[Seed], Field(min_length=1), ONCE] = SEEDS
-    missing: dict[str, Text] = Field(default_factory=dict)
+    missing: dict[Dataset, Text] = Field(default_factory=dict)
     summary: Flag = True
 
     @model_validator(mode="after")

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from gnndelete.bench.own import named
 from gnndelete.bench.words import counted, measured
 from gnndelete.catalog import ENTRIES, Entry
-from gnndelete.datasets.registry import named
 from gnndelete.errors import SettingError, some
 from gnndelete.layers import graph_layers
 from gnndelete.models import resolver as models

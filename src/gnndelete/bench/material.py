@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.batch import GraphBatch, collate, with_split
+from gnndelete.bench.own import load
 from gnndelete.bench.reasons import ALL_INSIDE
-from gnndelete.datasets import forget_edges, forget_graphs, forget_nodes, load, split_graphs, split_links, split_nodes
+from gnndelete.datasets import forget_edges, forget_graphs, forget_nodes, split_graphs, split_links, split_nodes
 from gnndelete.datasets.forget import edge_pool, share
 from gnndelete.deletion import Deletion
 from gnndelete.errors import GraphError, SettingError

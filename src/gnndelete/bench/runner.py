@@ -20,6 +20,7 @@ from gnndelete.bench.experiment import Experiment
 from gnndelete.bench.jobs import UNFIT, failure
 from gnndelete.bench.kept import place
 from gnndelete.bench.lock import Lock
+from gnndelete.bench.own import as_written, load
 from gnndelete.bench.provenance import source
 from gnndelete.bench.rows import open_store
 from gnndelete.bench.sweep import Summary, Sweep
@@ -68,7 +69,7 @@ _TRAITS = ("method", "dataset", "model", "amount")
 
 
 def _traits(cell: Cell) -> tuple[Any, ...]:
-    return cell.label, cell.key["dataset"], cell.key["model"]["name"], cell.key["forget"]["amount"]
+    return cell.label, as_written(cell.key["dataset"]), cell.key["model"]["name"], cell.key["forget"]["amount"]
 
 
 def wanted(
@@ -169,8 +170,6 @@ def _look_back(todo: list[Cell], missing: list[Cell], rows: Store, summary: Summ
 
 def _without_absent(missing: list[Cell], experiments: Sequence[Experiment], summary: Summary) -> list[Cell]:
     """Leave out datasets of which an experiment says that they may not be here, where they are not."""
-    from gnndelete.datasets import load
-
     reasons = {name: reason for experiment in experiments for name, reason in experiment.missing.items()}
     for dataset in dict.fromkeys(cell.key["dataset"] for cell in missing):
         if dataset in reasons:

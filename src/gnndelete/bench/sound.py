@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gnndelete.bench.experiment import Experiment, Forget
+from gnndelete.bench.own import effective, named
 from gnndelete.bench.published import parts
 from gnndelete.bench.repeated import check_apart
 from gnndelete.catalog import ENTRIES, Entry
-from gnndelete.datasets.registry import effective, named
 from gnndelete.errors import RequestError, SettingError, some, unknown
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from gnndelete.bench.gathered import Place, Stat
+from gnndelete.bench.own import as_written, is_path
 
 #: Scores in the order in which tables show them, with their titles.
 METRICS = {
@@ -75,7 +77,11 @@ def dataset_name(name: str) -> str:
     """
     >>> dataset_name("dblp"), dataset_name("generated:collab?nodes=2000000&edges=24000000")
     ('DBLP', 'generated collab, 24M edges')
+    >>> dataset_name("./tables/payments@0123456789ab")
+    'payments'
     """
+    if is_path(name):
+        return PurePath(as_written(name)).name
     if name.startswith("generated:"):
         kind, size = name[10:].partition("?")[0], re.search(r"(?:edges|triples)=(\d+)", name)
         return f"generated {kind}, {count(int(size[1]))} edges" if size else f"generated graph ({name[10:]})"

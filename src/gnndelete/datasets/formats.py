@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnndelete.datasets.assembly import Columns, NamedGraph, build
-from gnndelete.datasets.folder import CONFIG, read_folder
+from gnndelete.datasets.folder import CONFIG, IDS, TENSORS, read_folder
 from gnndelete.datasets.named import from_tables
 from gnndelete.datasets.pickled import load_saved
 from gnndelete.datasets.tables import SUFFIXES, Block, Problems, Table
@@ -32,10 +32,7 @@ def load_graph(path: str | PathLike[str], **options: Any) -> NamedGraph:
     """
     place = Path(path)
     if place.is_dir() and not (place / CONFIG).exists():
-        edges, nodes = _table(place, "edges"), _table(place, "nodes")
-        if edges is None:
-            raise GraphError(f"the folder '{place}' holds neither {CONFIG} nor edges.csv; give it an edge table")
-        return from_tables(edges, nodes, **options)
+        return from_tables(*_tables(place), **options)
     if place.is_file() and place.name.lower().endswith(SUFFIXES):
         return from_tables(place, **options)
     if not place.exists():
@@ -48,6 +45,24 @@ def load_graph(path: str | PathLike[str], **options: Any) -> NamedGraph:
     if len(parts) != 1:
         raise GraphError(f"'{place}' holds three parts, which is a split of links; save one Data")
     return NamedGraph(parts[0])
+
+
+def graph_files(path: str | PathLike[str]) -> list[Path]:
+    """The files that `load_graph` reads at a path."""
+    place = Path(path)
+    if place.is_dir() and not (place / CONFIG).exists():
+        return [table for table in _tables(place) if table is not None]
+    if not place.exists():
+        raise GraphError(f"there is no graph at '{place}'; check the path")
+    kept = [place / name for name in (CONFIG, TENSORS, IDS)] if place.is_dir() else [place]
+    return [file for file in kept if file.is_file()]
+
+
+def _tables(folder: Path) -> tuple[Path, Path | None]:
+    edges = _table(folder, "edges")
+    if edges is None:
+        raise GraphError(f"the folder '{folder}' holds neither {CONFIG} nor edges.csv; give it an edge table")
+    return edges, _table(folder, "nodes")
 
 
 def _table(folder: Path, name: str) -> Path | None:
