@@ -202,6 +202,21 @@ def test_training_labels_alone_can_be_deleted(graph):
         Deletion(edges=[(0, 40)]).check(graph)
 
 
+@pytest.mark.parametrize("count", [30, 104])  # 104: as many as the graph has edges
+def test_further_sets_of_edges_lose_them_too(graph, count):
+    generator = torch.Generator().manual_seed(3)
+    pairs = torch.randint(0, 48, (2, count), generator=generator)
+    pairs[:, 0], pairs[:, 1], pairs[:, 2] = torch.tensor([0, 1]), torch.tensor([1, 0]), torch.tensor([20, 3])
+    graph.edge_index_knn, graph.edge_weight_knn = pairs, torch.arange(count).float()
+    left = Deletion(edges=[(0, 1)], nodes=[20]).remaining(graph)
+    keep = [k for k, (u, v) in enumerate(pairs.t().tolist()) if {u, v} != {0, 1} and 20 not in (u, v)]
+    assert len(keep) < count - 2
+    assert torch.equal(left.edge_index_knn, pairs[:, keep])
+    assert left.edge_weight_knn.tolist() == keep
+    assert graph.num_edges == 104
+    assert graph.edge_index_knn is pairs
+
+
 def test_of_a_deleted_node_floats_go_and_whole_numbers_and_lists_stay(graph):
     count = graph.num_nodes
     graph.pos, graph.walk = torch.rand(count, 3) + 1, torch.rand(count) + 1

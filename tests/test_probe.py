@@ -357,6 +357,23 @@ def test_rows_that_no_edge_joins_are_mixed(mixing):
     assert not found.bounded
 
 
+def test_a_further_set_of_edges_is_no_matter_of_hops():
+    torch.manual_seed(0)
+    ring = torch.stack([torch.arange(60), torch.arange(60).roll(1)])
+    data = Data(x=torch.randn(60, 6), edge_index=torch.cat([ring, ring.flip(0)], dim=1))
+    data.edge_index_knn = torch.stack([torch.arange(60), torch.randperm(60)])
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = GCNConv(6, 8), GCNConv(8, 4)
+
+        def forward(self, x, edge_index, edge_index_knn):
+            return self.last(self.first(x, edge_index), edge_index_knn)
+
+    assert not gd.inspect(Two(), data).bounded
+
+
 def test_a_layer_that_leaves_neighbours_out_is_local_all_the_same():
     """Two steps at once: the rows beside a node do not move with it, and still all that do are reached along edges."""
     nodes = torch.arange(60)

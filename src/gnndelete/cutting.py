@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnndelete.adjacency import EdgeTable
+from gnndelete.adjacency import EdgeTable, ends_of
 from gnndelete.attributes import cut_labels, replaced_features
 from gnndelete.batch import GraphBatch, cut_graphs
+from gnndelete.beside import beside
 from gnndelete.errors import DeletionError, NotYetError
 from gnndelete.graph import count_nodes, of_edges
 from gnndelete.hetero import HeteroGraph
@@ -28,6 +29,7 @@ def cut(deletion: Deletion, data: Data, table: EdgeTable) -> Data:
         return _cut_types(deletion, data, table, keep)
     result = _with_edges(data, keep)
     _cut_labels(result, deletion, data, table)
+    _cut_beside(result, deletion, data, table)
     if deletion.features.size(1):
         result.x = replaced_features(data.x, deletion.features, deletion.fill)
     if deletion.labels.numel():
@@ -52,8 +54,9 @@ def _with_edges(data: Data, keep: Tensor) -> Data:
     left = keep.nonzero().flatten()
     result = data.__copy__()
     result.num_nodes = count_nodes(data)
+    apart = {name for pairs, others in beside(data).items() for name in (pairs, *others)}
     for name in data.to_dict():
-        if not name.startswith("edge_label") and data.is_edge_attr(name):
+        if not name.startswith("edge_label") and name not in apart and data.is_edge_attr(name):
             result[name] = of_edges(data, name, left)
     return result
 
@@ -76,7 +79,7 @@ def _cut_types(deletion: Deletion, data: HeteroGraph, table: EdgeTable, keep: Te
             continue
         shift = torch.tensor([[source.start], [target.start]], device=pairs.device)
         cut_off = None if gone is None else gone[:, gone[1] == number][[0, 2]].to(pairs.device)
-        stays = _kept_labels(pairs + shift, cut_off, deletion.nodes, table.num_nodes)
+        stays = _kept_pairs(pairs + shift, cut_off, deletion.nodes, table.num_nodes)
         for name in ("edge_label_index", "edge_label"):
             if isinstance(data.hetero[kind].get(name), Tensor):
                 result[kind][name] = data.hetero[kind][name][..., stays]
@@ -117,14 +120,25 @@ def _cut_labels(result: Data, deletion: Deletion, data: Data, table: EdgeTable) 
     if table.typed:
         raise NotYetError("typed graphs with 'edge_label_index' are not supported by this version; drop that attribute")
     gone = table.both_ways(deletion.edges).to(pairs.device) if deletion.edges.size(1) else None
-    keep = _kept_labels(pairs, gone, deletion.nodes, table.num_nodes)
+    keep = _kept_pairs(pairs, gone, deletion.nodes, table.num_nodes)
     for name in ("edge_label_index", "edge_label"):
         if isinstance(data.get(name), Tensor):
             result[name] = data[name][..., keep]
 
 
-def _kept_labels(pairs: Tensor, gone: Tensor | None, nodes: Tensor, num_nodes: int) -> Tensor:
-    """Which pairs that a link model is supervised by stay, as a mask."""
+def _cut_beside(result: Data, deletion: Deletion, data: Data, table: EdgeTable) -> None:
+    """Take deleted edges, whatever their type, and those of deleted nodes from further sets of edges too."""
+    gone = ends_of(table.both_ways(deletion.edges)) if deletion.edges.size(1) else None
+    for name, others in beside(data).items():
+        pairs = data[name]
+        keep = _kept_pairs(pairs, None if gone is None else gone.to(pairs.device), deletion.nodes, table.num_nodes)
+        result[name] = pairs[:, keep]
+        for other in others:
+            result[other] = data[other][keep]
+
+
+def _kept_pairs(pairs: Tensor, gone: Tensor | None, nodes: Tensor, num_nodes: int) -> Tensor:
+    """Which pairs of nodes stay, as a mask: those that a link model is supervised by, say."""
     keep = torch.ones(pairs.size(1), dtype=torch.bool, device=pairs.device)
     if gone is not None:
         keep &= ~EdgeTable(gone, num_nodes).contains(pairs)

@@ -70,6 +70,19 @@ def _call(model: nn.Module, data: Any) -> Any:
     return model(*positional, **keywords)
 
 
+def read_by_name(model: nn.Module, data: Any, forward: Forward) -> dict[str, Any]:
+    """What the default call hands a model of its graph, by name; nothing where that is not known.
+
+    >>> from torch_geometric.nn import GCNConv
+    >>> list(read_by_name(GCNConv(4, 2), Data(x=torch.ones(3, 4), pos=torch.ones(3, 2)), call))
+    ['x']
+    """
+    if forward is not call:
+        return {}
+    found = {parameter.name: _lookup(seen(data), parameter.name) for parameter in _named(_within(model).forward)}
+    return {name: value for name, (there, value) in found.items() if there}
+
+
 def _within(model: nn.Module) -> nn.Module:
     """The model itself, where it is wrapped by torch for speed or for several devices."""
     while not _named(model.forward):

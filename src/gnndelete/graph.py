@@ -65,11 +65,27 @@ def _check_matrices(data: Data, nodes: int) -> None:
     """Refuse the edges a second time: a model that reads the matrix would go on seeing what was cut from the list."""
     for name, value in data.to_dict().items():
         sparse = isinstance(value, Tensor) and value.layout != torch.strided
-        if (sparse or type(value).__name__ == "SparseTensor") and name != "x" and list(_sizes(value)) == [nodes, nodes]:
+        if not (isinstance(value, Tensor) or type(value).__name__ == "SparseTensor") or name == "x":
+            continue
+        if list(_sizes(value)) != [nodes, nodes]:
+            continue
+        if sparse or not isinstance(value, Tensor) or _holds_edges(value, data.edge_index):
             raise GraphError(
                 f"'{name}' holds the edges a second time, beside 'edge_index', and nothing could be deleted from it; remove it "
                 "(del data." + name + "), and let the model make it from edge_index in its forward"
             )
+
+
+def _holds_edges(matrix: Tensor, edges: Tensor) -> bool:
+    """Whether a dense matrix has entries other than zero for edges alone, beside its diagonal, and not for every pair of nodes.
+
+    Distances and kernels have them for all.
+    """
+    off = (matrix != 0).fill_diagonal_(False)
+    total, nodes = int(off.sum()), off.size(0)
+    off[edges[0], edges[1]] = False
+    off[edges[1], edges[0]] = False
+    return 0 < total < nodes * (nodes - 1) and not bool(off.any())
 
 
 def _sizes(value: Any) -> Iterable[int]:

@@ -18,6 +18,7 @@ from torch_geometric.nn import ASAPooling, EdgePooling, PANPooling, SAGPooling, 
 from torch_geometric.nn.pool import ClusterPooling
 
 from gnndelete.adjacency import EdgeTable
+from gnndelete.beside import beside
 from gnndelete.cutting import cut
 from gnndelete.deletion import Deletion
 from gnndelete.errors import ModelError, some
@@ -157,7 +158,7 @@ def _probed(asked: _Asked, data: Data, table: EdgeTable, both: bool, plainly: bo
         walks = [every] if along and against else [flow, every]
         for deep in (False, True):  # four hops off the hub show most models; deeper ones need a deeper node
             runs = []
-            for seed in _deep_nodes(flow, upstream, data) if deep else _near_nodes(upstream, data):
+            for seed in _deep_nodes(flow, upstream, data) if deep else near_nodes(upstream, data):
                 seen = asked.run(data, seed)
                 runs.append((seed, seen, distances(seen, walks, seed)))
             reaches = furthest([own for _, _, own in runs])
@@ -179,7 +180,7 @@ def _further(result: Probe) -> tuple[bool, int]:
     return any(site.probed for site in result.sites), max((site.hops for site in result.sites), default=0)
 
 
-def _near_nodes(upstream: list[EdgeTable], data: Data) -> list[Tensor]:
+def near_nodes(upstream: list[EdgeTable], data: Data) -> list[Tensor]:
     """A node some hops upstream of the hub, so that its own messages have a way to go; of every type where there are several."""
     rings = walk(upstream, _hub(upstream[0]), _NEAR)
     found = []
@@ -249,7 +250,11 @@ def _mixed(
     whole = any(item.whole for item in seen) or any(reach is not None and reach.whole for reach in reaches)
     if not whole and (isinstance(data, HeteroGraph) or all(joined(item, table, seed) for item in seen)):
         return [False] * len(seen)
-    alone = asked.run(cut(Deletion(nodes=seed.cpu()), data, table), seed)
+    apart = cut(Deletion(nodes=seed.cpu()), data, table)
+    for pairs, others in beside(data).items():  # what travels along these is no matter of distance
+        for name in (pairs, *others):
+            apart[name] = data[name]
+    alone = asked.run(apart, seed)
     return [item.moved is not None and int(item.moved.sum()) > 1 for item in alone]
 
 

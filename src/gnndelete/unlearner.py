@@ -31,7 +31,7 @@ from gnndelete.methods import resolver as methods
 from gnndelete.methods.base import Context, Fit, reasons, synchronize
 from gnndelete.naming import by_name
 from gnndelete.prepared import Prepared
-from gnndelete.sight import POOLS, pools_deleted
+from gnndelete.sight import POOLS, made_before, pools_deleted
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
 from gnndelete.tasks.trained import check_request
@@ -139,6 +139,9 @@ class Unlearner:
             self._context.model, context.remaining, union.nodes, self._context.prepared.forward
         ):
             outcome = replace(outcome, notes=(*outcome.notes, POOLS))
+        if union.edges.size(1) or union.nodes.numel() or union.features.size(1):
+            made = made_before(self._context.model, data, self._context.prepared.forward)
+            outcome = replace(outcome, notes=(*outcome.notes, *made))
         seconds = time.perf_counter() - start
         history = (*self._requests, request)
         unlearned = Unlearned.from_outcome(outcome, context, self.method, history, seconds, memory.peak_mb)
