@@ -21,7 +21,9 @@ from torch_geometric.utils import k_hop_subgraph
 
 import gnndelete as gd
 from gnndelete.errors import ModelError, SettingError
+from gnndelete.graph import edge_table
 from gnndelete.layers import graph_layers, working_copy
+from gnndelete.probe import near_nodes
 
 
 class Convs(nn.Module):
@@ -355,6 +357,44 @@ def test_rows_that_no_edge_joins_are_mixed(mixing):
     found = gd.inspect(Mixing(), data)
     assert [site.bounded for site in found.sites] == [True, False]
     assert not found.bounded
+
+
+class Shuffled(nn.Module):
+    """Works on nodes in an order of its own, and puts them back; or only looks other nodes up."""
+
+    def __init__(self, order, edges_too, itself):
+        super().__init__()
+        self.first, self.last = (SAGEConv(6, 6, root_weight=itself) for _ in range(2))
+        self.out, self.order, self.edges_too = nn.Linear(6, 4), order, edges_too
+
+    def forward(self, x, edge_index):
+        back = self.order.argsort()
+        edges = back[edge_index] if self.edges_too else edge_index
+        h = self.last(self.first(x[self.order], edges).relu(), edges)
+        return self.out(h[back] if self.edges_too else h)
+
+
+@pytest.mark.parametrize("itself", [True, False])
+@pytest.mark.parametrize("stays", [True, False])  # whether the node that is poisoned first keeps its place
+def test_rows_in_another_order_than_the_nodes_are_refused(itself, stays):
+    torch.manual_seed(0)
+    ring = torch.stack([torch.arange(60), torch.arange(60).roll(1)])
+    data = Data(x=torch.randn(60, 6), edge_index=torch.cat([ring, ring.flip(0)], dim=1))
+    first = int(near_nodes([edge_table(data)], data)[0])
+    rest = torch.tensor([node for node in range(60) if node != first])
+    order = torch.arange(60)
+    order[rest] = rest[torch.randperm(59)]
+    if not stays:
+        order = order.roll(7)
+    request = gd.Deletion(edges=[(10, 11)])
+    model = Shuffled(order, True, itself)
+    with pytest.raises(ModelError, match=r"rows behind first, last of 'Shuffled' are in another order than the nodes"):
+        gd.Unlearner(model, data, method=gd.GNNDelete(lam=0.3)).delete(request)
+    assert any("another order" in note for note in gd.inspect(model, data).notes)
+    method = gd.GNNDelete(lam=0.3, layers=["out"])
+    assert gd.Unlearner(model, data, method=method).delete(request).counts == {"edges": 1}
+    for served in (Shuffled(order, False, itself), Shuffled(torch.arange(60), True, itself)):
+        assert gd.Unlearner(served, data, method=gd.GNNDelete(lam=0.3)).delete(request).counts == {"edges": 1}
 
 
 def test_a_further_set_of_edges_is_no_matter_of_hops():

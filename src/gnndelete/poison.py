@@ -131,7 +131,11 @@ def _run(
         if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
             spoiled.x = x.index_copy(0, seed, change(x[seed]))
     try:
-        with evaluating(copied), sparse_products(copied, spoiled), listening(copied, poisoned, visit):
+        with (
+            evaluating(copied),
+            sparse_products(copied, spoiled),
+            listening(copied, sorted({*poisoned, *names}), visit),
+        ):
             output = _called(forward, copied, spoiled)
     finally:
         for handle in handles:

@@ -27,6 +27,7 @@ from gnndelete.graph import count_nodes
 from gnndelete.hetero import HeteroGraph
 from gnndelete.layers import Layers, chosen_layers, gathered_parts, gathering, graph_layers
 from gnndelete.neighborhood import walk
+from gnndelete.order import reordered
 from gnndelete.poison import Seen, poisoned_run
 from gnndelete.reach import DEPTH_LIMIT, Reach, distances, furthest, joined, reverse
 from gnndelete.spread import alike, line
@@ -141,6 +142,10 @@ class _Asked:
     def run(self, data: Data, seed: Tensor) -> list[Seen]:
         return poisoned_run(self.model, data, self.forward, self.poisoned, self.names, seed)
 
+    def run_from_data(self, data: Data, seed: Tensor) -> list[Seen]:
+        """The same with the seed poisoned in the graph's features alone."""
+        return poisoned_run(self.model, data, self.forward, [], self.names, seed)
+
 
 def _probed(asked: _Asked, data: Data, table: EdgeTable, both: bool, plainly: bool = False) -> Probe:
     """What a graph shows; ``both``: every edge stands both ways.
@@ -245,17 +250,29 @@ def _mixed(
     """Which outputs mix rows without any edge: all of the graph's, or all of one graph's in a batch.
 
     Only where every row that a path leads to moved, or one that no row that moved leads to, is a second run, the seed cut
-    off, needed.
+    off, needed. In the second case the rows may also be in another order than the nodes, which is refused.
     """
     whole = any(item.whole for item in seen) or any(reach is not None and reach.whole for reach in reaches)
-    if not whole and (isinstance(data, HeteroGraph) or all(joined(item, table, seed) for item in seen)):
+    apart = not isinstance(data, HeteroGraph) and not all(joined(item, table, seed) for item in seen)
+    if not whole and not apart:
         return [False] * len(seen)
-    apart = cut(Deletion(nodes=seed.cpu()), data, table)
+    if apart:
+        _refuse_reordered(asked, data, table)
+    lonely = cut(Deletion(nodes=seed.cpu()), data, table)
     for pairs, others in beside(data).items():  # what travels along these is no matter of distance
         for name in (pairs, *others):
-            apart[name] = data[name]
-    alone = asked.run(apart, seed)
+            lonely[name] = data[name]
+    alone = asked.run(lonely, seed)
     return [item.moved is not None and int(item.moved.sum()) > 1 for item in alone]
+
+
+def _refuse_reordered(asked: _Asked, data: Data, table: EdgeTable) -> None:
+    wrong = reordered(asked.run_from_data, data, table)
+    if wrong:
+        raise ModelError(
+            f"the rows behind {some(wrong)} of '{type(asked.model).__name__}' are in another order than the nodes, and operators "
+            "would act on the wrong ones; name modules whose rows are in order with layers=[…], or let the model keep that order"
+        )
 
 
 def _measure(seen: list[Seen], reaches: list[Reach | None], mixed: list[bool], typed: bool, plainly: bool) -> Probe:
