@@ -12,6 +12,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+#: A graph is nearly undirected where this share of its edges, and at least so many, have their reverse beside them.
+NEARLY, AT_LEAST = 0.95, 20
+
+#: Edges that are looked at first.
+_SAMPLE = 1024
+
 
 class EdgeTable:
     """A sorted index over an edge list, built once per graph.
@@ -162,6 +168,27 @@ class EdgeTable:
         present = torch.unique_consecutive(self.keys)
         reverse = (present % self.num_nodes) * self.num_nodes + present // self.num_nodes
         return bool(torch.equal(present, torch.sort(reverse).values))
+
+    @cached_property
+    def one_way(self) -> int:
+        """How many edges lack their reverse, where nearly all have one; 0 in a graph that is undirected, or directed in earnest.
+
+        >>> pairs = torch.stack([torch.arange(30), torch.arange(1, 31)])
+        >>> EdgeTable(torch.cat([pairs, pairs[:, 1:].flip(0)], dim=1), 31).one_way, EdgeTable(pairs, 31).one_way
+        (1, 0)
+        """
+        if self.typed or self.undirected:
+            return 0
+        for step, share in (
+            (max(self.num_edges // _SAMPLE, 1), 0.9),
+            (1, NEARLY),
+        ):  # a part tells for most directed graphs
+            edges = self.edges(torch.unique_consecutive(self.keys[::step]))
+            edges = edges[:, edges[0] != edges[1]]
+            both = int(self.contains(edges.flip(0)).sum())
+            if both < share * edges.size(1):
+                return 0
+        return edges.size(1) - both if both >= AT_LEAST else 0
 
     @cached_property
     def _pointers(self) -> Tensor:

@@ -61,6 +61,22 @@ def ways(undirected: bool) -> str:
     return "undirected, counted both ways" if undirected else "directed"
 
 
+def nearly_undirected(table: EdgeTable, deleted: Tensor | None = None, nodes: Tensor | None = None) -> tuple[str, ...]:
+    """A sentence where few edges make a graph directed that may not be meant so; with those deleted whose reverse stays."""
+    count = table.one_way
+    if not count:
+        return ()
+    lack = "edge has" if count == 1 else "edges have"
+    said = f"The graph counts as directed, since {count:,} {lack} no reverse while nearly all others have one"
+    if deleted is not None and nodes is not None:
+        back = deleted.flip(0)
+        stays = table.contains(back.to(table.keys.device)).cpu() & ~EdgeTable(deleted, table.num_nodes).contains(back)
+        stays &= (deleted[0] != deleted[1]) & ~torch.isin(deleted, nodes).any(dim=0)
+        left = int(stays.sum())
+        said += f": of {left:,} deleted edge{'s' * (left != 1)} the reverse is still there" if left else ""
+    return (f"{said}. If its edges have no direction, make it undirected first (torch_geometric.utils.to_undirected).",)
+
+
 def _check_matrices(data: Data, nodes: int) -> None:
     """Refuse the edges a second time: a model that reads the matrix would go on seeing what was cut from the list."""
     for name, value in data.to_dict().items():

@@ -11,7 +11,7 @@ from torch_geometric.data import Data, HeteroData
 from gnndelete.batch import collate
 from gnndelete.errors import ModelError
 from gnndelete.forward import Forward, as_seen, call, evaluating
-from gnndelete.graph import ways
+from gnndelete.graph import nearly_undirected, ways
 from gnndelete.hetero import HeteroGraph
 from gnndelete.layers import Layers, working_copy
 from gnndelete.methods import resolver
@@ -125,6 +125,7 @@ def inspect(
             notes.append(str(blind))
     if prepared.random:
         notes.append(RANDOM[0].lower() + RANDOM[1:].rstrip("."))
+    notes += [said[0].lower() + said[1:].rstrip(".") for said in nearly_undirected(prepared.table)]
     if not bounded:
         notes.append(
             "every node sees every other somewhere in this model, so distance does not bound the influence of a deletion"

@@ -22,7 +22,7 @@ from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, DeletionError, GNNDeleteError, ModelError, RunError, why
 from gnndelete.files import write
 from gnndelete.forward import Forward, as_seen, call, evaluating
-from gnndelete.graph import changed
+from gnndelete.graph import changed, nearly_undirected
 from gnndelete.hetero import HeteroGraph, seen
 from gnndelete.layers import working_copy
 from gnndelete.memory import PeakMemory
@@ -135,18 +135,24 @@ class Unlearner:
                 refuse_bound_to_its_edges(context, error)
                 raise
             synchronize(data.edge_index.device)
-        if self.method.keeps_model and pools_deleted(
-            self._context.model, context.remaining, union.nodes, self._context.prepared.forward
-        ):
-            outcome = replace(outcome, notes=(*outcome.notes, POOLS))
-        if union.edges.size(1) or union.nodes.numel() or union.features.size(1):
-            made = made_before(self._context.model, data, self._context.prepared.forward)
-            outcome = replace(outcome, notes=(*outcome.notes, *made))
+        outcome = replace(outcome, notes=(*outcome.notes, *self._notes(union, context.remaining)))
         seconds = time.perf_counter() - start
         history = (*self._requests, request)
         unlearned = Unlearned.from_outcome(outcome, context, self.method, history, seconds, memory.peak_mb)
         self._requests.append(request)
         return unlearned
+
+    def _notes(self, union: Deletion, remaining: Data) -> tuple[str, ...]:
+        """What is to be said of the model and its graph, whatever the method."""
+        model, data, forward = self._context.model, self._context.data, self._context.prepared.forward
+        notes: tuple[str, ...] = ()
+        if self.method.keeps_model and pools_deleted(model, remaining, union.nodes, forward):
+            notes += (POOLS,)
+        if union.edges.size(1) or union.nodes.numel() or union.features.size(1):
+            notes += made_before(model, data, forward)
+        if union.edges.size(1):
+            notes += nearly_undirected(self._context.prepared.table, union.edges, union.nodes)
+        return notes
 
     def _earlier(self) -> Deletion:
         """All that was asked for so far: what the requests joined last time have in common with these is not joined again."""
