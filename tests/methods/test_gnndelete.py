@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.nn import GCNConv
-from torch_geometric.utils import k_hop_subgraph
+from torch_geometric.utils import k_hop_subgraph, scatter
 
 import gnndelete as gd
 from gnndelete.errors import RunError, SettingError
@@ -353,3 +353,31 @@ def test_half_precision_is_learned_in_32_bits(graph, gcn, dtype):
     )
     assert learned.dtype == dtype
     torch.testing.assert_close(learned, exact, atol=0.05, rtol=0.05)
+
+
+class Grouped(nn.Module):
+    """Every node also sees the mean of all nodes that are nearest to the same centre: no NaN shows who that is."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.first, self.last = GCNConv(width, 8), GCNConv(16, 4)
+        self.centres = nn.Parameter(torch.randn(4, 8).index_fill(0, torch.tensor([0]), 100.0))  # the first has nobody
+
+    def forward(self, x, edge_index):
+        h = self.first(x, edge_index)
+        nearest = torch.cdist(h, self.centres).argmin(dim=1)
+        return self.last(torch.cat([h, scatter(h, nearest, 0, 4, "mean")[nearest]], dim=1), edge_index)
+
+
+def test_rows_that_move_beyond_the_claimed_reach_are_told(graph, gcn, run):
+    torch.manual_seed(0)
+    model, request = Grouped(graph.num_features), gd.Deletion(edges=[(2, 5)])
+    said = "further from the deletion than the model was seen to reach"
+    unlearned = gd.Unlearner(model, graph, method=gd.GNNDelete(lam=0.5)).delete(request)
+    moved = (unlearned.output() != run(model, unlearned.data)).any(dim=1)
+    near = k_hop_subgraph([2, 5], gd.inspect(model, graph).hops, graph.edge_index)[0]
+    assert int(moved.sum()) > near.numel()
+    assert any(said in note for note in unlearned.notes)
+    for served, lam in ((model, 0.0), (gcn, 0.5)):
+        unlearned = gd.Unlearner(served, graph, method=gd.GNNDelete(lam=lam)).delete(request)
+        assert not any(said in note for note in unlearned.notes)

@@ -197,6 +197,7 @@ class GNNDelete(Method):
                 solved = []  # that setting is Unlink: nothing to solve
             else:
                 solved = self._solved(solving, float(self.lam))
+        notes = (*notes, *solving.note)
         solving.attach(solved)
         adapter = Adapter(model)
         return Outcome(

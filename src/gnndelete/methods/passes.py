@@ -36,12 +36,13 @@ def base_pass(
     rows: Callable[[Site], Tensor],
     whole: bool = False,
     reuse: bool = True,
+    look: Callable[[Site, Tensor], None] | None = None,
 ) -> BasePass:
     """Run the base model once on the graph that sets the targets, keeping only the rows that operators will need.
 
     On the remaining graph the first layer's output is also what the solving pass starts from, so it is kept whole and
     computed once; its rows are their own targets. ``whole`` runs the pass to its end for the output there. Without
-    ``reuse`` the solving pass runs on another graph.
+    ``reuse`` the solving pass runs on another graph. ``look`` is shown what stands at each site.
     """
     result = BasePass()
     first = sites[0]
@@ -53,6 +54,8 @@ def base_pass(
         here = [site for site in sites if (site.layer, site.call) == (name, call)]
         for site in here:
             h = entry(output, site.key)
+            if look is not None:
+                look(site, h)
             result.mean[site] = _mean(h, site.local(context.gone).to(h.device))
             if not starts or site is not first:
                 result.keep[site] = h.index_select(0, rows(site))

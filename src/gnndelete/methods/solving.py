@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from gnndelete.cutting import among
 from gnndelete.methods.alone import Alone
 from gnndelete.methods.base import Context
+from gnndelete.methods.beyond import Beyond
 from gnndelete.methods.passes import BasePass, base_pass, first_output_given, presented_rows
 from gnndelete.methods.shape import Group, Shape
 from gnndelete.neighborhood import Hops
@@ -46,6 +47,8 @@ class Solving:
         self._alone = Alone(context.gone[:0]) if alone is None else alone
         self._shape = Shape(context, probe, hops, shared, self._alone.nodes, keep_ends=not enclosing)
         self._enclosing = among(context.data, self._shape.nodes) if enclosing else None
+        # further than "undirected" hops nothing is claimed, and with other targets the base pass is on another graph
+        self._beyond = Beyond(context, probe, self._shape.nodes, self._rests and hops == "undirected")
         self._base: BasePass | None = None
         self._presented: dict[Site, Tensor] = {}
 
@@ -53,6 +56,11 @@ class Solving:
     def acts(self) -> bool:
         """Whether anything that was deleted has rows at all."""
         return any(group.rows.numel() for site in self.probe.sites for group in self._shape.groups(site))
+
+    @property
+    def note(self) -> tuple[str, ...]:
+        """What the passes showed that the probe had not."""
+        return self._beyond.note
 
     @property
     def only_cut(self) -> bool:
@@ -79,7 +87,9 @@ class Solving:
         if self._base is None:
             sites = self.probe.sites
             reuse = self._enclosing is None  # what the solving pass starts from is then the remaining graph, too
-            self._base = base_pass(self.context, self.model, sites, self.targets, self._shape.rows, whole, reuse)
+            self._base = base_pass(
+                self.context, self.model, sites, self.targets, self._shape.rows, whole, reuse, self._beyond.keep
+            )
             if self._shape.presented.numel():
                 self._presented = presented_rows(self.context, self.model, sites, self._shape.presented)
         return self._base
@@ -121,6 +131,8 @@ class Solving:
             untouched = not solved and self._rests  # operators of other types here change nothing below
             for site in sites.get((name, call), []):
                 h = entry(output, site.key)
+                if solved:
+                    self._beyond.compare(site, h)
                 operator = self._operator(site, h, lam, solve, untouched, free)
                 if operator is not None:
                     solved.append((site, operator))
