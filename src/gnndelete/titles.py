@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -34,20 +34,28 @@ def title(method: Method, named: int | None = _NAMED) -> str:
     >>> title(GNNDelete()), title(GNNDelete(aim="nonexistent")), title(GNNDelete.paper(hops="directed", lam=0.2))
     ('gnndelete', 'gnndelete (aim nonexistent)', 'gnndelete paper(lam 0.2, hops directed)')
     """
+    preset, apart = apart_from(method)
+    words = [f"{name} {value}" for name, value in apart.items()]
+    said = ", ".join([*words[:named], *(["…"] if named is not None and len(words) > named else [])])
+    return f"{method.name} {preset}({said})" if preset or said else method.name
+
+
+def apart_from(method: Method, usual: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+    """The preset that a method is nearest to, empty where its defaults are nearer, and in which settings it differs from that.
+
+    ``usual`` are defaults that count in place of the method's own.
+    """
     kind, settings = type(method), method.settings()
-    usual = {name: plain(p.default) for name, p in inspect.signature(kind).parameters.items()}
-    unusual = [name for name, value in settings.items() if name in usual and usual[name] != value]
-    form = "{name} ({words})" if unusual else "{name}"
+    given = {name: plain(p.default) for name, p in inspect.signature(kind).parameters.items()} | dict(usual or {})
+    nearest, found = "", [name for name, value in settings.items() if name in given and given[name] != value]
     for preset in kind.presets:
         make = getattr(kind, preset)
         takes = {n: plain(p.default) for n, p in inspect.signature(make).parameters.items() if n in settings}
         base = make(**{name: settings[name] for name in takes}).settings()
         apart = [name for name, value in settings.items() if base[name] != value or takes.get(name, value) != value]
-        if len(apart) < len(unusual):
-            unusual, form = apart, f"{{name}} {preset}({{words}})"
-    words = [f"{name} {settings[name]}" for name in unusual]
-    more = named is not None and len(words) > named
-    return form.format(name=method.name, words=", ".join([*words[:named], *(["…"] if more else [])]))
+        if len(apart) < len(found):
+            nearest, found = preset, apart
+    return nearest, {name: settings[name] for name in found}
 
 
 def titled(methods: Iterable[Method], known: Sequence[Titled] = ()) -> list[Titled]:

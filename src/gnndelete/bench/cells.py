@@ -161,7 +161,7 @@ def make_method(key: Mapping[str, Any]) -> Method:
     >>> make_method({"name": "gnndelete", "lam": 0.2}).lam
     0.2
     """
-    kind = method_class(key["name"])
+    kind = _method_class(key["name"])
     takes = inspect.signature(kind).parameters
     return kind(**{name: value for name, value in key.items() if name in takes})
 
@@ -172,7 +172,7 @@ def _wanted(spec: MethodSpec, dataset: str, model: ModelSpec, forget: Mapping[st
     return all(allowed is None or value in allowed for allowed, value in (*pairs, (only.amount, forget["amount"])))
 
 
-def method_class(name: str) -> type[Method]:
+def _method_class(name: str) -> type[Method]:
     controls: tuple[type[Method], ...] = (*CONTROLS, RetrainAgain)
     known = {**methods.lookup_dict, **{control.name: control for control in controls}}
     if name not in known:
@@ -186,7 +186,7 @@ def _method_key(spec: MethodSpec, schedule: Mapping[str, Any], task: str, vector
     The rule by which a method decides for itself is there too, from its second version on. Settings that came `LATER`
     are left out at the value they had before.
     """
-    kind, given = method_class(spec.name), spec.parameters
+    kind, given = _method_class(spec.name), spec.parameters
     takes = inspect.signature(kind).parameters
     preset = None if "preset" in takes else given.pop("preset", None)
     if kind.needs == "a training function":
@@ -194,11 +194,10 @@ def _method_key(spec: MethodSpec, schedule: Mapping[str, Any], task: str, vector
     given = check_parameters(kind, given, f"method '{spec.name}'", "methods.")
     make: Any = kind
     if preset is not None:
-        presets = [name for name, value in vars(kind).items() if isinstance(value, classmethod) and name[0] != "_"]
-        if not presets:
+        if not kind.presets:
             raise SettingError(f"method '{spec.name}' has no presets; leave 'preset' out (got {preset!r})")
-        if preset not in presets:
-            raise SettingError(unknown(f"method '{spec.name}' has no preset", str(preset), presets))
+        if preset not in kind.presets:
+            raise SettingError(unknown(f"method '{spec.name}' has no preset", str(preset), kind.presets))
         make = getattr(kind, preset)
     method = make(**given)
     rule, later = method.rule(task, vectors), LATER.get(kind.name, {})

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gnndelete.bench.cells import LATER, method_class
+from gnndelete.bench.cells import make_method
 from gnndelete.bench.formats import plain
 from gnndelete.bench.gathered import Result
 from gnndelete.bench.wording import method_name
+from gnndelete.titles import apart_from
 
 
 def call_of(cell: Result) -> str:
@@ -28,28 +28,11 @@ def call(method: Mapping[str, Any], schedule: Mapping[str, Any] | None = None) -
     >>> call({"name": "retrain", "epochs": 50, "lr": 0.01}, {"epochs": 50, "lr": 0.001})
     'Retrain(lr=0.01)'
     """
-    kind = method_class(str(method["name"]))
-    takes = inspect.signature(kind).parameters
-    usual = {name: parameter.default for name, parameter in takes.items()} | LATER.get(kind.name, {})
-    if kind.needs == "a training function":
-        usual |= {name: value for name, value in (schedule or {}).items() if name in usual}
-    given = {name: value for name, value in method.items() if name in takes}
-    shortest = {name: value for name, value in given.items() if value != usual[name]}
-    called = kind.__name__
-    for name, preset in vars(kind).items():
-        if isinstance(preset, classmethod) and name[0] != "_":
-            asked = _preset(getattr(kind, name), usual | given)
-            if asked is not None and len(asked) < len(shortest):
-                called, shortest = f"{kind.__name__}.{name}", asked
-    return f"{called}({', '.join(f'{name}={value!r}' for name, value in shortest.items())})"
-
-
-def _preset(make: Any, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a preset has to be given to have these settings; None where it cannot have them."""
-    takes = inspect.signature(make).parameters
-    asked = {name: wanted[name] for name, each in takes.items() if name in wanted and wanted[name] != each.default}
-    made = make(**asked).settings()
-    return asked if all(made.get(name) == value for name, value in wanted.items() if name in made) else None
+    made = make_method(method)
+    trains = made.needs == "a training function"
+    preset, apart = apart_from(made, schedule if trains else None)
+    said = ", ".join(f"{name}={value!r}" for name, value in apart.items())
+    return f"{type(made).__name__}{f'.{preset}' * bool(preset)}({said})"
 
 
 def settings_table(results: Sequence[Result]) -> str:
