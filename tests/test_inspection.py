@@ -155,3 +155,68 @@ def test_a_decoder_that_plays_no_part_is_said(graph, gcn):
     assert any(said in note for note in gd.inspect(gcn, graph, task="link").notes)
     assert not any(said in note for note in gd.inspect(gcn, graph, task=gd.LinkPrediction(decoder="decode")).notes)
     assert not any(said in note for note in gd.inspect(gcn, graph, task="node").notes)
+
+
+class ScoresEdges(nn.Module):
+    """A link model as tutorials have it: ``forward`` ends in one logit for each edge."""
+
+    def __init__(self, flat):
+        super().__init__()
+        self.conv, self.flat = GCNConv(6, 8), flat
+
+    def encode(self, x, edge_index):
+        return self.conv(x, edge_index)
+
+    def decode(self, z, edges):
+        return (z[edges[0]] * z[edges[1]]).sum(dim=-1)
+
+    def forward(self, x, edge_index, edge_label_index):
+        scores = self.decode(self.encode(x, edge_index), edge_label_index)
+        return scores if self.flat else scores.view(-1, 1)
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_scores_of_edges_are_not_taken_for_rows_of_nodes(graph, flat):
+    data, model, deletion = graph.clone(), ScoresEdges(flat), gd.Deletion(edges=[(3, 4)])
+    data.edge_label_index = data.edge_index
+    shape = "104" if flat else "104, 1"
+    said = (
+        rf"the model returned \[{shape}\] on 48 nodes, and a link task needs one row per node; .*\(decoder='decode'\)"
+    )
+    assert gd.inspect(model, data).error is None, "without a task an output may be anything"
+    found = gd.inspect(model, data, task="link")
+    assert found.error is not None
+    assert found.methods["gnndelete"]
+    unlinked = gd.Unlearner(model, data, task="link", method="unlink").delete(deletion)
+    for run in (
+        lambda: gd.train(model, data, "link", epochs=1),
+        lambda: gd.train(model, data, gd.LinkPrediction(decoder="decode"), epochs=1),
+        lambda: gd.evaluate(model, data, gd.LinkPrediction(test=[(0, 1)])),
+        lambda: gd.Unlearner(model, data, task="link", method=gd.GNNDelete(lam=0.3)).delete(deletion),
+    ):
+        with pytest.raises(ModelError, match=said):
+            run()
+    with pytest.raises(ModelError, match="a link task needs one row per node"):
+        unlinked.predict([(0, 1)])
+    with pytest.raises(ModelError, match=r"must return \[num_nodes, classes\]"):
+        gd.Unlearner(model, data, task="node", method=gd.GNNDelete(lam=0.3)).delete(deletion)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 48])
+def test_rows_beside_those_of_the_nodes_are_the_models_own_affair(graph, rows):
+    class Wide(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GCNConv(6, 8)
+
+        def forward(self, x, edge_index):
+            z = self.conv(x, edge_index)
+            return torch.cat([z, z[:rows]])
+
+    gd.train(Wide(), graph, "link", epochs=1)
+    encode = {"forward": lambda model, data: model.encode(data.x, data.edge_index)}
+    assert gd.inspect(ScoresEdges(True), graph, task=gd.LinkPrediction(decoder="decode"), **encode).error is None
+    unlearned = gd.Unlearner(Wide(), graph, task="link", method=gd.GNNDelete(lam=0.3)).delete(
+        gd.Deletion(edges=[(3, 4)])
+    )
+    assert unlearned.predict([(3, 4)]).shape == (1,)

@@ -103,8 +103,8 @@ def inspect(
     ([('convs.0', 8, 1), ('convs.1', 4, 2)], 80)
     """
     data = collate(data)
-    prepared = Prepared(model, data, as_seen(forward) or call)
     named = None if task is None else by_name("task", task, tasks).on(data)
+    prepared = Prepared(model, data, as_seen(forward) or call, None if named is None else named.check_output)
     asked = Context(prepared, task=named, **context)
     methods: dict[str, tuple[Reason, ...]] = {}
     error = _refusal(prepared)
@@ -161,7 +161,7 @@ def _refusal(prepared: Prepared) -> str | None:
     try:
         model = working_copy(prepared.model)  # it may keep something of what it is run on
         with evaluating(model):
-            prepared.forward(model, data)
+            prepared.answer(model, data)
     except ModelError as error:
         return str(error)
     except Exception as error:  # the user's own model: whatever it raises

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,10 +32,17 @@ RANDOM = (
 )
 
 
-class Prepared:
-    """A checked pair of model and graph. Neither is changed; everything expensive is made when first asked for."""
+#: Refuses an output of a model on a graph.
+Check = Callable[[Any, Any], None]
 
-    def __init__(self, model: nn.Module, data: Data, forward: Forward) -> None:
+
+class Prepared:
+    """A checked pair of model and graph. Neither is changed; everything expensive is made when first asked for.
+
+    ``check`` is what a task has to say of the model's output.
+    """
+
+    def __init__(self, model: nn.Module, data: Data, forward: Forward, check: Check | None = None) -> None:
         if not isinstance(model, nn.Module):
             raise ModelError(f"model is a '{type(model).__name__}'; pass a trained torch.nn.Module")
         if layer_operators(model):
@@ -47,7 +56,7 @@ class Prepared:
             raise GraphError(
                 f"the model is on '{next(iter(devices))}' and the graph on '{data.edge_index.device}'; move one with .to(…)"
             )
-        self.model, self.data, self.forward = model, data, forward
+        self.model, self.data, self.forward, self._check = model, data, forward, check
         self.table = edge_table(data)
         self._looked = False
         self.random = False  # whether the model draws random numbers in evaluation mode; known once it was probed
@@ -69,7 +78,7 @@ class Prepared:
         if key not in self._probes:
             data, table = self.sample()
             before = _random_states(data.edge_index.device)
-            found = probe(self.model, data, table, self.forward, layers)
+            found = probe(self.model, data, table, self.answer, layers)
             # nothing here draws from the global generators, so that whoever did is the model
             self.random = not all(map(torch.equal, before, _random_states(data.edge_index.device)))
             if data is not self.data:  # what was measured on a part holds for the rows of all graphs
@@ -77,6 +86,13 @@ class Prepared:
                 found = replace(found, sites=tuple(replace(site, rows=whole) for site in found.sites))
             self._probes[key] = found
         return self._probes[key]
+
+    def answer(self, model: nn.Module, data: Data) -> Any:
+        """A whole pass, whose output is looked at: one sentence where the task cannot be about it."""
+        output = self.forward(model, data)
+        if self._check is not None:
+            self._check(output, data)
+        return output
 
     def look(self) -> None:
         """Refuse a model that does not read the graph's edges; asked once."""

@@ -183,7 +183,10 @@ class Unlearned:
             raise ModelError(_NO_GRAPH)
         model = self._model()
         with evaluating(model):
-            return self.forward(model, self.data)
+            output = self.forward(model, self.data)
+        if self.task is not None:
+            self.task.check_output(output, self.graph)
+        return output
 
     def _model(self) -> nn.Module:
         if self.model is None:

@@ -73,7 +73,9 @@ class Unlearner:
         data = collate(data)
         self.task = None if self.task is None else self.task.on(data)
         # a shallow copy: what the user later assigns to data does not reach the base of the sequence
-        prepared = Prepared(model, data.__copy__() if isinstance(data, Data) else data, as_seen(forward) or call)
+        own = data.__copy__() if isinstance(data, Data) else data
+        check = None if self.task is None else self.task.check_output
+        prepared = Prepared(model, own, as_seen(forward) or call, check)
         self._context = Context(
             prepared, task=self.task, fit=as_fitting(fit), build=build, seed=seed, progress=progress
         )

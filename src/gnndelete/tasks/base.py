@@ -43,6 +43,10 @@ class Task(ABC):
         """The same task once these nodes are deleted: held-out data that names them is left out."""
         return self
 
+    def check_output(self, output: Any, data: Any) -> None:
+        """Raise ``ModelError`` where what a model returned on ``data`` is plainly not about what the task asks."""
+        return None
+
     @abstractmethod
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
         """The training loss on ``data``."""
@@ -111,6 +115,22 @@ def representation(output: Any, node_type: str | None = None) -> Tensor:
             "pass forward=lambda model, data: … that returns one"
         )
     return output
+
+
+def per_edge(output: Any, nodes: Iterable[int], edges: Any) -> Tensor | None:
+    """The tensor that a model returned, where it has a row for every edge (or two, one of them false) and none for a node.
+
+    Other numbers of rows may be nodes and more (a blank one, a virtual one), which is the model's own affair.
+
+    >>> graph = {"edge_index": torch.tensor([[0, 1, 2], [1, 2, 0]])}
+    >>> per_edge(torch.ones(3, 1), [3], graph) is None, per_edge((torch.ones(6, 1), "more"), [3], graph).shape
+    (True, torch.Size([6, 1]))
+    """
+    found = output[0] if isinstance(output, (tuple, list)) and output else output
+    if not isinstance(found, Tensor) or not found.dim() or found.size(0) in nodes:
+        return None
+    counts = [pairs.size(1) for name in ("edge_index", "edge_label_index") if (pairs := edges.get(name)) is not None]
+    return found if any(found.size(0) in (count, 2 * count) for count in counts) else None
 
 
 def shuffled(count: int, batch_size: int, generator: torch.Generator) -> tuple[Tensor, ...]:

@@ -14,7 +14,7 @@ from gnndelete.adjacency import ends_of
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError
 from gnndelete.hetero import EdgeType, HeteroGraph
-from gnndelete.tasks.base import Near, Predict, Task, shuffled
+from gnndelete.tasks.base import Near, Predict, Task, per_edge, shuffled
 from gnndelete.tasks.decoders import Decoder, bind, check_decoder
 from gnndelete.tasks.edges import LabeledEdges, check_range, check_width, edge_list, labeled_edges
 from gnndelete.tasks.ranking import auroc, ranking
@@ -165,7 +165,26 @@ class LinkPrediction(Task):
             raise ModelError(f"the decoder must return one score for each of the {edges.size(1)} edges (got {got})")
         return scores.view(-1)
 
+    def check_output(self, output: Any, data: Any) -> None:
+        """Refuse scores of the graph's edges, as many models return them: they would be read as rows of nodes."""
+        built_in = self.decoder in ("dot", "distmult")
+        if not built_in and not isinstance(output, Tensor):
+            return  # a decoder of the user's own knows what to take of it
+        relation = self._relation
+        nodes = [int(data.num_nodes)] if relation is None else [len(relation.source), len(relation.target)]
+        found = per_edge(output, nodes, data if relation is None else data.hetero[relation.kind])
+        if found is None and built_in and isinstance(output, Tensor) and output.dim() < 2:
+            found = output  # a number is no vector to take products of
+        if found is not None:
+            method = "decode" if built_in else self.decoder if isinstance(self.decoder, str) else None
+            named = "" if method is None else f", and name the method that scores pairs of them (decoder='{method}')"
+            raise ModelError(
+                f"the model returned {list(found.shape)} on {' and '.join(map(str, nodes))} nodes, and a link task needs one row "
+                f"per node; pass forward=lambda model, data: model.encode(…) that returns these{named}"
+            )
+
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
+        self.check_output(output, data)
         supervision = self._supervised(data)
         positives = supervision.positives
         negatives = supervision.negatives(generator)
@@ -200,6 +219,7 @@ class LinkPrediction(Task):
 
     def validate(self, model: nn.Module, output: Any, data: Any) -> float:
         """AUROC on the held-out edges."""
+        self.check_output(output, data)
         return self.validate_by(lambda edges: self.predict(model, output, edges), data)
 
     def validate_by(self, predict: Predict, data: Any) -> float:
@@ -217,6 +237,10 @@ class LinkPrediction(Task):
         """AUROC on some of the held-out edges."""
         assert part.negatives is not None
         return _ranked(lambda edges: self.predict(model, output, edges), part.positives, part.negatives)
+
+    def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
+        self.check_output(output, data)
+        return super().evaluate(model, output, data)
 
     def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
         """AUROC and AUPRC on the test edges."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError, some
 from gnndelete.hetero import HeteroGraph, one_type
-from gnndelete.tasks.base import Near, Predict, Task, representation, shuffled
+from gnndelete.tasks.base import Near, Predict, Task, per_edge, representation, shuffled
 
 
 class NodeClassification(Task):
@@ -90,6 +90,14 @@ class NodeClassification(Task):
             _mask(own, name)
         if not bool(self.part(data, "train").any()):
             raise GraphError("no labelled node is left to train on; 'train_mask' and 'y' (-1: unlabelled) exclude all")
+
+    def check_output(self, output: Any, data: Any) -> None:
+        """Refuse what a model says of the graph's edges, and not of its nodes."""
+        if isinstance(data, HeteroGraph):
+            return  # a tensor by itself is of the type that is asked about
+        found = per_edge(output, [int(data.num_nodes)], data)
+        if found is not None:
+            raise _no_logits(found, data)
 
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
         own = self._own(data)
@@ -234,13 +242,17 @@ def _mask(data: Any, name: str) -> Tensor | None:
 def _logits(output: Any, data: Any, node_type: str | None = None) -> Tensor:
     logits = representation(output, node_type)
     if logits.dim() != 2 or logits.size(0) != data.num_nodes:
-        raise ModelError(
-            f"the model must return [num_nodes, classes] for node classification (got {list(logits.shape)} on "
-            f"{data.num_nodes} nodes)"
-        )
+        raise _no_logits(logits, data)
     if int(_labels(data).max()) >= logits.size(1):
         raise ModelError(
             f"'y' holds class {int(_labels(data).max())} and the model returns {logits.size(1)} columns; "
             "build it with one output per class"
         )
     return logits
+
+
+def _no_logits(output: Tensor, data: Any) -> ModelError:
+    return ModelError(
+        f"the model must return [num_nodes, classes] for node classification (got {list(output.shape)} on "
+        f"{data.num_nodes} nodes)"
+    )
