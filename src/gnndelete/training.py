@@ -124,6 +124,7 @@ def train(
     data = copy.copy(graph).to(where)
     task = known.on(data)
     task.check(data)
+    _refuse_apart(task.apart(model), model)
     selects = task.validates(data)
     scored = task.validation(data) if selects else data
     for module in model.modules():  # what a layer keeps (cached=True) may be another graph's
@@ -175,6 +176,16 @@ def train(
     if where.type != "cpu":
         torch.accelerator.synchronize(where)
     return TrainingResult(best_score, best_epoch, epoch, time.perf_counter() - started, seed)
+
+
+def _refuse_apart(other: nn.Module | None, model: nn.Module) -> None:
+    """Refuse weights that are to be learned and that the optimizer of the model would never see."""
+    if other is not None and any(weight.requires_grad for weight in other.parameters()):
+        raise ModelError(
+            f"the decoder '{type(other).__name__}' has weights and is no part of '{type(model).__name__}', so that training "
+            "would leave them as they are; make it a submodule of the model and name it (decoder='…'), or freeze it with "
+            "requires_grad_(False)"
+        )
 
 
 def _parts(

@@ -157,3 +157,48 @@ def test_statistics_that_are_as_they_were_at_first_are_no_reason(graph, norm):
     assert (
         gd.Unlearner(model, graph, task="node", method=gd.Retrain(epochs=2)).delete(DELETION).assurance == "retrained"
     )
+
+
+class Pairs(nn.Module):
+    """A decoder with a weight for every pair of nodes."""
+
+    def __init__(self, nodes):
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(nodes, nodes))
+
+    def forward(self, z, edges):
+        return (z[edges[0]] * z[edges[1]]).sum(dim=-1) + self.table[edges[0], edges[1]]
+
+    def reset_parameters(self):
+        nn.init.zeros_(self.table)
+
+
+@pytest.mark.parametrize("method", [gd.Retrain(epochs=2), gd.GraphEraser(shards=2, epochs=2)], ids=lambda m: m.name)
+def test_a_decoder_apart_from_the_model_does_not_pass_for_trained_anew(graph, gcn, method):
+    decoder = Pairs(graph.num_nodes)
+    task = gd.LinkPrediction(decoder=decoder)
+    with pytest.raises(ModelError, match=r"decoder 'Pairs' has weights and is no part of 'Stack'.*make it a submodule"):
+        gd.train(gcn, graph, task, epochs=1)
+    with pytest.raises(ModelError, match=r"decoder 'Pairs' is no part of the model.*method='gnndelete'"):
+        gd.Unlearner(gcn, graph, task=task, method=method)
+    assert gd.Unlearner(gcn, graph, task=task, method=gd.GNNDelete(lam=0.3)).delete(DELETION).parameters
+    said = "The decoder 'Pairs' is no part of the model and was kept as it is"
+    decoder.requires_grad_(False)
+    gd.train(gcn, graph, task, epochs=1)
+    assert any(said in note for note in gd.Unlearner(gcn, graph, task=task, method=method).delete(DELETION).notes)
+
+
+def test_a_decoder_within_the_model_is_trained_anew_with_it(graph, gcn):
+    gcn.score = Pairs(graph.num_nodes)
+    for decoder in ("score", gcn.score):
+        task = gd.LinkPrediction(decoder=decoder)
+        gd.train(gcn, graph, task, epochs=2)
+        found = gd.Unlearner(gcn, graph, task=task, method=gd.Retrain(epochs=2)).delete(DELETION)
+        assert not any("decoder" in note for note in found.notes)
+        assert found.model.score.table[3, 4] <= 0 < gcn.score.table[3, 4]
+
+
+def test_a_decoder_apart_is_the_affair_of_a_fit_of_ones_own(graph, gcn):
+    task = gd.LinkPrediction(decoder=Pairs(graph.num_nodes))
+    found = gd.Unlearner(gcn, graph, task=task, method="retrain", fit=lambda model, data, seed: None).delete(DELETION)
+    assert any("The decoder 'Pairs' is no part of the model" in note for note in found.notes)

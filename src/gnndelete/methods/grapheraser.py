@@ -21,7 +21,7 @@ from gnndelete.methods.aggregate import sampled, weights
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, synchronize
 from gnndelete.methods.jobs import Job, run_all
 from gnndelete.methods.partition import METIS_REMEDY, at_random, bekm, blpa, capacity, metis, metis_available
-from gnndelete.methods.retrain import not_anew
+from gnndelete.methods.retrain import apart_note, not_anew, not_trained
 from gnndelete.methods.shards import can_learn, indivisible, induced, places, shard_task
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 from gnndelete.tasks.base import Predict, representation
@@ -127,7 +127,7 @@ class GraphEraser(Method):
                     "repartition=True with 'bekm' needs features 'x'", "choose partition='blpa', or keep the partition"
                 )
             )
-        reasons += not_anew(context)
+        reasons += not_anew(context) + not_trained(context, context.fit if self.use_fit else None)
         if not reasons and (why := indivisible(context, self.shards)) is not None:
             reasons.append(
                 Reason(why, "give forward an argument n_id and look node vectors up by it, or choose method='retrain'")
@@ -267,7 +267,7 @@ class GraphEraser(Method):
             )
         elif self._reached() == "exact":
             notes.append("Equal to training all shards without the deleted elements: the partition looks at no data.")
-        return (*notes, *(() if context.build else kept_note(context.model)))
+        return (*notes, *(() if context.build else kept_note(context.model)), *apart_note(context))
 
 
 def _missing(deletion: Deletion, place: Tensor, shards: int) -> list[str]:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from gnndelete.anew import carried, kept_note, untrained
 from gnndelete.errors import ModelError
-from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
+from gnndelete.methods.base import Assurance, Context, Fit, Method, Outcome, Reason
 from gnndelete.training import train
 
 
@@ -46,13 +46,13 @@ class Retrain(Method):
             reasons.append(
                 Reason("nothing says how to train the model", "pass task=…, or fit=lambda model, data, seed: …")
             )
-        return reasons + not_anew(context)
+        return reasons + not_anew(context) + not_trained(context, context.fit)
 
     def unlearn(self, context: Context) -> Outcome:
         seed = context.seed + self.next_seed if self.seed is None else self.seed
         device = context.data.edge_index.device
         model = untrained(context.model, context.build, seed).to(device)
-        kept = () if context.build else kept_note(context.model)
+        kept = (*(() if context.build else kept_note(context.model)), *apart_note(context))
         if context.fit is not None:
             model = context.fit(model, context.remaining, seed) or model
             notes = ("Trained by the given fit function; epochs, lr and patience of this method played no part.",)
@@ -84,3 +84,25 @@ def not_anew(context: Context) -> list[Reason]:
     except ModelError as error:
         why = str(error)
     return [] if why is None else [Reason(why, "pass build=lambda: … that makes an untrained model")]
+
+
+def not_trained(context: Context, fit: Fit | None) -> list[Reason]:
+    """Why training, unless the user's own ``fit`` knows better, would not reach all that is to be learned."""
+    other = None if context.task is None or fit is not None else context.task.apart(context.model)
+    if other is None or not any(weight.requires_grad for weight in other.parameters()):
+        return []
+    why = (
+        f"the decoder '{type(other).__name__}' is no part of the model, and its weights would stay as they were learned"
+    )
+    return [Reason(why, "make it a submodule of the model and name it (decoder='…')")]
+
+
+def apart_note(context: Context) -> tuple[str, ...]:
+    """What to say of weights outside of the model where it is trained anew."""
+    other = None if context.task is None else context.task.apart(context.model)
+    if other is None:
+        return ()
+    return (
+        f"The decoder '{type(other).__name__}' is no part of the model and was kept as it is; where it was learned from what was "
+        "deleted, it still knows that: make it a submodule of the model and name it (decoder='…').",
+    )

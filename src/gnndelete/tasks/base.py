@@ -43,6 +43,10 @@ class Task(ABC):
         """The same task once these nodes are deleted: held-out data that names them is left out."""
         return self
 
+    def apart(self, model: nn.Module) -> nn.Module | None:
+        """A module with weights that answers depend on and that is no part of ``model``: no training of it moves these."""
+        return None
+
     def check_output(self, output: Any, data: Any) -> None:
         """Raise ``ModelError`` where what a model returned on ``data`` is plainly not about what the task asks."""
         return None

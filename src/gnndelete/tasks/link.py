@@ -165,6 +165,13 @@ class LinkPrediction(Task):
             raise ModelError(f"the decoder must return one score for each of the {edges.size(1)} edges (got {got})")
         return scores.view(-1)
 
+    def apart(self, model: nn.Module) -> nn.Module | None:
+        decoder = bind(self.decoder, model) if isinstance(self.decoder, nn.Module) else None
+        if not isinstance(decoder, nn.Module):
+            return None
+        own = set(model.parameters())
+        return decoder if any(weight not in own for weight in decoder.parameters()) else None
+
     def check_output(self, output: Any, data: Any) -> None:
         """Refuse scores of the graph's edges, as many models return them: they would be read as rows of nodes."""
         built_in = self.decoder in ("dot", "distmult")
