@@ -15,7 +15,7 @@ import gnndelete as gd
 from gnndelete.adapter import CARD, CONFIG, TENSORS
 from gnndelete.batch import collate
 from gnndelete.errors import AdapterError, RequestError, RunError, SettingError
-from gnndelete.graph import attributes
+from gnndelete.graph import attributes, tensor_digest
 
 
 @pytest.fixture
@@ -341,3 +341,53 @@ def test_parallel_edges_and_edges_of_which_none_is_left():
     hetero["a", "few", "a"].edge_index = torch.empty(2, 0, dtype=torch.long)
     hetero["a", "few", "a"].edge_attr = torch.empty(0, 2)
     assert list(attributes(collate(hetero))) == ["edge_attr of ('a', 'few', 'a')"]
+
+
+WRAPPED = {"compiled": lambda model: torch.compile(model, backend="eager"), "parallel": nn.DataParallel}
+
+
+@pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
+def test_an_adapter_passes_between_a_model_and_its_wrapped_self(graph, gcn, unlearned, folder, tmp_path, wrap):
+    other = gd.Unlearner(wrap(gcn), graph, method=gd.GNNDelete(lam=0.3)).delete(gd.Deletion(edges=[(3, 4), (20, 22)]))
+    other.save(tmp_path / "wrapped")
+    first, second = (json.loads((place / CONFIG).read_text()) for place in (folder, tmp_path / "wrapped"))
+    for name in ("base_fingerprint", "base_model", "operators"):
+        assert first[name] == second[name]
+    for place in (folder, tmp_path / "wrapped"):
+        for model in (gcn, wrap(gcn), nn.DataParallel(wrap(gcn))):
+            assert torch.equal(gd.load(place, model, unlearned.data).output(), unlearned.output())
+    with pytest.raises(AdapterError, match="another base model"):
+        gd.load(folder, wrap(gd.models.GCN(6, hidden=8, out=5)))
+
+
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module."])
+def test_adapters_of_wrapped_models_from_before_load(graph, gcn, unlearned, folder, prefix):
+    """Earlier versions wrote down the names that a wrapped model has."""
+    config = json.loads((folder / CONFIG).read_text())
+    config["base_fingerprint"] = tensor_digest({prefix + name: value for name, value in gcn.state_dict().items()})
+    for place in config["operators"]:
+        place["layer"] = prefix + place["layer"]
+    (folder / CONFIG).write_text(json.dumps(config))
+    wrapped = WRAPPED["compiled" if prefix == "_orig_mod." else "parallel"](gcn)
+    for model in (gcn, wrapped):
+        assert torch.equal(gd.load(folder, model, unlearned.data).output(), unlearned.output())
+
+
+def test_parts_of_a_model_may_be_compiled_and_called_module(graph, tmp_path):
+    class Outer(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.module = inner  # a name like any other, and no wrapper
+
+        def forward(self, x, edge_index):
+            return self.module(x, edge_index)
+
+    inner = gd.models.GCN(6, hidden=8, out=5)
+    compiled, plain = Outer(torch.compile(inner, backend="eager")), Outer(inner)
+    unlearned = gd.Unlearner(plain, graph, method=gd.GNNDelete(lam=0.3)).delete(gd.Deletion(edges=[(3, 4)]))
+    unlearned.save(tmp_path / "out")
+    assert json.loads((tmp_path / "out" / CONFIG).read_text())["operators"][0]["layer"] == "module.convs.0"
+    for model in (plain, compiled):
+        assert torch.equal(gd.load(tmp_path / "out", model, unlearned.data).output(), unlearned.output())
+    with pytest.raises(AdapterError, match="another base model"):
+        gd.load(tmp_path / "out", Outer(plain))

@@ -20,9 +20,10 @@ from gnndelete.card import card
 from gnndelete.errors import AdapterError, some, why
 from gnndelete.files import WRITING, write_all
 from gnndelete.operator import GivenRows, LinearMap, Operator, attach, detach, disabled, layer_operators
-from gnndelete.prepared import model_fingerprint
+from gnndelete.prepared import has_fingerprint, model_fingerprint
 from gnndelete.taps import Key
 from gnndelete.version import __version__
+from gnndelete.wrappers import WRAPPERS, bare, unwrapped
 
 FORMAT = 1
 _OWN = ("format", "gnndelete", "torch", "python", "base_model", "base_fingerprint", "tensors_sha256", "operators")
@@ -86,7 +87,7 @@ class Adapter:
             linear = all(isinstance(m, (LinearMap, GivenRows)) for m in operator.maps)
             places.append(
                 {
-                    "layer": place.layer,
+                    "layer": bare(self.model, place.layer),
                     "call": place.call,
                     "key": place.key,
                     "calls": place.calls,
@@ -104,7 +105,7 @@ class Adapter:
             "gnndelete": __version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
-            "base_model": type(self.model).__name__,
+            "base_model": type(unwrapped(self.model)).__name__,
             "base_fingerprint": model_fingerprint(self.model),
             "tensors_sha256": hashlib.sha256(content).hexdigest(),
             "operators": places,
@@ -154,7 +155,7 @@ def restore(path: str | PathLike[str], config: dict[str, Any], model: nn.Module,
     """Attach the operators on disk to ``model`` (a copy of the base model), after making sure it is the right one."""
     if layer_operators(model):
         raise AdapterError(f"the model for the adapter at '{path}' already carries one; give the base model")
-    if model_fingerprint(model) != config["base_fingerprint"]:
+    if not has_fingerprint(model, config["base_fingerprint"]):
         raise AdapterError(
             f"the adapter at '{path}' was made for another base model ('{config['base_model']}' with fingerprint "
             f"{config['base_fingerprint'][:12]}, got {model_fingerprint(model)[:12]}); load the checkpoint it was made from"
@@ -172,7 +173,9 @@ def restore(path: str | PathLike[str], config: dict[str, Any], model: nn.Module,
             }
             operator = _operator(path, place, own, factory)
             device = next((p.device for p in model.parameters()), torch.device("cpu"))
-            attach(model, place["layer"], place["call"], place["key"], operator.to(device), place["calls"])
+            attach(
+                model, _layer(model, place["layer"]), place["call"], place["key"], operator.to(device), place["calls"]
+            )
     except AdapterError:
         raise
     except Exception as error:  # whatever is wrong inside the files: they are damaged
@@ -180,6 +183,14 @@ def restore(path: str | PathLike[str], config: dict[str, Any], model: nn.Module,
             f"the adapter at '{path}' is damaged ({type(error).__name__}: {error}); restore it from a backup, or delete again"
         ) from error
     return Adapter(model, {name: value for name, value in config.items() if name not in _OWN})
+
+
+def _layer(model: nn.Module, saved: str) -> str:
+    """The name that a layer goes by in this model; earlier versions wrote it down as the wrapped model had it."""
+    names = {bare(model, name): name for name, _ in model.named_modules()}  # the innermost of several
+    for prefix in WRAPPERS * 2:  # one may stand before the other
+        saved = saved if saved in names else saved.removeprefix(prefix)
+    return names.get(saved, saved)
 
 
 def _operator(path: str | PathLike[str], place: dict[str, Any], tensors: dict[str, Tensor], factory: Any) -> Operator:

@@ -16,6 +16,7 @@ from torch_geometric.data import Data, HeteroData
 
 from gnndelete.errors import GNNDeleteError, ModelError, some
 from gnndelete.hetero import seen
+from gnndelete.wrappers import within
 
 Forward = Callable[[nn.Module, Any], Any]
 
@@ -85,15 +86,9 @@ def read_by_name(model: nn.Module, data: Any, forward: Forward) -> dict[str, Any
 
 def _within(model: nn.Module) -> nn.Module:
     """The model itself, where it is wrapped by torch for speed or for several devices."""
-    while not _named(model.forward):
-        inner = getattr(model, "_orig_mod", None) or (model.module if isinstance(model, _PARALLEL) else None)
-        if not isinstance(inner, nn.Module):
-            break
+    while not _named(model.forward) and (inner := within(model)) is not None:
         model = inner
     return model
-
-
-_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 def _refuse_hidden(model: nn.Module, data: Any) -> None:

@@ -19,6 +19,7 @@ from gnndelete.hetero import HeteroGraph
 from gnndelete.layers import working_copy
 from gnndelete.products import sparse_products
 from gnndelete.taps import Key, Rows, all_rows, listening, representations
+from gnndelete.wrappers import eagerly
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ def _run(
             spoiled.x = x.index_copy(0, seed, change(x[seed]))
     try:
         with (
+            eagerly(copied),
             evaluating(copied),
             sparse_products(copied, spoiled),
             listening(copied, sorted({*poisoned, *names}), visit),

@@ -21,6 +21,7 @@ from gnndelete.neighborhood import Hops, Neighborhood
 from gnndelete.operator import PREFIX, layer_operators
 from gnndelete.probe import Probe, probe
 from gnndelete.sight import refuse_blind
+from gnndelete.wrappers import WRAPPERS, bare
 
 #: Of many graphs, how many are enough to measure the reach of a model's layers on.
 PROBED_GRAPHS = 64
@@ -126,7 +127,11 @@ def _random_states(device: torch.device) -> list[Tensor]:
 
 
 def base_state(model: nn.Module) -> dict[str, Tensor]:
-    """The weights and buffers of a model without its deletion operators."""
+    """The weights and buffers of a model without its deletion operators; of one that torch has wrapped, those within."""
+    return {bare(model, name): value for name, value in _base_state(model).items()}
+
+
+def _base_state(model: nn.Module) -> dict[str, Tensor]:
     return {
         name: value
         for name, value in model.state_dict().items()
@@ -135,5 +140,15 @@ def base_state(model: nn.Module) -> dict[str, Tensor]:
 
 
 def model_fingerprint(model: nn.Module) -> str:
-    """A stable name of a model's weights, operators left out."""
+    """A stable name of a model's weights, operators left out: the same for a model and its compiled self."""
     return tensor_digest(base_state(model))
+
+
+def has_fingerprint(model: nn.Module, saved: str) -> bool:
+    """Whether a saved fingerprint is that of this model; earlier versions took the names of a wrapped one as they were."""
+    if model_fingerprint(model) == saved:
+        return True
+    plain, given = base_state(model), _base_state(model)
+    before = [given] if given.keys() != plain.keys() else []
+    before += [{prefix + name: value for name, value in plain.items()} for prefix in WRAPPERS]
+    return any(tensor_digest(state) == saved for state in before)

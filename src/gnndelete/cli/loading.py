@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from gnndelete.datasets.pickled import load_pickle
 from gnndelete.errors import ModelError, some
-
-_WRAPPERS = ("module.", "_orig_mod.")
+from gnndelete.wrappers import WRAPPERS
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
@@ -44,7 +43,7 @@ def load_weights(path: Path, model: nn.Module) -> None:
 
 def _unwrapped(state: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
     """The weights without what ``DataParallel`` and ``torch.compile`` put before all their names."""
-    for prefix in _WRAPPERS * 2:  # one may stand before the other
+    for prefix in WRAPPERS * 2:  # one may stand before the other
         if (
             state
             and all(name.startswith(prefix) for name in state)

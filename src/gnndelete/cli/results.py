@@ -22,7 +22,7 @@ from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, DeletionError, GNNDeleteError
 from gnndelete.graph import fingerprint
 from gnndelete.layers import working_copy
-from gnndelete.prepared import model_fingerprint
+from gnndelete.prepared import has_fingerprint
 from gnndelete.training import train
 from gnndelete.unlearned import Unlearned, load
 from gnndelete.unlearner import Unlearner
@@ -143,7 +143,7 @@ def _with_model(folder: Path, values: dict[str, Any], base: nn.Module, left: Dat
         raise AdapterError(f"'{folder}' holds neither an adapter nor {MODEL}; restore it, or delete again")
     load_weights(folder / MODEL, model)
     made = values.get("model_fingerprint")
-    if made is not None and made != model_fingerprint(model):
+    if made is not None and not has_fingerprint(model, made):
         raise AdapterError(f"'{folder / MODEL}' is not the model that {RESULT} describes; restore it, or delete again")
     details = {} if values.get("calibration") is None else {"calibration": values["calibration"]}
     return Unlearned.from_summary(values, model=model, data=left, adapter=None, details=details, base=base)

@@ -52,7 +52,7 @@ def open_run(folder: Path, settings: Settings) -> tuple[nn.Module, NamedGraph, T
     from gnndelete.cli.loading import load_weights
     from gnndelete.cli.setup import prepare
     from gnndelete.graph import attributes, changed, fingerprint
-    from gnndelete.prepared import model_fingerprint
+    from gnndelete.prepared import has_fingerprint
 
     try:
         metrics = json.loads((folder / METRICS).read_text())
@@ -78,7 +78,7 @@ def open_run(folder: Path, settings: Settings) -> tuple[nn.Module, NamedGraph, T
         )
     model = build_model(settings.model, data, settings.task.name, settings.train.seed)
     load_weights(folder / MODEL, model)
-    if model_fingerprint(model) != trained[0]:
+    if not has_fingerprint(model, trained[0]):
         raise ModelError(
             f"'{folder / MODEL}' is not the model that the run's {METRICS} describes; restore it, or train again"
         )

@@ -40,6 +40,7 @@ from gnndelete.products import sparse_products
 from gnndelete.solver import Problem, Unchecked, exact, gradient
 from gnndelete.tasks import LinkPrediction
 from gnndelete.tasks.overlap import not_held_out
+from gnndelete.wrappers import eagerly
 
 Watch = Callable[[Site, Problem, nn.Module], None]
 
@@ -173,7 +174,8 @@ class GNNDelete(Method):
             {},
         )
         loopless = context.prepared.loopless
-        with evaluating(model), sparse_products(model, context.remaining, context.data, loopless=loopless):
+        sparse = sparse_products(model, context.remaining, context.data, loopless=loopless)
+        with eagerly(model), evaluating(model), sparse:
             alone = left_alone(context, model, probe.sites) if self._lets_go else None
             solving = Solving(
                 context,
