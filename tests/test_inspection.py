@@ -220,3 +220,17 @@ def test_rows_beside_those_of_the_nodes_are_the_models_own_affair(graph, rows):
         gd.Deletion(edges=[(3, 4)])
     )
     assert unlearned.predict([(3, 4)]).shape == (1,)
+
+
+def test_a_model_that_ends_in_softmax_is_pointed_out(graph, gcn):
+    said, forward = (
+        "the model returns probabilities",
+        lambda model, data: model(data.x, data.edge_index).softmax(dim=-1),
+    )
+    assert any(said in note for note in gd.inspect(gcn, graph, task="node", forward=forward).notes)
+    assert not any(said in note for note in gd.inspect(gcn, graph, task="link", forward=forward).notes)
+    assert not any(said in note for note in gd.inspect(gcn, graph, task="node").notes)
+    unlearned = gd.Unlearner(gcn, graph, task="node", method=gd.GNNDelete(lam=0.3), forward=forward).delete(
+        gd.Deletion(nodes=[3])
+    )
+    assert torch.equal(unlearned.predict([5, 6]), unlearned.output()[[5, 6]])

@@ -107,7 +107,7 @@ def inspect(
     prepared = Prepared(model, data, as_seen(forward) or call, None if named is None else named.check_output)
     asked = Context(prepared, task=named, **context)
     methods: dict[str, tuple[Reason, ...]] = {}
-    error = _refusal(prepared)
+    error, output = _tried(prepared)
     for name, method in sorted(resolver.lookup_dict.items()):
         found = tuple(reasons(method(), asked))
         methods[name] = found if found or error is None else (_NOT_RUN,)
@@ -123,6 +123,8 @@ def inspect(
             prepared.look()
         except ModelError as blind:
             notes.append(str(blind))
+    if named is not None and error is None and (remark := named.remark(output)) is not None:
+        notes.append(remark)
     if prepared.random:
         notes.append(RANDOM[0].lower() + RANDOM[1:].rstrip("."))
     notes += [said[0].lower() + said[1:].rstrip(".") for said in nearly_undirected(prepared.table)]
@@ -155,15 +157,14 @@ def inspect(
 _NOT_RUN = Reason("the model could not be run on this graph", "see the error first")
 
 
-def _refusal(prepared: Prepared) -> str | None:
-    """What the model says when it is run as it would be for a deletion; None where it runs."""
+def _tried(prepared: Prepared) -> tuple[str | None, Any]:
+    """What is wrong when the model is run as it would be for a deletion, None where it runs; and what it returned."""
     data, _ = prepared.sample()
     try:
         model = working_copy(prepared.model)  # it may keep something of what it is run on
         with evaluating(model):
-            prepared.answer(model, data)
+            return None, prepared.answer(model, data)
     except ModelError as error:
-        return str(error)
+        return str(error), None
     except Exception as error:  # the user's own model: whatever it raises
-        return f"{type(error).__name__}: {error}"
-    return None
+        return f"{type(error).__name__}: {error}", None

@@ -11,7 +11,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from gnndelete.errors import GraphError, ModelError, NotYetError
-from gnndelete.tasks import NodeClassification, resolver
+from gnndelete.tasks import GraphClassification, NodeClassification, resolver
 
 MODEL, TASK = nn.Identity(), NodeClassification()
 
@@ -94,3 +94,19 @@ def test_model_must_fit() -> None:
 def test_by_name() -> None:
     assert isinstance(resolver.make("Node"), NodeClassification)
     assert {kind.name for kind in resolver} == {"link", "node", "graph"}
+
+
+@pytest.mark.parametrize("task", [NodeClassification(), GraphClassification()], ids=lambda task: task.name)
+def test_probabilities_of_a_model_are_given_as_they_are(task: Any) -> None:
+    logits = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)) * 5
+    own, asked = logits.softmax(dim=-1), [4, 7]
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        assert torch.equal(task.predict(MODEL, own.to(dtype), asked), own[asked].to(dtype))
+    for other in (logits, logits.log_softmax(dim=-1)):
+        assert torch.allclose(task.predict(MODEL, other, asked), own[asked])
+    mixed = own.clone()
+    mixed[0, 0] += 0.01  # one row that is no distribution: then these are logits, whatever was asked about
+    assert torch.equal(task.predict(MODEL, mixed, asked), own[asked].softmax(dim=-1))
+    assert "would apply it a second time" in (task.remark((own, "more")) or "")
+    for output in (logits, mixed, logits.log_softmax(dim=-1), {"logits": own}, own[:, :1]):
+        assert task.remark(output) is None

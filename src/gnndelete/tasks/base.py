@@ -51,6 +51,10 @@ class Task(ABC):
         """Raise ``ModelError`` where what a model returned on ``data`` is plainly not about what the task asks."""
         return None
 
+    def remark(self, output: Any) -> str | None:
+        """What a user should know of what the model returned, though it can be worked with."""
+        return None
+
     @abstractmethod
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
         """The training loss on ``data``."""
@@ -135,6 +139,39 @@ def per_edge(output: Any, nodes: Iterable[int], edges: Any) -> Tensor | None:
         return None
     counts = [pairs.size(1) for name in ("edge_index", "edge_label_index") if (pairs := edges.get(name)) is not None]
     return found if any(found.size(0) in (count, 2 * count) for count in counts) else None
+
+
+def chances(logits: Tensor, chosen: Tensor) -> Tensor:
+    """Class probabilities of the rows ``chosen``; where all rows of ``logits`` are such already, they are given as they are.
+
+    >>> chances(torch.tensor([[0.0, 0.0], [9.0, 1.0]]), torch.tensor([0])).tolist()
+    [[0.5, 0.5]]
+    >>> chances(torch.tensor([[0.25, 0.75], [1.0, 0.0]]), torch.tensor([0])).tolist()
+    [[0.25, 0.75]]
+    """
+    rows = logits[chosen]
+    return rows if sums_to_one(rows) and sums_to_one(logits) else rows.softmax(dim=-1)
+
+
+def sums_to_one(rows: Tensor) -> bool:
+    """Whether every row holds probabilities, as a model that ends in softmax returns them; a column alone tells nothing."""
+    if not rows.is_floating_point() or not rows.numel() or rows.size(-1) < 2:
+        return False
+    near = max(1e-4, torch.finfo(rows.dtype).eps)
+    return bool((rows >= 0).all()) and bool(((rows.sum(dim=-1, dtype=torch.float64) - 1).abs() <= near).all())
+
+
+def softmax_remark(output: Any, node_type: str | None = None) -> str | None:
+    """What to say of a model of classes that ends in softmax."""
+    try:
+        found = sums_to_one(representation(output, node_type))
+    except ModelError:  # whoever needs its rows says what is wrong with them
+        return None
+    said = (
+        "the model returns probabilities (rows that sum to 1), which predictions give as they are; training and methods with a "
+        "loss expect logits, without softmax at the end, and would apply it a second time"
+    )
+    return said if found else None
 
 
 def shuffled(count: int, batch_size: int, generator: torch.Generator) -> tuple[Tensor, ...]:

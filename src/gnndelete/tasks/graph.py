@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gnndelete.batch import GraphBatch, Selection
 from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
-from gnndelete.tasks.base import Near, Predict, Task, representation, shuffled
+from gnndelete.tasks.base import Near, Predict, Task, chances, representation, shuffled, softmax_remark
 from gnndelete.tasks.ranking import ranking
 
 Metric = Literal["auto", "auroc", "accuracy"]
@@ -109,10 +109,14 @@ class GraphClassification(Task):
         """Class probabilities ``[k, classes]`` of the given graphs; two columns where the model has one."""
         logits = representation(output)
         logits = logits.view(-1, 1) if logits.dim() == 1 else logits
-        chosen = logits[_in_order(elements, logits.size(0)).to(logits.device)]
-        if chosen.size(1) == 1:
-            return torch.cat([-chosen, chosen], dim=1).sigmoid()  # not 1 - p, which loses the digits of sure answers
-        return chosen.softmax(dim=-1)
+        chosen = _in_order(elements, logits.size(0)).to(logits.device)
+        if logits.size(1) == 1:
+            column = logits[chosen]
+            return torch.cat([-column, column], dim=1).sigmoid()  # not 1 - p, which loses the digits of sure answers
+        return chances(logits, chosen)
+
+    def remark(self, output: Any) -> str | None:
+        return softmax_remark(output)
 
     def part(self, data: Any, part: str) -> Tensor:
         """The labelled graphs of ``"train"``, ``"val"`` or ``"test"``, as a mask."""

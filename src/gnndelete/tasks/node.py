@@ -13,7 +13,16 @@ from torch import Tensor, nn
 
 from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError, some
 from gnndelete.hetero import HeteroGraph, one_type
-from gnndelete.tasks.base import Near, Predict, Task, per_edge, representation, shuffled
+from gnndelete.tasks.base import (
+    Near,
+    Predict,
+    Task,
+    chances,
+    per_edge,
+    representation,
+    shuffled,
+    softmax_remark,
+)
 
 
 class NodeClassification(Task):
@@ -156,7 +165,10 @@ class NodeClassification(Task):
         logits = representation(output, self.node_type)
         start = 0 if self._rows is None else self._rows.start
         nodes = as_ids_in_order(torch.as_tensor(elements) - start, logits.size(0)).to(logits.device)
-        return logits[nodes].softmax(dim=-1)
+        return chances(logits, nodes)
+
+    def remark(self, output: Any) -> str | None:
+        return softmax_remark(output, self.node_type)
 
     def _compare(self, output: Any, data: Any, part: str) -> tuple[Tensor, Tensor]:
         own, chosen = self._own(data), self._some(data, part)
