@@ -234,3 +234,31 @@ def test_a_model_that_ends_in_softmax_is_pointed_out(graph, gcn):
         gd.Deletion(nodes=[3])
     )
     assert torch.equal(unlearned.predict([5, 6]), unlearned.output()[[5, 6]])
+
+
+class Beside(nn.Module):
+    """Runs on more rows than there are nodes, or on the nodes in another dimension, and returns those of the nodes."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.conv, self.own = kind, GCNConv(6, 5), nn.Identity()
+
+    def forward(self, x, edge_index):
+        count = x.size(0)
+        if self.kind == "steps":
+            return self.own(self.conv(torch.stack([x, 2 * x]), edge_index).sum(dim=0))
+        rows = torch.cat([x, x[:1] if self.kind == "virtual" else x])
+        return self.own(self.conv(rows, edge_index)[:count])
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("virtual", [49, 5]), ("copies", [96, 5]), ("steps", [2, 48, 5])])
+def test_rows_beside_those_of_the_nodes_are_named_with_the_way_out(graph, kind, shape):
+    model, deletion = Beside(kind), gd.Deletion(edges=[(3, 4)])
+    with pytest.raises(ModelError, match=r"none of the layers conv of 'Beside' gave one row per node") as caught:
+        gd.Unlearner(model, graph, method=gd.GNNDelete(lam=0.3)).delete(deletion)
+    assert f"(48 nodes), but {shape}; " in str(caught.value)
+    assert "layers=[…]" in str(caught.value)
+    (reason,) = gd.inspect(model, graph).methods["gnndelete"]
+    assert str(reason) == str(caught.value)
+    assert gd.Unlearner(model, graph, method=gd.GNNDelete(lam=0.3, layers=["own"])).delete(deletion).parameters
+    assert gd.inspect(model, graph, layers=["own"]).methods["gnndelete"] == ()

@@ -16,6 +16,7 @@ from gnndelete.hetero import HeteroGraph
 from gnndelete.layers import Layers, working_copy
 from gnndelete.methods import resolver
 from gnndelete.methods.base import Context, Reason, reasons
+from gnndelete.methods.gnndelete import GNNDelete
 from gnndelete.naming import by_name
 from gnndelete.prepared import RANDOM, Prepared
 from gnndelete.probe import Site
@@ -117,7 +118,10 @@ def inspect(
         sites, hops, bounded = probe.sites, probe.hops, probe.bounded
     except ModelError as unknown:
         sites, hops, bounded = (), None, True
-        notes += [str(unknown)] if error is None else []
+        if error is None:
+            notes.append(str(unknown))
+            why, _, remedy = str(unknown).partition("; ")
+            methods[GNNDelete.name] = methods[GNNDelete.name] or (Reason(why, remedy),)
     if error is None:
         try:
             prepared.look()

@@ -7,6 +7,7 @@ exactly those that depend on that node, whatever the layer computes. Their large
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,16 +23,17 @@ from gnndelete.beside import beside
 from gnndelete.cutting import cut
 from gnndelete.deletion import Deletion
 from gnndelete.errors import ModelError, some
-from gnndelete.forward import Forward
+from gnndelete.forward import Forward, evaluating
 from gnndelete.graph import count_nodes
 from gnndelete.hetero import HeteroGraph
-from gnndelete.layers import Layers, chosen_layers, gathered_parts, gathering, graph_layers
+from gnndelete.layers import Layers, chosen_layers, gathered_parts, gathering, graph_layers, working_copy
 from gnndelete.neighborhood import walk
 from gnndelete.order import reordered
 from gnndelete.poison import Seen, poisoned_run
 from gnndelete.reach import DEPTH_LIMIT, Reach, distances, furthest, joined, reverse
 from gnndelete.spread import alike, line
-from gnndelete.taps import Key
+from gnndelete.taps import Key, listening
+from gnndelete.wrappers import eagerly
 
 #: Hops between the hub and the node that is poisoned first.
 _NEAR = 4
@@ -98,11 +100,29 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
     if not best.sites:
         raise ModelError(
             f"none of the layers {some(names)} of '{type(model).__name__}' gave one row per node of the graph "
-            f"({table.num_nodes} nodes); is this the graph the model was trained on?"
+            f"({table.num_nodes} nodes), but {_other_shapes(asked, data)}; where there are other rows beside those of the nodes "
+            "(a virtual node, copies, steps in time), have a module return the rows of the nodes alone (an nn.Identity that they "
+            "pass through) and name it in layers=[…], else give the graph the model was trained on"
         )
     if any(isinstance(module, CHOOSERS) for module in model.modules()):
         best = replace(best, hops=None, bounded=False)
     return replace(best, sites=tuple(filter(best.is_last, best.sites))) if layers == "last" else best
+
+
+def _other_shapes(asked: _Asked, data: Data) -> str:
+    """What the layers gave instead of rows of nodes, in words."""
+    found: dict[str, None] = {}
+
+    def visit(name: str, call: int, output: Any) -> None:
+        parts = (
+            output.values() if isinstance(output, dict) else output if isinstance(output, (tuple, list)) else [output]
+        )
+        found.update({str(list(part.shape)): None for part in parts if isinstance(part, Tensor)})
+
+    model = working_copy(asked.model)
+    with eagerly(model), evaluating(model), listening(model, asked.names, visit):
+        asked.forward(model, data)
+    return some(found) or "no tensor at all"
 
 
 def _on_a_line(asked: _Asked, data: Data, table: EdgeTable) -> Probe | None:
