@@ -157,7 +157,7 @@ def test_calibration_compares_with_held_out_graphs(case):
     assert inside.calibration["status"] == "fallback"
     assert "within a graph" in inside.calibration["sentence"]
     unseen = unlearner(case, gd.GNNDelete()).delete(gd.Deletion(graphs=[50]))
-    assert "trained on the label of none" in unseen.calibration["sentence"]
+    assert "learned from nothing of what was deleted" in unseen.calibration["sentence"]
 
 
 def test_training_on_parts_learns_and_repeats():
@@ -275,3 +275,17 @@ def test_a_pool_that_counts_deleted_nodes_is_told(case, method):
     assert not any(said in note for note in unlearner(case, method).delete(gd.Deletion(nodes=data.at(7, [0, 2]))).notes)
     rest = gd.Unlearner(Plain(), data, task="graph", method=method).delete(gd.Deletion(graphs=[7]))
     assert not any(said in note for note in rest.notes)
+
+
+@pytest.mark.parametrize("lam", ["auto", 0.4])
+def test_graphs_that_were_never_trained_on_get_no_operator(case, lam):
+    said, method = "The model was trained on none of these graphs", gd.GNNDelete(lam=lam)
+    unlearned = unlearner(case, method).delete(gd.Deletion(graphs=[50, 51]))
+    assert (unlearned.assurance, unlearned.parameters) == ("inference-only", 0)
+    assert any(said in note for note in unlearned.notes)
+    assert not unlearned.data.alive[unlearned.data.batch == 50].any()
+    inner = gd.Deletion(graphs=[50], nodes=case[1].at(52, [0]))
+    for other in (gd.Deletion(graphs=[50, 1]), inner):
+        found = unlearner(case, method).delete(other)
+        assert not any(said in note for note in found.notes)
+        assert found.parameters or lam == "auto"

@@ -378,6 +378,24 @@ def test_a_link_model_has_learned_no_labels(graph, gcn):
     assert not unlearned.adapter.operators
 
 
+@pytest.mark.parametrize("lam", ["auto", 0.3])
+def test_labels_that_were_never_trained_on_get_no_operator(graph, gcn, lam):
+    def deleted(*labels, **rest):
+        return gd.Unlearner(gcn, graph, task="node", method=gd.GNNDelete(lam=lam)).delete(
+            Deletion(labels=labels, **rest)
+        )
+
+    said = "The model was trained on none of these labels"
+    tested, trained = graph.test_mask.nonzero().flatten().tolist(), graph.train_mask.nonzero().flatten().tolist()
+    unlearned = deleted(*tested[:4])
+    assert (unlearned.assurance, unlearned.parameters) == ("inference-only", 0)
+    assert any(said in note for note in unlearned.notes)
+    assert bool((unlearned.data.y[tested[:4]] == -1).all())
+    for other in (deleted(*tested[:4], trained[0]), deleted(trained[0])):
+        assert not any(said in note for note in other.notes)
+        assert other.parameters or lam == "auto"
+
+
 # Models of every make; the table of kinds and tasks is in test_table.py
 
 KINDS = {"columns": PARTS[2], "mixed": MIXED}

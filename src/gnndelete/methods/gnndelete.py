@@ -30,7 +30,7 @@ from gnndelete.methods.calibration import (
 )
 from gnndelete.methods.ruler import MOST, RULES, Ruler, ruler
 from gnndelete.methods.sentences import Done
-from gnndelete.methods.shape import learned_labels
+from gnndelete.methods.shape import learned_labels, only_untrained_graphs
 from gnndelete.methods.solving import MakeMap, Solved, Solving
 from gnndelete.neighborhood import Hops
 from gnndelete.operator import LinearMap
@@ -170,7 +170,7 @@ class GNNDelete(Method):
         probe = context.prepared.probe(self.layers)
         model = working_copy(context.model)
         notes, details = (
-            (*self._notes(context, probe), *self._passed_over(context, probe), *_unlearned_labels(context)),
+            (*self._notes(context, probe), *self._passed_over(context, probe), *_never_learned(context)),
             {},
         )
         loopless = context.prepared.loopless
@@ -188,8 +188,8 @@ class GNNDelete(Method):
                 self.inputs == "enclosing",
             )
             notes = (*notes, *(alone.note if alone else ()))
-            if not solving.acts:
-                solved: Solved = []  # nothing that was deleted has rows
+            if not solving.acts or only_untrained_graphs(context):
+                solved: Solved = []  # nothing that was deleted has rows, or was ever learned from
                 if self.lam == "auto":
                     details = {"calibration": nothing_learned(self.aim).to_dict()}
             elif self.lam == "auto":
@@ -311,12 +311,17 @@ class GNNDelete(Method):
         )
 
 
-def _unlearned_labels(context: Context) -> tuple[str, ...]:
-    if not context.deletion.labels.numel() or learned_labels(context).numel():
+def _never_learned(context: Context) -> tuple[str, ...]:
+    """What to say of labels and graphs that the model was not trained on."""
+    if only_untrained_graphs(context):
+        why = "The model was trained on none of these graphs: they"
+    elif not context.deletion.labels.numel() or learned_labels(context).numel():
         return ()
-    return (
-        "A link model learns from no labels: these labels play no part in its weights and were only taken out of the data.",
-    )
+    elif isinstance(context.task, LinkPrediction):
+        why = "A link model learns from no labels: these labels"
+    else:
+        why = "The model was trained on none of these labels: they"
+    return (f"{why} play no part in its weights and were only taken out of the data.",)
 
 
 def _trial(lam: float, solving: Solving, measured: Ruler, make: MakeMap) -> tuple[Trial, Solved]:

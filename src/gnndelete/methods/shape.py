@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from gnndelete.batch import GraphBatch
 from gnndelete.methods.base import Context
 from gnndelete.neighborhood import Hops
 from gnndelete.probe import Probe, Site
 from gnndelete.solver import Problem
-from gnndelete.tasks import LinkPrediction
+from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,19 @@ def _without(rows: Tensor, others: Tensor) -> Tensor:
 
 
 def learned_labels(context: Context) -> Tensor:
-    """The deleted labels that a model may have learned from: none where its task is to predict links."""
-    labels = context.deletion.labels
-    return labels[:0] if isinstance(context.task, LinkPrediction) else labels
+    """The deleted labels that a model may have learned from: none where it predicts links, or was trained on none of them."""
+    labels, task = context.deletion.labels, context.task
+    if not labels.numel() or isinstance(task, LinkPrediction):
+        return labels[:0]
+    known = not isinstance(task, NodeClassification) or bool(task.part(context.data, "train").cpu()[labels].any())
+    return labels if known else labels[:0]
+
+
+def only_untrained_graphs(context: Context) -> bool:
+    """Whether all that is deleted are whole graphs, and the model was trained on none of them."""
+    task, data, deletion = context.task, context.data, context.deletion
+    if not isinstance(task, GraphClassification) or not isinstance(data, GraphBatch) or not deletion.graphs.numel():
+        return False
+    inside = bool(torch.isin(data.batch.cpu()[deletion.nodes], deletion.graphs).all())
+    others = deletion.edges.size(1) or deletion.features.size(1) or deletion.labels.numel()
+    return inside and not others and not bool(task.part(data, "train").cpu()[deletion.graphs].any())
