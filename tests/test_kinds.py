@@ -203,9 +203,11 @@ def test_request_files(tmp_path):
 def test_what_is_already_gone_is_refused():
     earlier = Deletion(nodes=[9], features=[(3, 1), (4, 0)], labels=[5]) | Deletion(features=[7])
     for again, words in (
-        (Deletion(features=[(3, 1)]), "features of node 3"),
-        (Deletion(features=[(7, 2)]), "features of node 7"),
-        (Deletion(features=[9]), "features of node 9"),
+        (Deletion(features=[(3, 1)]), "request: column 1 of the features of node 3;"),
+        (Deletion(features=[(3, 0), (3, 1)], fill=[2.0, 3.0]), "request: column 1 of the features of node 3;"),
+        (Deletion(features=[(7, 2)]), "request: column 2 of the features of node 7;"),
+        (Deletion(features=[7]), "request: features of node 7;"),
+        (Deletion(features=[9]), "request: features of node 9;"),
         (Deletion(labels=[5, 6]), "label of node 5"),
         (Deletion(labels=[9]), "label of node 9"),
     ):

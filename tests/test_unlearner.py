@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch_geometric.data import Data
+from torch_geometric.nn import TransformerConv
 
 import gnndelete as gd
 from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError, SettingError
@@ -297,3 +298,22 @@ def test_a_graph_that_is_nearly_undirected_is_told(graph, gcn):
     assert [": of 1 deleted edge the reverse is still there" in note for note in notes if said in note] == [True]
     assert not any(said in n for n in gd.Unlearner(gcn, nearly, method="unlink").delete(gd.Deletion(nodes=[4])).notes)
     assert not any(said in n for n in gd.Unlearner(gcn, graph).delete(gd.Deletion(edges=[(4, 5)])).notes)
+
+
+class Timed(nn.Module):
+    def __init__(self, name):
+        super().__init__()
+        self.conv, self.name = TransformerConv(4, 3, edge_dim=1), name
+
+    def forward(self, data):
+        return self.conv(data.x, data.edge_index, data[self.name].view(-1, 1))
+
+
+@pytest.mark.parametrize("deletion", [A, B])
+def test_an_attribute_of_edges_on_a_graph_with_as_many_nodes_is_named(deletion):
+    nodes = torch.arange(30)
+    ring = Data(x=torch.randn(30, 4), edge_index=torch.stack([nodes, nodes.roll(-1)]), t=torch.rand(30))
+    with pytest.raises(ModelError, match=r"as many edges as nodes \(30\), and 't' was taken .*rename it 'edge_t'"):
+        gd.Unlearner(Timed("t"), ring, method=gd.GNNDelete(lam=0.3)).delete(deletion)
+    ring.edge_t = ring.t
+    assert gd.Unlearner(Timed("edge_t"), ring, method=gd.GNNDelete(lam=0.3)).delete(deletion).parameters

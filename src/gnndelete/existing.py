@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.adjacency import EdgeTable, ends_of
-from gnndelete.attributes import covered
+from gnndelete.attributes import ALL, covered
 from gnndelete.errors import DeletionError, some
 from gnndelete.graph import count_nodes, edge_table
 from gnndelete.hetero import HeteroGraph
@@ -178,11 +178,15 @@ def already_deleted(request: Deletion, earlier: Deletion, ids: IdMap | None, ins
     if named.size(1) and earlier.nodes.numel():
         gone = torch.isin(ends_of(named), earlier.nodes).any(dim=0)
         again += tuples(named[:, gone], ids)
-    features = torch.unique(request.features[0, covered(request.features, earlier.features)])
-    features = torch.cat([features, request.feature_nodes[torch.isin(request.feature_nodes, earlier.nodes)]]).unique()
+    entries = request.features[:, covered(request.features, earlier.features)]
+    dead = request.feature_nodes[torch.isin(request.feature_nodes, earlier.nodes)]
     labels = request.labels[torch.isin(request.labels, torch.cat([earlier.labels, earlier.nodes]))]
-    for what, nodes in (("features", features), ("label", labels)):
-        again += [f"{what} of node {node if ids is None else repr(ids.names[node])}" for node in nodes.tolist()]
+    named_again = [
+        ("features" if column == ALL else f"column {column} of the features", node)
+        for node, column in entries.t().tolist()
+    ]
+    named_again += [("features", node) for node in dead.tolist()] + [("label", node) for node in labels.tolist()]
+    again += [f"{what} of node {node if ids is None else repr(ids.names[node])}" for what, node in named_again]
     return list(dict.fromkeys(again))
 
 

@@ -14,10 +14,11 @@ from threading import Lock
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from gnndelete.batch import collate
+from gnndelete.cutting import kept_edges
 from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, DeletionError, GNNDeleteError, ModelError, RunError, why
 from gnndelete.files import write
@@ -242,10 +243,38 @@ def refuse_bound_to_its_edges(context: Context, error: Exception) -> None:
         with evaluating(model):
             context.prepared.forward(model, context.remaining)
     except Exception as found:
+        refuse_misnamed(context, model, error)
         raise ModelError(
             f"'{type(model).__name__}' runs on its graph and not on what remains of it ({type(found).__name__}: "
             f"{str(found).splitlines()[0] if str(found) else 'no message'}); where it keeps one entry per edge, let its forward "
             "take these from the graph instead, as an edge attribute"
+        ) from error
+
+
+def refuse_misnamed(context: Context, model: nn.Module, error: Exception) -> None:
+    """Say it where an attribute of edges was taken for one of nodes, of which there are as many: the model runs with it cut."""
+    data, table = context.data, context.prepared.table
+    if isinstance(data, HeteroGraph) or table.num_nodes != data.edge_index.size(1):
+        return
+    kept = kept_edges(context.deletion, data, table)
+    for name, value in data.items():
+        if (
+            not isinstance(value, Tensor)
+            or not value.dim()
+            or value.size(0) != table.num_nodes
+            or data.is_edge_attr(name)
+        ):
+            continue
+        other = context.remaining.__copy__()
+        other[name] = value[kept]
+        try:
+            with evaluating(model):
+                context.prepared.forward(model, other)
+        except Exception:  # then it is another one
+            continue
+        raise ModelError(
+            f"the graph has as many edges as nodes ({table.num_nodes}), and '{name}' was taken for an attribute of nodes; where "
+            f"it is one of edges, rename it 'edge_{name}', in the model's forward too"
         ) from error
 
 

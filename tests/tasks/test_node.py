@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch_geometric.data import Data
 
-from gnndelete.errors import GraphError, ModelError, NotYetError
-from gnndelete.tasks import GraphClassification, NodeClassification, resolver
+from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
+from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, resolver
 
 MODEL, TASK = nn.Identity(), NodeClassification()
 
@@ -50,6 +50,13 @@ def test_predict_gives_probabilities() -> None:
     assert torch.equal(found[1], logits[0].softmax(dim=0))
     assert torch.allclose(TASK.predict(MODEL, logits.log_softmax(dim=1), [4, 0]), found)
     assert TASK.predict(MODEL, logits, []).shape == (0, 3)
+
+
+@pytest.mark.parametrize("task", [TASK, GraphClassification(), LinkPrediction()], ids=lambda task: task.name)
+def test_what_is_no_id_is_answered_in_one_sentence(task: Any) -> None:
+    asked = [("a", "b")] if task.name == "link" else ["a"]
+    with pytest.raises(SettingError, match=r"must be given as whole-number ids \(got \[.*'a'"):
+        task.predict(MODEL, torch.randn(6, 3), asked)
 
 
 def test_validation_is_optional() -> None:

@@ -125,6 +125,18 @@ def representation(output: Any, node_type: str | None = None) -> Tensor:
     return output
 
 
+def as_tensor_of_ids(elements: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
+    """What a user hands over as ids, as a tensor; one sentence where no tensor can be made of it.
+
+    >>> as_tensor_of_ids([2, 0], "nodes").tolist()
+    [2, 0]
+    """
+    try:
+        return torch.as_tensor(elements, dtype=dtype)
+    except (TypeError, ValueError, RuntimeError):
+        raise SettingError(f"{what} must be given as whole-number ids (got {repr(elements)[:60]})") from None
+
+
 def per_edge(output: Any, nodes: Iterable[int], edges: Any) -> Tensor | None:
     """The tensor that a model returned, where it has a row for every edge (or two, one of them false) and none for a node.
 

@@ -13,6 +13,7 @@ from torch_geometric.data import HeteroData
 from gnndelete.adjacency import ends_of
 from gnndelete.errors import GraphError, SettingError
 from gnndelete.hetero import one_type
+from gnndelete.tasks.base import as_tensor_of_ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +40,7 @@ def edge_list(edges: Any, name: str) -> Tensor:
     """
     if isinstance(edges, (list, tuple)):
         width = next((width for width in (2, 3) if _all_wide(edges, width)), None)
-        edges = edges if width is None else torch.tensor(edges, dtype=torch.long).view(-1, width).t()
+        edges = edges if width is None else as_tensor_of_ids(edges, f"'{name}'", torch.long).view(-1, width).t()
     if not isinstance(edges, Tensor):
         raise SettingError(
             f"'{name}' must be a [2, k] tensor of node ids ([3, k] for triples) or a list of pairs "

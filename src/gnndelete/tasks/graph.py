@@ -12,7 +12,16 @@ from torch import Tensor, nn
 
 from gnndelete.batch import GraphBatch, Selection
 from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
-from gnndelete.tasks.base import Near, Predict, Task, chances, representation, shuffled, softmax_remark
+from gnndelete.tasks.base import (
+    Near,
+    Predict,
+    Task,
+    as_tensor_of_ids,
+    chances,
+    representation,
+    shuffled,
+    softmax_remark,
+)
 from gnndelete.tasks.ranking import ranking
 
 Metric = Literal["auto", "auroc", "accuracy"]
@@ -197,7 +206,7 @@ def _marked(ids: Tensor, data: Any) -> Tensor:
 
 
 def _in_order(elements: Any, graphs: int) -> Tensor:
-    ids = torch.as_tensor(elements)
+    ids = as_tensor_of_ids(elements, "graphs")
     ids = ids.view(1) if ids.dim() == 0 else ids
     if ids.dim() == 1 and not ids.numel():
         return ids.long()

@@ -17,6 +17,7 @@ from gnndelete.tasks.base import (
     Near,
     Predict,
     Task,
+    as_tensor_of_ids,
     chances,
     per_edge,
     representation,
@@ -164,7 +165,7 @@ class NodeClassification(Task):
         """Class probabilities ``[k, classes]`` of the given nodes."""
         logits = representation(output, self.node_type)
         start = 0 if self._rows is None else self._rows.start
-        nodes = as_ids_in_order(torch.as_tensor(elements) - start, logits.size(0)).to(logits.device)
+        nodes = as_ids_in_order(as_tensor_of_ids(elements, "nodes") - start, logits.size(0)).to(logits.device)
         return chances(logits, nodes)
 
     def remark(self, output: Any) -> str | None:
@@ -191,7 +192,7 @@ def as_ids_in_order(elements: Any, nodes: int) -> Tensor:
     >>> as_ids_in_order([2, 0], nodes=3).tolist()
     [2, 0]
     """
-    ids = torch.as_tensor(elements)
+    ids = as_tensor_of_ids(elements, "nodes")
     if ids.dim() == 0:
         ids = ids.view(1)
     if ids.dim() == 1 and not ids.numel():  # of no type of its own
