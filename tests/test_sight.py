@@ -7,6 +7,7 @@ import threading
 import pytest
 import torch
 from torch import nn
+from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, HeteroConv, SAGEConv
 from torch_geometric.transforms import ToSparseTensor
 from torch_geometric.utils import to_dense_adj
@@ -190,6 +191,13 @@ def test_edges_that_are_there_twice_in_a_dense_matrix_are_refused(graph):
     for other in (torch.rand(48, 48), torch.eye(48), torch.zeros(48, 48)):  # a kernel, say
         graph.matrix = other
         gd.Unlearner(GCNConv(6, 4), graph)
+
+
+def test_two_edges_of_two_nodes_are_no_matrix():
+    two = Data(
+        x=torch.rand(2, 6), edge_index=torch.tensor([[0, 1], [1, 1]]), edge_attr=torch.tensor([[0.0, 1], [0, 0]])
+    )
+    assert gd.Unlearner(GCNConv(6, 4), two, method="unlink").delete(gd.Deletion(edges=[(0, 1)])).data.num_edges == 1
 
 
 def test_threads_wait_for_each_other(graph):
