@@ -44,7 +44,7 @@ def near(deleted: Tensor, edges: Tensor, nodes: int, hops: int) -> tuple[Tensor,
     return rows, torch.cat([found, found.flip(0)], dim=1)
 
 
-def trained(model: nn.Module, data: Data, remaining: Data, deleted: Tensor) -> Iterator[tuple[int, Tensor]]:
+def trained(model: nn.Module, data: Data, remaining: Data, deleted: Tensor, lam: float) -> Iterator[tuple[int, Tensor]]:
     """The output on the remaining graph after every so many epochs."""
     first, second = model.convs
     nodes = data.num_nodes
@@ -69,7 +69,7 @@ def trained(model: nn.Module, data: Data, remaining: Data, deleted: Tensor) -> I
         for h, aim, rows in zip(outputs(inputs, around), aims, (near_one, near_two), strict=True):
             kept = rows[:, 0] & others
             forget = F.mse_loss(h[ends.flatten()], aim[drawn.flatten()])
-            losses.append(0.5 * forget + 0.5 * F.mse_loss(h[kept], aim[kept]))
+            losses.append(lam * forget + (1 - lam) * F.mse_loss(h[kept], aim[kept]))
         (maps[0].grad,) = torch.autograd.grad(losses[0], maps[:1], retain_graph=True)
         maps[0].grad += left
         left, maps[1].grad = torch.autograd.grad(losses[1], maps)
@@ -86,6 +86,7 @@ def main() -> None:
     parser.add_argument("--model", default="gin", choices=["gcn", "gat", "gin"])
     parser.add_argument("--amount", type=float, nargs="+", default=[0.005, 0.025])
     parser.add_argument("--where", nargs="+", default=["in", "out"], choices=["in", "out"])
+    parser.add_argument("--lam", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--epochs", type=at_least_one, default=2000, help="of the base model")
     parser.add_argument("--device", type=device_name, default="cuda" if torch.cuda.is_available() else "cpu")
@@ -103,12 +104,13 @@ def main() -> None:
                 split.data, amount, where, test=split.test, hops="directed", seed=args.seed
             )
             deletion, deleted = gd.Deletion(edges=chosen), chosen.sort(dim=0).values.to(args.device)
-            solved = gd.Unlearner(model, data, task=task, method=gd.GNNDelete.paper(hops="directed")).delete(deletion)
+            method = gd.GNNDelete.paper(hops="directed", lam=args.lam)
+            solved = gd.Unlearner(model, data, task=task, method=method).delete(deletion)
             remaining = solved.data
             torch.manual_seed(args.seed)
             print(f"{amount:.1%} {where.upper()}: epoch, validation, test and deleted AUROC")
             found = []
-            for epoch, z in (*trained(model, data, remaining, deleted), ("paper()", solved.output())):
+            for epoch, z in (*trained(model, data, remaining, deleted, args.lam), ("paper()", solved.output())):
                 pairs = [(part.positives, part.negatives) for part in (task.heldout, task.test)]
                 scores = [auroc(z, *pair) for pair in (*pairs, (remaining.edge_index, deleted))]
                 found.append((scores[0] + scores[2], epoch))
