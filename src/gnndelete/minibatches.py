@@ -42,6 +42,7 @@ class Neighborhoods:
         forward: Forward,
         num_neighbors: int | list[int] | None = None,
         seed: int = 0,
+        task: Task | None = None,
     ) -> None:
         self.data, self.forward, self.seed = data, forward, seed
         nodes, kept = count_nodes(data), [key for key in data.to_dict() if key not in _DROPPED]
@@ -51,7 +52,7 @@ class Neighborhoods:
         undirected = edge_table(data).undirected
         self._sampler = NeighborSampler(data, _TRIED, both_ways=not undirected, generator=_generator(seed))
         part = self.around(_hub(data))
-        _check_rows(model, part, nodes, forward)
+        _check_rows(model, part, nodes, forward, task)
         hops = _reach(model, part, forward, needed=not isinstance(num_neighbors, list))
         both_ways = not undirected and _against(model, part, forward)
         count = NEIGHBORS if num_neighbors is None else num_neighbors
@@ -119,8 +120,8 @@ def _taken(data: Data, key: str, places: Tensor) -> Any:
     return [value[place] for place in places.tolist()]
 
 
-def _check_rows(model: nn.Module, part: Data, nodes: int, forward: Forward) -> None:
-    """Refuse a model that cannot say which nodes the rows of a batch are."""
+def _check_rows(model: nn.Module, part: Data, nodes: int, forward: Forward, task: Task | None) -> None:
+    """Refuse a model that cannot say which nodes the rows of a batch are, and a decoder that knows nodes by their numbers."""
     said = f"'{type(model).__name__}'"
     known = "n_id" in inspect.signature(model.forward).parameters
     held = [name for name, value in chain(model.named_parameters(), model.named_buffers()) if _is_rows(value, nodes)]
@@ -129,7 +130,8 @@ def _check_rows(model: nn.Module, part: Data, nodes: int, forward: Forward) -> N
     order = torch.arange(part.num_nodes).flip(0).to(part.edge_index.device)
     with evaluating(model):
         try:
-            output = representation(forward(model, part))
+            said_of_part = forward(model, part)
+            output = representation(said_of_part)
             fits = output.size(0) == part.num_nodes
             if fits and held and not known and forward is call:  # rows by their place would follow another order
                 other = representation(forward(model, _renumbered(part, order)))
@@ -140,6 +142,11 @@ def _check_rows(model: nn.Module, part: Data, nodes: int, forward: Forward) -> N
             raise ModelError(f"{own} and does not run on a part of the graph ({error}); {remedy}") from error
     if not fits:
         raise ModelError(f"{own} and cannot tell which nodes a part of the graph holds; {remedy}")
+    if task is not None and task.by_number(model, said_of_part, part, nodes):
+        raise ModelError(
+            f"the decoder of {said} knows nodes by their number, and those of a part of the graph are others; let forward put "
+            "what it needs to know of a node into its row, or leave 'batch_size' out"
+        )
 
 
 def _renumbered(part: Data, order: Tensor) -> Data:

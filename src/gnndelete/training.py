@@ -131,7 +131,7 @@ def train(
         for name in kept_graph(module) or ():
             setattr(module, name, None)
     started = time.perf_counter()
-    parts = _parts(model, data, forward, batch_size, num_neighbors, seed)
+    parts = _parts(model, data, forward, batch_size, num_neighbors, seed, task)
     best_score: float | None = None
     best_epoch: int | None = None
     best_state: dict[str, Any] | None = None
@@ -195,6 +195,7 @@ def _parts(
     batch_size: int | None,
     num_neighbors: int | list[int] | None,
     seed: int,
+    task: Task,
 ) -> Neighborhoods | None:
     """What batches of one graph are drawn from; None where it is trained on as a whole, or is a set of graphs."""
     if batch_size is None or isinstance(data, GraphBatch):
@@ -203,7 +204,7 @@ def _parts(
                 f"'num_neighbors' belongs to batches of one graph (got {num_neighbors!r}); give 'batch_size' too, or leave it out"
             )
         return None
-    return Neighborhoods(model, data, forward, num_neighbors, seed)
+    return Neighborhoods(model, data, forward, num_neighbors, seed, task)
 
 
 def _device(device: str | torch.device | None, model: nn.Module) -> torch.device:

@@ -139,4 +139,8 @@ def indivisible(context: Context, shards: int) -> str | None:
         return f"the model returns {one.size(0)} rows for a part of the graph with {nodes.numel()} nodes"
     if not torch.allclose(one, two.flip(0), rtol=1e-3, atol=1e-4 * float(one.abs().max())):
         return "the model tells nodes apart by their place in the graph, and in a shard places are others"
+    if context.task is not None and context.task.by_number(
+        model, one, induced(data, nodes.to(one.device)), count_nodes(data)
+    ):
+        return "the decoder tells nodes apart by their number, and in a shard numbers are others"
     return None

@@ -47,6 +47,10 @@ class Task(ABC):
         """A module with weights that answers depend on and that is no part of ``model``: no training of it moves these."""
         return None
 
+    def by_number(self, model: nn.Module, output: Any, part: Any, nodes: int) -> bool:
+        """Whether answers depend on the numbers of nodes beside their rows; a ``part`` of a graph of ``nodes`` has others."""
+        return False
+
     def check_output(self, output: Any, data: Any) -> None:
         """Raise ``ModelError`` where what a model returned on ``data`` is plainly not about what the task asks."""
         return None

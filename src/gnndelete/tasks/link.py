@@ -15,7 +15,7 @@ from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError
 from gnndelete.hetero import EdgeType, HeteroGraph
 from gnndelete.tasks.base import Near, Predict, Task, per_edge, shuffled
-from gnndelete.tasks.decoders import Decoder, bind, check_decoder
+from gnndelete.tasks.decoders import Decoder, bind, by_number, check_decoder
 from gnndelete.tasks.edges import LabeledEdges, check_range, check_width, edge_list, labeled_edges
 from gnndelete.tasks.ranking import auroc, ranking
 from gnndelete.tasks.relation import Relation
@@ -171,6 +171,9 @@ class LinkPrediction(Task):
             return None
         own = set(model.parameters())
         return decoder if any(weight not in own for weight in decoder.parameters()) else None
+
+    def by_number(self, model: nn.Module, output: Any, part: Any, nodes: int) -> bool:
+        return self.decoder not in ("dot", "distmult") and by_number(self.decoder, model, output, part, nodes)
 
     def check_output(self, output: Any, data: Any) -> None:
         """Refuse scores of the graph's edges, as many models return them: they would be read as rows of nodes."""
