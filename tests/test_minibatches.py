@@ -195,9 +195,8 @@ def test_a_decoder_that_knows_nodes_by_number_is_refused_in_batches() -> None:
         train(Biased(data.num_nodes), data, task, epochs=1, batch_size=16)
     train(Biased(data.num_nodes, own=True), data, task, epochs=1, batch_size=16)
     train(Biased(data.num_nodes), data, task, epochs=1)
-    unlearner = gd.Unlearner(Biased(data.num_nodes), data, task=task, method=gd.GraphEraser(shards=2, epochs=1))
     with pytest.raises(ModelError, match="the decoder tells nodes apart by their number"):
-        unlearner.delete(gd.Deletion(edges=data.edge_index[:, :1]))
+        gd.Unlearner(Biased(data.num_nodes), data, task=task, method=gd.GraphEraser(shards=2, epochs=1))
 
 
 def test_a_width_that_happens_to_be_the_number_of_nodes_is_no_table() -> None:

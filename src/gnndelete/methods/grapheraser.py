@@ -130,7 +130,11 @@ class GraphEraser(Method):
         reasons += not_anew(context) + not_trained(context, context.fit if self.use_fit else None)
         if not reasons and (why := indivisible(context, self.shards)) is not None:
             reasons.append(
-                Reason(why, "give forward an argument n_id and look node vectors up by it, or choose method='retrain'")
+                Reason(
+                    why,
+                    "give forward an argument n_id and look node vectors up by it, those of the decoder too, or choose "
+                    "method='retrain'",
+                )
             )
         return reasons
 
