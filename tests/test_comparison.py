@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from torch import nn
 
 import gnndelete as gd
 from gnndelete.comparison import Comparison
@@ -290,3 +291,22 @@ def test_a_method_that_does_not_train_by_fit_is_named(link):
     assert "trained its shards for 2 epochs at lr 0.01, a schedule of its own, and not by fit" in said[0]
     assert run(eraser, epochs=2, lr=0.01) == ()  # the schedule of fit
     assert run("unlink") == ()
+
+
+def test_why_there_is_no_retrain_is_told(link):
+    class Outside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+
+        def forward(self, z, edges):
+            return self.scale * (z[edges[0]] * z[edges[1]]).sum(dim=-1)
+
+    model, data, task = link
+    deletion = gd.Deletion(edges=data.edge_index[:, :10])
+    task = gd.LinkPrediction(heldout=task.heldout.positives, test=task.test.positives, decoder=Outside())
+    found = gd.compare(model, data, deletion, task, ["unlink"], seeds=[0], controls=False)
+    assert {row["label"] for row in found.rows} == {"original", "unlink"}
+    assert found.notes[0].startswith(
+        "Retrain does not fit, so that there are no gaps to it: the decoder 'Outside' is no part"
+    )

@@ -217,6 +217,27 @@ def test_further_sets_of_edges_lose_them_too(graph, count):
     assert graph.edge_index_knn is pairs
 
 
+def test_a_further_set_with_types_loses_edges_of_that_type_alone():
+    edges, kinds = torch.tensor([[0, 0, 1, 2, 3], [1, 1, 2, 3, 0]]), torch.tensor([0, 1, 0, 1, 0])
+    graph = Data(
+        edge_index=edges, edge_type=kinds, train_edge_index=edges.clone(), train_edge_type=kinds.clone(), num_nodes=4
+    )
+    for request in (Deletion(relations=[1]), Deletion(edges=[(0, 0, 1)]), Deletion(nodes=[3])):
+        left = request.remaining(graph)
+        assert torch.equal(left.train_edge_index, left.edge_index)
+        assert torch.equal(left.train_edge_type, left.edge_type)
+    del graph.train_edge_type  # without types of its own: the pair goes
+    assert Deletion(edges=[(0, 0, 1)]).remaining(graph).train_edge_index.tolist() == [[1, 2, 3], [2, 3, 0]]
+
+
+def test_what_holds_no_pairs_of_nodes_is_left(graph):
+    graph.hyperedge_index = torch.stack([torch.arange(48), torch.arange(48) // 12])
+    graph.edge_index_knn, graph.edge_dist_knn = torch.tensor([[0, 4], [1, 5]]), torch.tensor([0.5, 0.7])
+    left = Deletion(edges=[(0, 1)]).remaining(graph)
+    assert torch.equal(left.hyperedge_index, graph.hyperedge_index)
+    assert (left.edge_index_knn.tolist(), left.edge_dist_knn.tolist()) == ([[4], [5]], [pytest.approx(0.7)])
+
+
 def test_of_a_deleted_node_floats_go_and_whole_numbers_and_lists_stay(graph):
     count = graph.num_nodes
     graph.pos, graph.walk = torch.rand(count, 3) + 1, torch.rand(count) + 1

@@ -180,9 +180,7 @@ def test_scores_of_edges_are_not_taken_for_rows_of_nodes(graph, flat):
     data, model, deletion = graph.clone(), ScoresEdges(flat), gd.Deletion(edges=[(3, 4)])
     data.edge_label_index = data.edge_index
     shape = "104" if flat else "104, 1"
-    said = (
-        rf"the model returned \[{shape}\] on 48 nodes, and a link task needs one row per node; .*\(decoder='decode'\)"
-    )
+    said = rf"the model returned \[{shape}\] on 48 nodes, and a link task needs a vector for each node; .*\(decoder='decode'\)"
     assert gd.inspect(model, data).error is None, "without a task an output may be anything"
     found = gd.inspect(model, data, task="link")
     assert found.error is not None
@@ -196,7 +194,7 @@ def test_scores_of_edges_are_not_taken_for_rows_of_nodes(graph, flat):
     ):
         with pytest.raises(ModelError, match=said):
             run()
-    with pytest.raises(ModelError, match="a link task needs one row per node"):
+    with pytest.raises(ModelError, match="a link task needs a vector for each node"):
         unlinked.predict([(0, 1)])
     with pytest.raises(ModelError, match=r"must return \[num_nodes, classes\]"):
         gd.Unlearner(model, data, task="node", method=gd.GNNDelete(lam=0.3)).delete(deletion)

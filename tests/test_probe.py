@@ -374,6 +374,24 @@ class Shuffled(nn.Module):
         return self.out(h[back] if self.edges_too else h)
 
 
+def test_rows_that_are_shuffled_on_purpose_are_no_other_order(graph):
+    """Contrastive models ask their layers a second time about nodes in a random order, another one in every run."""
+
+    class Contrasts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GCNConv(6, 4)
+
+        def forward(self, x, edge_index):
+            return self.conv(x, edge_index), self.conv(x[torch.randperm(x.size(0))], edge_index)
+
+    unlearner = gd.Unlearner(Contrasts(), graph, method=gd.GNNDelete(lam=0.3))
+    for seed in range(5):
+        torch.manual_seed(seed)
+        assert gd.inspect(Contrasts(), graph).error is None
+    assert unlearner.delete(gd.Deletion(edges=[(3, 4)])).parameters
+
+
 @pytest.mark.parametrize("itself", [True, False])
 @pytest.mark.parametrize("stays", [True, False])  # whether the node that is poisoned first keeps its place
 def test_rows_in_another_order_than_the_nodes_are_refused(itself, stays):

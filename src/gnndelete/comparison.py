@@ -206,7 +206,7 @@ def compare(
             row = _run(one.label, one.method, seed, context)
             done.add(key(one, seed), row)
         rows.append(row)
-    return Comparison(tuple(rows), _notes(chosen, fit, schedule or {}))
+    return Comparison(tuple(rows), (*_without_reference(chosen, context), *_notes(chosen, fit, schedule or {})))
 
 
 def _task_digest(task: Task, data: Data) -> str:
@@ -241,6 +241,14 @@ def _chosen(methods: Methods | None, context: Context, controls: bool) -> list[T
     chosen = titled((c for control in CONTROLS if not reasons(c := control(), context)), picked) if controls else picked
     check_labels(chosen, ["original", *(control.name for control in CONTROLS if controls)])
     return chosen
+
+
+def _without_reference(chosen: list[Titled], context: Context) -> tuple[str, ...]:
+    """Why there is nothing to take gaps to, where there is not."""
+    if any(one.method.name == Retrain.name for one in chosen):
+        return ()
+    why = reasons(methods_resolver.make(Retrain.name), context)
+    return (f"Retrain does not fit, so that there are no gaps to it: {why[0]}",) if why else ()
 
 
 def _notes(chosen: list[Titled], fit: Fit | None, schedule: Mapping[str, Any]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from gnndelete.adjacency import EdgeTable, ends_of
 from gnndelete.attributes import cut_labels, replaced_features
 from gnndelete.batch import GraphBatch, cut_graphs
-from gnndelete.beside import beside
+from gnndelete.beside import beside, types_of
 from gnndelete.errors import DeletionError, NotYetError
 from gnndelete.graph import count_nodes, of_edges
 from gnndelete.hetero import HeteroGraph
@@ -127,14 +127,28 @@ def _cut_labels(result: Data, deletion: Deletion, data: Data, table: EdgeTable) 
 
 
 def _cut_beside(result: Data, deletion: Deletion, data: Data, table: EdgeTable) -> None:
-    """Take deleted edges, whatever their type, and those of deleted nodes from further sets of edges too."""
-    gone = ends_of(table.both_ways(deletion.edges)) if deletion.edges.size(1) else None
+    """Take deleted edges, of their type where a set has types, and those of deleted nodes from further sets of edges too."""
+    gone = table.both_ways(deletion.edges) if deletion.edges.size(1) else None
     for name, others in beside(data).items():
         pairs = data[name]
-        keep = _kept_pairs(pairs, None if gone is None else gone.to(pairs.device), deletion.nodes, table.num_nodes)
+        keep = _kept_pairs(pairs, None, deletion.nodes, table.num_nodes)
+        if gone is not None:
+            kinds = data[types_of(name)] if table.typed and types_of(name) in others else None
+            keep &= ~_named(pairs, kinds, gone.to(pairs.device), table)
         result[name] = pairs[:, keep]
         for other in others:
             result[other] = data[other][keep]
+
+
+def _named(pairs: Tensor, kinds: Tensor | None, gone: Tensor, table: EdgeTable) -> Tensor:
+    """Which pairs, of these types, are among the edges ``gone``; without types, those of any."""
+    if kinds is None or gone.size(0) == 2:
+        return EdgeTable(ends_of(gone), table.num_nodes).contains(pairs)
+    most = max(table.num_relations, int(kinds.max()) + 1)
+    mine, theirs = (
+        (head * table.num_nodes + tail) * most + kind for head, kind, tail in ((pairs[0], kinds, pairs[1]), gone)
+    )
+    return torch.isin(mine, theirs)
 
 
 def _kept_pairs(pairs: Tensor, gone: Tensor | None, nodes: Tensor, num_nodes: int) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from gnndelete.batch import collate
+from gnndelete.beside import cut_too
 from gnndelete.cutting import kept_edges
 from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, DeletionError, GNNDeleteError, ModelError, RunError, why
@@ -153,6 +154,8 @@ class Unlearner:
             notes += (POOLS,)
         if union.edges.size(1) or union.nodes.numel() or union.features.size(1):
             notes += made_before(model, data, forward)
+        if union.edges.size(1) or union.nodes.numel():
+            notes += cut_too(data) if not isinstance(data, HeteroGraph) else ()
         if union.edges.size(1):
             notes += nearly_undirected(self._context.prepared.table, union.edges, union.nodes)
         return notes

@@ -177,8 +177,11 @@ class Pairs(nn.Module):
 def test_a_decoder_apart_from_the_model_does_not_pass_for_trained_anew(graph, gcn, method):
     decoder = Pairs(graph.num_nodes)
     task = gd.LinkPrediction(decoder=decoder)
-    with pytest.raises(ModelError, match=r"decoder 'Pairs' has weights and is no part of 'Stack'.*make it a submodule"):
-        gd.train(gcn, graph, task, epochs=1)
+    for asked in (task, gd.LinkPrediction(decoder=decoder.forward)):
+        with pytest.raises(
+            ModelError, match=r"decoder 'Pairs' has weights and is no part of 'Stack'.*make it a submodule"
+        ):
+            gd.train(gcn, graph, asked, epochs=1)
     with pytest.raises(ModelError, match=r"decoder 'Pairs' is no part of the model.*method='gnndelete'"):
         gd.Unlearner(gcn, graph, task=task, method=method)
     assert gd.Unlearner(gcn, graph, task=task, method=gd.GNNDelete(lam=0.3)).delete(DELETION).parameters
@@ -190,7 +193,7 @@ def test_a_decoder_apart_from_the_model_does_not_pass_for_trained_anew(graph, gc
 
 def test_a_decoder_within_the_model_is_trained_anew_with_it(graph, gcn):
     gcn.score = Pairs(graph.num_nodes)
-    for decoder in ("score", gcn.score):
+    for decoder in ("score", gcn.score, gcn.score.forward):
         task = gd.LinkPrediction(decoder=decoder)
         gd.train(gcn, graph, task, epochs=2)
         found = gd.Unlearner(gcn, graph, task=task, method=gd.Retrain(epochs=2)).delete(DELETION)
@@ -201,4 +204,6 @@ def test_a_decoder_within_the_model_is_trained_anew_with_it(graph, gcn):
 def test_a_decoder_apart_is_the_affair_of_a_fit_of_ones_own(graph, gcn):
     task = gd.LinkPrediction(decoder=Pairs(graph.num_nodes))
     found = gd.Unlearner(gcn, graph, task=task, method="retrain", fit=lambda model, data, seed: None).delete(DELETION)
-    assert any("The decoder 'Pairs' is no part of the model" in note for note in found.notes)
+    assert any(
+        "is no part of the model and was kept as it is, unless fit trained it anew" in note for note in found.notes
+    )

@@ -111,8 +111,12 @@ def test_probabilities_of_a_model_are_given_as_they_are(task: Any) -> None:
         assert torch.equal(task.predict(MODEL, own.to(dtype), asked), own[asked].to(dtype))
     for other in (logits, logits.log_softmax(dim=-1)):
         assert torch.allclose(task.predict(MODEL, other, asked), own[asked])
+    moved = own.clone()
+    moved[0] = torch.tensor([0.3, 0.9, -0.2])  # a row that an operator moved
+    assert torch.equal(task.predict(MODEL, moved, asked), own[asked])
+    assert torch.allclose(task.predict(MODEL, moved, [0]), torch.tensor([[0.25, 0.75, 0.0]]))
     mixed = own.clone()
-    mixed[0, 0] += 0.01  # one row that is no distribution: then these are logits, whatever was asked about
+    mixed[:4, 0] += 0.01  # so many rows that are no distributions: then these are logits, whatever was asked about
     assert torch.equal(task.predict(MODEL, mixed, asked), own[asked].softmax(dim=-1))
     assert "would apply it a second time" in (task.remark((own, "more")) or "")
     for output in (logits, mixed, logits.log_softmax(dim=-1), {"logits": own}, own[:, :1]):

@@ -150,7 +150,7 @@ def _where(error: Exception) -> list[str]:
 def _within(path: Path) -> Path:
     """A file from the folder of its package on; a path of somebody's machine is nobody's business."""
     top = path.parent
-    while (top / "__init__.py").is_file():
+    while top != top.parent and (top / "__init__.py").is_file():
         top = top.parent
     return path.relative_to(top)
 

@@ -102,7 +102,8 @@ def apart_note(context: Context) -> tuple[str, ...]:
     other = None if context.task is None else context.task.apart(context.model)
     if other is None:
         return ()
+    kept = "was kept as it is" if context.fit is None else "was kept as it is, unless fit trained it anew"
     return (
-        f"The decoder '{type(other).__name__}' is no part of the model and was kept as it is; where it was learned from what was "
+        f"The decoder '{type(other).__name__}' is no part of the model and {kept}; where it was learned from what was "
         "deleted, it still knows that: make it a submodule of the model and name it (decoder='…').",
     )

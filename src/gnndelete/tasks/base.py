@@ -158,7 +158,9 @@ def per_edge(output: Any, nodes: Iterable[int], edges: Any) -> Tensor | None:
 
 
 def chances(logits: Tensor, chosen: Tensor) -> Tensor:
-    """Class probabilities of the rows ``chosen``; where all rows of ``logits`` are such already, they are given as they are.
+    """Class probabilities of the rows ``chosen``; where rows of ``logits`` are such already, they are given as they are.
+
+    Most rows tell: behind an operator a few may not sum to 1 any more, and are brought back to it.
 
     >>> chances(torch.tensor([[0.0, 0.0], [9.0, 1.0]]), torch.tensor([0])).tolist()
     [[0.5, 0.5]]
@@ -166,15 +168,27 @@ def chances(logits: Tensor, chosen: Tensor) -> Tensor:
     [[0.25, 0.75]]
     """
     rows = logits[chosen]
-    return rows if sums_to_one(rows) and sums_to_one(logits) else rows.softmax(dim=-1)
+    if not sums_to_one(logits):
+        return rows.softmax(dim=-1)
+    kept = rows.clamp(min=0)
+    kept = kept / kept.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
+    return torch.where(_are_chances(rows)[..., None], rows, kept)
+
+
+#: The share of rows that have to be probabilities before all are taken for such.
+_MOST = 0.9
 
 
 def sums_to_one(rows: Tensor) -> bool:
-    """Whether every row holds probabilities, as a model that ends in softmax returns them; a column alone tells nothing."""
+    """Whether most rows hold probabilities, as a model that ends in softmax returns them; a column alone tells nothing."""
     if not rows.is_floating_point() or not rows.numel() or rows.size(-1) < 2:
         return False
+    return float(_are_chances(rows).double().mean()) >= _MOST
+
+
+def _are_chances(rows: Tensor) -> Tensor:
     near = max(1e-4, torch.finfo(rows.dtype).eps)
-    return bool((rows >= 0).all()) and bool(((rows.sum(dim=-1, dtype=torch.float64) - 1).abs() <= near).all())
+    return (rows >= 0).all(dim=-1) & ((rows.sum(dim=-1, dtype=torch.float64) - 1).abs() <= near)
 
 
 def softmax_remark(output: Any, node_type: str | None = None) -> str | None:

@@ -166,7 +166,8 @@ class LinkPrediction(Task):
         return scores.view(-1)
 
     def apart(self, model: nn.Module) -> nn.Module | None:
-        decoder = bind(self.decoder, model) if isinstance(self.decoder, nn.Module) else None
+        decoder = self.decoder if isinstance(self.decoder, str) else bind(self.decoder, model)
+        decoder = getattr(decoder, "__self__", decoder)  # a method speaks for its module
         if not isinstance(decoder, nn.Module):
             return None
         own = set(model.parameters())
@@ -182,15 +183,19 @@ class LinkPrediction(Task):
             return  # a decoder of the user's own knows what to take of it
         relation = self._relation
         nodes = [int(data.num_nodes)] if relation is None else [len(relation.source), len(relation.target)]
-        found = per_edge(output, nodes, data if relation is None else data.hetero[relation.kind])
+        # the rows of all types may stand below each other
+        found = per_edge(
+            output, {*nodes, int(data.num_nodes)}, data if relation is None else data.hetero[relation.kind]
+        )
         if found is None and built_in and isinstance(output, Tensor) and output.dim() < 2:
             found = output  # a number is no vector to take products of
         if found is not None:
             method = "decode" if built_in else self.decoder if isinstance(self.decoder, str) else None
             named = "" if method is None else f", and name the method that scores pairs of them (decoder='{method}')"
             raise ModelError(
-                f"the model returned {list(found.shape)} on {' and '.join(map(str, nodes))} nodes, and a link task needs one row "
-                f"per node; pass forward=lambda model, data: model.encode(…) that returns these{named}"
+                f"the model returned {list(found.shape)} on {' and '.join(map(str, nodes))} nodes, and a link task needs a "
+                "vector for each node; pass forward=lambda model, data: model.encode(…) that returns these, or wrap the model "
+                f"in a module whose forward does{named}"
             )
 
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
