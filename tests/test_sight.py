@@ -193,6 +193,21 @@ def test_edges_that_are_there_twice_in_a_dense_matrix_are_refused(graph):
         gd.Unlearner(GCNConv(6, 4), graph)
 
 
+def test_a_model_that_reads_a_further_set_of_edges_is_served(graph):
+    class Further(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GCNConv(6, 4)
+
+        def forward(self, x, train_edge_index):
+            return self.conv(x, train_edge_index)
+
+    graph.train_edge_index = graph.edge_index.clone()
+    unlearned = gd.Unlearner(Further(), graph, method="unlink").delete(REQUEST)
+    assert torch.equal(unlearned.data.train_edge_index, unlearned.data.edge_index)
+    assert any("were also cut from 'train_edge_index'" in note for note in unlearned.notes)
+
+
 def test_two_edges_of_two_nodes_are_no_matrix():
     two = Data(
         x=torch.rand(2, 6), edge_index=torch.tensor([[0, 1], [1, 1]]), edge_attr=torch.tensor([[0.0, 1], [0, 0]])

@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing
 
 from gnndelete.batch import GraphBatch
+from gnndelete.beside import beside
 from gnndelete.errors import ModelError
 from gnndelete.forward import Forward, evaluating, read_by_name
 from gnndelete.graph import count_nodes, edge_table
@@ -152,8 +153,14 @@ def _edge(data: Data) -> Tensor:
 
 
 def _with_edges(data: Data, which: Tensor) -> Data:
+    """The graph with some of its edges; with none of them it has none of further sets either, since these are cut, too."""
     part = data.edge_subgraph(which)
     part.num_nodes = count_nodes(data)
+    if not which.numel() and not isinstance(data, HeteroGraph):
+        for pairs, others in beside(data).items():
+            part[pairs] = data[pairs][:, :0]
+            for name in others:
+                part[name] = data[name][:0]
     return part
 
 
