@@ -323,7 +323,7 @@ def test_deleted_nodes_are_calibrated_by_their_label_where_they_are_presented_ag
     ("name", "deletion", "change", "words"),
     [
         ("node", gd.Deletion(edges=[(0, 0)]), {}, "no score for a deleted edge"),
-        ("link", gd.Deletion(nodes=[3]), {}, "no edge of its kind is named"),
+        ("link", gd.Deletion(nodes=[3]), {}, "and the request names none; 0.03"),
         ("link", gd.Deletion(edges=[(0, 0)]), {"heldout": None}, "no held-out edges"),
         ("none", gd.Deletion(edges=[(0, 0)]), {}, "no task"),
     ],
@@ -402,7 +402,7 @@ def test_where_no_held_out_edge_is_like_any_deleted_one_nothing_is_claimed():
     torch.manual_seed(0)
     unlearned = gd.Unlearner(gd.models.GCN(6, hidden=8, out=4), data, task=task).delete(gd.Deletion(edges=spokes))
     assert unlearned.calibration["status"] == "fallback"
-    assert "all deleted edges have an end without edges" in unlearned.calibration["sentence"]
+    assert "no deleted edge has a held-out one like it" in unlearned.calibration["sentence"]
 
 
 def test_a_handful_has_to_show_more():

@@ -186,7 +186,8 @@ def other_training(distance: Mapping[str, Any]) -> str | None:
         return None
     return (
         f"The reference answers otherwise about elements that were not deleted too ({others:.2f} bits beyond what sampling "
-        "gives): the two were trained differently, or the deletion changed much else, and a comparison with it says less."
+        "gives): two trainings of this model may differ so much by chance (another seed tells), they were trained "
+        "differently, or the deletion changed much else; a comparison with it says less."
     )
 
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from gnndelete.auditing.figures import figures, inline
 from gnndelete.auditing.pictures import Picture, model_names, pictures
-from gnndelete.auditing.tables import key_numbers, sections
+from gnndelete.auditing.tables import key_numbers, sections, unasked
 from gnndelete.auditing.wording import DASH, QUERIES, VERDICTS, counts, number, seconds, sentence
 from gnndelete.card import in_use
 
@@ -84,6 +84,7 @@ def text(report: Mapping[str, Any], width: int | None = None) -> str:
     if table.rows:
         lines += ["", *_columns([table.columns, *table.rows], width)]
     missing = [f"{section.title}: {section.reason}" for section in sections(report) if section.reason]
+    missing += [f"Held-out test, {name}: {why}" for name, why in unasked(report)]
     if missing:
         lines += ["", "Not measured", *(line for why in missing for line in _wrapped(why, "  - ", "    "))]
     if shared["limits"]:

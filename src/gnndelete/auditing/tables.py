@@ -62,6 +62,17 @@ def key_numbers(report: Report) -> Table:
     return Table(("measure", *names.values()), tuple(row for row in rows if set(row[1:]) != {DASH}))
 
 
+def unasked(report: Report) -> list[tuple[str, str]]:
+    """The graphs that the held-out test was not taken on, each with the reason, where it was on another.
+
+    >>> tests = {"served": {"auc": 0.5}, "new_id": {"available": False, "reason": "it has a vector for each node."}}
+    >>> unasked({"forgetting": {"heldout": tests}})
+    [('presented again, new id', 'it has a vector for each node.')]
+    """
+    tests = (report.get("forgetting") or {}).get("heldout") or {}
+    return [(QUERIES.get(key, key), reason(test)) for key, test in tests.items() if reason(test)]
+
+
 def sections(report: Report) -> list[Section]:
     """All sections in the order of the page; one that was not measured carries its reason.
 

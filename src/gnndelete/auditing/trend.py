@@ -118,6 +118,8 @@ def _reason(case: Case, shadow: Shadow) -> str:
         )
     if case.task.name == "graph":
         return "a graph classifier answers for graphs, and the attack reads how sure a model is about single nodes"
+    if not edges.size(1) and not case.deletion.nodes.numel():
+        return "the attack is about deleted edges, and the request names none"
     if not edges.size(1) or bool(torch.isin(edges, case.deletion.nodes).any(dim=0).all()):
         return (
             "no edge was deleted between nodes that are still there; deleted nodes are blank in the graph as served, and "

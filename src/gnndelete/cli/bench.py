@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -132,7 +133,10 @@ def run(
         )
     except KeyboardInterrupt:
         raise Interrupted("stopped: finished cells are kept, and the same command goes on with the rest") from None
-    return Report(summary.to_dict(), lambda console: _show_run(console, summary), exit_code=int(summary.failed > 0))
+    tables = shlex.join(["gnndelete", "bench", "report", *name, *(["--store", str(store)] if store != _STORE else [])])
+    return Report(
+        summary.to_dict(), lambda console: _show_run(console, summary, tables), exit_code=int(summary.failed > 0)
+    )
 
 
 def _list(text: str | None, option: str) -> list[str]:
@@ -195,7 +199,7 @@ def _listed_device(name: str | None, store: Path) -> str:
     return usual_device(rows) if name is None and len(rows) else _device("auto").partition(":")[0]
 
 
-def _show_run(console: Console, summary: Summary) -> None:
+def _show_run(console: Console, summary: Summary, tables: str) -> None:
     from gnndelete.bench.words import counted
 
     before, now = summary.failed_before, summary.failed - summary.failed_before
@@ -213,7 +217,7 @@ def _show_run(console: Console, summary: Summary) -> None:
             f"({counted(summary.models, 'model')} trained)."
         ]
         if summary.done + now + unfit:
-            lines.append(f"Written to {summary.store}.")
+            lines.append(f"Written to {summary.store}; tables and figures: {tables}")
     if summary.left:
         left = "1 cell is left; the same command does it" if summary.left == 1 else ""
         lines.append(f"Time was up: {left or f'{summary.left:,} cells are left; the same command goes on with them'}.")

@@ -37,14 +37,13 @@ ASKED = 64
 class Alone:
     """Such nodes, and their rows at every site with untrained vectors; ``past``: at the output of the model alone.
 
-    ``stays`` counts nodes of which trained vectors know something that could not be taken back; ``gone``: nodes were deleted.
+    ``stays`` counts nodes of which trained vectors know something that could not be taken back.
     """
 
     nodes: Tensor
     rows: dict[Site, Tensor] = field(default_factory=dict)
     past: bool = False
     stays: int = 0
-    gone: bool = False
 
     def already(self, site: Site, h: Tensor) -> bool:
         """Whether the rows are so without an operator: behind the first layer they follow from what was given there."""
@@ -68,16 +67,16 @@ class Alone:
         count = self.nodes.numel() or self.stays
         if not count:
             return ()
-        who, whom = ("1 node is", "it") if count == 1 else (f"{count:,} nodes are", "them")
-        who += " deleted or" if self.gone else ""
+        who, whom = (
+            ("1 node lost all its edges", "it") if count == 1 else (f"{count:,} nodes lost all their edges", "them")
+        )
         if self.stays:
             return (
-                f"{who} left without an edge, and what the model's trained vectors know of {whom} stays: it could not be told "
+                f"{who}, and what the model's trained vectors know of {whom} stays: it could not be told "
                 "from the rest of the model. method='retrain' forgets it.",
             )
         return (
-            f"{who} left without an edge: what the model's trained vectors knew of {whom} came from what was deleted and counts "
-            "no more.",
+            f"{who}: what the model's trained vectors knew of {whom} came from what was deleted and counts no more.",
         )
 
 
@@ -99,7 +98,7 @@ class Vectors:
 
 def left_alone(context: Context, model: nn.Module, sites: tuple[Site, ...]) -> Alone:
     """Nodes deleted or left without an edge, where ``model`` (a working copy) has trained vectors that say much of them."""
-    none, gone = context.gone[:0], bool(context.gone.numel())
+    none = context.gone[:0]
     # a link model learns vectors from edges; to a node classifier a label still teaches one
     possible = possible_vectors(model, context.data) if isinstance(context.task, LinkPrediction) else []
     nodes, never = _without_edges(context) if possible else (none, none)
@@ -110,15 +109,15 @@ def left_alone(context: Context, model: nn.Module, sites: tuple[Site, ...]) -> A
     found = [vectors for vectors, trace in traces.items() if trace.single]
     if not found or any(traces[vectors].lost for vectors in found):
         known = [vectors for vectors in possible if vectors in found or vectors.table]
-        return Alone(none, stays=_of(known, nodes).numel(), gone=gone)
+        return Alone(none, stays=_of(known, nodes).numel())
     nodes, past = _of(found, nodes), any(traces[vectors].past for vectors in found)
     for filling in _fillings(nodes, never, context.seed):
         with _filled(model, found, nodes, filling):
             rows = _rows(context, model, sites, nodes)
         if all(bool(torch.isfinite(part).all()) for part in rows.values()):
             given = {site: part for site, part in rows.items() if past == (site not in sites)}
-            return Alone(nodes, given, past, gone=gone)
-    return Alone(none, stays=nodes.numel(), gone=gone)
+            return Alone(nodes, given, past)
+    return Alone(none, stays=nodes.numel())
 
 
 def _of(found: Iterable[Vectors], nodes: Tensor) -> Tensor:

@@ -92,13 +92,17 @@ def ruler(context: Context, finely: bool = True) -> Ruler:
 def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
     edges, data = task.scored(context.deletion.edges), context.remaining
     if not edges.size(1):
-        return Ruler(task, data, missing="a link model scores edges, and no edge of its kind is named in the request")
+        which = "none" if task.edge_type is None else f"none of {task.edge_type}"
+        return Ruler(task, data, missing=f"a link model scores edges, and the request names {which}")
     if task.heldout is None:
         return Ruler(task, data, missing="the task has no held-out edges to compare with (pass heldout=…)")
     held = _apart(task.heldout.positives, context)
     if not _has_like(degrees(data), edges, held):
         return Ruler(
-            task, data, missing="either all deleted edges have an end without edges, or all held-out ones have"
+            task,
+            data,
+            missing="no deleted edge has a held-out one like it: of one kind all have an end that is now without edges, of the "
+            "other none has",
         )
     alike = compare(data, edges, held, finely)
     both = torch.cat([edges.to(held.device), held], dim=1)
