@@ -67,7 +67,7 @@ def unasked(report: Report) -> list[tuple[str, str]]:
 
     >>> tests = {"served": {"auc": 0.5}, "new_id": {"available": False, "reason": "it has a vector for each node."}}
     >>> unasked({"forgetting": {"heldout": tests}})
-    [('presented again, new id', 'it has a vector for each node.')]
+    [('presented again, new id', 'It has a vector for each node.')]
     """
     tests = (report.get("forgetting") or {}).get("heldout") or {}
     return [(QUERIES.get(key, key), reason(test)) for key, test in tests.items() if reason(test)]
