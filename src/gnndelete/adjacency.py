@@ -179,10 +179,8 @@ class EdgeTable:
         """
         if self.typed or self.undirected:
             return 0
-        for step, share in (
-            (max(self.num_edges // _SAMPLE, 1), 0.9),
-            (1, NEARLY),
-        ):  # a part tells for most directed graphs
+        # of a graph that is directed in earnest, a part of the edges tells
+        for step, share in ((max(self.num_edges // _SAMPLE, 1), 0.9), (1, NEARLY)):
             edges = self.edges(torch.unique_consecutive(self.keys[::step]))
             edges = edges[:, edges[0] != edges[1]]
             both = int(self.contains(edges.flip(0)).sum())

@@ -155,9 +155,9 @@ def compare(
 
     Without ``methods`` every registered one that fits is run. A row is called by the name of its method and the settings in
     which it is not the default, presets by theirs (``gnndelete paper()``), or by the labels of ``{label: method}``.
-    Retrain always runs, once per seed, since every gap is measured against it; the controls run beside them. With ``store``,
-    a JSON-lines file, finished rows are kept and an interrupted comparison goes on where it was; rows made from other
-    settings, models or graphs are never mixed in.
+    Retrain runs once per seed, where it fits, since every gap is measured against it; the controls run beside them. With
+    ``store``, a JSON-lines file, finished rows are kept and an interrupted comparison goes on where it was; rows made from
+    other settings, models or graphs are never mixed in.
     Give ``fit(model, data, seed)`` with the schedule your model was trained by: without it Retrain trains 1,000 epochs.
     A function cannot be told from another on disk, so name in ``schedule`` the plain values that ``fit`` depends on.
 
