@@ -31,10 +31,10 @@ from torch import nn
 from torch_geometric.data import Data
 
 import gnndelete as gd
-from gnndelete.forward import call, evaluating
-from gnndelete.memory import PeakMemory
+from gnndelete.io.memory import PeakMemory
 from gnndelete.methods.base import synchronize
-from gnndelete.minibatches import Neighborhoods
+from gnndelete.nn.forward import call, evaluating
+from gnndelete.training.minibatches import Neighborhoods
 
 ENTITIES, TRIPLES, RELATIONS = 93_773, 5_088_434, 51
 

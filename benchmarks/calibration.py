@@ -30,7 +30,7 @@ from gnndelete.auditing.judging import judge
 from gnndelete.auditing.membership import membership
 from gnndelete.auditing.opening import open_case
 from gnndelete.auditing.shadow import train_shadow
-from gnndelete.heldout import auc
+from gnndelete.metrics.unseen_test import auc
 
 SEEDS = (42, 21, 13)
 #: The paper's GNNDelete, edges IN the test neighbourhood: test AUROC / deleted AUROC at 0.5, 2.5 and 5%.

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnndelete.forward import call, evaluating
 from gnndelete.methods.base import synchronize
+from gnndelete.nn.forward import call, evaluating
 from gnndelete.tasks import Task
 
 Work = Callable[[], object]

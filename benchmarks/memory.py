@@ -19,7 +19,7 @@ from options import device_name
 
 import gnndelete as gd
 from gnndelete.datasets.generated import community_graph
-from gnndelete.forward import call, evaluating
+from gnndelete.nn.forward import call, evaluating
 
 
 def measure(what: str, args: argparse.Namespace) -> dict[str, float]:

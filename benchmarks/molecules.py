@@ -22,8 +22,8 @@ from options import at_least_one, device_name
 from tables import Cell, record, show
 
 import gnndelete as gd
-from gnndelete.anew import fresh
 from gnndelete.methods.base import Method
+from gnndelete.nn.reset import fresh
 
 #: Test AUROC in the paper: 2.5% of edges, and 100 graphs' features; GNNDelete and Retrain.
 PAPER = {"edges": {"gnndelete": 0.710, "retrain": 0.758}, "features": {"gnndelete": 0.724, "retrain": 0.753}}

@@ -13,9 +13,9 @@ import torch
 from options import at_least_one
 from torch_geometric.utils import negative_sampling
 
-from gnndelete.adjacency import EdgeTable
 from gnndelete.datasets import NegativeSampler
 from gnndelete.datasets.generated import community_graph
+from gnndelete.graph.edge_table import EdgeTable
 
 
 def main() -> None:

@@ -18,9 +18,9 @@ from options import at_least_one, device_name
 from torch import nn
 
 import gnndelete as gd
-from gnndelete.operator import LinearMap
-from gnndelete.probe import Site
-from gnndelete.solver import Problem, gradient, objective
+from gnndelete.methods.gnndelete.solvers import Problem, gradient, objective
+from gnndelete.nn.operator import LinearMap
+from gnndelete.nn.receptive_field import Site
 
 
 def main() -> None:

@@ -25,8 +25,9 @@ from options import at_least_one, device_name
 from torch_geometric.data import Data
 
 import gnndelete as gd
-from gnndelete.methods import passes, solving
 from gnndelete.methods.base import synchronize
+from gnndelete.methods.gnndelete import layerwise as solving
+from gnndelete.methods.gnndelete import passes
 
 
 def random_graph(edges: int, features: int, device: torch.device, seed: int = 0) -> Data:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import gnndelete as gd
-from gnndelete.heldout import degrees, edge_strata, heldout
+from gnndelete.metrics.unseen_test import degrees, edge_strata, heldout
 
 #: Per method its figures by name.
 Cell = dict[str, dict[str, Any]]

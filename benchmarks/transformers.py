@@ -24,9 +24,9 @@ from torch import nn
 from torch_geometric.data import Data
 
 import gnndelete as gd
-from gnndelete.adjacency import EdgeTable
+from gnndelete.graph.edge_table import EdgeTable
+from gnndelete.graph.neighborhood import walk
 from gnndelete.methods.base import Method
-from gnndelete.neighborhood import walk
 
 BATCH = 64
 SEEDS = (42, 21, 13, 87, 100)

@@ -456,7 +456,7 @@ def build_subject(case: Case) -> Subject:
 
 
 def gd_forward(model: nn.Module, data: Data) -> Any:
-    from gnndelete.forward import call
+    from gnndelete.nn.forward import call
 
     return call(model, data)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 from torch_geometric.nn import GATConv, HeteroConv, HGTConv, Linear, SAGEConv, to_hetero
 
-from gnndelete.forward import call
+from gnndelete.nn.forward import call
 
 WRITES, IN, CITES = ("author", "writes", "paper"), ("paper", "in", "venue"), ("paper", "cites", "paper")
 AUTHORS, PAPERS, VENUES = 40, 60, 6

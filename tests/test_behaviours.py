@@ -11,7 +11,7 @@ from torch_geometric.utils import k_hop_subgraph
 
 import gnndelete as gd
 from gnndelete.errors import ModelError
-from gnndelete.operator import layer_operators
+from gnndelete.nn.operator import layer_operators
 
 
 def rows_near(subject, hops):
@@ -78,7 +78,7 @@ def test_model_and_data_of_the_user_are_untouched(subject, snapshot):
 
 
 def test_an_interrupted_run_changes_nothing(subject, snapshot, run):
-    from gnndelete.forward import call
+    from gnndelete.nn.forward import call
 
     last = subject.case.sites[-1][0]
     before = snapshot(subject.model, subject.data)
@@ -106,7 +106,7 @@ def test_an_interrupted_run_changes_nothing(subject, snapshot, run):
 
 
 def test_a_request_interrupted_midway_can_be_repeated(make_subject, run):
-    from gnndelete.forward import call
+    from gnndelete.nn.forward import call
 
     subject = make_subject("gcn")
     broken = True
@@ -161,7 +161,7 @@ def test_after_detaching_the_base_checkpoint_loads_strictly(subject, run):
 
 
 def test_another_number_of_rows_is_refused(subject):
-    from gnndelete.forward import call
+    from gnndelete.nn.forward import call
 
     if not subject.case.batches:
         pytest.skip("the model itself cannot run on a part of the graph, or sees all of it")

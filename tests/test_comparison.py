@@ -15,7 +15,7 @@ from gnndelete.errors import GraphError, ModelError, RunError, SettingError
 from gnndelete.methods import Unlink, resolver
 from gnndelete.testing import problem
 from gnndelete.titles import title, titled
-from gnndelete.training import train
+from gnndelete.training.loop import train
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ from torch_geometric.data import Data
 import gnndelete as gd
 from gnndelete import Deletion
 from gnndelete.errors import GNNDeleteError
-from gnndelete.forward import call, evaluating
-from gnndelete.graph import edge_table
-from gnndelete.neighborhood import Neighborhood
+from gnndelete.graph.neighborhood import Neighborhood
+from gnndelete.graph.validation import edge_table
+from gnndelete.nn.forward import call, evaluating
 from gnndelete.tasks import resolver as tasks
 
 from .conftest import HIDDEN, NODES, OUT, WIDTH, make_graph

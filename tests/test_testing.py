@@ -105,7 +105,7 @@ def test_a_method_of_another_package_is_found_by_name(tmp_path):
         textwrap.dedent(
             """
             from gnndelete.methods import Method, Outcome
-            from gnndelete.layers import working_copy
+            from gnndelete.nn.layers import working_copy
 
             class Shrug(Method):
                 name = "shrug"

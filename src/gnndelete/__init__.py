@@ -12,11 +12,10 @@ from gnndelete.version import __version__
 
 if TYPE_CHECKING:
     from gnndelete import datasets, models, tasks
-    from gnndelete.adapter import Adapter
     from gnndelete.auditing import Audit, audit
     from gnndelete.comparison import compare
-    from gnndelete.deletion import Deletion
     from gnndelete.evidence import evaluate
+    from gnndelete.graph.deletion import Deletion
     from gnndelete.inspection import Inspection, inspect
     from gnndelete.methods import (
         D2D,
@@ -32,16 +31,17 @@ if TYPE_CHECKING:
         Retrain,
         Unlink,
     )
-    from gnndelete.operator import rows
+    from gnndelete.nn.adapter import Adapter
+    from gnndelete.nn.operator import rows
+    from gnndelete.result import Unlearned, load
     from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
-    from gnndelete.training import train
-    from gnndelete.unlearned import Unlearned, load
+    from gnndelete.training.loop import train
     from gnndelete.unlearner import Unlearner
 
 _HOME = {
-    "Adapter": "adapter",
+    "Adapter": "nn.adapter",
     "Audit": "auditing",
-    "Deletion": "deletion",
+    "Deletion": "graph.deletion",
     "CertUnlearn": "methods",
     "D2D": "methods",
     "GIF": "methods",
@@ -57,16 +57,16 @@ _HOME = {
     "Method": "methods",
     "NodeClassification": "tasks",
     "Retrain": "methods",
-    "Unlearned": "unlearned",
+    "Unlearned": "result",
     "Unlearner": "unlearner",
     "Unlink": "methods",
     "audit": "auditing",
     "compare": "comparison",
     "evaluate": "evidence",
     "inspect": "inspection",
-    "load": "unlearned",
-    "rows": "operator",
-    "train": "training",
+    "load": "result",
+    "rows": "nn.operator",
+    "train": "training.loop",
 }
 _MODULES = ("datasets", "errors", "methods", "models", "tasks")
 

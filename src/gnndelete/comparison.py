@@ -18,25 +18,25 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gnndelete.batch import collate
-from gnndelete.deletion import Deletion
+from gnndelete.engine.session import Prepared
 from gnndelete.errors import GNNDeleteError, SettingError
 from gnndelete.evidence import evidence
-from gnndelete.forward import Forward, as_seen, call
-from gnndelete.graph import attributes, check_graph, tensor_digest
-from gnndelete.hetero import HeteroGraph
+from gnndelete.graph.batch import collate
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.hetero import HeteroGraph
+from gnndelete.graph.validation import attributes, check_graph, tensor_digest
+from gnndelete.io.progress import track
 from gnndelete.methods import CONTROLS, GraphEraser, Method, Retrain
 from gnndelete.methods import resolver as methods_resolver
-from gnndelete.methods.alone import possible_vectors
 from gnndelete.methods.base import Context, Fit, reasons
-from gnndelete.naming import by_name
-from gnndelete.prepared import Prepared
-from gnndelete.progress import track
+from gnndelete.methods.gnndelete.node_embeddings import possible_vectors
+from gnndelete.nn.forward import Forward, as_seen, call
+from gnndelete.registry import by_name
 from gnndelete.tasks import LinkPrediction, NodeClassification, Task
 from gnndelete.tasks import resolver as tasks_resolver
 from gnndelete.tasks.trained import check_request
 from gnndelete.titles import Kept, Titled, check_labels, titled
-from gnndelete.training import as_fitting
+from gnndelete.training.loop import as_fitting
 from gnndelete.unlearner import Unlearner, refuse_unfit
 from gnndelete.version import __version__
 

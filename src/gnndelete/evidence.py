@@ -5,12 +5,12 @@ from __future__ import annotations
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
-from gnndelete.batch import collate
-from gnndelete.deletion import Deletion
 from gnndelete.errors import GraphError
-from gnndelete.forward import Forward, as_seen, call, evaluating
-from gnndelete.graph import check_graph
-from gnndelete.naming import by_name
+from gnndelete.graph.batch import collate
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.validation import check_graph
+from gnndelete.nn.forward import Forward, as_seen, call, evaluating
+from gnndelete.registry import by_name
 from gnndelete.tasks import LinkPrediction, NodeClassification, Task, resolver
 from gnndelete.tasks.base import Predict
 

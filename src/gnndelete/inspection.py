@@ -8,18 +8,18 @@ from typing import Any
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
-from gnndelete.batch import collate
+from gnndelete.engine.session import RANDOM, Prepared
 from gnndelete.errors import ModelError
-from gnndelete.forward import Forward, as_seen, call, evaluating
-from gnndelete.graph import nearly_undirected, ways
-from gnndelete.hetero import HeteroGraph
-from gnndelete.layers import Layers, working_copy
+from gnndelete.graph.batch import collate
+from gnndelete.graph.hetero import HeteroGraph
+from gnndelete.graph.validation import nearly_undirected, ways
 from gnndelete.methods import resolver
 from gnndelete.methods.base import Context, Reason, reasons
-from gnndelete.methods.gnndelete import GNNDelete
-from gnndelete.naming import by_name
-from gnndelete.prepared import RANDOM, Prepared
-from gnndelete.probe import Site
+from gnndelete.methods.gnndelete.method import GNNDelete
+from gnndelete.nn.forward import Forward, as_seen, call, evaluating
+from gnndelete.nn.layers import Layers, working_copy
+from gnndelete.nn.receptive_field import Site
+from gnndelete.registry import by_name
 from gnndelete.tasks import LinkPrediction, Task
 from gnndelete.tasks import resolver as tasks
 

@@ -12,18 +12,18 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.assurance import MEANING
-from gnndelete.batch import GraphBatch, collate
 from gnndelete.datasets.generated import community_graph, knowledge_graph
 from gnndelete.datasets.splits import split_links, split_nodes
-from gnndelete.datasets.triples import triples
-from gnndelete.deletion import Deletion
-from gnndelete.forward import call
+from gnndelete.datasets.typed_edges import triples
+from gnndelete.engine.session import Prepared
+from gnndelete.graph.batch import GraphBatch, collate
+from gnndelete.graph.deletion import Deletion
 from gnndelete.methods.base import Context, Method, Reason
 from gnndelete.models import GCN, RGCN, build
-from gnndelete.prepared import Prepared
+from gnndelete.nn.forward import call
+from gnndelete.result import Unlearned
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
-from gnndelete.training import train
-from gnndelete.unlearned import Unlearned
+from gnndelete.training.loop import train
 from gnndelete.unlearner import Unlearner
 
 

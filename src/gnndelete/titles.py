@@ -10,9 +10,9 @@ from os import PathLike
 from typing import Any
 
 from gnndelete.errors import SettingError
+from gnndelete.io.store import Store
 from gnndelete.methods import Method, Retrain
 from gnndelete.methods.base import plain
-from gnndelete.store import Store
 
 #: So many settings are named in a title; more of them where two methods would be called the same.
 _NAMED = 3

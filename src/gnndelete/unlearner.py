@@ -17,28 +17,28 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
-from gnndelete.batch import collate
-from gnndelete.beside import cut_too
-from gnndelete.cutting import kept_edges
-from gnndelete.deletion import Deletion
+from gnndelete.engine.session import Prepared
 from gnndelete.errors import AdapterError, DeletionError, GNNDeleteError, ModelError, RunError, why
-from gnndelete.files import write
-from gnndelete.forward import Forward, as_seen, call, evaluating
-from gnndelete.graph import changed, nearly_undirected
-from gnndelete.hetero import HeteroGraph, seen
-from gnndelete.layers import working_copy
-from gnndelete.memory import PeakMemory
+from gnndelete.graph.batch import collate
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.edge_sets import cut_too
+from gnndelete.graph.hetero import HeteroGraph, seen
+from gnndelete.graph.remaining import kept_edges
+from gnndelete.graph.validation import changed, nearly_undirected
+from gnndelete.io.files import write
+from gnndelete.io.memory import PeakMemory
 from gnndelete.methods import Method, nearest_fit
 from gnndelete.methods import resolver as methods
 from gnndelete.methods.base import Context, Fit, reasons, synchronize
-from gnndelete.naming import by_name
-from gnndelete.prepared import Prepared, has_fingerprint
-from gnndelete.sight import POOLS, made_before, pools_deleted
+from gnndelete.nn.checks import POOLS, made_before, pools_deleted
+from gnndelete.nn.forward import Forward, as_seen, call, evaluating
+from gnndelete.nn.layers import working_copy
+from gnndelete.registry import by_name
+from gnndelete.result import Unlearned
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
 from gnndelete.tasks.trained import check_request
-from gnndelete.training import as_fitting
-from gnndelete.unlearned import Unlearned
+from gnndelete.training.loop import as_fitting
 
 _STATE = 1
 
@@ -195,7 +195,7 @@ class Unlearner:
         for what, saved, own in zip(
             ("model", "graph"), fingerprints, (prepared.base_fingerprint(), prepared.graph_fingerprint()), strict=True
         ):
-            if saved != own and not (what == "model" and has_fingerprint(prepared.model, saved)):
+            if saved != own:
                 raise AdapterError(
                     f"the state at '{path}' belongs to another {what} ({saved[:12]}, this one is {own[:12]})"
                 )

@@ -13,9 +13,9 @@ from torch_geometric.data import Data
 import gnndelete as gd
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.datasets import split_links, split_nodes
-from gnndelete.forward import call
 from gnndelete.models import GCN
-from gnndelete.training import train
+from gnndelete.nn.forward import call
+from gnndelete.training.loop import train
 
 EPOCHS = 150
 

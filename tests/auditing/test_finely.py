@@ -11,7 +11,7 @@ import torch
 import gnndelete as gd
 from gnndelete.auditing.judging import judge, judged, title
 from gnndelete.auditing.tables import key_numbers
-from gnndelete.expected import BEYOND
+from gnndelete.metrics.edge_matching import BEYOND
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from torch import nn
 import gnndelete as gd
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.theorem import theorem
-from gnndelete.operator import LayerOperators
+from gnndelete.nn.operator import LayerOperators
 from gnndelete.testing import problem
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gnndelete.bench.gathered import Plan
 from gnndelete.bench.published import published
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 SEEDS = (42, 21, 13)
 PAPER = {"operator": "shared", "layers": "all", "targets": "original", "hops": "directed", "solver": "exact"}

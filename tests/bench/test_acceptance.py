@@ -9,7 +9,7 @@ import pytest
 from gnndelete.bench.acceptance import Acceptance, acceptance
 from gnndelete.bench.gathered import Plan, gather
 from gnndelete.bench.summary import headline, summary_page
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 from .sample import METHODS, SEEDS, Job, key, link_plan, row, store_of
 

@@ -13,8 +13,8 @@ from gnndelete.bench.report import build
 from gnndelete.bench.settings import call, call_of
 from gnndelete.bench.summary import summary_page
 from gnndelete.bench.timecurves import timings
+from gnndelete.io.store import Store
 from gnndelete.methods import GNNDelete
-from gnndelete.store import Store
 
 from .sample import METHODS, SEEDS, Job, key, link_plan, row, store_of, time_plan
 

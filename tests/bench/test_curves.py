@@ -13,7 +13,7 @@ from gnndelete.bench.figures import lam_figure
 from gnndelete.bench.gathered import Plan, Stat, gather
 from gnndelete.bench.pages import Commands
 from gnndelete.bench.report import build
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 from .sample import METHODS, Job, key, row
 

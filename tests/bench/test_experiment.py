@@ -11,9 +11,9 @@ import pytest
 
 from gnndelete.bench.cells import LATER, Cell, cells, make_method
 from gnndelete.bench.experiment import Experiment, find, names, read
-from gnndelete.catalog import ENTRIES
+from gnndelete.datasets.catalog import ENTRIES
 from gnndelete.errors import SettingError
-from gnndelete.methods.ruler import RULES
+from gnndelete.methods.gnndelete.forgetting_score import RULES
 
 from .conftest import Write
 

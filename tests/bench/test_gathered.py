@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gnndelete.bench.gathered import Plan, Result, gather, originals, references, told_apart
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 from .sample import METHODS, SEEDS, Job, key, link_plan, row, store_of
 

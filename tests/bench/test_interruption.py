@@ -21,7 +21,7 @@ from gnndelete.bench.cells import cells
 from gnndelete.bench.executors import _quiet_pool
 from gnndelete.bench.experiment import read
 from gnndelete.bench.runner import run
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 from .conftest import Write, environment, lines, numbers
 

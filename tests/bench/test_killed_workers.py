@@ -95,7 +95,7 @@ def test_what_failed_before_is_not_called_done(write: Write, store: Path, capsys
 
 
 def test_a_long_cell_is_heard_of(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr("gnndelete.progress.SILENCE", 0.05)
+    monkeypatch.setattr("gnndelete.io.progress.SILENCE", 0.05)
     monkeypatch.setattr("gnndelete.bench.live.SILENCE", 0.05)
     with Live("cells", 2, 1):
         time.sleep(0.5)

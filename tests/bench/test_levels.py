@@ -9,7 +9,7 @@ from gnndelete.bench.gathered import Plan, gather
 from gnndelete.bench.levels import retrained
 from gnndelete.bench.pages import Commands
 from gnndelete.bench.report import build
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 from .sample import METHODS, Job, key, lam_plan, row, store_of
 

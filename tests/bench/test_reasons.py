@@ -23,7 +23,7 @@ from gnndelete.bench.reasons import kept_to, unmeasured
 from gnndelete.bench.report import build
 from gnndelete.bench.runner import run
 from gnndelete.bench.tables import sections
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 from .conftest import Write, lines
 from .sample import HARDWARE, METHODS, SEEDS, Job, key, link_plan, row, store_of

@@ -24,7 +24,7 @@ from gnndelete.bench.gathered import Plan, gather
 from gnndelete.bench.looks import looks
 from gnndelete.bench.pages import Commands
 from gnndelete.bench.report import build, usual_device, write
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 from .sample import METHODS, Job, key, lam_plan, link_plan, row, rows, store_of, time_plan
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gnndelete.cli import run
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 from .sample import row
 

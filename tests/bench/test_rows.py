@@ -15,7 +15,7 @@ from gnndelete.bench.plans import plans
 from gnndelete.bench.rows import flaw, open_store
 from gnndelete.cli import run as command
 from gnndelete.errors import SettingError
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 from .conftest import Write
 from .sample import row

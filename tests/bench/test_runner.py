@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from gnndelete.batch import collate
 from gnndelete.bench import lock as lock_module
 from gnndelete.bench import material as materials
 from gnndelete.bench.cells import cells
@@ -25,7 +24,8 @@ from gnndelete.bench.runner import Choice, run
 from gnndelete.cli import run as command
 from gnndelete.datasets import load
 from gnndelete.errors import AbsentError, SettingError
-from gnndelete.store import Store
+from gnndelete.graph.batch import collate
+from gnndelete.io.store import Store
 
 from .conftest import SMALL, Write, lines, numbers
 

@@ -12,7 +12,7 @@ from gnndelete.bench.formats import latex, latex_needs, markdown, tidy_csv
 from gnndelete.bench.gathered import Plan, Stat, gather
 from gnndelete.bench.published import published
 from gnndelete.bench.tables import Entry, Line, Section, Table, sections
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 from .sample import METHODS, SEEDS, Job, key, link_plan, row, rows, store_of
 

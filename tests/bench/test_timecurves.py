@@ -12,7 +12,7 @@ from gnndelete.bench.gathered import Plan, gather
 from gnndelete.bench.pages import Commands
 from gnndelete.bench.report import build
 from gnndelete.bench.timecurves import time_pictures, timings
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 from .sample import METHODS, Job, key, row, store_of, time_plan
 

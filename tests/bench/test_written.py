@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gnndelete import files as writing
 from gnndelete.bench.written import _own, stale, write
 from gnndelete.errors import RunError, SettingError
+from gnndelete.io import files as writing
 
 MADE = {
     "index.md": b"gnndelete bench report --out a",

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from gnndelete.batch import collate
+from gnndelete.graph.batch import collate
 
 from .conftest import Cli
 

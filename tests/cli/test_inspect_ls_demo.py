@@ -91,7 +91,7 @@ def test_demo_looks_at_its_folder_first(cli: Cli, tmp_path: Path, monkeypatch: p
     def worked(*_: object, **__: object) -> None:
         raise AssertionError("it began to work")
 
-    monkeypatch.setattr("gnndelete.training.train", worked)
+    monkeypatch.setattr("gnndelete.training.loop.train", worked)
     (tmp_path / "file").write_text("mine")
     for out, code in (("file", 2), ("file/below", 1)):
         refused = cli("demo", "--out", out)

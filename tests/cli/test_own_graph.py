@@ -18,6 +18,7 @@ from gnndelete.cli.runs import open_run, run_settings
 from gnndelete.cli.settings import resolve
 from gnndelete.datasets.forget import training_edges
 from gnndelete.datasets.pickled import load_saved
+from gnndelete.graph.validation import fingerprint
 
 from .conftest import NODES, SMALL, Cli, contents, make_graph
 
@@ -223,7 +224,7 @@ def test_the_remaining_graph_of_earlier_requests(cli: Cli, named_run: Path, tmp_
     assert "without 1 node" in cli("delete", named_run, "--save-graph", "left").out  # an earlier one is replaced
     assert contents(named_run) == before
     result = json.loads(before["unlearned/result.json"])
-    assert gd.graph.fingerprint(gd.datasets.load_graph(tmp_path / "left").data) == result["remaining_fingerprint"]
+    assert fingerprint(gd.datasets.load_graph(tmp_path / "left").data) == result["remaining_fingerprint"]
 
 
 def test_the_remaining_graph_of_a_file(cli: Cli, link_run: Path, tmp_path: Path) -> None:
@@ -235,7 +236,7 @@ def test_the_remaining_graph_of_a_file(cli: Cli, link_run: Path, tmp_path: Path)
     assert done.code == 0, done.err
     assert contents(tmp_path / "left").keys() == {"graph.pt", "remaining.json"}
     (left,) = load_saved(tmp_path / "left/graph.pt")
-    assert gd.graph.fingerprint(left) == done.values["remaining_fingerprint"]
+    assert fingerprint(left) == done.values["remaining_fingerprint"]
     assert not left.x[9].any()
     assert not (left.edge_index == 9).any()
 

@@ -133,12 +133,12 @@ def test_usage_errors_are_one_sentence(cli: Cli) -> None:
 
 def test_interrupt(cli: Cli, graph_file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import gnndelete.methods  # what takes the name at import must not meet the replaced one
-    import gnndelete.training
+    import gnndelete.training.loop
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(gnndelete.training, "train", interrupted)
+    monkeypatch.setattr(gnndelete.training.loop, "train", interrupted)
     stopped = cli("train", "--graph", graph_file, "--out", "run", "--json")
     assert stopped.code == 130
     assert "intact" in stopped.sentence

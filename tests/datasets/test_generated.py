@@ -15,7 +15,7 @@ from gnndelete.datasets.generated import community_graph, knowledge_graph
 from gnndelete.errors import SettingError
 from gnndelete.models import GCN
 from gnndelete.tasks import LinkPrediction
-from gnndelete.training import train
+from gnndelete.training.loop import train
 
 
 def heavy(degree: Tensor) -> bool:

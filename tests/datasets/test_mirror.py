@@ -17,8 +17,8 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix
 
-from gnndelete.catalog import ENTRIES
 from gnndelete.datasets import load
+from gnndelete.datasets.catalog import ENTRIES
 from gnndelete.datasets.untrusted import rewrite_pickles
 from gnndelete.errors import GraphError
 

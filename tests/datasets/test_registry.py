@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gnndelete.catalog import ENTRIES
 from gnndelete.datasets import describe, load, names
+from gnndelete.datasets.catalog import ENTRIES
 from gnndelete.datasets.digits import digits
 from gnndelete.datasets.registry import named
 from gnndelete.errors import GraphError, SettingError

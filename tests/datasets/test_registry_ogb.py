@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from gnndelete.catalog import ENTRIES
 from gnndelete.datasets import load
+from gnndelete.datasets.catalog import ENTRIES
 from gnndelete.datasets.ogb import _ogb_class, _pyg_classes
 from gnndelete.errors import GraphError
 

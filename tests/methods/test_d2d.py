@@ -11,11 +11,11 @@ from torch_geometric.data import Data
 import gnndelete as gd
 from gnndelete.datasets import load, split_links
 from gnndelete.errors import ModelError, SettingError
-from gnndelete.forward import call
 from gnndelete.methods.d2d import D2D
 from gnndelete.methods.validation import saturation
+from gnndelete.nn.forward import call
 from gnndelete.testing import problem
-from gnndelete.training import train
+from gnndelete.training.loop import train
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,10 @@ from torch_geometric.nn import LGConv, SGConv
 
 import gnndelete as gd
 from gnndelete.errors import ModelError, SettingError
-from gnndelete.forward import call
+from gnndelete.graph.neighborhood import Neighborhood
+from gnndelete.graph.validation import edge_table
 from gnndelete.methods.gif import GIF, spectral_norm
+from gnndelete.nn.forward import call
 from gnndelete.testing import problem
 
 RIDGE = 0.02
@@ -195,7 +197,7 @@ def test_layers_have_second_derivatives(name, make_subject, snapshot):
 def test_influenced_is_two_hops_and_one_more_around_nodes(graph, gcn):
     train = graph.train_mask
     edge = gd.Unlearner(gcn, graph, "node", GIF(iterations=1)).delete(gd.Deletion(edges=[(3, 4)]))
-    near = gd.neighborhood.Neighborhood(gd.graph.edge_table(graph), graph.edge_index)
+    near = Neighborhood(edge_table(graph), graph.edge_index)
     want = near.within(torch.tensor([3, 4]), 2)
     assert edge.details["influenced"] == int(train[want].sum())
     node = gd.Unlearner(gcn, graph, "node", GIF(iterations=1)).delete(gd.Deletion(nodes=[40]))

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 
 import gnndelete as gd
 from gnndelete.errors import GraphError, ModelError, SettingError
-from gnndelete.forward import call
 from gnndelete.methods.gradascent import GradAscent
+from gnndelete.nn.forward import call
 from gnndelete.testing import problem
 
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import gnndelete as gd
+from gnndelete.engine.session import Prepared
 from gnndelete.errors import ModelError, RunError, SettingError
-from gnndelete.forward import call
 from gnndelete.methods.base import Context
 from gnndelete.methods.megu import MEGU, influenced
-from gnndelete.prepared import Prepared
+from gnndelete.nn.forward import call
 from gnndelete.testing import problem
 
 

@@ -17,9 +17,9 @@ from torch_geometric.utils import k_hop_subgraph
 
 import gnndelete as gd
 from gnndelete.errors import ModelError, SettingError
-from gnndelete.layers import graph_layers
 from gnndelete.models import Graphormer
-from gnndelete.operator import layer_operators
+from gnndelete.nn.layers import graph_layers
+from gnndelete.nn.operator import layer_operators
 
 
 def graph(nodes: int = 14, edges: int = 18, seed: int = 0, directed: bool = False) -> Data:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from gnndelete.anew import fresh
 from gnndelete.errors import GraphError, SettingError
 from gnndelete.models import GCN, Categories, Pooled, build
+from gnndelete.nn.reset import fresh
 
 EDGES = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
 BATCH = torch.tensor([0, 0, 1, 1, 1])

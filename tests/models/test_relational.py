@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.nn import MessagePassing, RGATConv, RGCNConv
 
-from gnndelete.anew import fresh
 from gnndelete.errors import ModelError, SettingError
 from gnndelete.models import build
 from gnndelete.models.relational_layers import RelationalAttention, RelationalConvolution
+from gnndelete.nn.reset import fresh
 
 NAMES = ("rgcn", "rgat")
 LAYERS = {"rgcn": (RGCNConv, RelationalConvolution), "rgat": (RGATConv, RelationalAttention)}

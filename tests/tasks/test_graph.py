@@ -9,8 +9,8 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 from torch_geometric.data import Data
 
-from gnndelete.batch import collate
 from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
+from gnndelete.graph.batch import collate
 from gnndelete.tasks import GraphClassification, resolver
 from gnndelete.tasks.graph import graph_labels
 

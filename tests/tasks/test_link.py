@@ -19,8 +19,8 @@ from torch_geometric.data import Data
 
 from gnndelete.datasets import LinkSplit, load, split_links
 from gnndelete.errors import GraphError, ModelError, RunError, SettingError
+from gnndelete.metrics.ranking import auroc
 from gnndelete.tasks import LinkPrediction, resolver
-from gnndelete.tasks.ranking import auroc
 
 MODEL = nn.Identity()
 

@@ -33,10 +33,10 @@ from gnndelete.auditing.theorem import theorem
 from gnndelete.auditing.trend import trend
 from gnndelete.auditing.utility import utility
 from gnndelete.auditing.verdict import verdict
-from gnndelete.deletion import Deletion
-from gnndelete.files import commit
-from gnndelete.progress import track
-from gnndelete.unlearned import Unlearned
+from gnndelete.graph.deletion import Deletion
+from gnndelete.io.files import commit
+from gnndelete.io.progress import track
+from gnndelete.result import Unlearned
 from gnndelete.version import __version__
 
 FORMAT = 1

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.auditing.edges import edges_once
-from gnndelete.deletion import Deletion
-from gnndelete.forward import Forward, evaluating
+from gnndelete.graph.deletion import Deletion
 from gnndelete.methods.base import Fit
+from gnndelete.nn.forward import Forward, evaluating
+from gnndelete.result import Unlearned
 from gnndelete.tasks import LinkPrediction, Task
 from gnndelete.tasks.base import Predict
 from gnndelete.tasks.supervision import positives
-from gnndelete.unlearned import Unlearned
 
 
 @dataclass(frozen=True)

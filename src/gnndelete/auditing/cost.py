@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gnndelete.auditing.case import Case
-from gnndelete.unlearned import Unlearned
+from gnndelete.result import Unlearned
 
 
 def cost(case: Case) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.samples import AXES, answers, deleted, samples
 from gnndelete.auditing.wording import of_deleted
 from gnndelete.errors import GraphError
-from gnndelete.hetero import HeteroGraph
+from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
 #: Elements of each group that are compared, and the fewest of which a distribution is drawn.

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.datasets.forget import training_edges
-from gnndelete.graph import edge_table
-from gnndelete.request import distinct
+from gnndelete.graph.parsing import distinct
+from gnndelete.graph.validation import edge_table
 from gnndelete.tasks import LinkPrediction, Task
 from gnndelete.tasks.supervision import positives
 

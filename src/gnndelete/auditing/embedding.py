@@ -9,7 +9,7 @@ from sklearn.decomposition import PCA
 
 from gnndelete.auditing.case import Case
 from gnndelete.auditing.rings import rings, rows, some
-from gnndelete.graph import count_nodes
+from gnndelete.graph.validation import count_nodes
 
 RINGS = ("ring 0", "ring 1", "elsewhere")
 

@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnndelete.adjacency import ends_of
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.queries import BOTH, SENTENCES, ask, fair
 from gnndelete.auditing.samples import deleted_pairs, labels
-from gnndelete.batch import GraphBatch
 from gnndelete.errors import GNNDeleteError
-from gnndelete.expected import compare
-from gnndelete.graph import edge_table
-from gnndelete.heldout import Heldout, degrees, edge_degree, edge_strata, heldout
-from gnndelete.methods.ruler import NODE_BINS
+from gnndelete.graph.batch import GraphBatch
+from gnndelete.graph.edge_table import ends_of
+from gnndelete.graph.validation import edge_table
+from gnndelete.methods.gnndelete.forgetting_score import NODE_BINS
+from gnndelete.metrics.edge_matching import compare
+from gnndelete.metrics.unseen_test import Heldout, degrees, edge_degree, edge_strata, heldout
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
 NO_EDGE_SCORE = (

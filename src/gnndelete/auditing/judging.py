@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gnndelete.heldout import variance
+from gnndelete.metrics.unseen_test import variance
 
 #: Differences of the AUC below this are called none, and a test that misses larger ones than VAGUE decides nothing.
 TOLERANCE, VAGUE = 0.03, 0.15

@@ -11,9 +11,9 @@ from torch import Tensor
 from gnndelete.auditing.case import Case
 from gnndelete.auditing.samples import labels
 from gnndelete.errors import GNNDeleteError
-from gnndelete.heldout import Heldout
+from gnndelete.metrics.ranking import auroc
+from gnndelete.metrics.unseen_test import Heldout
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
-from gnndelete.tasks.ranking import auroc
 
 #: Two models, `after` and one of these, are asked about the same elements.
 BESIDE = ("before", "reference")

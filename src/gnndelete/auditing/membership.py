@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnndelete.adjacency import ends_of
 from gnndelete.auditing.attack import ASKED, FEW, Attack, Floats, answer, unavailable
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.edges import link_edges
@@ -16,6 +15,7 @@ from gnndelete.auditing.forgetting import NO_FEATURE_SCORE, NO_LINK_LABEL, NO_OT
 from gnndelete.auditing.samples import labels
 from gnndelete.auditing.shadow import Shadow
 from gnndelete.errors import GNNDeleteError
+from gnndelete.graph.edge_table import ends_of
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
 EDGE = (

@@ -10,13 +10,13 @@ from torch_geometric.data import Data
 
 from gnndelete.assurance import TRAINED_WITHOUT
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.cutting import cut
-from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, DeletionError, GraphError, ModelError, SettingError
-from gnndelete.graph import edge_table, fingerprint
-from gnndelete.hetero import HeteroGraph, seen, side_by_side
-from gnndelete.prepared import model_fingerprint
-from gnndelete.unlearned import Unlearned
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.hetero import HeteroGraph, seen, side_by_side
+from gnndelete.graph.remaining import cut
+from gnndelete.graph.validation import edge_table, fingerprint
+from gnndelete.nn.adapter import model_fingerprint
+from gnndelete.result import Unlearned
 
 
 def open_case(

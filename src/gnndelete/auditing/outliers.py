@@ -14,10 +14,10 @@ import numpy as np
 from sklearn.ensemble import IsolationForest
 from torch import Tensor
 
-from gnndelete.adjacency import ends_of
 from gnndelete.auditing.case import Case
 from gnndelete.auditing.rings import rows, some, touched
-from gnndelete.graph import count_nodes
+from gnndelete.graph.edge_table import ends_of
+from gnndelete.graph.validation import count_nodes
 
 #: Share of the rows it was fitted on that the detector calls outliers.
 RATE = 0.05

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gnndelete.adjacency import ends_of
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.batch import GraphBatch
-from gnndelete.graph import count_nodes, edge_table
-from gnndelete.hetero import HeteroGraph
-from gnndelete.layers import copied
-from gnndelete.operator import layer_operators, rows
+from gnndelete.graph.batch import GraphBatch
+from gnndelete.graph.edge_table import ends_of
+from gnndelete.graph.hetero import HeteroGraph
+from gnndelete.graph.validation import count_nodes, edge_table
+from gnndelete.nn.layers import copied
+from gnndelete.nn.operator import layer_operators, rows
 from gnndelete.tasks import LinkPrediction, NodeClassification
 
 SENTENCES = {

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.errors import ModelError
-from gnndelete.graph import edge_table
-from gnndelete.neighborhood import Neighborhood
+from gnndelete.graph.neighborhood import Neighborhood
+from gnndelete.graph.validation import edge_table
 from gnndelete.tasks.base import representation
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gnndelete.adjacency import ends_of
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.queries import ask
 from gnndelete.auditing.rings import some
-from gnndelete.batch import GraphBatch
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import GraphError
-from gnndelete.graph import count_nodes, edge_table
+from gnndelete.graph.batch import GraphBatch
+from gnndelete.graph.edge_table import ends_of
+from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 from gnndelete.tasks.graph import graph_labels
 from gnndelete.tasks.overlap import edges_learned, members_learned, not_held_out

@@ -9,18 +9,18 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gnndelete.anew import untrained
 from gnndelete.auditing.attack import LEAST
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.edges import link_edges
-from gnndelete.cutting import cut
-from gnndelete.deletion import Deletion
 from gnndelete.errors import GNNDeleteError
-from gnndelete.graph import edge_table
-from gnndelete.hetero import HeteroGraph
-from gnndelete.labels import unlabelled
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.hetero import HeteroGraph
+from gnndelete.graph.labels import unlabelled
+from gnndelete.graph.remaining import cut
+from gnndelete.graph.validation import edge_table
+from gnndelete.nn.reset import untrained
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
-from gnndelete.training import train
+from gnndelete.training.loop import train
 
 #: What the shadow never sees: a tenth of the edges, or the labels of a third of the training nodes.
 EDGES, NODES = 0.1, 1 / 3

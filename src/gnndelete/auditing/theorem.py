@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gnndelete.adjacency import ends_of
 from gnndelete.auditing.case import Case
 from gnndelete.auditing.rings import some
-from gnndelete.forward import evaluating
-from gnndelete.hetero import HeteroGraph
-from gnndelete.layers import graph_layers
-from gnndelete.operator import GivenRows, LinearMap, Operator
-from gnndelete.taps import listening
+from gnndelete.graph.edge_table import ends_of
+from gnndelete.graph.hetero import HeteroGraph
+from gnndelete.nn.forward import evaluating
+from gnndelete.nn.hooks import listening
+from gnndelete.nn.layers import graph_layers
+from gnndelete.nn.operator import GivenRows, LinearMap, Operator
 
 #: Deleted edges that are looked at; a sample where there are more, to bound the memory.
 LIMIT = 50_000

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnndelete.adjacency import ends_of
 from gnndelete.auditing.attack import ASKED, FEW, LEARNT, LEAST, Attack, Floats, answer, unavailable
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.edges import link_edges
 from gnndelete.auditing.shadow import Shadow
 from gnndelete.datasets.forget import training_edges
 from gnndelete.datasets.negatives import NegativeSampler
-from gnndelete.deletion import Deletion
 from gnndelete.errors import GNNDeleteError
-from gnndelete.graph import count_nodes
-from gnndelete.hetero import HeteroGraph
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.edge_table import ends_of
+from gnndelete.graph.hetero import HeteroGraph
+from gnndelete.graph.validation import count_nodes
 from gnndelete.methods import CONTROLS, Method, resolver
 from gnndelete.tasks import LinkPrediction
 from gnndelete.tasks.base import representation

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnndelete.adjacency import ends_of
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.edges import edges_from
 from gnndelete.auditing.loss import classes, pairs, tested
 from gnndelete.auditing.rings import rings
 from gnndelete.auditing.samples import answers, samples, touched_graphs
 from gnndelete.errors import GNNDeleteError
+from gnndelete.graph.edge_table import ends_of
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
 #: Retained elements that are asked, and how many test elements the surroundings need to have a score of their own.

@@ -8,7 +8,7 @@ from statistics import mean
 from typing import Any
 
 from gnndelete.bench.cells import Cell, digest
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 
 class Cost:

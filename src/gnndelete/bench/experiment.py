@@ -31,7 +31,7 @@ from gnndelete.bench.values import (
 )
 from gnndelete.bench.words import measured
 from gnndelete.errors import SettingError, unknown
-from gnndelete.yamlfile import read_yaml
+from gnndelete.io.yaml import read_yaml
 
 Kind = Literal["edges", "nodes", "features", "labels", "graphs", "relations"]
 Where = Literal["random", "in", "out", "hubs", "community", "anywhere"]

@@ -14,11 +14,11 @@ from torch import nn
 
 from gnndelete.bench.own import named
 from gnndelete.bench.words import counted, measured
-from gnndelete.catalog import ENTRIES, Entry
+from gnndelete.datasets.catalog import ENTRIES, Entry
 from gnndelete.errors import SettingError, some
-from gnndelete.layers import graph_layers
 from gnndelete.models import resolver as models
 from gnndelete.models.from_graph import defaults, model_factory
+from gnndelete.nn.layers import graph_layers
 
 
 class Keyed(Protocol):

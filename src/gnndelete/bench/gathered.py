@@ -14,7 +14,7 @@ from statistics import mean, median, stdev
 from typing import Any, Protocol
 
 from gnndelete.bench.words import full_memory
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 Key = Mapping[str, Any]
 Row = Mapping[str, Any]

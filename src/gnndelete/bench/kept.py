@@ -17,8 +17,8 @@ from torch import nn
 from gnndelete.bench.cells import digest
 from gnndelete.bench.material import Material, build_model, material
 from gnndelete.bench.provenance import source
-from gnndelete.files import write
-from gnndelete.training import train
+from gnndelete.io.files import write
+from gnndelete.training.loop import train
 
 
 @dataclass(frozen=True)

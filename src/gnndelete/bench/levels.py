@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnndelete.bench.gathered import Place, Result, Stat, text
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 #: Runs of Retrain by the place where they were done.
 Retrained = Mapping[str, Sequence[Result]]

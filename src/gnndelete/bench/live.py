@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gnndelete.bench.jobs import Done
 from gnndelete.bench.words import counted, span
-from gnndelete.progress import SILENCE, bar
+from gnndelete.io.progress import SILENCE, bar
 
 if TYPE_CHECKING:
     from gnndelete.bench.sweep import Summary

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import IO
 
 from gnndelete.errors import SettingError, why
-from gnndelete.files import made
+from gnndelete.io.files import made
 
 try:
     import fcntl

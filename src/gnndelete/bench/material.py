@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gnndelete.batch import GraphBatch, collate, with_split
 from gnndelete.bench.own import load
 from gnndelete.bench.reasons import ALL_INSIDE
 from gnndelete.datasets import forget_edges, forget_graphs, forget_nodes, split_graphs, split_links, split_nodes
 from gnndelete.datasets.forget import edge_pool, share
-from gnndelete.deletion import Deletion
 from gnndelete.errors import GraphError, SettingError
-from gnndelete.graph import count_relations
+from gnndelete.graph.batch import GraphBatch, collate, with_split
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.validation import count_relations
 from gnndelete.models import resolver as models
 from gnndelete.models.from_graph import fill_options, model_factory
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task

@@ -22,13 +22,13 @@ from gnndelete.bench.cells import Cell, make_method, search_rule
 from gnndelete.bench.kept import base_model, once, place
 from gnndelete.bench.material import Material, all_inside, material, requests
 from gnndelete.bench.timing import seconds_of
-from gnndelete.deletion import Deletion
 from gnndelete.evidence import evidence_by
+from gnndelete.graph.deletion import Deletion
 from gnndelete.methods import Method, Retrain
 from gnndelete.methods.base import Fit
+from gnndelete.result import Unlearned
 from gnndelete.tasks import LinkPrediction, Task
-from gnndelete.training import train
-from gnndelete.unlearned import Unlearned
+from gnndelete.training.loop import train
 from gnndelete.unlearner import Unlearner
 
 #: A deletion that is quicker than this many seconds is done REPEATS times, and its time is the median: the first one in a

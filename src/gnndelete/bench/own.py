@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gnndelete.errors import GraphError
 
 if TYPE_CHECKING:
-    from gnndelete.catalog import Entry
+    from gnndelete.datasets.catalog import Entry
 
 #: Between a path and its digest.
 _MARK = "@"
@@ -79,9 +79,9 @@ def _digest(path: str) -> str:
 @lru_cache
 def _entry(dataset: str) -> Entry:
     """The sizes of a graph of one's own; untyped edges count twice, as those of undirected graphs do."""
-    from gnndelete.catalog import Entry
     from gnndelete.datasets import training_edges
-    from gnndelete.graph import count_nodes, count_relations
+    from gnndelete.datasets.catalog import Entry
+    from gnndelete.graph.validation import count_nodes, count_relations
 
     data = load(dataset)
     typed, edges, y = "edge_type" in data, training_edges(data).size(1), data.get("y")

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from gnndelete.errors import SettingError
-from gnndelete.yamlfile import Loader
+from gnndelete.io.yaml import Loader
 
 
 def check_names(path: Path) -> None:

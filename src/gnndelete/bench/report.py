@@ -23,7 +23,7 @@ from gnndelete.bench.tables import sections, silent
 from gnndelete.bench.timecurves import time_pictures, timings
 from gnndelete.bench.wording import listed, many, method_name
 from gnndelete.bench.written import write
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 __all__ = ["build", "devices", "provenance", "usual_device", "write"]
 

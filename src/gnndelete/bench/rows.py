@@ -9,7 +9,7 @@ from typing import Any
 
 from gnndelete.bench.gathered import Wanted
 from gnndelete.errors import SettingError
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 #: The kind of error of a row that is no result.
 BROKEN = "BrokenRow"

@@ -25,8 +25,8 @@ from gnndelete.bench.provenance import source
 from gnndelete.bench.rows import open_store
 from gnndelete.bench.sweep import Summary, Sweep
 from gnndelete.errors import GraphError, SettingError, unknown, why
-from gnndelete.files import made, tidy, writing
-from gnndelete.store import Store
+from gnndelete.io.files import made, tidy, writing
+from gnndelete.io.store import Store
 
 #: Where results go unless something else is said; trained models are kept beside it.
 STORE = Path("bench/results.jsonl")

@@ -18,7 +18,7 @@ from gnndelete.bench.jobs import UNFIT, Done, Job, Kind, failure, kept_under
 from gnndelete.bench.kept import place
 from gnndelete.bench.live import Live, announce
 from gnndelete.errors import RunError
-from gnndelete.store import Store
+from gnndelete.io.store import Store
 
 #: A piece of work before it has a worker.
 Task = tuple[Kind, Cell]

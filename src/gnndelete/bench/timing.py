@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from gnndelete.bench.experiment import TIMED_LAM
-from gnndelete.forward import call, evaluating
 from gnndelete.methods import GNNDelete, Method
 from gnndelete.methods.base import synchronize
+from gnndelete.nn.forward import call, evaluating
 
 if TYPE_CHECKING:
     from gnndelete.bench.measure import Setting

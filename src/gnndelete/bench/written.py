@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from gnndelete.errors import SettingError, some
-from gnndelete.files import commit, tidy
+from gnndelete.io.files import commit, tidy
 
 #: What reports consist of, and the folders they are in.
 _SUFFIXES = (".md", ".csv", ".tex", ".svg", ".png")

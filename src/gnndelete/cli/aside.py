@@ -9,7 +9,7 @@ from typing import Any
 from gnndelete.cli.runs import SETTINGS
 from gnndelete.cli.settings import Settings
 from gnndelete.errors import SettingError
-from gnndelete.yamlfile import read_yaml
+from gnndelete.io.yaml import read_yaml
 
 #: Where a report goes that another one follows, within its own folder.
 EARLIER = "earlier"

@@ -69,7 +69,7 @@ def audit(
     from gnndelete.cli.aside import EARLIER, lost
     from gnndelete.cli.runs import put_in_order, run_settings, unchanged
     from gnndelete.cli.settings import resolve
-    from gnndelete.files import writable
+    from gnndelete.io.files import writable
 
     given = {
         "audit.reference": reference,
@@ -154,7 +154,7 @@ def _write(audit: Audit, out: Path, settings: Settings, less: list[str]) -> None
 
     from gnndelete.cli.aside import move_aside
     from gnndelete.cli.runs import SETTINGS
-    from gnndelete.files import commit
+    from gnndelete.io.files import commit
 
     with tempfile.TemporaryDirectory() as name:
         made = Path(name)

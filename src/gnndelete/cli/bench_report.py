@@ -62,7 +62,7 @@ def report(
     from gnndelete.bench.summary import headline
     from gnndelete.bench.wording import listed, many
     from gnndelete.errors import SettingError, unknown
-    from gnndelete.files import writable
+    from gnndelete.io.files import writable
 
     if not store.exists():
         raise SettingError(

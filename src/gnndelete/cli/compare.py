@@ -45,7 +45,7 @@ def compare(
     from gnndelete.cli.runs import SETTINGS, run_settings, to_bytes, unchanged
     from gnndelete.cli.settings import resolve
     from gnndelete.errors import SettingError
-    from gnndelete.files import commit, writable
+    from gnndelete.io.files import commit, writable
 
     settings = resolve(run_settings(run), config, set_, {**request, "train.device": device})
     unchanged(run, settings)
@@ -86,8 +86,8 @@ def _table(
     from gnndelete.cli.runs import open_run
     from gnndelete.cli.untrained import check_trained
     from gnndelete.comparison import compare as run_comparison
-    from gnndelete.graph import edge_table
-    from gnndelete.training import train
+    from gnndelete.graph.validation import edge_table
+    from gnndelete.training.loop import train
 
     def method(name: str) -> Any:
         chosen = settings.method.model_dump() if settings.method.name == name else {"name": name}

@@ -115,7 +115,7 @@ def _number(text: str | None) -> float | str | None:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    from gnndelete.card import worded
+    from gnndelete.nn.card import worded
 
     return ", ".join(worded(kind, count) for kind, count in counts.items()) or "nothing"
 
@@ -139,7 +139,7 @@ def _level(values: dict[str, Any]) -> str:
 
 def _least(values: dict[str, Any]) -> str:
     """The least that a deletion does, in words."""
-    from gnndelete.methods.sentences import Done
+    from gnndelete.methods.gnndelete.sentences import Done
 
     doing = Done.of(values["counts"]).doing
     return doing[0].lower() + doing[1:]

@@ -39,18 +39,18 @@ def demo(
 
 
 def _run(out: Path, epochs: int) -> dict[str, Any]:
-    from gnndelete import files
     from gnndelete.auditing import audit
     from gnndelete.cli import runs
     from gnndelete.cli.construct import build_model
     from gnndelete.cli.settings import resolve
     from gnndelete.cli.setup import prepare
     from gnndelete.datasets.forget import forget_edges
-    from gnndelete.deletion import Deletion
     from gnndelete.errors import SettingError
     from gnndelete.evidence import evidence
+    from gnndelete.graph.deletion import Deletion
+    from gnndelete.io import files
     from gnndelete.methods import GNNDelete, Method, Retrain, Unlink
-    from gnndelete.training import train
+    from gnndelete.training.loop import train
     from gnndelete.unlearner import Unlearner
 
     if out.exists() and not out.is_dir():
@@ -130,7 +130,7 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
 
 def _scores(network: Any, graph: Any, task: Any, deletion: Any, remaining: Any) -> dict[str, Any]:
     """What a model says of four kinds of pairs."""
-    from gnndelete.forward import call, evaluating
+    from gnndelete.nn.forward import call, evaluating
     from gnndelete.tasks.supervision import positives
 
     kept = positives(remaining)
@@ -147,7 +147,7 @@ def _scores(network: Any, graph: Any, task: Any, deletion: Any, remaining: Any) 
 
 def _heldout(scores: dict[str, Any], task: Any, deletion: Any, remaining: Any) -> float:
     """The AUC of deleted edges against test edges of like degree."""
-    from gnndelete.heldout import degrees, edge_strata, heldout
+    from gnndelete.metrics.unseen_test import degrees, edge_strata, heldout
 
     strata = edge_strata(degrees(remaining).cpu(), deletion.edges.cpu(), task.test.positives.cpu())
     return heldout(scores["deleted edges"], scores["held-out edges"], **strata).auc

@@ -81,7 +81,7 @@ def inspect(
 def _show(console: Console, found: Any) -> None:
     from rich.table import Table
 
-    from gnndelete.graph import ways
+    from gnndelete.graph.validation import ways
 
     kind = ways(found.undirected)
     console.print(f"[bold]{found.model}[/] on {found.nodes:,} nodes and {found.edges:,} edges ({kind})\n")

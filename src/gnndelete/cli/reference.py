@@ -16,13 +16,13 @@ from gnndelete.cli.loading import dump_weights, load_weights
 from gnndelete.cli.report import note
 from gnndelete.cli.settings import Settings
 from gnndelete.errors import ModelError
-from gnndelete.files import commit
-from gnndelete.graph import fingerprint, tensor_digest
-from gnndelete.layers import working_copy
+from gnndelete.graph.validation import fingerprint, tensor_digest
+from gnndelete.io.files import commit
 from gnndelete.methods import Retrain
-from gnndelete.prepared import has_fingerprint, model_fingerprint
+from gnndelete.nn.adapter import model_fingerprint
+from gnndelete.nn.layers import working_copy
+from gnndelete.result import Unlearned
 from gnndelete.tasks import LinkPrediction
-from gnndelete.unlearned import Unlearned
 from gnndelete.unlearner import Unlearner
 from gnndelete.version import __version__
 
@@ -94,7 +94,7 @@ def _kept(file: Path, unlearned: Unlearned, method: Retrain) -> Unlearned | None
             facts = json.loads((opened.metadata() or {})["reference"])
         model = working_copy(unlearned.base)
         load_weights(file, model)
-        if not has_fingerprint(model, facts["fingerprint"]):
+        if model_fingerprint(model) != facts["fingerprint"]:
             raise ValueError("other weights than were written")
         return replace(
             unlearned,

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gnndelete.batch import GraphBatch
 from gnndelete.cli.settings import DeletionSettings
 from gnndelete.datasets import NamedGraph
 from gnndelete.datasets.forget import forget_edges, forget_graphs, forget_nodes
-from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, SettingError, some
-from gnndelete.request import look_up, look_up_columns
+from gnndelete.graph.batch import GraphBatch
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.parsing import look_up, look_up_columns
 from gnndelete.tasks import LinkPrediction, Task
 
 

@@ -12,19 +12,18 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from gnndelete.adapter import CONFIG, TENSORS, read_config
 from gnndelete.assurance import MEANING
 from gnndelete.cli.construct import build_model
 from gnndelete.cli.loading import load_weights
 from gnndelete.cli.runs import MODEL, RESULT, STATE, open_run
 from gnndelete.cli.settings import Settings
-from gnndelete.deletion import Deletion
 from gnndelete.errors import AdapterError, DeletionError, GNNDeleteError
-from gnndelete.graph import fingerprint
-from gnndelete.layers import working_copy
-from gnndelete.prepared import has_fingerprint
-from gnndelete.training import train
-from gnndelete.unlearned import Unlearned, load
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.validation import fingerprint
+from gnndelete.nn.adapter import CONFIG, TENSORS, model_fingerprint, read_config
+from gnndelete.nn.layers import working_copy
+from gnndelete.result import Unlearned, load
+from gnndelete.training.loop import train
 from gnndelete.unlearner import Unlearner
 
 _NEEDED = (
@@ -143,7 +142,7 @@ def _with_model(folder: Path, values: dict[str, Any], base: nn.Module, left: Dat
         raise AdapterError(f"'{folder}' holds neither an adapter nor {MODEL}; restore it, or delete again")
     load_weights(folder / MODEL, model)
     made = values.get("model_fingerprint")
-    if made is not None and not has_fingerprint(model, made):
+    if made is not None and model_fingerprint(model) != made:
         raise AdapterError(f"'{folder / MODEL}' is not the model that {RESULT} describes; restore it, or delete again")
     details = {} if values.get("calibration") is None else {"calibration": values["calibration"]}
     return Unlearned.from_summary(values, model=model, data=left, adapter=None, details=details, base=base)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from gnndelete.cli.report import note
 from gnndelete.cli.settings import Layer, Settings, resolve
 from gnndelete.errors import GraphError, ModelError, SettingError
-from gnndelete.files import tidy
+from gnndelete.io.files import tidy
+from gnndelete.io.yaml import read_yaml
 from gnndelete.version import __version__
-from gnndelete.yamlfile import read_yaml
 
 if TYPE_CHECKING:
     from torch import nn
@@ -51,8 +51,8 @@ def open_run(folder: Path, settings: Settings) -> tuple[nn.Module, NamedGraph, T
     from gnndelete.cli.construct import build_model
     from gnndelete.cli.loading import load_weights
     from gnndelete.cli.setup import prepare
-    from gnndelete.graph import attributes, changed, fingerprint
-    from gnndelete.prepared import has_fingerprint
+    from gnndelete.graph.validation import attributes, changed, fingerprint
+    from gnndelete.nn.adapter import model_fingerprint
 
     try:
         metrics = json.loads((folder / METRICS).read_text())
@@ -78,7 +78,7 @@ def open_run(folder: Path, settings: Settings) -> tuple[nn.Module, NamedGraph, T
         )
     model = build_model(settings.model, data, settings.task.name, settings.train.seed)
     load_weights(folder / MODEL, model)
-    if not has_fingerprint(model, trained[0]):
+    if model_fingerprint(model) != trained[0]:
         raise ModelError(
             f"'{folder / MODEL}' is not the model that the run's {METRICS} describes; restore it, or train again"
         )

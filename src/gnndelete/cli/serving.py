@@ -12,7 +12,6 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from gnndelete.adapter import CARD, CONFIG, TENSORS
 from gnndelete.assurance import explain
 from gnndelete.cli.aside import move_aside, requests_of
 from gnndelete.cli.construct import build_method, build_model
@@ -25,15 +24,15 @@ from gnndelete.cli.runs import MODEL, RESULT, SETTINGS, STATE, open_run, to_byte
 from gnndelete.cli.sequence import remember
 from gnndelete.cli.settings import SCHEDULE, Settings
 from gnndelete.cli.untrained import check_trained
-from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, RunError, SettingError, some
 from gnndelete.evidence import evidence
-from gnndelete.existing import already_deleted, not_deleted
-from gnndelete.files import commit, writable, writing
-from gnndelete.graph import edge_table, fingerprint
-from gnndelete.prepared import model_fingerprint
-from gnndelete.training import train
-from gnndelete.unlearned import Unlearned
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.existing import already_deleted, not_deleted
+from gnndelete.graph.validation import edge_table, fingerprint
+from gnndelete.io.files import commit, writable, writing
+from gnndelete.nn.adapter import CARD, CONFIG, TENSORS, model_fingerprint
+from gnndelete.result import Unlearned
+from gnndelete.training.loop import train
 from gnndelete.unlearner import Unlearner
 
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictFloat, 
 from pydantic_core import PydanticCustomError
 
 from gnndelete.errors import SettingError, unknown
-from gnndelete.yamlfile import Loader, read_yaml
+from gnndelete.io.yaml import Loader, read_yaml
 
 Whole = Annotated[int, Field(strict=True, ge=0)]
 Share = Annotated[float, Field(strict=True, ge=0, lt=1)]

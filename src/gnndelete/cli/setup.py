@@ -8,12 +8,12 @@ from dataclasses import replace
 import torch
 from torch_geometric.data import Data
 
-from gnndelete.batch import GraphBatch, collate, with_split
 from gnndelete.cli.settings import DataSettings, Settings
 from gnndelete.datasets import NamedGraph, load, load_graph, split_graphs, split_links, split_nodes
 from gnndelete.datasets.pickled import load_saved
 from gnndelete.datasets.tables import SUFFIXES
 from gnndelete.errors import GraphError, SettingError, some
+from gnndelete.graph.batch import GraphBatch, collate, with_split
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 
 

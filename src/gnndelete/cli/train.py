@@ -72,19 +72,19 @@ def train(
 
 def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     """Train by the settings and write the run; everything that can be refused is refused before the first epoch."""
-    from gnndelete import files
     from gnndelete.cli import runs
     from gnndelete.cli.construct import build_model, model_options
     from gnndelete.cli.loading import dump_weights, load_weights
     from gnndelete.cli.settings import TaskSettings
     from gnndelete.cli.setup import prepare
-    from gnndelete.deletion import Deletion
     from gnndelete.evidence import evidence
-    from gnndelete.graph import attributes, check_graph, count_nodes, edge_table, fingerprint
+    from gnndelete.graph.deletion import Deletion
+    from gnndelete.graph.validation import attributes, check_graph, count_nodes, edge_table, fingerprint
+    from gnndelete.io import files
     from gnndelete.models.from_graph import FROM_GRAPH
-    from gnndelete.prepared import model_fingerprint
+    from gnndelete.nn.adapter import model_fingerprint
     from gnndelete.tasks import LinkPrediction
-    from gnndelete.training import train as fit
+    from gnndelete.training.loop import train as fit
 
     _refuse_overwriting(out, force)
     files.writable(out)
@@ -175,7 +175,7 @@ def _show(console: Console, values: dict[str, Any]) -> None:
     from rich.table import Table
 
     from gnndelete.errors import some
-    from gnndelete.graph import ways
+    from gnndelete.graph.validation import ways
 
     console.print(f"{values['model']} for {values['task']}s of {values['graph']}", markup=False, style="bold")
     table = Table(show_header=False)

@@ -7,13 +7,13 @@ import copy
 import torch
 from torch import Tensor
 
-from gnndelete.adjacency import EdgeTable, ends_of
 from gnndelete.cli.report import note, plain
 from gnndelete.datasets import NamedGraph
-from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, some
-from gnndelete.existing import tuples
-from gnndelete.request import among
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.edge_table import EdgeTable, ends_of
+from gnndelete.graph.existing import tuples
+from gnndelete.graph.parsing import among
 from gnndelete.tasks import LinkPrediction, Task
 from gnndelete.tasks.trained import check_request
 

@@ -1,23 +1,65 @@
-"""Graphs to work on: loaders by name, splits of their links and nodes, pairs that are not edges, and forget sets."""
+"""Graphs to work on: loaders by name, splits of their links and nodes, pairs that are not edges, and forget sets.
+
+Everything is imported when first used, so that the catalog can be listed without torch.
+"""
 
 from __future__ import annotations
 
-from gnndelete.batch import GraphBatch, collate
-from gnndelete.datasets import negatives
-from gnndelete.datasets.assembly import NamedGraph
-from gnndelete.datasets.communities import communities
-from gnndelete.datasets.folder import save_graph
-from gnndelete.datasets.forget import edge_pool, forget_edges, forget_graphs, forget_nodes, training_edges
-from gnndelete.datasets.formats import from_networkx, load_graph
-from gnndelete.datasets.graphs import graph_loader
-from gnndelete.datasets.ids import IdMap
-from gnndelete.datasets.named import from_tables
-from gnndelete.datasets.negatives import NegativeSampler
-from gnndelete.datasets.registry import describe, load, names
-from gnndelete.datasets.sampling import NeighborSampler, link_loader, node_loader
-from gnndelete.datasets.saved import load_split, save_split
-from gnndelete.datasets.splits import GraphSplit, LinkSplit, split_graphs, split_links, split_nodes
-from gnndelete.datasets.triples import TripleCorrupter, triples, with_reverse
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gnndelete.datasets import negatives
+    from gnndelete.datasets.assembly import NamedGraph
+    from gnndelete.datasets.community_detection import communities
+    from gnndelete.datasets.folder import save_graph
+    from gnndelete.datasets.forget import edge_pool, forget_edges, forget_graphs, forget_nodes, training_edges
+    from gnndelete.datasets.formats import from_networkx, load_graph
+    from gnndelete.datasets.graphs import graph_loader
+    from gnndelete.datasets.ids import IdMap
+    from gnndelete.datasets.named import from_tables
+    from gnndelete.datasets.negatives import NegativeSampler
+    from gnndelete.datasets.registry import describe, load, names
+    from gnndelete.datasets.sampling import NeighborSampler, link_loader, node_loader
+    from gnndelete.datasets.saved import load_split, save_split
+    from gnndelete.datasets.splits import GraphSplit, LinkSplit, split_graphs, split_links, split_nodes
+    from gnndelete.datasets.typed_edges import TripleCorrupter, triples, with_reverse
+    from gnndelete.graph.batch import GraphBatch, collate
+
+_HOME = {
+    "GraphBatch": "gnndelete.graph.batch",
+    "GraphSplit": "gnndelete.datasets.splits",
+    "IdMap": "gnndelete.datasets.ids",
+    "LinkSplit": "gnndelete.datasets.splits",
+    "NamedGraph": "gnndelete.datasets.assembly",
+    "NegativeSampler": "gnndelete.datasets.negatives",
+    "NeighborSampler": "gnndelete.datasets.sampling",
+    "TripleCorrupter": "gnndelete.datasets.typed_edges",
+    "collate": "gnndelete.graph.batch",
+    "communities": "gnndelete.datasets.community_detection",
+    "describe": "gnndelete.datasets.registry",
+    "edge_pool": "gnndelete.datasets.forget",
+    "forget_edges": "gnndelete.datasets.forget",
+    "forget_graphs": "gnndelete.datasets.forget",
+    "forget_nodes": "gnndelete.datasets.forget",
+    "from_networkx": "gnndelete.datasets.formats",
+    "from_tables": "gnndelete.datasets.named",
+    "graph_loader": "gnndelete.datasets.graphs",
+    "link_loader": "gnndelete.datasets.sampling",
+    "load": "gnndelete.datasets.registry",
+    "load_graph": "gnndelete.datasets.formats",
+    "load_split": "gnndelete.datasets.saved",
+    "names": "gnndelete.datasets.registry",
+    "node_loader": "gnndelete.datasets.sampling",
+    "save_graph": "gnndelete.datasets.folder",
+    "save_split": "gnndelete.datasets.saved",
+    "split_graphs": "gnndelete.datasets.splits",
+    "split_links": "gnndelete.datasets.splits",
+    "split_nodes": "gnndelete.datasets.splits",
+    "training_edges": "gnndelete.datasets.forget",
+    "triples": "gnndelete.datasets.typed_edges",
+    "with_reverse": "gnndelete.datasets.typed_edges",
+}
 
 __all__ = [
     "GraphBatch",
@@ -54,3 +96,11 @@ __all__ = [
     "triples",
     "with_reverse",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "negatives":
+        return importlib.import_module("gnndelete.datasets.negatives")
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'gnndelete.datasets' has no attribute {name!r}")

@@ -16,7 +16,7 @@ from gnndelete.datasets.columns import Names, Numbers, class_names, in_order, nu
 from gnndelete.datasets.ids import IdMap
 from gnndelete.datasets.tables import Table
 from gnndelete.errors import GraphError, NotYetError, SettingError, some
-from gnndelete.graph import check_graph
+from gnndelete.graph.validation import check_graph
 
 Missing = Literal["error", "zeros"]
 

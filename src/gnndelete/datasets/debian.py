@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gnndelete.catalog import Entry
+from gnndelete.datasets.catalog import Entry
 from gnndelete.datasets.pyg import OfflineError
 from gnndelete.datasets.stored import Content
 

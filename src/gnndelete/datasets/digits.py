@@ -7,7 +7,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
-from gnndelete.catalog import ENTRIES
+from gnndelete.datasets.catalog import ENTRIES
 from gnndelete.errors import SettingError
 
 _SPARE = 16

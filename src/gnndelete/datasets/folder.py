@@ -18,8 +18,8 @@ from torch_geometric.data import Data
 from gnndelete.datasets.assembly import NamedGraph
 from gnndelete.datasets.ids import IdMap
 from gnndelete.errors import GraphError, some
-from gnndelete.files import write_all
-from gnndelete.graph import check_graph, count_nodes, tensor_digest
+from gnndelete.graph.validation import check_graph, count_nodes, tensor_digest
+from gnndelete.io.files import write_all
 
 CONFIG, TENSORS, IDS = "graph.json", "graph.safetensors", "ids.json"
 _FORMAT = "gnndelete-graph-1"

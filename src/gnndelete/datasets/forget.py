@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnndelete.adjacency import ends_of
-from gnndelete.batch import GraphBatch
-from gnndelete.datasets.communities import communities
+from gnndelete.datasets.community_detection import communities
 from gnndelete.errors import DeletionError, SettingError
-from gnndelete.graph import count_nodes, edge_table
-from gnndelete.neighborhood import Hops, Neighborhood
-from gnndelete.request import distinct
+from gnndelete.graph.batch import GraphBatch
+from gnndelete.graph.edge_table import ends_of
+from gnndelete.graph.neighborhood import Hops, Neighborhood
+from gnndelete.graph.parsing import distinct
+from gnndelete.graph.validation import count_nodes, edge_table
 
 Where = Literal["random", "in", "out", "hubs", "community"]
 _WHERE = ("random", "in", "out", "hubs", "community")

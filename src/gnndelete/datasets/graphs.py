@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from gnndelete.batch import Selection, collate
+from gnndelete.graph.batch import Selection, collate
 
 
 def graph_loader(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gnndelete.errors import DeletionError, GraphError, some
-from gnndelete.files import write
+from gnndelete.io.files import write
 
 _FORMAT = "gnndelete-ids-1"
 _FEW = 20_000

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch_geometric
 
-from gnndelete.catalog import Entry
+from gnndelete.datasets.catalog import Entry
 from gnndelete.datasets.pyg import OfflineError
 from gnndelete.datasets.stored import Content, read_content, write_content
 from gnndelete.errors import AbsentError, GraphError

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gnndelete.adjacency import EdgeTable
 from gnndelete.errors import GraphError, SettingError
+from gnndelete.graph.edge_table import EdgeTable
 
 
 class NegativeSampler:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnndelete.catalog import Entry
+from gnndelete.datasets.catalog import Entry
 from gnndelete.datasets.pyg import guarded
 from gnndelete.datasets.stored import Content
 from gnndelete.datasets.tables_of_graphs import read_tables

@@ -16,7 +16,7 @@ from torch_geometric.data.graph_store import EdgeLayout
 from torch_geometric.data.storage import AttrType, GlobalStorage
 
 from gnndelete.errors import GraphError, RequestError, some
-from gnndelete.graph import check_graph
+from gnndelete.graph.validation import check_graph
 
 
 def load_saved(path: Path) -> tuple[Data, ...]:

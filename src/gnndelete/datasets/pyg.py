@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gnndelete.catalog import Entry
+from gnndelete.datasets.catalog import Entry
 from gnndelete.datasets.stored import Content, normalise, sparse_features
 from gnndelete.datasets.untrusted import check_matrices, rewrite_pickles
 

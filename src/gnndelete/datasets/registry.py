@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 from torch_geometric.data import Data
 
-from gnndelete.catalog import ENTRIES, Entry
+from gnndelete.datasets.catalog import ENTRIES, Entry
 from gnndelete.datasets.digits import check_digits, digits
 from gnndelete.datasets.generated import (
     check_community_graph,

@@ -13,9 +13,9 @@ from torch_geometric.sampler import NeighborSampler as CompiledSampler
 from torch_geometric.sampler.neighbor_sampler import edge_sample
 from torch_geometric.typing import WITH_PYG_LIB
 
-from gnndelete.adjacency import EdgeTable, ranges
 from gnndelete.errors import SettingError
-from gnndelete.graph import check_graph, count_nodes
+from gnndelete.graph.edge_table import EdgeTable, ranges
+from gnndelete.graph.validation import check_graph, count_nodes
 
 #: Up to so many neighbours a hub's are drawn one after the other, which looks back at those before.
 _FEW = 64

@@ -13,11 +13,11 @@ from safetensors.torch import save
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnndelete.adjacency import EdgeTable
 from gnndelete.datasets.splits import GraphSplit, LinkSplit, keep_edges
 from gnndelete.errors import GraphError, why
-from gnndelete.files import write
-from gnndelete.graph import fingerprint, tensor_digest
+from gnndelete.graph.edge_table import EdgeTable
+from gnndelete.graph.validation import fingerprint, tensor_digest
+from gnndelete.io.files import write
 
 _LINK = ("heldout", "test", "heldout_negatives", "test_negatives")
 _NODE = ("train_mask", "val_mask", "test_mask")

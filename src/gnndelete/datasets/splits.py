@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnndelete.adjacency import EdgeTable
 from gnndelete.datasets.negatives import NegativeSampler
-from gnndelete.datasets.triples import TripleCorrupter
+from gnndelete.datasets.typed_edges import TripleCorrupter
 from gnndelete.errors import GraphError, NotYetError, SettingError
-from gnndelete.graph import count_relations, of_edges
+from gnndelete.graph.edge_table import EdgeTable
+from gnndelete.graph.validation import count_relations, of_edges
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -13,7 +13,7 @@ from torch_geometric.data import Data, InMemoryDataset
 
 from gnndelete.datasets.ids import IdMap
 from gnndelete.errors import GraphError
-from gnndelete.files import writing
+from gnndelete.io.files import writing
 
 Content = dict[str, Any]
 """``data``: a graph's attributes; ``names`` of its parts; for many graphs ``slices`` and perhaps a ``split``."""

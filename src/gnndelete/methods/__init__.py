@@ -9,15 +9,15 @@ from __future__ import annotations
 from class_resolver import ClassResolver
 
 from gnndelete.methods.base import Context, Method, Outcome, Reason, reasons
-from gnndelete.methods.certunlearn import CertUnlearn
 from gnndelete.methods.controls import RetrainAgain, UntrainedOperator, ZeroedEndpoints
 from gnndelete.methods.d2d import D2D
 from gnndelete.methods.gif import GIF
-from gnndelete.methods.gnndelete import GNNDelete
+from gnndelete.methods.gnndelete.method import GNNDelete
 from gnndelete.methods.gradascent import GradAscent
-from gnndelete.methods.grapheditor import GraphEditor
-from gnndelete.methods.grapheraser import GraphEraser
-from gnndelete.methods.jodie import JODIE
+from gnndelete.methods.grapheraser.method import GraphEraser
+from gnndelete.methods.jodie.method import JODIE
+from gnndelete.methods.linear.certunlearn import CertUnlearn
+from gnndelete.methods.linear.grapheditor import GraphEditor
 from gnndelete.methods.megu import MEGU
 from gnndelete.methods.retrain import Retrain
 from gnndelete.methods.unlink import Unlink

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gnndelete.adapter import Adapter
-from gnndelete.cutting import cut
-from gnndelete.deletion import Deletion
-from gnndelete.hetero import HeteroGraph
-from gnndelete.prepared import Prepared
+from gnndelete.engine.session import Prepared
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.hetero import HeteroGraph
+from gnndelete.graph.remaining import cut
+from gnndelete.nn.adapter import Adapter
 from gnndelete.tasks import Task
 
 Assurance = Literal["retrained", "exact", "certified", "approximate", "inference-only"]

@@ -10,11 +10,11 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from gnndelete.adapter import Adapter
-from gnndelete.layers import graph_layers, working_copy
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.retrain import Retrain
-from gnndelete.operator import LinearMap, Operator, attach
+from gnndelete.nn.adapter import Adapter
+from gnndelete.nn.layers import graph_layers, working_copy
+from gnndelete.nn.operator import LinearMap, Operator, attach
 
 
 class UntrainedOperator(Method):

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from gnndelete.deletion import Deletion
 from gnndelete.errors import SettingError
-from gnndelete.forward import evaluating
-from gnndelete.layers import working_copy
+from gnndelete.graph.deletion import Deletion
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gradients import assign, flat, known_task, loss_reasons, trainable
 from gnndelete.methods.validation import ruined, validation
+from gnndelete.nn.forward import evaluating
+from gnndelete.nn.layers import working_copy
 from gnndelete.tasks import GraphClassification, NodeClassification, Task
 
 #: Strong convexity and steps per request: those of Neel et al., and those behind the GNNDelete paper's tables.

@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gnndelete.adjacency import EdgeTable, ends_of
 from gnndelete.errors import ModelError, RunError, SettingError
-from gnndelete.forward import evaluating
-from gnndelete.graph import edge_table
-from gnndelete.layers import working_copy
+from gnndelete.graph.edge_table import EdgeTable, ends_of
+from gnndelete.graph.validation import edge_table
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gradients import assign, flat, known_task, loss_reasons, trainable
 from gnndelete.methods.validation import fall
+from gnndelete.nn.forward import evaluating
+from gnndelete.nn.layers import working_copy
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.base import representation
 from gnndelete.tasks.supervision import SupervisionCache

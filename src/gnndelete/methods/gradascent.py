@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gnndelete.adjacency import ends_of
 from gnndelete.errors import RunError, SettingError
-from gnndelete.forward import evaluating
-from gnndelete.layers import working_copy
+from gnndelete.graph.edge_table import ends_of
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gradients import descend, known_task, loss_reasons, trainable
+from gnndelete.nn.forward import evaluating
+from gnndelete.nn.layers import working_copy
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.supervision import SupervisionCache
 

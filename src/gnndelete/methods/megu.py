@@ -11,11 +11,11 @@ from torch_geometric.data import Data
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from gnndelete.errors import RunError, SettingError
-from gnndelete.forward import evaluating
-from gnndelete.layers import working_copy
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gradients import descend, loss_reasons, trainable
 from gnndelete.methods.validation import fall
+from gnndelete.nn.forward import evaluating
+from gnndelete.nn.layers import working_copy
 from gnndelete.tasks import LinkPrediction, NodeClassification
 from gnndelete.tasks.base import representation
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gnndelete.anew import carried, kept_note, untrained
 from gnndelete.errors import ModelError
 from gnndelete.methods.base import Assurance, Context, Fit, Method, Outcome, Reason
-from gnndelete.training import train
+from gnndelete.nn.reset import carried, kept_note, untrained
+from gnndelete.training.loop import train
 
 
 class Retrain(Method):

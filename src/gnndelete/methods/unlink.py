@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gnndelete.layers import working_copy
 from gnndelete.methods.base import Assurance, Context, Method, Outcome
+from gnndelete.nn.layers import working_copy
 
 
 class Unlink(Method):

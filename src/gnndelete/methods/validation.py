@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from gnndelete.errors import RunError
-from gnndelete.forward import evaluating
-from gnndelete.layers import working_copy
 from gnndelete.methods.base import Context
+from gnndelete.metrics.ranking import ranking
+from gnndelete.nn.forward import evaluating
+from gnndelete.nn.layers import working_copy
 from gnndelete.tasks import LinkPrediction
-from gnndelete.tasks.ranking import ranking
 
 #: A validation score that falls by more is told.
 FALL = 0.1

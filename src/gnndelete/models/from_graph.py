@@ -11,7 +11,7 @@ import torch
 from torch_geometric.data import Data
 
 from gnndelete.errors import GraphError
-from gnndelete.graph import count_relations
+from gnndelete.graph.validation import count_relations
 from gnndelete.models.pooled import Categories
 from gnndelete.parameters import check_parameters
 

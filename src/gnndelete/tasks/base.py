@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gnndelete.errors import GraphError, ModelError, SettingError, some
-from gnndelete.hetero import HeteroGraph
+from gnndelete.graph.hetero import HeteroGraph
 
 Predict = Callable[[Any], Tensor]
 Near = Callable[[Tensor], Any]

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from gnndelete.adjacency import ends_of
 from gnndelete.errors import GraphError, SettingError
-from gnndelete.hetero import one_type
+from gnndelete.graph.edge_table import ends_of
+from gnndelete.graph.hetero import one_type
 from gnndelete.tasks.base import as_tensor_of_ids
 
 

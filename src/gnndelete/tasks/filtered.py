@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnndelete.adjacency import EdgeTable, ranges
+from gnndelete.graph.edge_table import EdgeTable, ranges
 from gnndelete.tasks.base import representation
 
 

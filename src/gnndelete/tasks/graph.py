@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
-from gnndelete.batch import GraphBatch, Selection
 from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
+from gnndelete.graph.batch import GraphBatch, Selection
+from gnndelete.metrics.ranking import ranking
 from gnndelete.tasks.base import (
     Near,
     Predict,
@@ -22,7 +23,6 @@ from gnndelete.tasks.base import (
     shuffled,
     softmax_remark,
 )
-from gnndelete.tasks.ranking import ranking
 
 Metric = Literal["auto", "auroc", "accuracy"]
 _PARTS = ("train", "val", "test")
@@ -37,7 +37,7 @@ class GraphClassification(Task):
     validation data: ``"auto"`` takes AUROC for two classes, accuracy for more.
 
     >>> from torch_geometric.data import Data
-    >>> from gnndelete.batch import collate
+    >>> from gnndelete.graph.batch import collate
     >>> edge = torch.tensor([[0, 1], [1, 0]])
     >>> graphs = collate([Data(x=torch.ones(2, 1), edge_index=edge, y=torch.tensor([k % 2])) for k in range(6)])
     >>> task = GraphClassification(heldout=[2, 3], test=[4, 5])

@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gnndelete.adjacency import ends_of
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError
-from gnndelete.hetero import EdgeType, HeteroGraph
+from gnndelete.graph.edge_table import ends_of
+from gnndelete.graph.hetero import EdgeType, HeteroGraph
+from gnndelete.metrics.ranking import auroc, ranking
 from gnndelete.tasks.base import Near, Predict, Task, per_edge, shuffled
 from gnndelete.tasks.decoders import Decoder, bind, by_number, check_decoder
 from gnndelete.tasks.edges import LabeledEdges, check_range, check_width, edge_list, labeled_edges
-from gnndelete.tasks.ranking import auroc, ranking
 from gnndelete.tasks.relation import Relation
 from gnndelete.tasks.supervision import DrawnSupervision, Supervision, SupervisionCache, false_triples, positives
 

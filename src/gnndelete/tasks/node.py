@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
 from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError, some
-from gnndelete.hetero import HeteroGraph, one_type
+from gnndelete.graph.hetero import HeteroGraph, one_type
 from gnndelete.tasks.base import (
     Near,
     Predict,

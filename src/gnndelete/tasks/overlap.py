@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gnndelete.adjacency import EdgeTable
+from gnndelete.graph.edge_table import EdgeTable
 from gnndelete.tasks.base import Task
 from gnndelete.tasks.graph import GraphClassification
 from gnndelete.tasks.link import LinkPrediction

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import GraphError, SettingError, some
-from gnndelete.hetero import EdgeType, HeteroGraph, one_type
+from gnndelete.graph.hetero import EdgeType, HeteroGraph, one_type
 from gnndelete.tasks.base import representation
 from gnndelete.tasks.edges import LabeledEdges, edge_list
 from gnndelete.tasks.supervision import Supervision

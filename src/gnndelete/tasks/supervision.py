@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from gnndelete.adjacency import EdgeTable
 from gnndelete.datasets.negatives import NegativeSampler
-from gnndelete.datasets.triples import TripleCorrupter, triples
+from gnndelete.datasets.typed_edges import TripleCorrupter, triples
 from gnndelete.errors import GraphError
+from gnndelete.graph.edge_table import EdgeTable
 
 
 @dataclass(frozen=True, eq=False)

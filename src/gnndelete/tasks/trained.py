@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnndelete.adjacency import EdgeTable, ends_of
-from gnndelete.deletion import Deletion
 from gnndelete.errors import DeletionError, RequestError, some
-from gnndelete.existing import tuples
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.edge_table import EdgeTable, ends_of
+from gnndelete.graph.existing import tuples
 from gnndelete.tasks.base import Task
 from gnndelete.tasks.link import LinkPrediction
 from gnndelete.tasks.supervision import positives

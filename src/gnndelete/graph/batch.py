@@ -1,0 +1,285 @@
+"""Many graphs as one: `GraphBatch` puts them side by side, so that nodes, edges and operator rows have ids across all of them.
+
+Graph g has the nodes ``ptr[g]`` to ``ptr[g + 1]``; no edge leaves a graph. Ids never shift: a deleted graph keeps its place.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data, Dataset
+
+from gnndelete.errors import DeletionError, GraphError, SettingError, some
+from gnndelete.graph.edge_table import ranges
+from gnndelete.graph.hetero import side_by_side
+from gnndelete.graph.labels import unlabelled
+
+#: What holds one entry per graph, whatever other sizes happen to be the same.
+PER_GRAPH = ("y", "train_mask", "val_mask", "test_mask")
+_PARTS = {"train_mask": "train", "val_mask": "heldout", "test_mask": "test"}
+
+
+class GraphBatch(Data):
+    """Graphs side by side in one ``Data``: ``batch`` says which graph a node is in, ``ptr`` where each graph begins.
+
+    ``y`` and the masks hold one entry per graph. ``alive`` marks the nodes that are not deleted: a model whose ``forward``
+    takes it can leave the others out when it pools.
+
+    >>> edge = torch.tensor([[0, 1], [1, 0]])
+    >>> batch = collate([Data(x=torch.ones(2, 1), edge_index=edge, y=torch.tensor([k])) for k in (0, 1)])
+    >>> batch.num_graphs, batch.edge_index.tolist()
+    (2, [[0, 1, 2, 3], [1, 0, 3, 2]])
+    >>> batch.at(1, [0, 1]).tolist()  # nodes 0 and 1 of graph 1
+    [2, 3]
+    """
+
+    @property
+    def num_graphs(self) -> int:
+        return int(self.ptr.numel()) - 1
+
+    @property
+    def sizes(self) -> Tensor:
+        """The number of nodes of every graph."""
+        return self.ptr.diff()
+
+    def nodes_of(self, graphs: Any) -> Tensor:
+        """The ids of all nodes of some graphs, in the order of the graphs."""
+        chosen = self._graphs(graphs)
+        return ranges(self.ptr[chosen], self.ptr[chosen + 1])
+
+    def at(self, graph: int, local: Any) -> Tensor:
+        """The ids here of nodes (or of the ends of ``[2, k]`` edges) that are numbered from 0 within one graph."""
+        nodes, size = torch.as_tensor(local), int(self.sizes[self._graphs([graph])])
+        if nodes.is_floating_point() or nodes.dtype == torch.bool:
+            raise SettingError(f"nodes within a graph are whole numbers from 0 (got {nodes.dtype})")
+        if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < size:
+            raise SettingError(
+                f"graph {graph} has the nodes 0 to {size - 1} (got {int(nodes.min())} to {int(nodes.max())})"
+            )
+        return nodes.to(self.ptr.device) + self.ptr[graph]
+
+    def where(self, nodes: Any) -> tuple[Tensor, Tensor]:
+        """The inverse of `at`: the graph of each node, and its number within that graph."""
+        ids = torch.as_tensor(nodes, device=self.ptr.device)
+        graph = self.batch[ids]
+        return graph, ids - self.ptr[graph]
+
+    def select(self, graphs: Any) -> GraphBatch:
+        """Some of the graphs, in the order given, as a batch that says which rows it holds (``n_id``, ``graph_id``)."""
+        return Selection(self)(graphs)
+
+    def get_example(self, graph: int) -> Data:
+        """One graph on its own, with ``n_id``: batches that any loader makes of such graphs know their rows."""
+        chosen = self.select([graph])
+        values = {k: v for k, v in chosen.to_dict().items() if k not in ("batch", "ptr")}
+        return Data.from_dict(values)
+
+    def to_data_list(self) -> list[Data]:
+        """All graphs, each on its own."""
+        take = Selection(self)
+        return [
+            Data.from_dict({k: v for k, v in take([graph]).to_dict().items() if k not in ("batch", "ptr")})
+            for graph in range(self.num_graphs)
+        ]
+
+    def is_graph_attr(self, key: str) -> bool:
+        """Whether an attribute has one entry per graph."""
+        value = self[key]
+        size = value.size(0) if isinstance(value, Tensor) and value.dim() else _length(value)
+        if key == "ptr" or size != self.num_graphs:
+            return False
+        return key in PER_GRAPH or not (super().is_node_attr(key) or super().is_edge_attr(key))
+
+    def is_node_attr(self, key: str) -> bool:
+        return key != "ptr" and not self.is_graph_attr(key) and super().is_node_attr(key)
+
+    def is_edge_attr(self, key: str) -> bool:
+        return key != "ptr" and not self.is_graph_attr(key) and super().is_edge_attr(key)
+
+    def _graphs(self, graphs: Any) -> Tensor:
+        ids = torch.as_tensor(graphs, device=self.ptr.device)
+        ids = ids.view(1) if ids.dim() == 0 else ids
+        if ids.numel() and (ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool):
+            raise SettingError(
+                f"graphs are named by a flat list of whole numbers (got {ids.dtype} of shape {list(ids.shape)})"
+            )
+        outside = ids[(ids < 0) | (ids >= self.num_graphs)]
+        if outside.numel():
+            raise SettingError(f"there is no graph {int(outside[0])}; ids go from 0 to {self.num_graphs - 1}")
+        return ids.long()
+
+
+class Selection:
+    """Takes some graphs out of a batch, again and again: where the edges of each graph stand is found once."""
+
+    def __init__(self, data: GraphBatch) -> None:
+        self.data = data
+        owner = data.batch[data.edge_index[0]]
+        self._order = None
+        if owner.numel() and bool((owner[1:] < owner[:-1]).any()):  # the user's own order of edges
+            owner, self._order = torch.sort(owner, stable=True)
+        self._bounds = torch.searchsorted(owner, torch.arange(data.num_graphs + 1, device=owner.device))
+        self._kinds = {
+            key: self._kind(key) for key in data.to_dict() if key not in ("edge_index", "batch", "ptr", "num_nodes")
+        }
+
+    def _kind(self, key: str) -> str:
+        if self.data.is_graph_attr(key):
+            return "graph"
+        return "node" if self.data.is_node_attr(key) else "edge" if self.data.is_edge_attr(key) else "other"
+
+    def __call__(self, graphs: Any) -> GraphBatch:
+        data = self.data
+        chosen = data._graphs(graphs)
+        nodes = ranges(data.ptr[chosen], data.ptr[chosen + 1])
+        edges = ranges(self._bounds[chosen], self._bounds[chosen + 1])
+        per_graph = self._bounds[chosen + 1] - self._bounds[chosen]
+        edges = edges if self._order is None else self._order[edges]
+        sizes = data.sizes[chosen]
+        ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        shift = torch.repeat_interleave(ptr[:-1] - data.ptr[chosen], per_graph, output_size=edges.numel())
+        result = GraphBatch(edge_index=data.edge_index[:, edges] + shift)
+        places = {"node": nodes, "edge": edges, "graph": chosen}
+        for key, kind in self._kinds.items():
+            result[key] = data[key] if kind == "other" else _taken(data, key, places[kind])
+        result.batch = torch.repeat_interleave(
+            torch.arange(chosen.numel(), device=ptr.device), sizes, output_size=nodes.numel()
+        )
+        result.ptr, result.num_nodes = ptr, nodes.numel()
+        if "n_id" not in data:  # a part of a part keeps the ids of the whole
+            result.n_id, result.graph_id = nodes, chosen
+        return result
+
+
+def _taken(data: GraphBatch, key: str, places: Tensor) -> Any:
+    value = data[key]
+    if isinstance(value, Tensor):
+        return value.index_select(data.__cat_dim__(key, value), places)
+    return [value[place] for place in places.tolist()]
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, (list, tuple)) else -1
+
+
+def collate(graphs: Any, split: Any = None) -> Any:
+    """Graphs side by side: a list, a PyG dataset or a PyG ``Batch`` becomes a `GraphBatch`; a single ``Data`` stays as it is.
+
+    A ``HeteroData`` becomes a `HeteroGraph`, its node types side by side. Where only the edges of a ``Data`` tell how many
+    nodes it has, it is a shallow copy with ``num_nodes``.
+
+    ``split`` (what ``split_graphs`` returns, or a dict of positions) becomes ``train_mask``, ``val_mask`` and
+    ``test_mask`` with one entry per graph; without it the split that a dataset brings along as ``.split`` is taken.
+    """
+    given = split if split is not None else getattr(graphs, "split", None) if isinstance(graphs, Dataset) else None
+    batch = graphs if isinstance(graphs, GraphBatch) else _batch(side_by_side(graphs))
+    if not isinstance(batch, GraphBatch):
+        if split is not None:
+            raise GraphError(
+                "a split of graphs is given, and the data is one graph; give a list of graphs or a dataset"
+            )
+        return _counted(batch)
+    return with_split(batch, given) if given else batch
+
+
+def _counted(data: Any) -> Any:
+    """A graph that says how many nodes it has. PyG would count the edges' ends again whenever it is asked, and warn each time."""
+    if not isinstance(data, Data) or "num_nodes" in data or data.get("x") is not None:
+        return data
+    if not isinstance(data.edge_index, Tensor) or not data.edge_index.numel():
+        return data
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Unable to accurately infer 'num_nodes'")
+        count = data.num_nodes
+    result = data.__copy__()
+    result.num_nodes = count
+    return result
+
+
+def with_split(batch: GraphBatch, split: Any) -> GraphBatch:
+    """A copy with the parts of ``split`` as masks."""
+    result = batch.__copy__()
+    for mask, part in _PARTS.items():
+        found = split.get(part, split.get("valid" if part == "heldout" else part)) if isinstance(split, dict) else None
+        ids = found if isinstance(split, dict) else getattr(split, part)
+        if ids is not None:
+            chosen = torch.zeros(batch.num_graphs, dtype=torch.bool, device=batch.ptr.device)
+            chosen[batch._graphs(ids)] = True
+            result[mask] = chosen
+    return result
+
+
+def _batch(graphs: Any) -> Any:
+    if isinstance(graphs, Batch) or (isinstance(graphs, Data) and "ptr" in graphs and "batch" in graphs):
+        values = graphs.to_dict()
+    elif isinstance(graphs, (Dataset, list, tuple)):
+        values = _joined(graphs)
+    else:
+        return graphs
+    if "edge_index" not in values:
+        raise GraphError("the graphs have no 'edge_index'; give torch_geometric Data objects with one")
+    result = GraphBatch.from_dict({key: value for key, value in values.items() if not key.startswith("_")})
+    result.num_nodes = int(result.batch.numel())
+    if "alive" not in result:
+        result.alive = torch.ones(result.num_nodes, dtype=torch.bool, device=result.batch.device)
+    return result
+
+
+def _joined(graphs: Sequence[Any]) -> dict[str, Any]:
+    if not len(graphs):
+        raise GraphError("the list of graphs is empty; give at least one graph")
+    listed = list(graphs)
+    wrong = next((graph for graph in listed if not isinstance(graph, Data)), None)
+    if wrong is not None:
+        raise GraphError(f"a list of graphs holds a '{type(wrong).__name__}'; give torch_geometric Data objects")
+    try:
+        return Batch.from_data_list(listed).to_dict()
+    except (KeyError, RuntimeError, AttributeError) as error:
+        raise GraphError(
+            f"the graphs cannot be put side by side ({type(error).__name__}: {error}); give all of them the same attributes"
+        ) from error
+
+
+def check_graphs(ids: Tensor, data: Any) -> None:
+    """Refuse graphs to delete that are not there, or where there is only one graph."""
+    if not ids.numel():
+        return
+    if not isinstance(data, GraphBatch):
+        raise DeletionError(
+            "graphs= names whole graphs, and the data is one graph; give the Unlearner a list of graphs, or use nodes="
+        )
+    outside = ids[ids >= data.num_graphs].tolist()
+    if outside:
+        raise DeletionError(
+            f"graphs= names graphs that are not there: {some(outside)}; ids go from 0 to {data.num_graphs - 1}"
+        )
+
+
+def taken_along(nodes: Tensor, graphs: Tensor, data: GraphBatch) -> tuple[Tensor, Tensor]:
+    """All deleted graphs, those that lose their last node among them, and the nodes that go with them (on the CPU)."""
+    if nodes.numel():
+        lost = torch.bincount(data.batch[nodes.to(data.batch.device)], minlength=data.num_graphs)
+        emptied = ((lost == data.sizes) & (lost > 0)).nonzero().flatten().cpu()
+        graphs = torch.unique(torch.cat([graphs, emptied]))
+    return graphs, data.nodes_of(graphs).cpu()
+
+
+def cut_graphs(result: GraphBatch, graphs: Tensor, data: GraphBatch) -> None:
+    """Take the labels, the places in masks and whatever else describes them from deleted graphs; their nodes are gone already."""
+    place = graphs.to(data.ptr.device)
+    for name, value in data.to_dict().items():
+        if not data.is_graph_attr(name):
+            continue
+        if not isinstance(value, Tensor):
+            gone = set(graphs.tolist())
+            result[name] = [None if index in gone else item for index, item in enumerate(value)]
+        elif name == "y":
+            result[name] = unlabelled(value, place)
+        elif value.dtype == torch.bool:
+            result[name] = value.index_fill(0, place, False)
+        elif value.is_floating_point():
+            result[name] = value.index_fill(0, place, 0)

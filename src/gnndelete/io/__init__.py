@@ -1,0 +1,1 @@
+"""Files, progress bars and YAML."""

@@ -1,0 +1,323 @@
+"""GraphEraser: one model per shard of the graph; a deletion retrains the shards that held the element."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from gnndelete.errors import GraphError, SettingError
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.edge_table import ends_of
+from gnndelete.graph.validation import count_nodes
+from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, synchronize
+from gnndelete.methods.grapheraser.aggregation import sampled, weights
+from gnndelete.methods.grapheraser.jobs import Job, run_all
+from gnndelete.methods.grapheraser.partition import (
+    METIS_REMEDY,
+    at_random,
+    bekm,
+    blpa,
+    capacity,
+    metis,
+    metis_available,
+)
+from gnndelete.methods.grapheraser.shards import can_learn, indivisible, induced, places, shard_task
+from gnndelete.methods.retrain import apart_note, not_anew, not_trained
+from gnndelete.nn.forward import evaluating
+from gnndelete.nn.layers import working_copy
+from gnndelete.nn.reset import kept_note, untrained
+from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
+from gnndelete.tasks.base import Predict, representation
+
+Partition = Literal["blpa", "bekm", "metis", "random"]
+_WHOLE = Deletion().fingerprint
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A trained shard. ``missing`` names what had been deleted inside it, by fingerprint, when it was trained."""
+
+    model: nn.Module | None  # None where there was nothing to learn from
+    missing: str = _WHOLE
+
+
+@dataclass(frozen=True)
+class Shards:
+    """What is kept from one request to the next."""
+
+    place: Tensor  # the shard of every node, -1 for none
+    shards: tuple[Shard, ...]
+
+
+class GraphEraser(Method):
+    """Split the graph into shards, train a model on each, and mix their answers (Chen et al., CCS 2022).
+
+    Edges between shards are never trained on. A shard is trained on its induced subgraph with ids of its own, so that all
+    shards together cost about one graph; to answer, every model runs on the whole remaining graph. The first request makes
+    the partition on the original graph and trains the shards that it does not touch (``details``: ``prepare_seconds``),
+    then those it touches, without the deleted elements (``unlearn_seconds``); later requests keep all shards in which
+    nothing new is deleted. Mixing weights are learned anew each time, from ``samples`` training elements that remain.
+
+    ``partition``: ``"blpa"`` (label propagation), ``"bekm"`` (k-means on the output of your model), ``"metis"``, or
+    ``"random"``, which looks at no data, so that the result is exact. ``repartition=True`` makes a new partition of the
+    remaining graph (BEKM: of its features) and trains all shards, at every request. ``jobs`` trains in that many
+    processes, ``ray`` on the cluster at that address. ``use_fit=True`` trains shards by the Unlearner's ``fit``, which must
+    then take a part of the graph with ids of its own; else the built-in loop does, for ``epochs`` at ``lr``. A model with a
+    vector per node needs the argument ``n_id``, by which it finds the vectors of a shard's nodes; each shard's model has
+    trained those of its own nodes alone.
+
+    >>> GraphEraser(shards=4, partition="random").settings()["aggregation"]
+    'learned'
+    """
+
+    name: ClassVar[str] = "grapheraser"
+    keeps_model: ClassVar[bool] = False
+    assurance: ClassVar[Assurance] = "approximate"
+    needs = "a training function"
+    summary: ClassVar[str] = "train a model on each shard of the graph, retrain the shards that held the element"
+
+    def __init__(
+        self,
+        shards: int = 10,
+        partition: Partition = "blpa",
+        aggregation: Literal["learned", "mean"] = "learned",
+        epochs: int = 1000,
+        lr: float = 1e-3,
+        samples: int = 1000,
+        jobs: int = 1,
+        ray: str | None = None,
+        repartition: bool = False,
+        use_fit: bool = False,
+    ) -> None:
+        self.shards = shards
+        self.partition = partition
+        self.aggregation = aggregation
+        self.epochs = epochs
+        self.lr = lr
+        self.samples = samples
+        self.jobs = jobs
+        self.ray = ray
+        self.repartition = repartition
+        self.use_fit = use_fit
+        for name, allowed in (("partition", get_args(Partition)), ("aggregation", ("learned", "mean"))):
+            if getattr(self, name) not in allowed:
+                raise SettingError(f"'{name}' must be {' or '.join(map(repr, allowed))} (got {getattr(self, name)!r})")
+        for name in ("shards", "epochs", "samples", "jobs"):
+            value = getattr(self, name)
+            if (not isinstance(value, int) or value < 1) and not (name == "jobs" and value == -1):
+                raise SettingError(f"'{name}' must be a whole number of at least 1 (got {value!r})")
+        if not lr > 0:
+            raise SettingError(f"'lr' must be positive (got {lr!r})")
+
+    def unfit(self, context: Context) -> list[Reason]:
+        reasons, nodes = [], count_nodes(context.data)
+        if isinstance(context.task, GraphClassification):
+            said = "its partition cuts one graph into shards, and here whole graphs are learned from"
+            return [Reason(said, "use method='gnndelete' or method='retrain'")]
+        if not isinstance(context.task, (LinkPrediction, NodeClassification)):
+            reasons.append(Reason("nothing says how the shards' answers are mixed", "pass task='link' or task='node'"))
+        if self.shards > nodes:
+            reasons.append(
+                Reason(f"{self.shards} shards were asked for and the graph has {nodes} nodes", "ask for fewer")
+            )
+        if self.partition == "metis" and not metis_available():
+            reasons.append(Reason("partition='metis' needs the package 'pymetis'", METIS_REMEDY))
+        if self.ray is not None and find_spec("ray") is None:
+            reasons.append(Reason("ray= needs the package 'ray'", "pip install gnndelete[ray], or use jobs="))
+        if self.partition == "bekm" and self.repartition and context.data.get("x") is None:
+            reasons.append(
+                Reason(
+                    "repartition=True with 'bekm' needs features 'x'", "choose partition='blpa', or keep the partition"
+                )
+            )
+        reasons += not_anew(context) + not_trained(context, context.fit if self.use_fit else None)
+        if not reasons and (why := indivisible(context, self.shards)) is not None:
+            reasons.append(
+                Reason(
+                    why,
+                    "give forward an argument n_id and look node vectors up by it, those of the decoder too, or choose "
+                    "method='retrain'",
+                )
+            )
+        return reasons
+
+    def unlearn(self, context: Context) -> Outcome:
+        began = time.perf_counter()
+        kept: Shards | None = None if self.repartition else context.memory.get(self.name)
+        place = kept.place if kept is not None else self._partition(context)
+        missing = _missing(context.deletion, place, self.shards)
+        trained = list(kept.shards) if kept is not None else [Shard(None)] * self.shards
+        first = [] if kept or self.repartition else [s for s in range(self.shards) if missing[s] == _WHOLE]
+        if kept is not None:
+            touched = [s for s in range(self.shards) if missing[s] != trained[s].missing]
+        else:
+            touched = [s for s in range(self.shards) if s not in first]
+        self._train(context, place, first, missing, trained)
+        synchronize(context.data.edge_index.device)
+        prepared = time.perf_counter() if first else began
+        self._train(context, place, touched, missing, trained)
+
+        predictors, alpha = self._mix(context, trained)
+        active = [s for s in range(self.shards) if trained[s].model is not None]
+        learned = sum(p.numel() for s in touched if (model := trained[s].model) is not None for p in model.parameters())
+        learned += alpha.numel() if self.aggregation == "learned" else 0
+        crossing = int((place[context.data.edge_index[0].cpu()] != place[context.data.edge_index[1].cpu()]).sum())
+        details: dict[str, Any] = {
+            "prepare_seconds": prepared - began,
+            "prepared": len(first),
+            "retrained": touched,
+            "sizes": torch.bincount(place[place >= 0], minlength=self.shards).tolist(),
+            "capacity": capacity(int((place >= 0).sum()), self.shards),
+            "crossing": crossing / max(1, context.data.edge_index.size(1)),
+            "alpha": dict(zip(active, alpha.tolist(), strict=True)),
+        }
+        synchronize(context.data.edge_index.device)
+        details["unlearn_seconds"] = time.perf_counter() - prepared
+        outcome = Outcome(
+            model=None,
+            parameters=learned,
+            predict=lambda elements: _mixed(predictors, alpha, elements),
+            assurance=self._reached(),
+            notes=self._notes(context, touched, crossing, len(active)),
+            details=details,
+        )
+        if not self.repartition:
+            context.memory[self.name] = Shards(place, tuple(trained))  # last: an interruption leaves the old ones
+        return outcome
+
+    def _partition(self, context: Context) -> Tensor:
+        """The shard of every node, from the original graph, or from what remains of it."""
+        data = context.remaining if self.repartition else context.data
+        total, k = count_nodes(data), self.shards
+        alive = torch.ones(total, dtype=torch.bool)
+        if self.repartition:
+            alive[context.deletion.nodes] = False
+        nodes, generator = alive.nonzero().flatten(), torch.Generator().manual_seed(context.seed)
+        edges = places(nodes, total)[data.edge_index.cpu()]  # a deleted node has no edges left
+        if self.partition == "random":
+            found = at_random(nodes.numel(), k, generator)
+        elif self.partition == "blpa":
+            found = blpa(edges, nodes.numel(), k, generator)
+        elif self.partition == "metis":
+            found = metis(edges, nodes.numel(), k, context.seed)
+        elif self.repartition:  # your model has seen what is deleted; features of the others have not
+            found = bekm(_dense(data.x)[nodes.to(data.x.device)], k, generator)
+        else:
+            model = working_copy(context.model)
+            with evaluating(model):
+                found = bekm(representation(context.prepared.forward(model, data)), k, generator)
+        place = torch.full((total,), -1)
+        place[nodes] = found
+        return place
+
+    def _train(self, context: Context, place: Tensor, which: list[int], missing: list[str], into: list[Shard]) -> None:
+        """Train the shards ``which`` from fresh weights on what remains of them."""
+        assert context.remaining_task is not None
+        data, total, jobs = context.remaining, place.numel(), {}
+        alive = torch.ones(total, dtype=torch.bool)
+        alive[context.deletion.nodes] = False
+        for s in which:
+            nodes = ((place == s) & alive).nonzero().flatten().to(data.edge_index.device)
+            part, seed = induced(data, nodes), context.seed + s
+            into[s] = Shard(None, missing[s])
+            if not can_learn(context.remaining_task, part):
+                continue
+            task = shard_task(context.remaining_task, part, nodes, total, torch.Generator().manual_seed(seed))
+            jobs[s] = Job(
+                model=untrained(context.model, context.build, seed).to(data.edge_index.device),
+                data=part,
+                task=task,
+                seed=seed,
+                epochs=self.epochs,
+                lr=self.lr,
+                forward=context.prepared.forward,
+                fit=context.fit
+                if self.use_fit
+                else None,  # one written for the whole graph does not know a shard's ids
+                progress=context.progress and self.jobs == 1,
+            )
+        for s, model in zip(jobs, run_all(list(jobs.values()), self.jobs, self.ray), strict=True):
+            into[s] = Shard(model, missing[s])
+
+    def _mix(self, context: Context, trained: list[Shard]) -> tuple[list[Predict], Tensor]:
+        """One way to predict per trained shard, on the whole remaining graph, and the weight of each."""
+        assert context.remaining_task is not None
+        predictors = [_predictor(context, shard.model) for shard in trained if shard.model is not None]
+        if not predictors:
+            raise GraphError(f"none of the {self.shards} shards has anything to train on; ask for fewer shards")
+        if self.aggregation == "mean":
+            return predictors, torch.full((len(predictors),), 1 / len(predictors), dtype=torch.double)
+        generator = torch.Generator().manual_seed(context.seed)
+        evidence, target = sampled(context.remaining_task, context.remaining, predictors, self.samples, generator)
+        kind: Literal["link", "node"] = "link" if isinstance(context.task, LinkPrediction) else "node"
+        return predictors, weights(evidence, target, kind)
+
+    def _reached(self) -> Assurance:
+        if self.repartition:
+            return "retrained"
+        return "exact" if self.partition == "random" else "approximate"
+
+    def _notes(self, context: Context, touched: list[int], crossing: int, active: int) -> tuple[str, ...]:
+        notes = [
+            f"Answers come from {active} models of its own, one per shard, mixed; your model takes no part in them.",
+            f"{len(touched)} of {self.shards} shards were retrained; {crossing} of {context.data.edge_index.size(1)} "
+            "entries of edge_index cross shards and were never trained on.",
+        ]
+        if active < self.shards:
+            notes.append(f"{self.shards - active} shards have nothing to train on and no say; ask for fewer shards.")
+        if context.fit is not None and self.use_fit:
+            notes.append("Trained by the given fit function; epochs and lr of this method played no part.")
+        if self._reached() == "approximate":
+            notes.append(
+                "No model has seen the deleted elements, but the partition was made with them and may still tell of them: "
+                "repartition=True or partition='random' leaves nothing of them."
+            )
+        elif self._reached() == "exact":
+            notes.append("Equal to training all shards without the deleted elements: the partition looks at no data.")
+        return (*notes, *(() if context.build else kept_note(context.model)), *apart_note(context))
+
+
+def _missing(deletion: Deletion, place: Tensor, shards: int) -> list[str]:
+    """For each shard a name of what is deleted inside it; edges between shards are inside none."""
+    ends = place[ends_of(deletion.edges)]
+    edge_shard = torch.where(ends[0] == ends[1], ends[0], -1)
+    node_shard, label_shard, feature_shard = (place[p] for p in (deletion.nodes, deletion.labels, deletion.features[0]))
+    found = [_WHOLE] * shards
+    for s in torch.unique(torch.cat([edge_shard, node_shard, label_shard, feature_shard])).tolist():
+        if s >= 0:
+            inside = Deletion(
+                edges=deletion.edges[:, edge_shard == s],
+                nodes=deletion.nodes[node_shard == s],
+                labels=deletion.labels[label_shard == s],
+            )
+            kept = feature_shard == s
+            found[s] = inside._filled(deletion.features[:, kept], deletion.fill[kept]).fingerprint
+    return found
+
+
+def _predictor(context: Context, model: nn.Module) -> Predict:
+    task = context.remaining_task
+    assert task is not None
+    model = working_copy(model)  # without the normalised graph of its shard, where it keeps one
+    with evaluating(model):
+        output = context.prepared.forward(model, context.remaining)
+
+    def predict(elements: Any) -> Tensor:
+        with evaluating(model):
+            return task.predict(model, output, elements)
+
+    return predict
+
+
+def _mixed(predictors: list[Predict], alpha: Tensor, elements: Any) -> Tensor:
+    parts = [predict(elements) * weight for predict, weight in zip(predictors, alpha.tolist(), strict=True)]
+    return torch.stack(parts).sum(dim=0)
+
+
+def _dense(x: Tensor) -> Tensor:
+    return x if x.layout == torch.strided else x.to_dense()

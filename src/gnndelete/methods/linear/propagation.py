@@ -1,0 +1,111 @@
+"""Propagated features for the linear methods: P = D^-1 (A + I) on the graph taken as simple and undirected, nothing n x n.
+
+Also which rows a change of the graph reaches, their recomputation alone, and common neighbours by binary search.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gnndelete.graph.edge_table import EdgeTable, ranges
+from gnndelete.graph.neighborhood import walk
+
+#: Neighbours that are looked up at once when common ones are counted.
+CHUNK_ENTRIES = 1 << 22
+
+
+class Adjacency:
+    """Who is whose neighbour: every edge in both directions and once, self-loops left out.
+
+    >>> path = Adjacency(torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
+    >>> path.degree.tolist()
+    [1, 2, 1]
+    >>> path.average(torch.tensor([[0.0], [3.0], [6.0]])).flatten().tolist()
+    [1.5, 3.0, 4.5]
+    """
+
+    def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
+        edges = edge_index[:, edge_index[0] != edge_index[1]]
+        keys = torch.unique(torch.cat([edges[0] * num_nodes + edges[1], edges[1] * num_nodes + edges[0]]))
+        self.table = EdgeTable(torch.stack([keys // num_nodes, keys % num_nodes]), num_nodes)
+
+    @property
+    def num_nodes(self) -> int:
+        return self.table.num_nodes
+
+    @property
+    def degree(self) -> Tensor:
+        """Neighbours of every node."""
+        return self.table.degree
+
+    def average(self, h: Tensor, rows: Tensor | None = None) -> Tensor:
+        """``P h``: the mean of a node's own row and its neighbours' rows; only the given rows of it, if any are."""
+        nodes = torch.arange(self.num_nodes, device=h.device) if rows is None else rows
+        degree = self.degree[nodes]
+        place = torch.repeat_interleave(torch.arange(nodes.numel(), device=h.device), degree)
+        index = torch.stack([place, self.table.neighbors(nodes)])
+        ones = torch.ones(place.numel(), dtype=h.dtype, device=h.device)
+        shape = (nodes.numel(), self.num_nodes)
+        matrix = torch.sparse_coo_tensor(index, ones, shape, is_coalesced=True, check_invariants=False)
+        return (torch.sparse.mm(matrix, h) + h[nodes]) / (degree + 1).to(h.dtype)[:, None]
+
+    def common_neighbors(self, pairs: Tensor) -> Tensor:
+        """How many neighbours the two ends of each ``[2, k]`` pair share, by looking up those of the end that has fewer."""
+        swap = self.degree[pairs[0]] > self.degree[pairs[1]]
+        few, many = torch.where(swap, pairs[1], pairs[0]), torch.where(swap, pairs[0], pairs[1])
+        size = self.degree[few]
+        counts = torch.zeros_like(few)
+        part = (size.cumsum(0) - size) // CHUNK_ENTRIES
+        start = (self.degree.cumsum(0) - self.degree)[few]
+        for chunk in range(int(part.max()) + 1 if part.numel() else 0):
+            here = (part == chunk).nonzero().flatten()
+            place = torch.repeat_interleave(here, size[here])
+            near = self.table.keys[ranges(start[here], start[here] + size[here])] % self.num_nodes
+            shared = self.table.contains(torch.stack([many[place], near]))
+            counts += torch.bincount(place[shared], minlength=counts.numel())
+        return counts
+
+
+def propagate(adjacency: Adjacency, x: Tensor, hops: int) -> list[Tensor]:
+    """``[X, PX, …, P^hops X]``."""
+    levels = [x]
+    for _ in range(hops):
+        levels.append(adjacency.average(levels[-1]))
+    return levels
+
+
+def propagate_again(adjacency: Adjacency, x: Tensor, before: list[Tensor], rows: Tensor) -> list[Tensor]:
+    """`propagate` after a change that reaches only ``rows``; all others are taken from ``before``, which stays as it is."""
+    levels = [x]
+    for old in before[1:]:
+        levels.append(old.index_copy(0, rows, adjacency.average(levels[-1], rows)))
+    return levels
+
+
+def reached(old: Adjacency, new: Adjacency, exchanged: Tensor, hops: int) -> Tensor:
+    """Sorted ids of the nodes whose propagated features can differ between two graphs.
+
+    A row of P changes where an edge came or went, and that is seen up to ``hops - 1`` steps away in either graph.
+    ``exchanged`` names the nodes whose own features differ, which is seen ``hops`` steps away.
+    """
+    changed = [a.table.edges(a.table.keys[~b.table.contains(a.table.edges(a.table.keys))]) for a, b in _both(old, new)]
+    seeds, tables = torch.cat([edges[0] for edges in changed]), [old.table, new.table]
+    return torch.cat([*walk(tables, seeds, hops - 1), *walk(tables, exchanged, hops)]).unique()
+
+
+def _both(old: Adjacency, new: Adjacency) -> list[tuple[Adjacency, Adjacency]]:
+    return [(old, new), (new, old)]
+
+
+def project(x: Tensor, dim: int, seed: int) -> Tensor:
+    """Features in double precision; wider ones are mapped to ``dim`` columns by a random matrix that only ``seed`` decides.
+
+    >>> project(torch.eye(3), dim=2, seed=0).shape
+    torch.Size([3, 2])
+    """
+    wide = x.double()
+    if x.size(1) <= dim:
+        return wide.to_dense() if wide.layout != torch.strided else wide
+    draw = torch.randn(x.size(1), dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return wide @ (draw / dim**0.5).to(x.device)

@@ -1,0 +1,1 @@
+"""Scores: ranking, the unseen test, and matching of edges."""

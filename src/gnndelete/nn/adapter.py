@@ -1,0 +1,229 @@
+"""The adapter: all operators of one unlearned model, as an object and as three files on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as dump_tensors
+from torch import Tensor, nn
+
+from gnndelete.errors import AdapterError, some, why
+from gnndelete.graph.validation import tensor_digest
+from gnndelete.io.files import WRITING, write_all
+from gnndelete.nn.card import card
+from gnndelete.nn.hooks import Key
+from gnndelete.nn.operator import PREFIX, GivenRows, LinearMap, Operator, attach, detach, disabled, layer_operators
+from gnndelete.nn.wrappers import bare, unwrapped
+from gnndelete.version import __version__
+
+FORMAT = 1
+_OWN = ("format", "gnndelete", "torch", "python", "base_model", "base_fingerprint", "tensors_sha256", "operators")
+REQUIRED = (*_OWN, "method", "settings", "assurance", "seconds", "parameters", "notes", "seed")
+CONFIG, TENSORS, CARD = "adapter_config.json", "adapter_model.safetensors", "README.md"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one operator sits."""
+
+    layer: str
+    call: int
+    key: Key
+    calls: int
+
+
+@dataclass(frozen=True, repr=False)
+class Adapter:
+    """The operators of one model, with what is known about how they were made (``facts``)."""
+
+    model: nn.Module
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def operators(self) -> list[tuple[Place, Operator]]:
+        """Every operator with its place, in the order of the model's modules."""
+        return [
+            (Place(layer.name, call, key, layer.calls), operator)
+            for layer in layer_operators(self.model)
+            for (call, key), operator in zip(layer.places, layer.operators, strict=True)
+            if isinstance(operator, Operator)
+        ]
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(p.numel() for _, operator in self.operators for p in operator.parameters())
+
+    def __repr__(self) -> str:
+        size = f"operators={len(self.operators)}, parameters={self.num_parameters}"
+        return f"Adapter(model={type(self.model).__name__}, {size})"
+
+    def disabled(self) -> AbstractContextManager[None]:
+        """Switch the operators off for a block; this brings the deleted data back into the answers."""
+        return disabled(self.model)
+
+    def detach(self) -> nn.Module:
+        """Take the operators off the model for good; the base checkpoint then loads strictly."""
+        detach(self.model)
+        return self.model
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write config, tensors and card; each file replaces an older one only when it is complete.
+
+        A folder that holds other files and no adapter is refused: the card is a README.md, and theirs would be lost.
+        """
+        _refuse_other_files(Path(path))
+        tensors: dict[str, Tensor] = {}
+        places = []
+        for index, (place, operator) in enumerate(self.operators):
+            linear = all(isinstance(m, (LinearMap, GivenRows)) for m in operator.maps)
+            places.append(
+                {
+                    "layer": bare(self.model, place.layer),
+                    "call": place.call,
+                    "key": place.key,
+                    "calls": place.calls,
+                    "num_rows": operator.num_rows,
+                    "width": operator.width,
+                    "sizes": operator.sizes,
+                    "map": "linear" if linear else "custom",
+                }
+            )
+            for name, value in operator.state_dict().items():
+                tensors[f"{index}.{name}"] = value.detach().cpu().contiguous()
+        content = dump_tensors(tensors)
+        config = {
+            "format": FORMAT,
+            "gnndelete": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "base_model": type(unwrapped(self.model)).__name__,
+            "base_fingerprint": model_fingerprint(self.model),
+            "tensors_sha256": hashlib.sha256(content).hexdigest(),
+            "operators": places,
+            **self.facts,
+        }
+        write_all(
+            Path(path),
+            {
+                TENSORS: content,
+                CONFIG: (json.dumps(config, indent=2) + "\n").encode(),
+                CARD: card(config).encode(),
+            },
+        )
+
+
+def _refuse_other_files(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise AdapterError(f"'{folder}' is a file; an adapter is a folder: give a new one")
+    if (folder / CONFIG).exists() or not folder.exists():
+        return
+    if other := sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(WRITING)):
+        raise AdapterError(
+            f"'{folder}' holds other files and no adapter ({some(other, 3)}); give a new folder, such as "
+            f"'{folder / 'adapter'}'"
+        )
+
+
+def read_config(path: str | PathLike[str]) -> dict[str, Any]:
+    """The adapter's config, or one sentence that says why there is none."""
+    file = Path(path) / CONFIG
+    try:
+        config = json.loads(file.read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise AdapterError(
+            f"no readable adapter at '{path}' ({file.name}: {why(error)}); give the folder that save() wrote"
+        ) from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT or "operators" not in config:
+        found = config.get("format") if isinstance(config, dict) else type(config).__name__
+        raise AdapterError(f"'{file}' has format {found!r}, this version reads format {FORMAT}; save the adapter again")
+    missing = [name for name in REQUIRED if name not in config]
+    if missing:
+        raise AdapterError(f"'{file}' is damaged: it lacks {some(missing)}; restore it from a backup, or delete again")
+    return config
+
+
+def restore(path: str | PathLike[str], config: dict[str, Any], model: nn.Module, factory: Any = None) -> Adapter:
+    """Attach the operators on disk to ``model`` (a copy of the base model), after making sure it is the right one."""
+    if layer_operators(model):
+        raise AdapterError(f"the model for the adapter at '{path}' already carries one; give the base model")
+    if model_fingerprint(model) != config["base_fingerprint"]:
+        raise AdapterError(
+            f"the adapter at '{path}' was made for another base model ('{config['base_model']}' with fingerprint "
+            f"{config['base_fingerprint'][:12]}, got {model_fingerprint(model)[:12]}); load the checkpoint it was made from"
+        )
+    try:
+        content = (Path(path) / TENSORS).read_bytes()
+        if hashlib.sha256(content).hexdigest() != config["tensors_sha256"]:
+            raise AdapterError(
+                f"'{TENSORS}' at '{path}' is not the file the config belongs to; restore both, or delete again"
+            )
+        tensors = load_tensors(content)
+        for index, place in enumerate(config["operators"]):
+            own = {
+                name.split(".", 1)[1]: value for name, value in tensors.items() if name.split(".", 1)[0] == str(index)
+            }
+            operator = _operator(path, place, own, factory)
+            device = next((p.device for p in model.parameters()), torch.device("cpu"))
+            attach(
+                model, _layer(model, place["layer"]), place["call"], place["key"], operator.to(device), place["calls"]
+            )
+    except AdapterError:
+        raise
+    except Exception as error:  # whatever is wrong inside the files: they are damaged
+        raise AdapterError(
+            f"the adapter at '{path}' is damaged ({type(error).__name__}: {error}); restore it from a backup, or delete again"
+        ) from error
+    return Adapter(model, {name: value for name, value in config.items() if name not in _OWN})
+
+
+def _layer(model: nn.Module, saved: str) -> str:
+    """The name that a layer has in this model, which torch may have wrapped."""
+    names = {bare(model, name): name for name, _ in model.named_modules()}  # the innermost of several
+    return names.get(saved, saved)
+
+
+def _operator(path: str | PathLike[str], place: dict[str, Any], tensors: dict[str, Tensor], factory: Any) -> Operator:
+    groups = list(tensors["rows"].split(place["sizes"]))
+    if place["map"] == "linear":
+        maps: list[nn.Module] = [
+            GivenRows(tensors[given])
+            if (given := f"maps.{i}.values") in tensors
+            else LinearMap(0, tensors[f"maps.{i}.weight"])
+            for i in range(len(groups))
+        ]
+    elif factory is None:
+        raise AdapterError(
+            f"the adapter at '{path}' holds operators of your own making; pass operator= the factory that makes them"
+        )
+    else:
+        maps = [factory(place["width"]) for _ in groups]
+    operator = Operator(place["num_rows"], place["width"], groups, maps)
+    operator.load_state_dict(tensors)
+    return operator
+
+
+def base_state(model: nn.Module) -> dict[str, Tensor]:
+    """The weights and buffers of a model without its deletion operators; of one that torch has wrapped, those within."""
+    return {bare(model, name): value for name, value in _base_state(model).items()}
+
+
+def _base_state(model: nn.Module) -> dict[str, Tensor]:
+    return {
+        name: value
+        for name, value in model.state_dict().items()
+        if isinstance(value, Tensor) and PREFIX not in name.split(".")
+    }
+
+
+def model_fingerprint(model: nn.Module) -> str:
+    """A stable name of a model's weights, operators left out: the same for a model and its compiled self."""
+    return tensor_digest(base_state(model))

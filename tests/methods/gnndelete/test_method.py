@@ -1,0 +1,383 @@
+"""What GNNDelete solves for: which rows, which weights, which targets, at which layers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GCNConv
+from torch_geometric.utils import k_hop_subgraph, scatter
+
+import gnndelete as gd
+from gnndelete.errors import RunError, SettingError
+from gnndelete.methods.gnndelete.layerwise import Solving
+from gnndelete.methods.gnndelete.solvers import gradient, objective
+from gnndelete.nn.operator import LinearMap
+
+STAR = gd.Deletion(edges=[(2, 5), (5, 6), (5, 7), (20, 22)])  # node 5 is in three deleted edges
+
+
+def solved(model, data, deletion, **settings):
+    """The problems that a deletion solves, in order, and its result."""
+    problems = []
+    method = gd.GNNDelete(**settings, watch=lambda site, problem, apply: problems.append((site.layer, problem, apply)))
+    return problems, gd.Unlearner(model, data, method=method).delete(deletion)
+
+
+def layer_outputs(model, data):
+    """What each graph layer of a two-layer stack returns."""
+    seen = []
+    handles = [conv.register_forward_hook(lambda m, a, out: seen.append(out)) for conv in model.convs]
+    with torch.no_grad():
+        model.eval()(data.x, data.edge_index)
+    for handle in handles:
+        handle.remove()
+    return seen
+
+
+def within(deletion, hops, data):
+    seeds = torch.cat([deletion.edges.flatten(), deletion.nodes])
+    return k_hop_subgraph(seeds, hops, data.edge_index, num_nodes=data.num_nodes)[0].sort().values
+
+
+@pytest.mark.parametrize("lam", [0.3, 1.0])
+def test_a_node_in_three_deleted_edges_counts_three_times(graph, gcn, lam):
+    problems, _ = solved(gcn, graph, STAR, lam=lam)
+    ends = {2: 1, 5: 3, 6: 1, 7: 1, 20: 1, 22: 1}
+    for _, problem, _ in (p for p in problems if p[1].dec is not None):
+        assert problem.rows.tolist() == sorted(ends)
+        expected = torch.tensor([lam * ends[row] / 8 for row in sorted(ends)])
+        torch.testing.assert_close(problem.dec.float(), expected)
+        torch.testing.assert_close(problem.ni.float(), torch.full((6,), (1 - lam) / 6))  # each row once
+
+
+def test_both_directions_and_repeats_do_not_count_twice(graph, gcn):
+    again = gd.Deletion(edges=[(5, 2), (2, 5), (5, 6), (6, 5), (5, 7), (22, 20), (20, 22)])
+    a, b = (gd.Unlearner(gcn, graph).delete(deletion) for deletion in (STAR, again))
+    assert torch.equal(a.output(), b.output())
+
+
+def test_one_operator_per_ring(graph, gcn):
+    problems, unlearned = solved(gcn, graph, STAR)
+    assert [layer for layer, *_ in problems] == ["convs.0", "convs.1", "convs.1"], "outer rings rest at the first layer"
+    ring = within(STAR, 0, graph)
+    near = within(STAR, 2, graph)
+    assert problems[1][1].rows.tolist() == ring.tolist()
+    outer = problems[2][1]
+    assert outer.rows.tolist() == near[~torch.isin(near, ring)].tolist()
+    assert outer.dec is None, "nothing pulls them"
+    assert float(outer.ni.sum()) == pytest.approx(1)
+    assert [operator.sizes for _, operator in unlearned.adapter.operators] == [[6], [6, outer.rows.numel()]]
+
+
+@pytest.mark.parametrize("settings", [{"operator": "shared"}, {"operator": lambda width: LinearMap(width)}])
+def test_one_shared_operator(graph, gcn, settings):
+    if callable(settings["operator"]):
+        settings |= {"solver": "gradient", "epochs": 2}
+    problems, _ = solved(gcn, graph, STAR, lam=0.25, **settings)
+    assert [layer for layer, *_ in problems] == ["convs.0", "convs.1"]
+    for hops, (_, problem, _) in enumerate(problems, start=1):
+        assert problem.rows.tolist() == within(STAR, hops, graph).tolist()
+        assert (float(problem.dec.sum()), float(problem.ni.sum())) == pytest.approx((0.25, 0.75))
+        assert problem.ni.unique().numel() == 1
+
+
+@pytest.mark.parametrize("targets", ["remaining", "original"])
+def test_targets_come_from_the_base_model_on_the_graph_that_was_asked_for(graph, gcn, targets):
+    problems, unlearned = solved(gcn, graph, STAR, operator="shared", targets=targets)
+    base = layer_outputs(gcn, graph if targets == "original" else unlearned.data)
+    for h, (_, problem, _) in zip(base, problems, strict=True):
+        keep = problem.h[problem.rows] if problem.keep is None else problem.keep
+        torch.testing.assert_close(keep, h[problem.rows])
+        torch.testing.assert_close(problem.away.float(), h.mean(dim=0))
+    assert (problems[0][1].keep is None) == (targets == "remaining"), "there, first rows are their own targets"
+
+
+def test_deleted_nodes_are_pulled_away_and_kept_by_nothing(graph, gcn):
+    """As they are served: blank. What they would say if presented again has both pulls, weighed by lam."""
+    deletion = gd.Deletion(edges=[(20, 22)], nodes=[9, 30])
+    full = layer_outputs(gcn, graph)
+    for operator in ("ring", "shared"):
+        problems, unlearned = solved(gcn, graph, deletion, operator=operator, lam=0.4)
+        alive = torch.ones(48, dtype=torch.bool).index_fill(0, torch.tensor([9, 30]), False)
+        base = layer_outputs(gcn, unlearned.data)
+        seen = 0
+        for layer, problem, _ in problems:
+            torch.testing.assert_close(problem.away.float(), base[int(layer[-1])][alive].mean(dim=0))
+            if problem.h.size(0) == 48:
+                dead = ~alive[problem.rows]
+                assert not problem.ni[dead].any()
+                assert (problem.ni[~dead] > 0).all()
+                assert not dead.any() or (problem.dec[dead] > 0).all()
+                seen += int(dead.sum())
+                continue
+            assert (problem.ni > 0).tolist() == [False, False, True, True]
+            assert (problem.dec > 0).all()
+            torch.testing.assert_close(problem.h[2:], full[int(layer[-1])][[9, 30]])
+            torch.testing.assert_close((problem.dec[2:] / problem.ni[2:]).float(), torch.full((2,), 0.4 / 0.6))
+            seen += 2
+        assert seen == 4
+
+
+def test_lam_leads_deleted_nodes_from_their_old_self_to_the_mean_when_they_are_presented_again(graph, gcn):
+    nodes = [9, 30]
+    away = []
+    for lam in (0.01, 0.3, 0.9):
+        unlearned = gd.Unlearner(gcn, graph, method=gd.GNNDelete(lam=lam)).delete(gd.Deletion(nodes=nodes))
+        with torch.no_grad():
+            change = unlearned.model(graph.x, graph.edge_index) - gcn(graph.x, graph.edge_index)
+        away.append(float(change[nodes].norm()))
+    assert away == sorted(away)
+    assert away[0] < away[-1] / 10
+
+
+@pytest.mark.parametrize("lam", [0.5, 1.0])
+@pytest.mark.parametrize("nodes", [[9], [9, 10, 30]])
+def test_rows_of_deleted_nodes_move_to_the_mean_of_the_others_at_each_layer(graph, gcn, nodes, lam):
+    unlearned = gd.Unlearner(gcn, graph, method=gd.GNNDelete(lam=lam)).delete(gd.Deletion(nodes=nodes))
+    after = []
+    for _, operator in unlearned.adapter.operators:
+        operator.register_forward_hook(lambda m, a, out: after.append(out))
+    unlearned.output()
+    alive = torch.ones(48, dtype=torch.bool).index_fill(0, torch.tensor(nodes), False)
+    for h, base in zip(after, layer_outputs(gcn, unlearned.data), strict=True):
+        mean = base[alive].mean(dim=0)
+        torch.testing.assert_close(h[nodes], mean.expand(len(nodes), -1), rtol=1e-3, atol=1e-3)
+        assert not torch.allclose(base[nodes], mean.expand(len(nodes), -1), atol=1e-2)
+
+
+def test_lam_moves_endpoints_towards_the_mean(graph, gcn, run):
+    distance = []
+    for lam in (0.0, 0.05, 0.5, 1.0):
+        _, unlearned = solved(gcn, graph, STAR, lam=lam)
+        out = run(unlearned.model, unlearned.data)
+        base = layer_outputs(gcn, unlearned.data)[1]
+        distance.append(float((out - base.mean(dim=0))[[2, 5, 6, 7, 20, 22]].square().sum()))
+    assert distance == sorted(distance, reverse=True)
+    assert distance[-1] < 0.01 * distance[0]
+
+
+def test_lam_zero_with_original_targets_pulls_the_old_graph_back_in(graph, gcn, run):
+    problems, unlearned = solved(gcn, graph, STAR, lam=0.0, targets="original")
+    assert problems
+    base = gd.Unlearner(gcn, graph, method="unlink").delete(STAR)
+    full = layer_outputs(gcn, graph)[1]
+    near = within(STAR, 2, graph)
+    error = [float((run(u.model, u.data) - full)[near].square().sum()) for u in (unlearned, base)]
+    assert error[0] < error[1]
+
+
+@pytest.mark.parametrize(
+    ("layers", "names"),
+    [
+        ("all", ["convs.0", "convs.1"]),
+        ("last", ["convs.1"]),
+        (["convs.1"], ["convs.1"]),
+        (["convs.0"], ["convs.0"]),
+        (["convs.1", "convs.0"], ["convs.0", "convs.1"]),
+    ],
+)
+def test_layers(graph, gcn, layers, names):
+    problems, unlearned = solved(gcn, graph, STAR, layers=layers)
+    assert list(dict.fromkeys(layer for layer, *_ in problems)) == names
+    assert [place.layer for place, _ in unlearned.adapter.operators] == names
+    assert unlearned.settings["layers"] == layers
+    hops = {"convs.0": 1, "convs.1": 2}
+    if names == [
+        "convs.1"
+    ]:  # a single site rests on its own targets: only the ends are moved, but its reach is the true one
+        wide, _ = solved(gcn, graph, STAR, layers=layers, operator="shared")
+        assert wide[0][1].rows.tolist() == within(STAR, hops["convs.1"], graph).tolist()
+
+
+def test_directed_hops_are_the_authors_and_are_noted(graph, gcn):
+    problems, unlearned = solved(gcn, graph, STAR, operator="shared", hops="directed")
+    once = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
+    for hops, (_, problem, _) in enumerate(problems, start=1):
+        expected = k_hop_subgraph(STAR.edges.flatten(), hops, once, num_nodes=48, flow="source_to_target")[0]
+        assert problem.rows.tolist() == expected.sort().values.tolist()
+    assert any("hops='directed'" in note for note in unlearned.notes)
+
+
+@pytest.mark.parametrize("settings", [{}, {"operator": "shared"}, {"targets": "original"}])
+def test_exact_is_never_above_the_gradient_solver_on_the_same_inputs(graph, gcn, settings):
+    problems, _ = solved(gcn, graph, STAR, **settings)
+    for _, problem, apply in problems:
+        trained = gradient(problem, LinearMap(problem.width), epochs=200, lr=0.01)
+        assert objective(problem, apply) <= objective(problem, trained) + 1e-7
+        assert objective(problem, apply) < objective(problem, LinearMap(problem.width))
+
+
+def mlp(width):
+    return nn.Sequential(nn.Linear(width, 16), nn.ReLU(), nn.Linear(16, width))
+
+
+def test_an_mlp_is_trained_layer_by_layer(graph, gcn):
+    starts = []
+
+    def factory(width):
+        torch.manual_seed(0)
+        starts.append(mlp(width))
+        return mlp(width)
+
+    problems, unlearned = solved(gcn, graph, STAR, solver="gradient", operator=factory, epochs=150, lr=0.02)
+    for (_, problem, apply), start in zip(problems, starts, strict=True):
+        assert objective(problem, apply) < 0.5 * objective(problem, start.to(problem.h))
+        assert not problem.h.requires_grad
+    assert unlearned.parameters == sum(p.numel() for start in starts for p in start.parameters())
+    assert unlearned.settings["operator"].endswith("factory")
+
+
+def test_gradients_do_not_reach_the_base_model(graph, gcn):
+    """Training inside a user's enabled gradients leaks nothing: no parameter of any model carries a gradient."""
+    with torch.enable_grad():
+        problems, unlearned = solved(gcn, graph, STAR, solver="gradient", epochs=2)
+    assert all(p.grad is None for p in [*gcn.parameters(), *unlearned.model.parameters()])
+    assert all(p.requires_grad for p in gcn.parameters())
+    assert not any(p.h.requires_grad or p.away.requires_grad for _, p, _ in problems)
+
+
+def test_inference_mode_works_too(graph, gcn):
+    expected = gd.Unlearner(gcn, graph).delete(STAR).output()
+    with torch.inference_mode():
+        assert torch.equal(gd.Unlearner(gcn, graph).delete(STAR).output(), expected)
+
+
+def test_the_papers_setting():
+    paper = gd.GNNDelete.paper(hops="directed").settings()
+    assert {k: paper[k] for k in ("lam", "operator", "layers", "targets", "hops", "solver")} == {
+        "lam": 0.5,
+        "operator": "shared",
+        "layers": "all",
+        "targets": "original",
+        "hops": "directed",
+        "solver": "exact",
+    }
+    assert gd.GNNDelete.paper(lam=0.1).lam == 0.1
+    default = gd.GNNDelete().settings()
+    expected = ("auto", "retrained", "ring", "undirected")
+    assert (default["lam"], default["aim"], default["operator"], default["hops"]) == expected
+    assert paper["aim"] == "nonexistent"
+
+
+@pytest.mark.parametrize(
+    ("settings", "needle"),
+    [
+        ({"lam": 1.5}, "'lam' .*1.5"),
+        ({"lam": -0.2}, "'lam' .*-0.2"),
+        ({"lam": float("nan")}, "'lam' .*nan"),
+        ({"lam": "high"}, "'lam' .*'high'"),
+        ({"lam": None}, "'lam' .*None"),
+        ({"lam": True}, "'lam' .*True"),
+        ({"aim": "gone"}, "'aim' .*'gone'"),
+        ({"solver": "magic"}, "'solver' .*'magic'"),
+        ({"operator": "diagonal"}, "'operator' .*'diagonal'"),
+        ({"operator": mlp}, "solver='gradient'"),
+        ({"targets": "none"}, "'targets' .*'none'"),
+        ({"hops": 2}, "'hops' .*2"),
+        ({"ridge": -1e-3}, "'ridge' .*-0.001"),
+        ({"budget": -0.1}, "'budget' .*-0.1"),
+        ({"budget": "much"}, "'budget' .*'much'"),
+        ({"epochs": 0}, "'epochs' .*0"),
+        ({"lr": 0.0}, "'lr' .*0.0"),
+    ],
+)
+def test_bad_settings(settings, needle):
+    with pytest.raises(SettingError, match=needle):
+        gd.GNNDelete(**settings)
+
+
+@pytest.fixture
+def deferring(monkeypatch):
+    """As on a GPU: what could go wrong in a solve is looked at once, at the end."""
+    monkeypatch.setattr(Solving, "defers", True)
+
+
+def test_checks_at_the_end_change_nothing(graph, gcn, deferring, monkeypatch):
+    late = gd.Unlearner(gcn, graph).delete(STAR)
+    monkeypatch.setattr(Solving, "defers", False)
+    assert torch.equal(late.output(), gd.Unlearner(gcn, graph).delete(STAR).output())
+
+
+def test_what_fails_is_solved_again_with_a_look_at_every_step(graph, silent, deferring):
+    unlearned = gd.Unlearner(silent, graph, method=gd.GNNDelete(lam=0.5)).delete(STAR)  # its first system has no size
+    assert torch.isfinite(unlearned.output()).all()
+    broken = silent
+    nn.init.constant_(broken.second.lin.weight, float("nan"))
+    with pytest.raises(RunError, match="NaN"):
+        gd.Unlearner(broken, graph, method=gd.GNNDelete(lam=0.5)).delete(STAR)
+
+
+def test_a_layer_that_adds_a_row_is_named(graph):
+    class Virtual(nn.Module):
+        """A node that all others send to, beside them in the second layer."""
+
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = GCNConv(6, 4), GCNConv(4, 3)
+
+        def forward(self, x, edge_index):
+            h = self.first(x, edge_index)
+            hub = torch.stack([torch.arange(len(x)), torch.full((len(x),), len(x))])
+            return self.second(torch.cat([h, h.mean(dim=0, keepdim=True)]), torch.cat([edge_index, hub], dim=1))[:-1]
+
+    unlearned = gd.Unlearner(Virtual(), graph, method=gd.GNNDelete(lam=0.5)).delete(STAR)
+    assert any("No operator follows second" in note for note in unlearned.notes)
+    assert [place.layer for place, _ in unlearned.adapter.operators] == ["first"]
+
+
+def test_an_operator_of_ones_own_begins_from_the_seed(graph, gcn):
+    def of(seed):
+        method = gd.GNNDelete(
+            lam=0.5,
+            solver="gradient",
+            operator=lambda width: nn.Sequential(nn.Linear(width, 3), nn.Linear(3, width)),
+            epochs=3,
+        )
+        return gd.Unlearner(gcn, graph, method=method, seed=seed).delete(STAR).output()
+
+    before = torch.get_rng_state()
+    assert torch.equal(of(0), of(0))
+    assert not torch.equal(of(0), of(1))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_learned_in_32_bits(graph, gcn, dtype):
+    graph.x = graph.x.to(dtype)
+    del graph.edge_weight, graph.edge_attr
+    model = gcn.to(dtype)
+    exact, learned = (
+        gd.Unlearner(model, graph, method=gd.GNNDelete(lam=0.5, solver=solver, lr=0.01)).delete(STAR).output()
+        for solver in ("exact", "gradient")
+    )
+    assert learned.dtype == dtype
+    torch.testing.assert_close(learned, exact, atol=0.05, rtol=0.05)
+
+
+class Grouped(nn.Module):
+    """Every node also sees the mean of all nodes that are nearest to the same centre: no NaN shows who that is."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.first, self.last = GCNConv(width, 8), GCNConv(16, 4)
+        self.centres = nn.Parameter(torch.randn(4, 8).index_fill(0, torch.tensor([0]), 100.0))  # the first has nobody
+
+    def forward(self, x, edge_index):
+        h = self.first(x, edge_index)
+        nearest = torch.cdist(h, self.centres).argmin(dim=1)
+        return self.last(torch.cat([h, scatter(h, nearest, 0, 4, "mean")[nearest]], dim=1), edge_index)
+
+
+def test_rows_that_move_beyond_the_claimed_reach_are_told(graph, gcn, run):
+    torch.manual_seed(0)
+    model, request = Grouped(graph.num_features), gd.Deletion(edges=[(2, 5)])
+    said = "further from the deletion than the model was seen to reach"
+    unlearned = gd.Unlearner(model, graph, method=gd.GNNDelete(lam=0.5)).delete(request)
+    moved = (unlearned.output() != run(model, unlearned.data)).any(dim=1)
+    near = k_hop_subgraph([2, 5], gd.inspect(model, graph).hops, graph.edge_index)[0]
+    assert int(moved.sum()) > near.numel()
+    assert any(said in note for note in unlearned.notes)
+    for served, lam in ((model, 0.0), (gcn, 0.5)):
+        unlearned = gd.Unlearner(served, graph, method=gd.GNNDelete(lam=lam)).delete(request)
+        assert not any(said in note for note in unlearned.notes)

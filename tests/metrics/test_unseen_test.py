@@ -1,0 +1,168 @@
+"""The held-out test: its statistic, its strata, its interval."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+from torch_geometric.data import Data
+
+from gnndelete.metrics.unseen_test import LEAST, auc, degrees, edge_degree, edge_kind, heldout, strata, variance
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.lists(st.integers(0, 9), min_size=1, max_size=40))
+def test_the_auc_is_scikit_learns(deleted, held):
+    own = auc(np.sort(np.array(deleted, dtype=float)), np.sort(np.array(held, dtype=float)))
+    labels = [1] * len(deleted) + [0] * len(held)
+    assert own == pytest.approx(roc_auc_score(labels, deleted + held))
+
+
+def test_a_difference_in_degree_is_not_mistaken_for_memory():
+    """Scores follow the degree alone, and deleted elements have higher degrees: only the plain AUC sees a difference."""
+    generator = torch.Generator().manual_seed(0)
+    degrees = torch.randint(1, 40, (4000,), generator=generator), torch.randint(1, 20, (4000,), generator=generator)
+    scores = [degree.float() + torch.randn(4000, generator=generator) for degree in degrees]
+    test = heldout(*scores, *degrees, bins=30)
+    assert test.plain_auc > 0.7
+    assert abs(test.auc - 0.5) < 0.03
+
+
+def test_memory_within_a_stratum_is_seen():
+    generator = torch.Generator().manual_seed(0)
+    degree = torch.randint(1, 9, (3000,), generator=generator)
+    noise = torch.randn(2, 3000, generator=generator)
+    test = heldout(noise[0] + 0.5, noise[1], degree, degree)
+    assert test.auc == pytest.approx(0.638, abs=0.02)  # the normal distribution function at 0.5 / sqrt(2)
+    assert test.matched == 1
+
+
+def test_kinds_are_compared_among_themselves():
+    """Two classes with very different scores, and more of the high one among the deleted."""
+    generator = torch.Generator().manual_seed(0)
+    kinds = torch.arange(1000) % 4 > 0, torch.arange(1000) % 4 == 0
+    scores = [10.0 * kind + torch.randn(1000, generator=generator) for kind in kinds]
+    ones = torch.ones(1000)
+    assert heldout(*scores, ones, ones).auc > 0.65
+    assert abs(heldout(*scores, ones, ones, *(kind.long() for kind in kinds)).auc - 0.5) < 0.04
+
+
+def test_a_request_too_small_for_strata_is_compared_with_all():
+    test = heldout(torch.tensor([5.0]), torch.arange(10.0), torch.tensor([1.0]), torch.arange(10.0))
+    assert test.auc == 0.55
+    assert test.standard_error > 0.25
+    assert (test.deleted, test.heldout, test.matched) == (1, 10, 1.0)
+
+
+def test_elements_without_a_counterpart_are_left_out_and_counted():
+    degrees = torch.cat([torch.ones(50), torch.full((50,), 99.0)]), torch.ones(50 + LEAST)
+    test = heldout(torch.zeros(100), torch.zeros(50 + LEAST), *degrees)
+    assert test.matched == 0.5
+    assert test.auc == 0.5
+
+
+@pytest.mark.parametrize("count", [5, 20, 40, 60, 80, 100, 200])
+def test_more_deleted_elements_leave_no_fewer_compared(count):
+    """Ten classes by three degrees are never all filled by sixty nodes: classes are then divided less, not left out."""
+    generator = torch.Generator().manual_seed(count)
+    kinds, degree = [torch.randint(high, (count + 600,), generator=generator) for high in (10, 50)]
+    mine, theirs = slice(count), slice(count, None)
+    found = strata(degree[mine], degree[theirs], kinds[mine], kinds[theirs], bins=3, coarser=True)
+    assert sorted(np.concatenate([own for own, _ in found.parts])) == list(range(count)), "each of them once"
+    for own, others in found.parts:
+        assert len(set(kinds[mine][own].tolist()) | set(kinds[theirs][others].tolist())) == 1
+        assert others.size >= 6
+    divided = [own.size for own, _ in found.parts]
+    assert len(divided) > 10 or count < 120, "and where there are enough, by degree as well"
+
+
+def test_few_edges_are_divided_by_degree_as_far_as_they_go():
+    degree = torch.randint(100, (600,), generator=torch.Generator().manual_seed(0))
+    sizes = {}
+    for count in (10, 30, 60, 95, 96):
+        test = strata(degree[:count], degree[count:])
+        sizes[count] = len(test.parts)
+        if count < 96:
+            assert test.deleted == count
+    assert sizes[10] == 1
+    assert sizes[30] < sizes[60] <= sizes[95] <= 8
+
+
+def test_held_out_elements_count_by_how_many_deleted_ones_they_stand_beside():
+    alike = torch.arange(100).repeat(3).float(), torch.arange(100).repeat(4).float()
+    test = heldout(torch.zeros(300), torch.zeros(400), *alike, bins=4)
+    assert len(test.parts) == 4
+    assert test.beside == pytest.approx(400)
+    kinds = torch.tensor([0] * 290 + [1] * 10), torch.tensor([0] * LEAST + [1] * 394)
+    test = heldout(torch.zeros(300), torch.zeros(400), torch.ones(300), torch.ones(400), *kinds)
+    assert LEAST <= test.beside < LEAST + 1
+
+
+def test_the_standard_error_and_the_interval_agree_with_many_samples():
+    generator = torch.Generator().manual_seed(1)
+    draws = []
+    for _ in range(200):
+        deleted, held = torch.randn(60, generator=generator), torch.randn(90, generator=generator)
+        test = heldout(deleted, held, torch.ones(60), torch.ones(90))
+        draws.append(test.auc)
+    assert test.standard_error == pytest.approx(np.std(draws), rel=0.2)
+    low, high = test.interval(seed=0)
+    assert (high - low) / 2 == pytest.approx(1.96 * test.standard_error, rel=0.3)
+    assert low < test.auc < high
+    assert test.interval(seed=0) == (low, high)
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    generator = torch.Generator().manual_seed(2)
+    hits = 0
+    for seed in range(100):
+        parts = torch.randn(50, generator=generator), torch.randn(80, generator=generator)
+        low, high = heldout(*parts, torch.ones(50), torch.ones(80)).interval(seed, draws=300)
+        hits += low <= 0.5 <= high
+    assert 88 <= hits <= 100
+
+
+def test_the_error_of_a_difference_fits_two_models_that_see_the_same_elements():
+    """Half of each score is the element's own, half the model's: the difference scatters less than two AUCs apart."""
+    generator = torch.Generator().manual_seed(3)
+    ones, found, errors = (torch.ones(80), torch.ones(120)), [], []
+    for _ in range(200):
+        own = [torch.randn(size, generator=generator) for size in (80, 120)]
+        tests = [heldout(*(part + torch.randn(part.shape, generator=generator) for part in own), *ones) for _ in "ab"]
+        difference, error = tests[0].against(tests[1])
+        assert difference == pytest.approx(tests[0].auc - tests[1].auc)
+        found.append(difference)
+        errors.append(error)
+    assert np.mean(errors) == pytest.approx(np.std(found), rel=0.15)
+    assert np.mean(errors) < 0.9 * np.sqrt(2) * tests[0].standard_error
+    assert tests[0].against(tests[0]) == (0.0, 0.0)
+
+
+def test_a_kind_of_few_held_out_elements_takes_part_in_a_small_request():
+    """Two elements of another kind would else speak for all sixty."""
+    kinds = torch.tensor([0] * 58 + [1] * 2), torch.tensor([0] * 5 + [1] * 45)
+    found = strata(torch.rand(60), torch.rand(50), *kinds)
+    assert sorted((mine.size, theirs.size) for mine, theirs in found.parts) == [(2, 45), (58, 5)]
+    missing = strata(torch.rand(60), torch.rand(45), kinds[0], torch.ones(45))
+    assert [(mine.size, theirs.size) for mine, theirs in missing.parts] == [(2, 45)]
+
+
+def test_one_element_has_an_interval_that_says_nothing():
+    low, high = heldout(torch.tensor([4.0]), torch.arange(90.0), torch.ones(1), torch.ones(90)).interval(0)
+    assert (low, high) == (0.0, pytest.approx(0.6, abs=0.1))
+    assert variance(0.5, 40, 60) == pytest.approx(101 / (12 * 40 * 60))
+
+
+def test_the_degree_of_an_edge_grows_with_both_ends():
+    degree = torch.tensor([0, 3, 15])
+    edges = torch.tensor([[0, 1, 1], [0, 1, 2]])
+    assert edge_degree(degree, edges).exp2().log2().tolist() == pytest.approx(np.log([1, 4, 8]).tolist())
+
+
+def test_an_end_with_incoming_edges_alone_is_not_lonely():
+    data = Data(edge_index=torch.tensor([[1, 2, 3, 0], [0, 0, 0, 4]]), num_nodes=6)
+    assert edge_kind(degrees(data), torch.tensor([[1, 1], [4, 5]])).tolist() == [0, 1]
+    both = Data(edge_index=torch.cat([data.edge_index, data.edge_index.flip(0)], dim=1), num_nodes=6)
+    assert torch.equal(degrees(both), torch.bincount(both.edge_index[0], minlength=6).double())

@@ -1,0 +1,470 @@
+"""The measured reach: on graphs of every shape, rows further away than it says must not move."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.nn import (
+    APPNP,
+    GCNConv,
+    GraphUNet,
+    HeteroConv,
+    LGConv,
+    MessagePassing,
+    SAGEConv,
+    SimpleConv,
+    SuperGATConv,
+)
+from torch_geometric.utils import k_hop_subgraph
+
+import gnndelete as gd
+from gnndelete.errors import ModelError, SettingError
+from gnndelete.graph.validation import edge_table
+from gnndelete.nn.layers import graph_layers, working_copy
+from gnndelete.nn.receptive_field import near_nodes
+
+
+class Convs(nn.Module):
+    def __init__(self, *convs):
+        super().__init__()
+        self.convs = nn.ModuleList(convs)
+
+    def forward(self, x, edge_index):
+        for conv in self.convs:
+            x = torch.tanh(conv(x, edge_index))
+        return x
+
+
+def undirected(edges):
+    edges = torch.as_tensor(edges).t() if not isinstance(edges, torch.Tensor) else edges
+    return torch.cat([edges, edges.flip(0)], dim=1)
+
+
+def line(count, start=0):
+    return [(start + i, start + i + 1) for i in range(count)]
+
+
+def stars_and_a_line():
+    """The line is where reach shows, and it is neither the largest part nor the one with the hub."""
+    edges = [(40 * s, 40 * s + leaf) for s in range(12) for leaf in range(1, 40)]
+    return undirected(edges + line(20, 480)), 501
+
+
+GRAPHS = {
+    "line": lambda: (undirected(line(20)), 21),
+    "cycle": lambda: (undirected([*line(17), (17, 0)]), 18),
+    "stars and a line": stars_and_a_line,
+    "two lines": lambda: (undirected(line(3) + line(12, 5)), 18),
+    "tail on a clique": lambda: (undirected([*torch.combinations(torch.arange(8)).tolist(), *line(9, 7)]), 17),
+    "directed line": lambda: (torch.tensor(line(20)).t(), 21),
+    "directed tree": lambda: (torch.tensor([((i - 1) // 2, i) for i in range(1, 63)]).t(), 63),
+    "directed stars and a line": lambda: (
+        torch.tensor([(40 * s, 40 * s + leaf) for s in range(12) for leaf in range(1, 40)] + line(20, 480)).t(),
+        501,
+    ),
+}
+NETWORKS = {
+    "gcn": (lambda flow: [GCNConv(4, 4, flow=flow) for _ in range(4)], [1, 2, 3, 4]),
+    "appnp": (lambda flow: [APPNP(K=4, alpha=0.1, flow=flow)], [4]),
+    "no self-loops": (lambda flow: [LGConv(flow=flow), LGConv(flow=flow), SimpleConv(flow=flow)], [1, 2, 3]),
+    "appnp without self-loops": (lambda flow: [APPNP(K=3, alpha=0.0, add_self_loops=False, flow=flow)], [3]),
+}
+
+
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("shape", GRAPHS)
+def test_reach_is_the_true_one(shape, network, flow):
+    torch.manual_seed(1)
+    edges, nodes = GRAPHS[shape]()
+    build, hops = NETWORKS[network]
+    data = Data(x=torch.randn(nodes, 4), edge_index=edges)
+    found = gd.inspect(Convs(*build(flow)), data)
+    assert [site.hops for site in found.sites] == hops
+    assert found.hops == hops[-1]
+    assert found.bounded
+
+
+def test_a_graph_smaller_than_the_reach_is_covered_whole():
+    data = Data(x=torch.randn(6, 4), edge_index=undirected(torch.combinations(torch.arange(6)).t()))
+    model = Convs(*[GCNConv(4, 4) for _ in range(3)])
+    found = gd.inspect(model, data)
+    assert found.bounded
+    unlearned = gd.Unlearner(model, data).delete(gd.Deletion(edges=[(0, 1)]))
+    assert all(sum(operator.sizes) == 6 for _, operator in unlearned.adapter.operators[1:])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nothing_outside_the_measured_reach_moves_on_random_graphs(seed, run):
+    """The claim itself, on sparse random graphs of many small parts, directed or not."""
+    generator = torch.Generator().manual_seed(seed)
+    edges = torch.randint(60, (2, 45), generator=generator)
+    edges = edges if seed % 2 else undirected(edges)
+    data = Data(x=torch.randn(60, 4, generator=generator), edge_index=edges)
+    torch.manual_seed(seed)
+    model = Convs(*[GCNConv(4, 4) for _ in range(2)], APPNP(K=2, alpha=0.1))
+    found = gd.inspect(model, data)
+    deletion = gd.Deletion(edges=edges[:, 3:4])
+    unlearned = gd.Unlearner(model, data).delete(deletion)
+    before, after = run(model, unlearned.data), run(unlearned.model, unlearned.data)
+    near = k_hop_subgraph(edges[:, 3], found.sites[-1].hops, undirected(edges), num_nodes=60)[0]
+    outside = torch.ones(60, dtype=torch.bool).index_fill(0, near, False)
+    true = k_hop_subgraph(edges[:, 3], 4, undirected(edges), num_nodes=60)[0]
+    assert set(true.tolist()) == set(near.tolist())
+    assert torch.equal(before[outside], after[outside])
+
+
+def test_a_node_with_nothing_but_loops_is_no_hub():
+    edges = torch.cat([undirected(line(20)), torch.full((2, 9), 21)], dim=1)
+    found = gd.inspect(Convs(GCNConv(4, 4), GCNConv(4, 4)), Data(x=torch.randn(22, 4), edge_index=edges))
+    assert [site.hops for site in found.sites] == [1, 2]
+
+
+class Block(MessagePassing):
+    def __init__(self):
+        super().__init__()
+        self.inner = GCNConv(4, 4)
+
+    def forward(self, x, edge_index):
+        return self.inner(x, edge_index)
+
+
+def test_the_outermost_graph_layers_are_taken():
+    assert graph_layers(Convs(Block(), GCNConv(4, 4))) == ["convs.0", "convs.1"]
+    assert graph_layers(GCNConv(4, 4)) == [""]
+    shared = GCNConv(4, 4)
+    model = Convs(shared, nn.Sequential(shared))
+    assert graph_layers(model) == ["convs.0"]
+
+
+class Marked(nn.Module):
+    gnndelete_layer = True
+
+    def __init__(self):
+        super().__init__()
+        self.inner = GCNConv(4, 4)
+
+    def forward(self, x, edge_index):
+        return x + self.inner(x, edge_index)
+
+
+def test_a_marked_module_is_a_graph_layer_of_any_class():
+    assert graph_layers(Convs(Marked(), nn.Linear(4, 4), GCNConv(4, 4))) == ["convs.0", "convs.2"]
+    data = Data(x=torch.randn(21, 4), edge_index=undirected(line(20)))
+    found = gd.inspect(Convs(Marked(), Marked()), data)
+    assert [(site.layer, site.hops, site.bounded) for site in found.sites] == [
+        ("convs.0", 1, True),
+        ("convs.1", 2, True),
+    ]
+    unmarked = Marked()
+    unmarked.gnndelete_layer = False
+    assert graph_layers(unmarked) == ["inner"]
+
+
+class PerGraph(nn.Module):
+    """Every node gets the mean of its graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.after = GCNConv(4, 4), GCNConv(4, 4)
+
+    def forward(self, x, edge_index, batch):
+        h = self.conv(x, edge_index)
+        mean = h.new_zeros(3, 4).index_add(0, batch, h) / 6
+        return self.after(h + mean[batch], edge_index)
+
+
+def test_in_a_batch_of_graphs_one_that_is_seen_whole_is_no_bound():
+    edges = undirected(line(5) + line(5, 6) + line(5, 12))
+    data = Data(x=torch.randn(18, 4), edge_index=edges, batch=torch.arange(3).repeat_interleave(6))
+    found = gd.inspect(PerGraph(), data)
+    assert [site.bounded for site in found.sites] == [True, False]
+    assert found.hops is None
+    deep = gd.inspect(Convs(*[GCNConv(4, 4) for _ in range(6)]), data)  # sees its line whole as well, edge by edge
+    assert deep.bounded
+
+
+def test_a_model_that_is_itself_one_graph_layer(graph, run):
+    conv = GCNConv(6, 4)
+    nn.init.normal_(conv.bias)
+    found = gd.inspect(conv, graph)
+    assert [(site.layer, site.hops) for site in found.sites] == [("", 1)]
+    unlearned = gd.Unlearner(conv, graph).delete(gd.Deletion(edges=[(3, 4)]))
+    assert not torch.equal(run(unlearned.model, unlearned.data), run(conv, unlearned.data))
+    unlearned.adapter.detach()
+    assert torch.equal(run(unlearned.model, unlearned.data), run(conv, unlearned.data))
+
+
+def test_a_layer_that_shows_nothing_is_counted_and_noted(graph):
+    class Swallow(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = GCNConv(6, 4), Clean(4, 4)
+
+        def forward(self, x, edge_index):
+            return self.second(self.first(x, edge_index), edge_index)
+
+    class Clean(GCNConv):
+        def forward(self, x, edge_index):
+            return super().forward(torch.ones_like(x), edge_index)
+
+    found = gd.inspect(Swallow(), graph)
+    assert [(site.hops, site.probed) for site in found.sites] == [(1, True), (2, False)]
+    assert "counted, not measured" in str(found)
+    notes = gd.Unlearner(Swallow(), graph).delete(gd.Deletion(edges=[(3, 4)])).notes
+    assert any("second" in note and "counted" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda x: torch.nan_to_num(x).relu(),
+        lambda x: torch.where(x > 0, x, 0),
+        lambda x: torch.fmax(x, torch.zeros(())),
+        lambda x: x * (x > 0),
+    ],
+    ids=["nan_to_num", "where", "fmax", "product"],
+)
+def test_poison_that_is_swallowed_between_layers_hides_no_reach(graph, between):
+    class Three(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convs = nn.ModuleList([GCNConv(6, 8), GCNConv(8, 8), GCNConv(8, 3)])
+
+        def forward(self, x, edge_index):
+            for conv in self.convs[:-1]:
+                x = between(conv(x, edge_index))
+            return self.convs[-1](x, edge_index)
+
+    torch.manual_seed(0)
+    model = Three()
+    found = gd.inspect(model, graph)
+    assert [site.hops for site in found.sites] == [1, 2, 3]
+    assert found.hops == 3
+    assert found.bounded
+    unlearned = gd.Unlearner(model, graph, method=gd.GNNDelete(lam=0.5)).delete(gd.Deletion(edges=[(20, 22)]))
+    near = k_hop_subgraph([20, 22], 3, graph.edge_index, num_nodes=graph.num_nodes)[0]
+    far = torch.ones(graph.num_nodes, dtype=torch.bool).index_fill(0, near, False)
+    with torch.no_grad():
+        base = model.eval()(unlearned.data.x, unlearned.data.edge_index)
+    assert torch.equal(unlearned.output()[far], base[far])
+
+
+def test_an_aggregation_that_swallows_poison_hides_no_reach(graph):
+    class Medians(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = SAGEConv(6, 8, aggr="median"), SAGEConv(8, 3, aggr="median")
+
+        def forward(self, x, edge_index):
+            return self.second(self.first(x, edge_index).relu(), edge_index)
+
+    SAGEConv(6, 8)  # PyG writes how messages pass for the first layer of a class: let that be one that can multiply
+    torch.manual_seed(0)
+    assert [site.hops for site in gd.inspect(Medians(), graph).sites] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("layers", "needles"),
+    [("first", "'first'"), (["nowhere"], "nowhere"), ([], "empty"), (["convs.0", "x"], "x;")],
+)
+def test_unknown_layers_are_refused(graph, gcn, layers, needles):
+    with pytest.raises(SettingError, match=needles) as caught:
+        gd.inspect(gcn, graph, layers=layers)
+    assert "convs.1" in str(caught.value), "the message lists what there is"
+    with pytest.raises(
+        SettingError, match=needles if layers else r"got \[\]"
+    ):  # a mistake, not a method that does not fit
+        gd.Unlearner(gcn, graph, method=gd.GNNDelete(layers=layers)).delete(gd.Deletion(edges=[(3, 4)]))
+
+
+def test_a_layer_without_rows_of_nodes_is_refused(graph):
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.head = GCNConv(6, 4), nn.Linear(4, 2)
+
+        def forward(self, x, edge_index):
+            return self.head(self.conv(x, edge_index).mean(dim=0))
+
+    with pytest.raises(ModelError, match=r"none of the layers head .*48 nodes"):
+        gd.Unlearner(Pooled(), graph, method=gd.GNNDelete(layers=["head"])).delete(gd.Deletion(edges=[(3, 4)]))
+
+
+def test_a_model_that_cannot_be_copied_is_refused(graph, gcn):
+    gcn.rows = (row for row in graph.x)
+    with pytest.raises(ModelError, match="cannot be copied"):
+        working_copy(gcn)
+
+
+def test_what_a_layer_keeps_of_a_call_is_no_obstacle(graph):
+    class Super(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.kept = SuperGATConv(6, 4), SuperGATConv(4, 5), []
+
+        def forward(self, x, edge_index):
+            self.kept[:] = [{"hidden": self.first(x, edge_index)}]
+            return self.second(self.kept[0]["hidden"].relu(), edge_index)
+
+    model = Super()
+    gd.train(model, graph, "node", epochs=2)
+    model(graph.x, graph.edge_index)
+    hidden = model.kept[0]["hidden"]
+    assert not gd.inspect(model, graph, task="node").methods["retrain"]
+    assert gd.inspect(model, graph).error is None
+    gd.Unlearner(model, graph, method=gd.GNNDelete(lam=0.3)).delete(gd.Deletion(edges=[(3, 4)]))
+    assert model.kept[0]["hidden"] is hidden
+    assert hidden.requires_grad
+    assert torch.equal(working_copy(model).kept[0]["hidden"], hidden)
+
+
+def test_a_kept_graph_is_forgotten_by_the_copy_alone(make_subject):
+    subject = make_subject("gcn-cached")
+    copied = working_copy(subject.model)
+    assert all(conv._cached_edge_index is None and not conv.cached for conv in copied.convs)
+    assert all(conv._cached_edge_index is not None and conv.cached for conv in subject.model.convs)
+
+
+def test_pooling_that_chooses_among_all_nodes_is_no_bound(graph):
+    found = gd.inspect(GraphUNet(6, 8, 4, depth=2), graph)
+    assert not found.bounded
+    assert found.hops is None
+
+
+@pytest.mark.parametrize("mixing", ["numbers", "nearest"])
+def test_rows_that_no_edge_joins_are_mixed(mixing):
+    """By their numbers, or because they look alike: what lies how many hops away bounds neither."""
+    torch.manual_seed(0)
+    nodes = torch.randperm(400)
+    ring = torch.stack([nodes, nodes.roll(1)])
+    data = Data(x=torch.randn(400, 6), edge_index=torch.cat([ring, ring.flip(0)], dim=1))
+
+    class Mixing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.between, self.last = GCNConv(6, 8), nn.Conv1d(8, 8, 3, padding=1), GCNConv(8, 4)
+
+        def forward(self, x, edge_index):
+            h = self.first(x, edge_index)
+            if mixing == "numbers":
+                return self.last(self.between(h.t()[None])[0].t(), edge_index)
+            alike = torch.cdist(h, h).topk(4, largest=False).indices
+            return self.last(h, torch.stack([alike.reshape(-1), torch.arange(400).repeat_interleave(4)]))
+
+    found = gd.inspect(Mixing(), data)
+    assert [site.bounded for site in found.sites] == [True, False]
+    assert not found.bounded
+
+
+class Shuffled(nn.Module):
+    """Works on nodes in an order of its own, and puts them back; or only looks other nodes up."""
+
+    def __init__(self, order, edges_too, itself):
+        super().__init__()
+        self.first, self.last = (SAGEConv(6, 6, root_weight=itself) for _ in range(2))
+        self.out, self.order, self.edges_too = nn.Linear(6, 4), order, edges_too
+
+    def forward(self, x, edge_index):
+        back = self.order.argsort()
+        edges = back[edge_index] if self.edges_too else edge_index
+        h = self.last(self.first(x[self.order], edges).relu(), edges)
+        return self.out(h[back] if self.edges_too else h)
+
+
+def test_rows_that_are_shuffled_on_purpose_are_no_other_order(graph):
+    """Contrastive models ask their layers a second time about nodes in a random order, another one in every run."""
+
+    class Contrasts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GCNConv(6, 4)
+
+        def forward(self, x, edge_index):
+            return self.conv(x, edge_index), self.conv(x[torch.randperm(x.size(0))], edge_index)
+
+    unlearner = gd.Unlearner(Contrasts(), graph, method=gd.GNNDelete(lam=0.3))
+    for seed in range(5):
+        torch.manual_seed(seed)
+        assert gd.inspect(Contrasts(), graph).error is None
+    assert unlearner.delete(gd.Deletion(edges=[(3, 4)])).parameters
+
+
+@pytest.mark.parametrize("itself", [True, False])
+@pytest.mark.parametrize("stays", [True, False])  # whether the node that is poisoned first keeps its place
+def test_rows_in_another_order_than_the_nodes_are_refused(itself, stays):
+    torch.manual_seed(0)
+    ring = torch.stack([torch.arange(60), torch.arange(60).roll(1)])
+    data = Data(x=torch.randn(60, 6), edge_index=torch.cat([ring, ring.flip(0)], dim=1))
+    first = int(near_nodes([edge_table(data)], data)[0])
+    rest = torch.tensor([node for node in range(60) if node != first])
+    order = torch.arange(60)
+    order[rest] = rest[torch.randperm(59)]
+    if not stays:
+        order = order.roll(7)
+    request = gd.Deletion(edges=[(10, 11)])
+    model = Shuffled(order, True, itself)
+    with pytest.raises(ModelError, match=r"rows behind first, last of 'Shuffled' are in another order than the nodes"):
+        gd.Unlearner(model, data, method=gd.GNNDelete(lam=0.3)).delete(request)
+    assert any("another order" in note for note in gd.inspect(model, data).notes)
+    method = gd.GNNDelete(lam=0.3, layers=["out"])
+    assert gd.Unlearner(model, data, method=method).delete(request).counts == {"edges": 1}
+    for served in (Shuffled(order, False, itself), Shuffled(torch.arange(60), True, itself)):
+        assert gd.Unlearner(served, data, method=gd.GNNDelete(lam=0.3)).delete(request).counts == {"edges": 1}
+
+
+def test_a_further_set_of_edges_is_no_matter_of_hops():
+    torch.manual_seed(0)
+    ring = torch.stack([torch.arange(60), torch.arange(60).roll(1)])
+    data = Data(x=torch.randn(60, 6), edge_index=torch.cat([ring, ring.flip(0)], dim=1))
+    data.edge_index_knn = torch.stack([torch.arange(60), torch.randperm(60)])
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = GCNConv(6, 8), GCNConv(8, 4)
+
+        def forward(self, x, edge_index, edge_index_knn):
+            return self.last(self.first(x, edge_index), edge_index_knn)
+
+    assert not gd.inspect(Two(), data).bounded
+
+
+def test_a_layer_that_leaves_neighbours_out_is_local_all_the_same():
+    """Two steps at once: the rows beside a node do not move with it, and still all that do are reached along edges."""
+    nodes = torch.arange(60)
+    ring = torch.stack([nodes, nodes.roll(1)])
+    data = Data(x=torch.randn(60, 6), edge_index=torch.cat([ring, ring.flip(0)], dim=1))
+
+    class Second(MessagePassing):
+        def forward(self, x, edge_index):
+            return self.propagate(edge_index, x=self.propagate(edge_index, x=x))
+
+    found = gd.inspect(Second(), data)
+    assert (found.bounded, found.hops) == (True, 2)
+
+
+def test_poison_that_is_swallowed_in_a_graph_of_several_types():
+    """Of some types nothing turns NaN: what moves there is still a row of all nodes."""
+    torch.manual_seed(0)
+    data = HeteroData({"a": {"x": torch.randn(12, 4)}, "b": {"x": torch.randn(9, 4)}})
+    data["a", "to", "b"].edge_index = torch.stack([torch.arange(12), torch.arange(12) % 9])
+    data["b", "back", "a"].edge_index = data["a", "to", "b"].edge_index.flip(0)
+
+    class Typed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            kinds = data.edge_types
+            self.convs = nn.ModuleList([HeteroConv({kind: SAGEConv(4, 4) for kind in kinds}) for _ in range(3)])
+
+        def forward(self, x_dict, edge_index_dict):
+            for conv in self.convs:
+                x_dict = {kind: h.nan_to_num().relu() for kind, h in conv(x_dict, edge_index_dict).items()}
+            return x_dict
+
+    found = gd.inspect(Typed(), data)
+    assert found.error is None
+    assert max(site.hops for site in found.sites) == 3
+    assert gd.Unlearner(Typed(), data).delete(gd.Deletion(edges={("a", "to", "b"): [(0, 0)]})).data is not None
