@@ -99,10 +99,10 @@ def cell(dataset: str, name: str, seed: int, epochs: int, lr: float, device: str
     row: dict[str, Any] = {"key": [dataset, name, seed], "device": device, "epochs": epochs, "lr": lr}
     for label, method in METHODS.items():
         result = gd.Unlearner(model, data, task=task, method=method, fit=fit, seed=seed).delete(deletion)
-        test = forgetting(open_case(result, None, None, None, None, False))["heldout"]["served"]
-        row["original"] = {"heldout": test["before"]["auc"]}
+        test = forgetting(open_case(result, None, None, None, None, False))["unseen"]["served"]
+        row["original"] = {"unseen": test["before"]["auc"]}
         row[label] = {
-            "heldout": test["after"]["auc"],
+            "unseen": test["after"]["auc"],
             "test_auroc": result.evaluate()["test_auroc"],
             "lam": result.lam,
             "status": (result.calibration or {}).get("status"),
@@ -112,7 +112,7 @@ def cell(dataset: str, name: str, seed: int, epochs: int, lr: float, device: str
 
 
 def show(rows: Iterable[dict[str, Any]]) -> None:
-    """Distances to Retrain: held-out AUC of Unlink, the second Retrain and ours, E_t of the last two."""
+    """Distances to Retrain: unseen AUC of Unlink, the second Retrain and ours, E_t of the last two."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["key"][0], row["key"][1]), []).append(row)
@@ -122,7 +122,7 @@ def show(rows: Iterable[dict[str, Any]]) -> None:
         f"{'| unlink':>10}{'again':>7}{'ours':>7}{'| E_t: again':>13}{'ours':>7}{'| times':>9}"
     )
     for (dataset, name), group in [*groups.items(), *([(("all", ""), every)] if every else [])]:
-        held = {label: mean(row[label]["heldout"] for row in group) for label in ("original", "retrain", "calibrated")}
+        held = {label: mean(row[label]["unseen"] for row in group) for label in ("original", "retrain", "calibrated")}
         lam = mean(row["calibrated"]["lam"] for row in group)
         faster = min(row["retrain"]["seconds"] / row["calibrated"]["seconds"] for row in group)
         print(
@@ -133,7 +133,7 @@ def show(rows: Iterable[dict[str, Any]]) -> None:
         )
 
 
-def far(rows: list[dict[str, Any]], label: str, score: str = "heldout") -> float:
+def far(rows: list[dict[str, Any]], label: str, score: str = "unseen") -> float:
     """The mean distance to Retrain in one score, seed by seed."""
     return mean(abs(row[label][score] - row["retrain"][score]) for row in rows)
 

@@ -171,7 +171,7 @@ def main() -> None:
     start = time.perf_counter()
     split = gd.datasets.split_links(whole, seed=args.seed)
     data, task = split.data.to(device), link_task(split, args.seed, decoder="distmult")
-    say("split", seconds=time.perf_counter() - start, training=data.num_edges, heldout=split.heldout.size(1))
+    say("split", seconds=time.perf_counter() - start, training=data.num_edges, validation=split.validation.size(1))
 
     torch.manual_seed(args.seed)
     sizes = {"embedding": args.embedding, "hidden": args.hidden, "out": args.width, "num_bases": args.bases or None}
@@ -218,7 +218,7 @@ def main() -> None:
             unlearner = gd.Unlearner(model, data, task=task, method=method, seed=args.seed)
             unlearned = unlearner.delete(request)
         values = unlearned.evaluate()
-        heldout_auc, lam, notes = matched(unlearned, task, forget), unlearned.lam, list(unlearned.notes)
+        unseen_auc, lam, notes = matched(unlearned, task, forget), unlearned.lam, list(unlearned.notes)
         parameters, operators = (
             unlearned.parameters,
             0 if unlearned.adapter is None else len(unlearned.adapter.operators),
@@ -247,7 +247,7 @@ def main() -> None:
             operators=operators,
             peak_mb=peak,
             lam=lam,
-            heldout_auc=heldout_auc,
+            unseen_auc=unseen_auc,
             **values,
             notes=notes,
         )
@@ -255,7 +255,7 @@ def main() -> None:
         with measured(device) as clock:
             method = gd.Retrain(epochs=args.retrain, lr=args.lr)
             unlearned = gd.Unlearner(model, data, task=task, method=method, seed=args.seed).delete(request)
-        values = unlearned.evaluate() | {"heldout_auc": matched(unlearned, task, forget)}
+        values = unlearned.evaluate() | {"unseen_auc": matched(unlearned, task, forget)}
         say(
             "retrain",
             epochs_run=args.retrain,

@@ -120,10 +120,10 @@ def nonexistent(model: nn.Module, data: Any, task: Any, split: Any, share: float
 
 def figures(result: gd.Unlearned, retrained: gd.Unlearned) -> dict[str, Any]:
     case = open_case(result, retrained, None, None, None, False)
-    test = forgetting(case)["heldout"]["served"]
+    test = forgetting(case)["unseen"]["served"]
     return {
         **result.evaluate(),
-        "heldout": test["after"]["auc"],
+        "unseen": test["after"]["auc"],
         "original": test["before"]["auc"],
         "verdict": judge(test)[0],
         "lam": result.lam,
@@ -156,7 +156,7 @@ def show(rows: list[dict]) -> None:
             continue
         print(f"\n{kind}: {len(chosen)} cells")
         print(
-            f"{'cell':<28}{'held-out: before':>17}{'retrain':>9}{'unlink':>8}{'ours':>7}{'lam':>7}{'E_t retrain':>13}{'ours':>7}"
+            f"{'cell':<28}{'unseen: before':>17}{'retrain':>9}{'unlink':>8}{'ours':>7}{'lam':>7}{'E_t retrain':>13}{'ours':>7}"
         )
         for r in chosen:
             ours, ref = r["calibrated"], r["retrain"]
@@ -164,8 +164,8 @@ def show(rows: list[dict]) -> None:
                 f"{' '.join(map(str, r['key'])):<28}{ours['original']:>17.3f}{ref['heldout']:>9.3f}{r['unlink']['heldout']:>8.3f}"
                 f"{ours['heldout']:>7.3f}{ours['lam']:>7.3f}{ref['test_auroc']:>13.4f}{ours['test_auroc']:>7.4f}"
             )
-        gaps = [abs(r["calibrated"]["heldout"] - r["retrain"]["heldout"]) for r in chosen]
-        cut = [abs(r["unlink"]["heldout"] - r["retrain"]["heldout"]) for r in chosen]
+        gaps = [abs(r["calibrated"]["unseen"] - r["retrain"]["unseen"]) for r in chosen]
+        cut = [abs(r["unlink"]["unseen"] - r["retrain"]["unseen"]) for r in chosen]
         far = [(g, c) for g, c in zip(gaps, cut, strict=True) if c > 0.02]
         utility = [r["calibrated"]["test_auroc"] - r["retrain"]["test_auroc"] for r in chosen]
         times = [r["retrain"]["seconds"] / r["calibrated"]["seconds"] for r in chosen]

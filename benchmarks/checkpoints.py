@@ -111,7 +111,7 @@ def main() -> None:
             print(f"{amount:.1%} {where.upper()}: epoch, validation, test and deleted AUROC")
             found = []
             for epoch, z in (*trained(model, data, remaining, deleted, args.lam), ("paper()", solved.output())):
-                pairs = [(part.positives, part.negatives) for part in (task.heldout, task.test)]
+                pairs = [(part.positives, part.negatives) for part in (task.validation, task.test)]
                 scores = [auroc(z, *pair) for pair in (*pairs, (remaining.edge_index, deleted))]
                 found.append((scores[0] + scores[2], epoch))
                 print(f"  {epoch!s:>8} {scores[0]:.3f} {scores[1]:.3f} {scores[2]:.3f}", flush=True)

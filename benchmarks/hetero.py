@@ -5,7 +5,7 @@
 Features are nodes of their own (the lit pixels of images, the words of papers), joined to the items that have them; both
 types have learned embeddings and nothing else, as users and products do. A two-layer HeteroConv (GraphSAGE) predicts links
 of one edge type, 2.5% of its training links are deleted, and GNNDelete (calibrated) stands beside Unlink and Retrain: AUROC
-on test links, and the AUC of deleted against held-out test links. Settings are fixed; nothing is chosen on test data.
+on test links, and the AUC of deleted against unseen test links. Settings are fixed; nothing is chosen on test data.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def cell(dataset: str, kind: tuple[str, str, str], seed: int, epochs: int, lr: f
         rev_edge_types=None if source == target else (target, f"rev_{relation}", source),
         neg_sampling_ratio=0.0,  # false links are drawn by the task, from its seed
     )
-    data, heldout, test = split(items_and_features(dataset))
+    data, validation, test = split(items_and_features(dataset))
     for name in ("edge_label_index", "edge_label"):
         del data[kind][name]
-    task = gd.LinkPrediction(edge_type=kind, heldout=heldout, test=test, seed=seed)
+    task = gd.LinkPrediction(edge_type=kind, validation=validation, test=test, seed=seed)
     model = Encoder(data)
     gd.train(model, data, task, epochs=epochs, lr=lr, seed=seed)
     own = data[kind].edge_index
@@ -87,7 +87,7 @@ def cell(dataset: str, kind: tuple[str, str, str], seed: int, epochs: int, lr: f
     for name, unlearned in rows.items():
         beside = None if unlearned is reference else reference
         audit = gd.audit(unlearned, beside, attacks=False).to_dict()
-        auc = audit["forgetting"]["heldout"]["served"]
+        auc = audit["forgetting"]["unseen"]["served"]
         found["before"] = {"test_auroc": audit["utility"]["metrics"]["auroc"]["before"], "auc": auc["before"]["auc"]}
         found[name] = {
             "test_auroc": audit["utility"]["metrics"]["auroc"]["after"],

@@ -2,7 +2,7 @@
 
     GNNDELETE_DATA=… python benchmarks/kinds.py --seeds 5 --device cuda --epochs 1000
 
-Each kind by GNNDelete (calibrated), Unlink and Retrain: the test accuracy and the AUC of deleted against held-out test
+Each kind by GNNDelete (calibrated), Unlink and Retrain: the test accuracy and the AUC of deleted against unseen test
 nodes on every graph that can be asked (as served, presented again under the old id, under a new id), with the verdict of
 the audit. Settings are fixed; nothing is chosen on test data.
 """
@@ -46,7 +46,7 @@ def cell(dataset: str, seed: int, count: int, epochs: int, lr: float, device: st
         rows = {"gnndelete": served(gd.GNNDelete()), "unlink": served(gd.Unlink()), "retrain": reference}
         for label, unlearned in rows.items():
             beside = None if unlearned is reference else reference
-            tests = gd.audit(unlearned, beside, attacks=False).to_dict()["forgetting"]["heldout"]
+            tests = gd.audit(unlearned, beside, attacks=False).to_dict()["forgetting"]["unseen"]
             found[f"{kind} {label}"] = {
                 "accuracy": unlearned.evaluate()["test_accuracy"],
                 "gap": unlearned.evaluate()["test_accuracy"] - reference.evaluate()["test_accuracy"],

@@ -74,9 +74,9 @@ def main() -> None:
     split = gd.datasets.split_links(gd.datasets.load(args.dataset), seed=42)
     data = split.data.to(args.device)
     task = gd.LinkPrediction(
-        heldout=split.heldout,
+        validation=split.validation,
         test=split.test,
-        heldout_negatives=split.heldout_negatives,
+        validation_negatives=split.validation_negatives,
         test_negatives=split.test_negatives,
     )
     forget = gd.datasets.forget_edges(split.data, args.delete, "in", test=split.test, hops="directed", seed=42)

@@ -6,7 +6,7 @@ Test AUROC on the scaffold split, and its gap to Retrain; nothing is chosen on t
 the order of batches that the original had, so that only the data differ. A model sees each molecule alone: what is deleted
 from training molecules moves no test score of GNNDelete or Unlink, and their gap is the difference between two trainings.
 ``--requests`` also has ``anywhere`` (bonds of test molecules, too, which does move them) and ``graphs`` (whole molecules,
-with the held-out test). ``--graphs 2000`` takes about so many molecules, to try it out. The raw tables (1.7 MB) are read
+with the unseen test). ``--graphs 2000`` takes about so many molecules, to try it out. The raw tables (1.7 MB) are read
 without OGB's package, batches are cut on the device.
 """
 
@@ -107,7 +107,7 @@ def cells(name: str, data: gd.datasets.GraphBatch, options: argparse.Namespace, 
             if kind == "graphs":
                 asked = gd.audit(unlearned, attacks=False).to_dict()["forgetting"]
                 for query in ("old_id", "new_id") if asked["available"] else ():
-                    found[f"heldout_{query}"] = asked["heldout"][query]["after"]["auc"]
+                    found[f"unseen_{query}"] = asked["unseen"][query]["after"]["auc"]
             results[kind][label] = found
         reference = results[kind]["retrain"]["test_auroc"]
         for label, found in results[kind].items():
@@ -140,7 +140,7 @@ def main() -> None:
     for name in options.models:
         runs = [cells(name, data, options, seed) for seed in SEEDS[: options.seeds]]
         for kind in options.requests:
-            columns = ["test_auroc", "gap", "seconds", *(["heldout_old_id"] if kind == "graphs" else [])]
+            columns = ["test_auroc", "gap", "seconds", *(["unseen_old_id"] if kind == "graphs" else [])]
             show(f"{name}, {kind} (paper: {PAPER.get(kind, 'none')})", [run[kind] for run in runs], columns, digits=3)
         sys.stdout.flush()
 

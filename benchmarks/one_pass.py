@@ -43,7 +43,7 @@ def main() -> None:
     split = gd.datasets.split_links(gd.datasets.load(args.dataset), seed=0)
     device = torch.device(args.device)
     data = split.data.to(device)
-    task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
+    task = gd.LinkPrediction(validation=split.validation, test=split.test)
     torch.manual_seed(0)
     model = gd.models.build(args.model, data.num_features).to(device)
     gd.train(model, data, task, epochs=args.train_epochs, seed=0)

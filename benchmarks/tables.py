@@ -1,4 +1,4 @@
-"""What several benchmarks share: the task of a split, the held-out test, a table over seeds, lines of JSON."""
+"""What several benchmarks share: the task of a split, the unseen test, a table over seeds, lines of JSON."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import torch
 
 import gnndelete as gd
-from gnndelete.metrics.unseen_test import degrees, edge_strata, heldout
+from gnndelete.metrics.unseen_test import degrees, edge_strata, unseen_test
 
 #: Per method its figures by name.
 Cell = dict[str, dict[str, Any]]
 
 
 def link_task(split: Any, seed: int, **options: Any) -> gd.LinkPrediction:
-    """Link prediction with the held-out edges and the negatives of a split."""
+    """Link prediction with the unseen edges and the negatives of a split."""
     return gd.LinkPrediction(
-        heldout=split.heldout,
+        validation=split.validation,
         test=split.test,
-        heldout_negatives=split.heldout_negatives,
+        validation_negatives=split.validation_negatives,
         test_negatives=split.test_negatives,
         seed=seed,
         **options,
@@ -33,7 +33,7 @@ def matched(unlearned: gd.Unlearned, task: gd.LinkPrediction, forget: torch.Tens
     assert task.test is not None
     held = task.test.positives
     scores = [unlearned.predict(part).cpu() for part in (forget, held)]
-    return heldout(*scores, **edge_strata(degrees(unlearned.data).cpu(), forget, held)).auc
+    return unseen_test(*scores, **edge_strata(degrees(unlearned.data).cpu(), forget, held)).auc
 
 
 def record(path: str | None, line: dict[str, Any]) -> None:

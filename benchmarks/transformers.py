@@ -72,9 +72,9 @@ def measure(
         unlearned = gd.Unlearner(model, data, task=task, method=method, seed=seed).delete(deletion)
         result[label] = {**unlearned.evaluate(), "seconds": unlearned.seconds}
         found = gd.audit(unlearned, attacks=False).to_dict()["forgetting"]
-        served = found.get("heldout", {}).get("served", {}) if found["available"] else {}
+        served = found.get("unseen", {}).get("served", {}) if found["available"] else {}
         if served.get("available"):
-            result[label]["heldout_auc"] = served["after"]["auc"]
+            result[label]["unseen_auc"] = served["after"]["auc"]
     return result
 
 
@@ -134,7 +134,7 @@ def main() -> None:
     dblp = gd.datasets.load("dblp") if {"link", "node"} & set(args.tasks) else Data(num_nodes=0)
     cells: dict[str, Callable[..., Cell]] = {"link": link_cell, "node": node_cell, "graph": graph_cell}
     columns = {
-        "link": ["test_auroc", "deleted_auroc", "heldout_auc", "seconds"],
+        "link": ["test_auroc", "deleted_auroc", "unseen_auc", "seconds"],
         "node": ["test_accuracy", "test_f1", "seconds"],
         "graph": ["test_accuracy", "test_auroc", "seconds"],
     }

@@ -189,7 +189,7 @@ def test_another_schedule_or_test_set_is_never_mixed_in(link, tmp_path):
     assert run(task, epochs=5) == 1
     assert run(task, epochs=5) == 1
     assert run(task, epochs=6) == 2
-    other = gd.LinkPrediction(heldout=task.heldout.positives, test=task.test.positives[:, 1:])
+    other = gd.LinkPrediction(validation=task.validation.positives, test=task.test.positives[:, 1:])
     assert run(other, epochs=6) == 3
 
 
@@ -304,7 +304,7 @@ def test_why_there_is_no_retrain_is_told(link):
 
     model, data, task = link
     deletion = gd.Deletion(edges=data.edge_index[:, :10])
-    task = gd.LinkPrediction(heldout=task.heldout.positives, test=task.test.positives, decoder=Outside())
+    task = gd.LinkPrediction(validation=task.validation.positives, test=task.test.positives, decoder=Outside())
     found = gd.compare(model, data, deletion, task, ["unlink"], seeds=[0], controls=False)
     assert {row["label"] for row in found.rows} == {"original", "unlink"}
     assert found.notes[0].startswith(

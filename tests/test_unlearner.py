@@ -232,7 +232,7 @@ def test_a_method_that_does_not_fit_says_why_at_once():
 def test_a_held_out_edge_is_called_so():
     data, model = example()
     held, test = torch.tensor([[0], [9]]), torch.tensor([[3], [17]])
-    task = gd.LinkPrediction(heldout=held, test=test)
+    task = gd.LinkPrediction(validation=held, test=test)
     unlearner = gd.Unlearner(model, data, task=task, method="unlink")
     with pytest.raises(
         DeletionError, match=r"2 .* were held out from training: \(0, 9\) \(for validation\), \(3, 17\)"

@@ -21,9 +21,9 @@ def _parts(name: str) -> tuple[nn.Module, Data, gd.LinkPrediction]:
     del data.node_type
     split = gd.datasets.split_links(data, seed=1, val=0.1, test=0.1)
     task = gd.LinkPrediction(
-        heldout=split.heldout,
+        validation=split.validation,
         test=split.test,
-        heldout_negatives=split.heldout_negatives,
+        validation_negatives=split.validation_negatives,
         test_negatives=split.test_negatives,
         decoder="distmult",
         seed=1,

@@ -53,7 +53,7 @@ def explain(level: str, adapter: bool = False, counts: Mapping[str, int] | None 
 
 #: What a deletion is to look like afterwards.
 AIMS: dict[str, str] = {
-    "retrained": "deleted elements should score like held-out ones, as after training again",
+    "retrained": "deleted elements should score like unseen ones, as after training again",
     "nonexistent": "deleted elements are pushed to score like ones that never existed, and can be recognised by that",
 }
 
@@ -62,7 +62,7 @@ def explain_aim(aim: str, lam: Any = None, calibration: Mapping[str, Any] | None
     """What an aim means, and how far it was served: by calibration, or only by a lam that was given.
 
     >>> explain_aim("retrained", lam=0.3)
-    'deleted elements should score like held-out ones, as after training again; lam 0.3 was given, not calibrated to this'
+    'deleted elements should score like unseen ones, as after training again; lam 0.3 was given, not calibrated to this'
     """
     if calibration is None:
         return f"{AIMS[aim]}; lam {lam:g} was given, not calibrated to this"

@@ -210,9 +210,9 @@ def compare(
 
 
 def _task_digest(task: Task, data: Data) -> str:
-    """What scores are taken on: held-out and test edges, or labels and masks."""
+    """What scores are taken on: unseen and test edges, or labels and masks."""
     if isinstance(task, LinkPrediction):
-        parts = {"heldout": task.heldout, "test": task.test}
+        parts = {"validation": task.validation, "test": task.test}
         pairs = {f"{name}.{kind}": getattr(part, kind) for name, part in parts.items() if part for kind in _KINDS}
         return tensor_digest({name: value for name, value in pairs.items() if value is not None})
     names = ("y", "train_mask", "val_mask", "test_mask")

@@ -93,7 +93,7 @@ def _parts(name: str, seed: int) -> tuple[Data, Task, Callable[[], nn.Module]]:
         return split_nodes(graph, seed=seed, train=0.6, val=0.2), NodeClassification(), lambda: GCN(8, hidden=8, out=3)
     split = split_links(graph, seed=seed, val=0.1, test=0.1)
     decoder = "distmult" if name == "typed" else "dot"
-    task = LinkPrediction(heldout=split.heldout, test=split.test, seed=seed, decoder=decoder)
+    task = LinkPrediction(validation=split.validation, test=split.test, seed=seed, decoder=decoder)
     task.check(split.data)
     if name == "typed":
         return split.data, task, lambda: RGCN(120, 3, embedding=8, hidden=8, out=4)

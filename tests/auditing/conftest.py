@@ -79,7 +79,7 @@ class World:
         if task == "link":
             split = split_links(graph, seed=0, val=0.05, test=0.15)
             self.data = split.data
-            self.task: gd.tasks.Task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
+            self.task: gd.tasks.Task = gd.LinkPrediction(validation=split.validation, test=split.test)
             self.task.check(self.data)
         else:
             self.data, self.task = split_nodes(graph, seed=0, train=0.6, val=0.1), gd.NodeClassification()

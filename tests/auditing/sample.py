@@ -21,24 +21,24 @@ def _attack(auc: float, mean: float) -> Report:
     return {"auc": auc, "mean": mean, "roc": {"fpr": fpr.round(4).tolist(), "tpr": tpr.round(4).tolist()}}
 
 
-def _heldout(auc: float, deleted: int = 1189, se: float = 0.0098) -> Report:
+def _unseen(auc: float, deleted: int = 1189, se: float = 0.0098) -> Report:
     return {
         "auc": auc, "low": round(auc - 1.96 * se, 4), "high": round(auc + 1.96 * se, 4), "se": se,
         "plain_auc": auc - 0.004,
-        "deleted": deleted, "heldout": 2643, "matched": 0.981,
+        "deleted": deleted, "unseen": 2643, "matched": 0.981,
     }  # fmt: skip
 
 
 def _query(graph: str, before: float, after: float, reference: float, verdict: str) -> Report:
     return {
-        "available": True, "graph": graph, "before": _heldout(before), "after": _heldout(after),
-        "reference": _heldout(reference), "gap": round(after - reference, 4), "verdict": verdict,
+        "available": True, "graph": graph, "before": _unseen(before), "after": _unseen(after),
+        "reference": _unseen(reference), "gap": round(after - reference, 4), "verdict": verdict,
         "sentence": f"The AUC is {after:.3f}.",
     }  # fmt: skip
 
 
 def _scores(random: np.random.Generator, deleted: float) -> dict[str, list[float]]:
-    middles = {"deleted": deleted, "heldout": 2.1, "remaining": 3.4, "random": -2.6}
+    middles = {"deleted": deleted, "unseen": 2.1, "remaining": 3.4, "random": -2.6}
     return {kind: random.normal(middle, 1.3, 2000).round(4).tolist() for kind, middle in middles.items()}
 
 
@@ -56,10 +56,10 @@ def link() -> Report:
         "request": {"counts": {"edges": 1189}, "requests": 1, "task": "link", "nodes": 17716, "edges_before": 95162,
                     "edges_after": 92784, "edges_word": "directed entries of edge_index"},
         "done": {"method": "gnndelete", "model": "GCN", "aim": "retrained", "lam": 0.0213, "assurance": "approximate",
-                 "aim_meaning": "Deleted edges should score like held-out edges that the model never trained on.",
+                 "aim_meaning": "Deleted edges should score like unseen edges that the model never trained on.",
                  "assurance_meaning": "The result behaves as if it had forgotten, without a bound. "
                                       "The base weights still hold the data, and disabling the adapter brings it back.",
-                 "settings": {"lam": "auto", "solver": "exact", "operator": "ring", "layers": "all", "ridge": 1e-06,
+                 "settings": {"lam": "auto", "solver": "closed-form", "operator": "ring", "layers": "all", "ridge": 1e-06,
                               "hops": None},
                  "notes": ["GCN of 2 layers: 4,120 rows of 17,716 were changed."], "adapter": True},
         "calibration": {"aim": "retrained", "lam": 0.0213, "status": "reached", "target": 0.5, "budget": None,
@@ -71,7 +71,7 @@ def link() -> Report:
                                    {"lam": 0.0213, "auc": 0.504, "se": 0.0098, "utility": 0.9640}],
                         "retrain_recommended": False},
         "verdict": {"word": "indistinguishable", "title": "Indistinguishable from data the model never saw",
-                    "sentence": "Asked on the graph as it is served, the model scores the 1,189 deleted edges like held-out ones "
+                    "sentence": "Asked on the graph as it is served, the model scores the 1,189 deleted edges like unseen ones "
                                 "(AUC 0.512, 95% interval 0.493 to 0.531; Retrain 0.507).",
                     "warnings": ["Under a new id deleted edges are still recognised: the weights speak."],
                     "by_query": {"served": "indistinguishable", "old_id": "indistinguishable",
@@ -87,7 +87,7 @@ def link() -> Report:
         "forgetting": {"available": True,
                        "ranking": {"auroc": {"before": 0.5031, "after": 0.6172, "reference": 0.6093},
                                    "auprc": {"before": 0.5102, "after": 0.6044, "reference": 0.5991}},
-                       "heldout": {"served": _query("The remaining graph, as it is served.", 0.671, 0.512, 0.507,
+                       "unseen": {"served": _query("The remaining graph, as it is served.", 0.671, 0.512, 0.507,
                                    "indistinguishable"),
                                    "old_id": _query("The remaining graph with the edge put back.", 0.674, 0.516, 0.511,
                                                     "indistinguishable"),
@@ -105,7 +105,7 @@ def link() -> Report:
                   "sentence": "Neighbours tell little more than after retraining.", "what": "Fits a trend over neighbours."},
         "distance": {"available": True, "what": "Jensen-Shannon divergence in bits.",
                      "js": {"deleted": {"after": 0.0123, "before": 0.2034, "floor": 0.006, "count": 1189},
-                            "heldout": {"after": 0.0081, "before": 0.0109, "floor": 0.005, "count": 2643},
+                            "unseen": {"after": 0.0081, "before": 0.0109, "floor": 0.005, "count": 2643},
                             "remaining": {"after": 0.0074, "before": 0.0095, "floor": 0.002, "count": 5000},
                             "random": {"after": 0.0102, "before": 0.0098, "floor": 0.002, "count": 5000}},
                      "agreement": {"after": 0.9812, "before": 0.9641, "count": 5286,
@@ -174,7 +174,7 @@ def node() -> Report:
     report["utility"]["metrics"] = {"accuracy": {"before": 0.871, "after": 0.868, "reference": 0.869}}
     report["utility"]["near"] = _gone("no test node lies near the deletion")
     report["forgetting"]["ranking"] = {"auroc": {"before": None, "after": None, "reference": None}}
-    report["forgetting"]["heldout"]["new_id"] = _gone("a node has no second id under this task")
+    report["forgetting"]["unseen"]["new_id"] = _gone("a node has no second id under this task")
     report["verdict"]["by_query"]["new_id"] = None
     report["membership"]["form"] = "node"
     report["theorem"] = _gone("Theorem 1 is about deleted edges, and this deletion names none")
@@ -189,11 +189,11 @@ def unavailable() -> Report:
     """Almost nothing could be measured."""
     report = without_reference()
     for key in ("utility", "forgetting", "membership", "trend", "distance", "theorem", "outliers"):
-        report[key] = _gone(f"there is no held-out data for {key}")
+        report[key] = _gone(f"there is no unseen data for {key}")
     report["figures"] = {"embedding": _gone("the model gives no representation of every node")}
     report["calibration"] = None
     report["verdict"] = {"word": "undecided", "title": "Not enough data to judge",
-    "sentence": "There is no held-out data.",
+    "sentence": "There is no unseen data.",
                          "warnings": [], "by_query": {"served": None, "old_id": None, "new_id": None}}  # fmt: skip
     return report
 
@@ -204,7 +204,7 @@ def fixed_strength() -> Report:
 
 
 def nonexistent() -> Report:
-    """The paper's aim: a budget instead of a target, and trials without a held-out AUC."""
+    """The paper's aim: a budget instead of a target, and trials without a unseen AUC."""
     report = link()
     report["calibration"] |= {"aim": "nonexistent", "target": None, "budget": 0.01, "lam": 0.1}
     report["calibration"]["trials"] = [trial | {"auc": None, "se": None} for trial in report["calibration"]["trials"]]
@@ -224,7 +224,7 @@ def fallback() -> Report:
     """Nothing could be tried, and training again is advised."""
     report = link()
     report["calibration"] |= {"status": "fallback", "trials": [], "target": None, "retrain_recommended": True,
-                              "sentence": "lam was not calibrated, since there is no held-out data."}  # fmt: skip
+                              "sentence": "lam was not calibrated, since there is no unseen data."}  # fmt: skip
     return report
 
 
@@ -236,7 +236,7 @@ def one_edge() -> Report:
         side["deleted"] = side["deleted"][:1]
     for side in ("before", "after"):
         report["figures"]["embedding"][side]["ring 0"] = report["figures"]["embedding"][side]["ring 0"][:2]
-    for query in report["forgetting"]["heldout"].values():
+    for query in report["forgetting"]["unseen"].values():
         for side in ("before", "after", "reference"):
             query[side] |= {"deleted": 1, "low": 0.0, "high": 1.0, "se": 0.29}
     report["trend"] = _gone("one edge has too few neighbours")
@@ -260,5 +260,5 @@ def hostile() -> Report:
     report["verdict"]["warnings"] = [nasty]
     report["limits"] = [nasty]
     report["figures"]["scores_axis"] = nasty
-    report["forgetting"]["heldout"]["served"]["graph"] = nasty
+    report["forgetting"]["unseen"]["served"]["graph"] = nasty
     return report

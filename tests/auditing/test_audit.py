@@ -39,7 +39,7 @@ class Bench:
         graph = community_graph(nodes, edges, 16, classes=4, community=size, seed=3)
         split = gd.datasets.split_links(graph, seed=0, val=0.15, test=0.15)
         self.data = split.data
-        self.task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
+        self.task = gd.LinkPrediction(validation=split.validation, test=split.test)
         torch.manual_seed(0)
         self.model = Memory(nodes, 16) if memory else gd.models.GCN(16, hidden=32, out=16)
         self.fit(self.model, self.data, 0)
@@ -74,8 +74,8 @@ def test_the_calibrated_model_is_indistinguishable_and_unlink_is_not(bench):
     calibrated, unlinked = bench.by(gd.GNNDelete()), bench.by("unlink")
     for reference in (None, bench.retrained):
         assert quick(calibrated, reference).verdict == "indistinguishable"
-    before = quick(unlinked, bench.retrained).to_dict()["forgetting"]["heldout"]["served"]
-    after = quick(calibrated, bench.retrained).to_dict()["forgetting"]["heldout"]["served"]
+    before = quick(unlinked, bench.retrained).to_dict()["forgetting"]["unseen"]["served"]
+    after = quick(calibrated, bench.retrained).to_dict()["forgetting"]["unseen"]["served"]
     assert abs(after["gap"]) < abs(before["gap"])
     assert before["reference"] == after["reference"]
 
@@ -133,7 +133,7 @@ def test_the_papers_setting_is_over_forgotten(plain):
 
 
 def test_moving_only_the_reported_score_is_under_forgetting(bench):
-    """The deleted pairs answer exactly like held-out ones, and nothing else of the model has changed."""
+    """The deleted pairs answer exactly like unseen ones, and nothing else of the model has changed."""
     unlinked = bench.by("unlink")
     honest = unlinked._predictor()
     nodes = bench.data.num_nodes
@@ -163,13 +163,13 @@ def test_honest_operators_are_not_taken_for_moved_scores(bench, plain):
 
 def test_under_a_new_id_only_the_weights_speak(plain, bench):
     strong = plain.by(gd.GNNDelete(lam=0.5))
-    tests = quick(strong, plain.retrained).to_dict()["forgetting"]["heldout"]
+    tests = quick(strong, plain.retrained).to_dict()["forgetting"]["unseen"]
     assert tests["served"]["after"]["auc"] < 0.4
     assert tests["old_id"]["after"]["auc"] < 0.4
     assert tests["new_id"]["after"]["auc"] > tests["old_id"]["after"]["auc"] + 0.05
-    base = quick(plain.by("unlink"), plain.retrained).to_dict()["forgetting"]["heldout"]
+    base = quick(plain.by("unlink"), plain.retrained).to_dict()["forgetting"]["unseen"]
     assert base["new_id"]["after"]["auc"] == pytest.approx(base["old_id"]["after"]["auc"], abs=1e-6)
-    tests = quick(bench.by("unlink")).to_dict()["forgetting"]["heldout"]
+    tests = quick(bench.by("unlink")).to_dict()["forgetting"]["unseen"]
     assert not tests["new_id"]["available"]
     assert "embedding table" in tests["new_id"]["reason"]
 
@@ -247,7 +247,7 @@ def test_nodes_are_judged_where_they_are_presented_again(tmp_path):
     assert "their scores are spread otherwise" in word["sentence"]
     again = gd.Unlearner(model, data, task="node", method="retrain", fit=fit, seed=1).delete(deletion)
     assert quick(again, retrained).verdict == "indistinguishable"
-    test = calibrated.to_dict()["forgetting"]["heldout"]["old_id"]
+    test = calibrated.to_dict()["forgetting"]["unseen"]["old_id"]
     assert test["before"]["auc"] > test["after"]["auc"] + 0.05
     assert abs(test["reference"]["auc"] - 0.5) < 0.1
     assert calibrated.to_dict()["verdict"]["by_query"]["new_id"] == "under-forgotten"

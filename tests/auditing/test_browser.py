@@ -102,7 +102,7 @@ def test_figures_are_drawn_and_nothing_is_fetched(
     assert seen.complaints == []
     assert seen.width() <= width
     panels = seen.panels()
-    assert {panel["name"] for panel in panels} == {"heldout", "scores", "lam", "attacks", "embedding", "cost"}
+    assert {panel["name"] for panel in panels} == {"unseen", "scores", "lam", "attacks", "embedding", "cost"}
     for panel in panels:
         assert panel["shown"]
         assert panel["width"] > 200

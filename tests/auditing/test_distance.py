@@ -68,7 +68,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 def test_the_reference_is_at_distance_zero_from_itself(case: Case) -> None:
     result = distance(with_after(case, case.subjects["reference"]))
-    assert {"deleted", "heldout", "remaining"} <= set(result["js"])
+    assert {"deleted", "unseen", "remaining"} <= set(result["js"])
     assert all(group["after"] == 0 for group in result["js"].values())
     assert all(0 <= group["floor"] < 0.5 for group in result["js"].values())
     assert result["agreement"]["after"] == 1
@@ -145,7 +145,7 @@ def test_score_samples_hold_each_models_own_answers(case: Case) -> None:
     data = score_samples(case, limit=25)
     assert data["scores_axis"] == ("score (logit)" if link else "probability of the true class")
     assert set(data["scores"]) == {"before", "after", "reference"}
-    groups = {"deleted", "heldout", "remaining"} | ({"random"} if link else set())
+    groups = {"deleted", "unseen", "remaining"} | ({"random"} if link else set())
     for scores in data["scores"].values():
         assert set(scores) == groups
         assert all(0 < len(values) <= 25 for values in scores.values())
@@ -224,6 +224,6 @@ def test_few_elements_are_not_called_a_distribution() -> None:
     few = replace(case, deletion=gd.Deletion(edges=case.deletion.edges[:, :3]))
     result = distance(few)
     assert "deleted" not in result["js"]
-    assert "heldout" in result["js"]
+    assert "unseen" in result["js"]
     assert result["agreement"]["after"] > 0
     assert "bits" not in result["sentence"]

@@ -22,16 +22,16 @@ def test_both_kinds_have_an_auc_of_their_own(links):
     others = once[:, torch.randperm(once.size(1), generator=torch.Generator().manual_seed(0))[:40]]
     case = links.case("unlink", gd.Deletion(edges=torch.cat([alone, others], dim=1)), reference=True)
     section = forgetting(case)
-    kinds = section["heldout"]["served"]["kinds"]
+    kinds = section["unseen"]["served"]["kinds"]
     assert [kind["kind"] for kind in kinds] == [CONNECTED, LEFT_ALONE]
     assert sum(kind["deleted"] for kind in kinds) == case.deletion.edges.size(1)
-    assert sum(kind["heldout"] for kind in kinds) == links.task.test.positives.size(1)
+    assert sum(kind["unseen"] for kind in kinds) == links.task.test.positives.size(1)
     for kind in kinds:
         assert all(0 <= kind[name] <= 1 for name in ("before", "after", "reference"))
     names = {"before": "before", "after": "after", "reference": "Retrain"}
     words = [row[0] for table in tables(section, names) for row in table.rows]
     assert sum(word.startswith(f"AUC where {LEFT_ALONE} (") for word in words) == 1
-    assert "kinds" not in section["heldout"]["old_id"]
+    assert "kinds" not in section["unseen"]["old_id"]
 
 
 def test_one_kind_is_not_split(links):
@@ -40,4 +40,4 @@ def test_one_kind_is_not_split(links):
     connected = once[:, (degree[once] > 4).all(dim=0)][:, :1]
     for edges in (alone, connected):
         section = forgetting(links.case("unlink", gd.Deletion(edges=edges)))
-        assert section["heldout"]["served"]["kinds"] == []
+        assert section["unseen"]["served"]["kinds"] == []

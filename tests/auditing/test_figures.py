@@ -18,7 +18,7 @@ from gnndelete.auditing.panels import Panel, points
 from gnndelete.auditing.pictures import pictures
 
 sample = runpy.run_path(str(Path(__file__).with_name("sample.py")))
-NAMES = ["heldout", "scores", "lam", "attacks", "embedding", "cost"]
+NAMES = ["unseen", "scores", "lam", "attacks", "embedding", "cost"]
 
 
 def colors_of(png: bytes) -> list[tuple[int, int, int]]:
@@ -80,7 +80,7 @@ def test_headings_stay_above_their_own_panel_and_within_the_picture(
 ) -> None:
     report = sample["link"]()
     report["trend"] = report["membership"] if "trend" in attacks else {"available": False, "reason": "none"}
-    report["forgetting"]["heldout"] = {"served": report["forgetting"]["heldout"]["served"]}  # one panel, a long title
+    report["forgetting"]["unseen"] = {"served": report["forgetting"]["unseen"]["served"]}  # one panel, a long title
     drawn = []
     monkeypatch.setattr(drawing, "svg_bytes", lambda figure: drawn.append(figure) or b"")
     figures(report)
@@ -95,9 +95,9 @@ def test_headings_stay_above_their_own_panel_and_within_the_picture(
 
 def test_panels_of_each_figure() -> None:
     titles = {picture.name: [panel.title for panel in picture.panels] for picture in pictures(sample["link"]())}
-    assert titles["heldout"] == ["As served", "Presented again, old id", "Presented again, new id"]
+    assert titles["unseen"] == ["As served", "Presented again, old id", "Presented again, new id"]
     assert titles["scores"] == ["Before", "After", "Retrain"]
-    assert titles["lam"] == ["Forgetting: held-out AUC", "Utility: validation score"]
+    assert titles["lam"] == ["Forgetting: unseen AUC", "Utility: validation score"]
     assert titles["attacks"] == [
         "Membership attack: AUC before 0.621, after 0.538, Retrain 0.533",
         "Trend attack: AUC after 0.564, Retrain 0.559",
@@ -142,7 +142,7 @@ def test_numbers_in_labels_keep_their_digits() -> None:
 def test_a_single_deleted_edge_is_a_dot_and_not_a_curve() -> None:
     svg = inline(pictures(sample["one_edge"]())[1].panels[0], "x")
     filled = re.findall(r"fill: var\(--(\w+)\); fill-opacity", svg)
-    assert "heldout" in filled
+    assert "unseen" in filled
     assert "deleted" not in filled
 
 
@@ -154,9 +154,9 @@ def test_points_do_not_cost_a_mark_each() -> None:
 
 def test_a_reason_stands_in_for_a_figure() -> None:
     reasons = {picture.name: picture.reason for picture in pictures(sample["unavailable"]())}
-    assert reasons["heldout"] == "There is no held-out data for forgetting."
-    assert reasons["attacks"] == "There is no held-out data for membership."
+    assert reasons["unseen"] == "There is no unseen data for forgetting."
+    assert reasons["attacks"] == "There is no unseen data for membership."
     assert reasons["embedding"] == "The model gives no representation of every node."
     assert "nothing was searched" in reasons["lam"]
     assert reasons["cost"] == "There is no reference to set the 49.8 ms of this deletion against."
-    assert pictures(sample["fallback"]())[2].reason == "lam was not calibrated, since there is no held-out data."
+    assert pictures(sample["fallback"]())[2].reason == "lam was not calibrated, since there is no unseen data."

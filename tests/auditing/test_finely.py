@@ -18,7 +18,7 @@ from gnndelete.metrics.edge_matching import BEYOND
 def poor():
     """Edges between the least connected nodes, deleted from a model that was trained without them: nothing to remember."""
     split = gd.datasets.split_links(gd.datasets.load("digits"), val=0.05, test=0.1, seed=0)
-    task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
+    task = gd.LinkPrediction(validation=split.validation, test=split.test)
     once = split.data.edge_index[:, split.data.edge_index[0] < split.data.edge_index[1]]
     degree = torch.bincount(split.data.edge_index[0], minlength=split.data.num_nodes)
     rank = degree[once].double().add(1).log().sum(dim=0) + torch.rand(once.size(1), generator=torch.manual_seed(0))
@@ -36,19 +36,19 @@ def poor():
 
 def test_the_surroundings_decide_without_a_reference_and_are_shown(poor):
     report = gd.audit(poor, attacks=False).to_dict()
-    test = report["forgetting"]["heldout"]["served"]
+    test = report["forgetting"]["unseen"]["served"]
     assert test["finely"]["how"] == BEYOND
     assert test["finely"]["reference"] is None
     assert abs(test["finely"]["after"]["auc"] - 0.5) < abs(test["after"]["auc"] - 0.5)
     assert test["sentence"].endswith(BEYOND)
     assert f"AUC {test['finely']['after']['auc']:.3f}" in test["sentence"]
     assert "… corrected for surroundings (decides)" in [row[0] for row in key_numbers(report).rows]
-    assert "finely" not in report["forgetting"]["heldout"]["old_id"]
+    assert "finely" not in report["forgetting"]["unseen"]["old_id"]
 
 
 def test_a_request_without_edges_has_nothing_to_compare_so(links):
     report = gd.audit(links.unlearner("unlink").delete(gd.Deletion(nodes=[1, 2])), attacks=False).to_dict()
-    assert "finely" not in report["forgetting"]["heldout"]["served"]
+    assert "finely" not in report["forgetting"]["unseen"]["served"]
 
 
 def figures(auc):
@@ -69,7 +69,7 @@ def test_a_reference_goes_before_the_surroundings():
 
 def test_a_retrained_model_is_not_accused_without_a_reference(poor, monkeypatch):
     def far_off(test):
-        return "under-forgotten", "Deleted elements score above matched held-out ones."
+        return "under-forgotten", "Deleted elements score above matched unseen ones."
 
     monkeypatch.setattr(sys.modules["gnndelete.auditing.audit"], "judge", far_off)
     report = gd.audit(poor, attacks=False).to_dict()
@@ -91,7 +91,7 @@ def test_edges_of_another_kind_are_judged_by_a_reference_alone_unless_they_are_f
     for auc in (0.4, 0.5, 0.6):
         word, sentence = judge(found(auc, 0.84, reference=None))
         assert word == "undecided"
-        assert "of another kind than held-out ones (surroundings alone tell them apart, AUC 0.84)" in sentence
+        assert "of another kind than unseen ones (surroundings alone tell them apart, AUC 0.84)" in sentence
         assert f"AUC {auc:.3f}" in sentence
     assert judge(found(0.88, 0.84, reference=None))[0] == "under-forgotten"
     assert judge(found(0.12, 0.84, reference=None))[0] == "over-forgotten"

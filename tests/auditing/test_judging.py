@@ -78,14 +78,14 @@ def test_without_a_reference_what_calibration_took_for_chance_is_not_called_reme
 
 
 def test_it_is_said_which_are_too_few():
-    vague = {"after": side(0.5, 0.2, deleted=446, heldout=9), "reference": None}
-    assert judge(vague)[1].startswith("9 held-out elements are too few to tell")
-    vague["after"]["heldout"] = 5000
+    vague = {"after": side(0.5, 0.2, deleted=446, unseen=9), "reference": None}
+    assert judge(vague)[1].startswith("9 unseen elements are too few to tell")
+    vague["after"]["unseen"] = 5000
     assert judge(vague)[1].startswith("446 deleted elements are too few to tell")
     vague["after"]["beside"] = 6.4  # most of the 5,000 are beside few of the deleted ones
-    assert judge(vague)[1].startswith("6 held-out elements of the kind of the deleted ones are too few to tell")
+    assert judge(vague)[1].startswith("6 unseen elements of the kind of the deleted ones are too few to tell")
     vague["after"] |= {"matched": 0.02, "beside": 40.0}
-    said = "Held-out elements of the kind of the deleted ones (40, for 9 of 446) are too few to tell"
+    said = "Unseen elements of the kind of the deleted ones (40, for 9 of 446) are too few to tell"
     assert judge(vague)[1].startswith(said)
 
 
@@ -122,7 +122,7 @@ def whole(
         blank=False,
         unlearned=SimpleNamespace(adapter=object() if adapter else None),
     )
-    forgetting = {"available": True, "heldout": tests}
+    forgetting = {"available": True, "unseen": tests}
     return verdict(case, NOT_MEASURED, forgetting, membership, trend, distance, 0, None)
 
 
@@ -160,8 +160,8 @@ def test_an_attack_that_tells_takes_the_word_away_and_is_named():
     assert whole(0.8, 0.5, 0.5, attack(0.2))["word"] == "under-forgotten"
 
 
-def kind(after, reference=None, deleted=90, heldout=80, words="an end has no edge left"):
-    return {"kind": words, "deleted": deleted, "heldout": heldout, "after": after, "reference": reference}
+def kind(after, reference=None, deleted=90, unseen=80, words="an end has no edge left"):
+    return {"kind": words, "deleted": deleted, "unseen": unseen, "after": after, "reference": reference}
 
 
 def test_one_kind_of_edges_that_stands_out_is_not_hidden_by_the_others():
@@ -169,7 +169,7 @@ def test_one_kind_of_edges_that_stands_out_is_not_hidden_by_the_others():
         {"kinds": [kind(0.5, 0.5), kind(0.99, 0.6)]}
     )
     assert judging.apart({"kinds": [kind(0.3, 0.6)]}) is not None
-    for harmless in (kind(0.62, 0.6), kind(0.99), kind(0.99, 0.6, deleted=FEW - 1), kind(None, heldout=0)):
+    for harmless in (kind(0.62, 0.6), kind(0.99), kind(0.99, 0.6, deleted=FEW - 1), kind(None, unseen=0)):
         assert judging.apart({"kinds": [harmless]}) is None
     assert judging.apart({}) is None
 
@@ -182,7 +182,7 @@ def test_such_a_kind_is_warned_of():
 
 def apart(deleted, others):
     """Bits between a model's scores and the reference's, beyond what sampling gives."""
-    parts = {"deleted": deleted, "heldout": others, "remaining": others / 2}
+    parts = {"deleted": deleted, "unseen": others, "remaining": others / 2}
     return {"available": True, "js": {name: {"after": value + 0.02, "floor": 0.02} for name, value in parts.items()}}
 
 

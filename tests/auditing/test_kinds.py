@@ -1,4 +1,4 @@
-"""Audits of deleted features and labels: what is compared with held-out nodes, on which graph, and what cannot be."""
+"""Audits of deleted features and labels: what is compared with unseen nodes, on which graph, and what cannot be."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def some_nodes(world: World, count: int = 40) -> torch.Tensor:
 
 
 def aucs(case, query: str) -> dict[str, float]:
-    test = forgetting(case)["heldout"][query]
+    test = forgetting(case)["unseen"][query]
     return {name: test[name]["auc"] for name in ("before", "after", "reference")}
 
 
@@ -31,8 +31,8 @@ def test_a_label_that_was_remembered_is_seen_as_served_until_it_is_forgotten(nod
         found = aucs(cut, query)
         assert found["after"] == found["before"] > 0.75, "no edge and no feature has changed"
         assert found["reference"] < 0.55
-    assert judge(forgetting(cut)["heldout"]["served"])[0] == "under-forgotten"
-    assert not forgetting(cut)["heldout"]["served"]["unfair"]
+    assert judge(forgetting(cut)["unseen"]["served"])[0] == "under-forgotten"
+    assert not forgetting(cut)["unseen"]["served"]["unfair"]
     solved = aucs(nodes.case("gnndelete", deletion, reference=True), "served")
     assert solved["after"] < found["after"] - 0.15
 
@@ -41,14 +41,14 @@ def test_features_are_asked_where_they_are_presented_again(nodes: World) -> None
     deletion = gd.Deletion(features=some_nodes(nodes))
     case = nodes.case("gnndelete", deletion, reference=True)
     section = forgetting(case)
-    assert "without their features" in section["heldout"]["served"]["unfair"]
+    assert "without their features" in section["unseen"]["served"]["unfair"]
     assert torch.equal(presented(case).x, nodes.data.x)
     graph, move = renamed(case)
     assert torch.equal(graph.x[move(deletion.feature_nodes)], nodes.data.x[deletion.feature_nodes])
     found = aucs(case, "old_id")
     assert found["after"] <= found["before"]
     assert found["reference"] > 0.6, "the labels are still learned, so that 0.5 is not to be expected"
-    assert "still learned" in section["heldout"]["old_id"]["unfair"]
+    assert "still learned" in section["unseen"]["old_id"]["unfair"]
 
 
 def test_three_nodes_all_get_new_ids_and_are_not_taken_for_a_triple(nodes: World) -> None:

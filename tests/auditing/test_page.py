@@ -69,7 +69,7 @@ def test_every_number_that_matters_is_there(page: str) -> None:
         "5,000", "320", "0.935",  # utility
         "0.503", "0.617", "0.609", "0.604", "0.599",  # ranking
         "0.512 [0.493, 0.531]", "0.507 [0.488, 0.526]", "0.671 [0.652, 0.690]", "0.548 [0.529, 0.567]", "+0.005", "+0.046",
-        "0.010", "0.508", "2,643", "98.1%",  # the held-out test
+        "0.010", "0.508", "2,643", "98.1%",  # the unseen test
         "0.621", "0.538", "0.533", "0.567", "0.687", "1.211", "1.249", "0.642", "3.37 s", "0.564", "0.559",
         "0.617", "0.551",  # attacks
         "0.012", "0.203", "0.006", "98.1%", "96.4%", "0.021",  # distance
@@ -151,7 +151,7 @@ def test_a_section_that_was_not_measured_gives_its_reason_in_one_line() -> None:
     for key in ("utility", "forgetting", "membership", "trend", "distance", "theorem", "outliers"):
         part = re.search(rf'id="section-{key}">.*?</section>', made, re.DOTALL)
         assert part
-        assert f'<p class="muted">There is no held-out data for {key}.</p>' in part[0]
+        assert f'<p class="muted">There is no unseen data for {key}.</p>' in part[0]
         assert "<table" not in part[0]
 
 

@@ -25,7 +25,7 @@ class Biased(gd.models.GCN):
 
 def biased(deletion: gd.Deletion) -> gd.Unlearned:
     _, data, task = problem("link")
-    task = gd.LinkPrediction(heldout=task.heldout.positives, test=task.test.positives, decoder="decode")
+    task = gd.LinkPrediction(validation=task.validation.positives, test=task.test.positives, decoder="decode")
     torch.manual_seed(0)
     model = Biased(data.num_nodes)
     gd.train(model, data, task, epochs=5)
@@ -45,7 +45,7 @@ def some_edges() -> Tensor:
 )
 def test_a_decoder_with_a_bias_per_node_has_none_for_a_new_id(deletion: gd.Deletion) -> None:
     found = gd.audit(biased(deletion)).to_dict()
-    tests = found["forgetting"]["heldout"]
+    tests = found["forgetting"]["unseen"]
     assert "(IndexError: index out of range in self); one with parameters of single nodes" in tests["new_id"]["reason"]
     assert tests["served"]["available"]
     assert tests["old_id"]["available"]

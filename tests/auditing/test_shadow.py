@@ -32,7 +32,7 @@ def test_a_link_shadow_never_sees_what_is_attacked_nor_what_it_holds_out(edge_ca
     assert present | absent == pairs(edge_case.remaining.edge_index)
     assert len(absent) == pytest.approx(0.1 * len(present | absent), abs=1)
     attacked = pairs(edge_case.deletion.edges) | pairs(edge_case.task.test.positives)
-    validation = pairs(edge_case.task.heldout.positives)
+    validation = pairs(edge_case.task.validation.positives)
     assert not (present | absent) & (attacked | validation)
 
 
@@ -95,7 +95,7 @@ def test_a_graph_too_small_for_a_shadow_is_named(edge_case: Case) -> None:
     assert f"at least {LEAST}" in shadow.reason
 
 
-def test_supervision_edges_of_their_own_are_what_is_held_out(edge_case: Case) -> None:
+def test_supervision_edges_of_their_own_are_what_is_unseen_elements(edge_case: Case) -> None:
     def untrained(model: nn.Module, data: Any, seed: int) -> None:
         return None
 

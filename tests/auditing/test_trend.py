@@ -71,7 +71,7 @@ def test_non_edges_are_no_edges_of_any_part_and_serve_once(edge_case: Case) -> N
     drawn = [tuple(pair) for pair in torch.cat([first, second], dim=1).t().tolist()]
     assert len(set(drawn)) == 500
     task = edge_case.task
-    known = torch.cat([edge_case.original.edge_index, task.heldout.positives, task.test.positives], dim=1)
+    known = torch.cat([edge_case.original.edge_index, task.validation.positives, task.test.positives], dim=1)
     assert not set(drawn) & {tuple(sorted(pair)) for pair in known.t().tolist()}
 
 

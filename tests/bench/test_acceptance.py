@@ -30,9 +30,9 @@ def plan_of(name: str = "paper/link-dblp", labels: tuple[str, ...] = LABELS) -> 
 def store_with(plan: Plan, scores: Any, seconds: dict[str, float] | None = None) -> Store:
     store = Store(None)
     for job in plan.cells:
-        use, deleted, heldout = scores(job.label, job.key["forget"]["where"], SEEDS.index(job.key["seed"]))
+        use, deleted, unseen = scores(job.label, job.key["forget"]["where"], SEEDS.index(job.key["seed"]))
         spent = (seconds or {}).get(job.label, 1.0)
-        store.add(job.key, row(job.label, spent, test_auroc=use, deleted_auroc=deleted, heldout_auc=heldout))
+        store.add(job.key, row(job.label, spent, test_auroc=use, deleted_auroc=deleted, unseen_auc=unseen))
     return store
 
 
@@ -76,7 +76,7 @@ def test_an_experiment_whose_training_is_short_counts_nowhere_and_is_named() -> 
     store = store_with(whole, lambda *_: (0.9, 0.6, 0.5), seconds)
     alone = answers(store, whole)
     for job in jobs:
-        store.add(job.key, row(job.label, 1.0, test_auroc=0.1, deleted_auroc=0.1, heldout_auc=0.9))
+        store.add(job.key, row(job.label, 1.0, test_auroc=0.1, deleted_auroc=0.1, unseen_auc=0.9))
     both = answers(store, whole, short)
     assert (both.gaps, both.speeds, both.short) == (alone.gaps, alone.speeds, ("paper/parameters",))
     assert "trained too shortly to count in `paper/parameters`" in summary_page(both)
@@ -106,9 +106,9 @@ def test_gaps_do_not_cancel_between_seeds() -> None:
     assert gap.cells == 2
     assert gap.seed_gap == pytest.approx(0.02 / 3)
     assert gap.cell_gap == pytest.approx(0, abs=1e-12)
-    by_cell, use, _, heldout = headline(found)[2:6]
-    assert (by_cell["reached"], use["reached"], heldout["reached"]) == (True, False, True)
-    assert heldout["value"] == pytest.approx(0.04 / 3)
+    by_cell, use, _, unseen = headline(found)[2:6]
+    assert (by_cell["reached"], use["reached"], unseen["reached"]) == (True, False, True)
+    assert unseen["value"] == pytest.approx(0.04 / 3)
 
 
 def test_methods_are_sorted_over_the_cells_they_share() -> None:
@@ -119,7 +119,7 @@ def test_methods_are_sorted_over_the_cells_they_share() -> None:
     size = {"retrain": 0.0, "unlink": 0.02, "calibrated": 0.01}
     for job in cells:
         off = size.get(job.label, 0.2) * (1 if job.key["forget"]["where"] == "out" else 10)
-        store.add(job.key, row(job.label, 1.0, test_auroc=0.9 - off, deleted_auroc=0.5, heldout_auc=0.5 + off))
+        store.add(job.key, row(job.label, 1.0, test_auroc=0.9 - off, deleted_auroc=0.5, unseen_auc=0.5 + off))
     found = answers(store, plan)
     near = {gap.label: gap for gap in found.gaps if gap.metric == "test_auroc"}
     assert (near["unlink"].cells, near["calibrated"].cells) == (4, 8)
@@ -270,7 +270,7 @@ def test_cells_that_the_paper_prints_are_counted_apart() -> None:
     store = Store(None)
     for job in both.cells:
         off = 0.0 if job.label == "retrain" else 0.01 if job.key["dataset"] == "dblp" else 0.03
-        store.add(job.key, row(job.label, 1.0, test_auroc=0.9, deleted_auroc=0.5, heldout_auc=0.5 + off))
+        store.add(job.key, row(job.label, 1.0, test_auroc=0.9, deleted_auroc=0.5, unseen_auc=0.5 + off))
     by_cell, by_seed = headline(answers(store, both))[4:6]
     assert by_cell["answer"] == "0.0200, 4 cells of 3 seeds"
     assert by_seed["answer"] == "0.0200, 0.0100 over the 2 cells that the paper prints"

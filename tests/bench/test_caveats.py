@@ -30,7 +30,7 @@ def two_of_three() -> tuple[Plan, Store]:
     store = Store(None)
     for job in jobs:
         made = row(
-            job.label, 6.0 if job.label == "retrain" else 0.05, test_auroc=0.9, deleted_auroc=0.5, heldout_auc=0.5
+            job.label, 6.0 if job.label == "retrain" else 0.05, test_auroc=0.9, deleted_auroc=0.5, unseen_auc=0.5
         )
         failed = job.label == "calibrated" and job.key["seed"] != SEEDS[0]
         made |= {"lam": 0.03, "calibration": {"status": "fallback"}, "notes": [WHY]} if failed else {}
@@ -44,7 +44,7 @@ def test_runs_that_could_not_be_calibrated_do_not_count_as_calibrated() -> None:
     apart = {cell.label: sorted(cell.rows) for cell in calibrated_apart(results)}
     assert apart == {"retrain": sorted(SEEDS), "calibrated": [SEEDS[0]], "calibrated, lam stated": sorted(SEEDS[1:])}
     found = acceptance([(plan, results)])
-    (gap,) = [gap for gap in found.gaps if (gap.label, gap.metric) == ("calibrated", "heldout_auc")]
+    (gap,) = [gap for gap in found.gaps if (gap.label, gap.metric) == ("calibrated", "unseen_auc")]
     assert gap.seeds == (1, 1)
     assert not any(stated(row) for speed in found.speeds for row in speed.cell.rows.values())
     assert "calibrated, lam stated" in summary_page(found)
@@ -87,7 +87,7 @@ def test_another_training_of_the_base_model_is_told() -> None:
     for job in plan.cells:
         drift = 0.02 if (job.label, job.key["seed"]) == ("calibrated", SEEDS[0]) else 0.0
         before = {"test_auroc": 0.9 + drift}
-        store.add(job.key, row(job.label, 1.0, test_auroc=0.9, heldout_auc=0.5) | {"before": before})
+        store.add(job.key, row(job.label, 1.0, test_auroc=0.9, unseen_auc=0.5) | {"before": before})
     said = other_bases(gather(plan, store))
     assert said.startswith("4 of 72 runs (calibrated) started from another training")
     assert "differ by up to 0.020" in said

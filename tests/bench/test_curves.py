@@ -38,8 +38,8 @@ def swept(task: str, kind: str, **scores: float) -> tuple[Plan, Store]:
         (
             "node",
             "nodes",
-            ["test_accuracy", "heldout_auc"],
-            {"test_accuracy": "accuracy", "heldout_auc": "held-out AUC"},
+            ["test_accuracy", "unseen_auc"],
+            {"test_accuracy": "accuracy", "unseen_auc": "unseen AUC"},
         ),
         ("graph", "graphs", ["test_accuracy", "test_f1"], {"test_accuracy": "accuracy"}),
         ("graph", "graphs", ["test_auroc", "test_accuracy"], {"test_auroc": "AUROC"}),
@@ -73,6 +73,6 @@ def test_the_line_of_retrain_keeps_off_the_edge_of_its_panel(monkeypatch: pytest
     )
     points = tuple((lam, Stat(0.2 + lam / 4, None, 1)) for lam in (0.0, 0.5, 1.0))
     curve, level = Curve("ours", points), 0.46  # just above the highest point
-    lam_figure(LamPicture("Mine", {"heldout_auc": (curve,)}, {}, {"heldout_auc": level}, "1 seed"), "png")
+    lam_figure(LamPicture("Mine", {"unseen_auc": (curve,)}, {}, {"unseen_auc": level}, "1 seed"), "png")
     low, high = panels[0].get_ylim()
     assert high - level > 0.04 * (high - low)

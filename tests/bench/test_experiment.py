@@ -124,7 +124,7 @@ def test_groups_and_single_names() -> None:
         ({"missing": {"dblp": "far away"}}, "'dblp', which is none of the datasets"),
         (
             {"measures": ["scores", "beauty"]},
-            "'measures': there is no 'beauty'; choose from scores, heldout, mi, outliers, time",
+            "'measures': there is no 'beauty'; choose from scores, unseen, mi, outliers, time",
         ),
         ({"measures": ["score"]}, "'measures': there is no 'score'; did you mean 'scores'?"),
         ({"task": "links"}, "'task': there is no 'links'; did you mean 'link'?"),
@@ -215,7 +215,7 @@ def test_the_largest_seed_of_numpy_is_that_of_the_measures(write: Write) -> None
     with pytest.raises(ValueError, match="Seed must be between"):
         np.random.RandomState(2**32)
     assert cells(read(str(write(seeds=[2**32 - 1], measures=["mi", "outliers"]))))
-    assert cells(read(str(write(seeds=[2**32], measures=["scores", "heldout"]))))
+    assert cells(read(str(write(seeds=[2**32], measures=["scores", "unseen"]))))
 
 
 def test_one_wrong_amount_is_one_complaint(write: Write) -> None:
@@ -271,7 +271,7 @@ def test_a_changed_setting_is_another_cell(write: Write, changes: dict[str, Any]
 
 def test_what_changes_nothing_is_the_same_cell(write: Write) -> None:
     assert _keys(write) == _keys(write, title="Another", forget=[{"amount": [0.05], "hops": "directed"}])
-    assert _keys(write) == _keys(write, measures=["heldout", "scores"])
+    assert _keys(write) == _keys(write, measures=["unseen", "scores"])
 
 
 def test_a_changed_rule_of_calibration_is_another_cell_where_lam_is_calibrated(

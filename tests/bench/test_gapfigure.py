@@ -54,14 +54,14 @@ def test_bars_do_not_stretch_an_axis_that_leaves_gaps_out() -> None:
 
 @pytest.mark.parametrize(("datasets", "panels"), [(2, 1), (7, 2), (8, 2)])
 def test_many_gaps_fit_on_a_page_with_panels_by_dataset(datasets: int, panels: int) -> None:
-    scores = {"test_auroc": Stat(-0.01, 0.002, 3), "heldout_auc": Stat(0.1, None, 1)}
+    scores = {"test_auroc": Stat(-0.01, 0.002, 3), "unseen_auc": Stat(0.1, None, 1)}
     places = [f"{model}, 2.5%, {where}" for model in ("GCN", "GAT", "GIN") for where in ("at random", "IN")]
     gaps = {"unlink": scores, "paper()": scores}
     rows = [GapRow(f"graph {i}", place, gaps) for i in range(datasets) for place in places]
     drawn = ElementTree.fromstring(gap_figure(rows, "Everywhere", "svg"))
     assert float(drawn.attrib["height"].removesuffix("pt")) <= 72 * 10  # inches
     said = ["".join(text.itertext()).strip() for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
-    assert said.count("gap to Retrain in held-out AUC") == panels  # once below each column of panels
+    assert said.count("gap to Retrain in unseen AUC") == panels  # once below each column of panels
     if panels == 1:
         assert said.count("graph 1 GIN, 2.5%, IN") == 1
     else:

@@ -180,9 +180,9 @@ def test_what_is_measured_once_stands_at_the_end_of_a_sequence() -> None:
     plan = Plan("mine", "Steps", [Job("unlink", key("dblp", "gcn", METHODS["unlink"], 42, forget={"steps": 2}))])
     store = Store(None)
     steps = [{"test_auroc": 0.9}, {"test_auroc": 0.8}]
-    store.add(plan.cells[0].key, row("unlink", 1.0, test_auroc=0.8, heldout_auc=0.51) | {"steps": steps})
+    store.add(plan.cells[0].key, row("unlink", 1.0, test_auroc=0.8, unseen_auc=0.51) | {"steps": steps})
     (cell,) = gather(plan, store)
-    assert [cell.values("heldout_auc", step) for step in (1, 2)] == [{}, {42: 0.51}]
+    assert [cell.values("unseen_auc", step) for step in (1, 2)] == [{}, {42: 0.51}]
     assert [cell.values("test_auroc", step) for step in (1, 2)] == [{42: 0.9}, {42: 0.8}]
 
 

@@ -144,7 +144,7 @@ def test_ctrl_c_while_processes_start_is_one_message(write: Write, tmp_path: Pat
 
 
 def test_processes_and_a_ray_cluster_give_the_same_numbers(write: Write, tmp_path: Path, ray_folder: Path) -> None:
-    file = write(measures=["scores", "heldout"])
+    file = write(measures=["scores", "unseen"])
     stores = {name: tmp_path / name / "results.jsonl" for name in ("processes", "ray")}
     for name, store in stores.items():
         options = ["--store", str(store), "--device", "cpu", "--jobs", "2", "--json"]

@@ -26,8 +26,8 @@ def swept() -> tuple[Plan, Store]:
 def test_every_panel_over_lam_has_the_level_of_retrain_that_the_store_knows(swept: tuple[Plan, Store]) -> None:
     plan, store = swept
     (picture,) = lam_pictures(plan, gather(plan, store), retrained(store))
-    assert set(picture.retrain) == {"test_auroc", "deleted_auroc", "heldout_auc"}
-    assert picture.retrain["heldout_auc"] == pytest.approx(0.51, abs=0.01)
+    assert set(picture.retrain) == {"test_auroc", "deleted_auroc", "unseen_auc"}
+    assert picture.retrain["unseen_auc"] == pytest.approx(0.51, abs=0.01)
     made, _ = build([plan], store, Commands("results.jsonl", "out", "cuda"))
     assert b">Retrain<" in made["figures/paper-lambda-lam-1.svg"]
     assert NOTE in made["paper/lambda.md"].decode()
@@ -41,8 +41,8 @@ def test_a_score_that_the_experiments_own_retrain_lacks_is_taken_from_another(sw
     plan = Plan(plan.name, plan.title, [*plan.cells, *own])
     (picture,) = lam_pictures(plan, gather(plan, store), retrained(store))
     assert (picture.retrain["test_auroc"], picture.retrain["deleted_auroc"]) == (0.5, 0.5)
-    assert picture.retrain["heldout_auc"] == pytest.approx(0.51, abs=0.01)
-    assert picture.note.startswith("Retrain's level in held-out AUC, dashed, is from other runs")
+    assert picture.retrain["unseen_auc"] == pytest.approx(0.51, abs=0.01)
+    assert picture.note.startswith("Retrain's level in unseen AUC, dashed, is from other runs")
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,6 @@ def test_another_place_device_seed_or_schedule_is_no_level(swept: tuple[Plan, St
     for cell, result in full.items():
         if cell["method"]["name"] != "retrain":
             store.add(cell, result)
-    store.add(other, row("retrain", 7.0, test_auroc=0.9, deleted_auroc=0.6, heldout_auc=0.5))
+    store.add(other, row("retrain", 7.0, test_auroc=0.9, deleted_auroc=0.6, unseen_auc=0.5))
     (picture,) = lam_pictures(plan, gather(plan, store), retrained(store))
     assert (picture.retrain, picture.note) == ({}, "")

@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     store = Store("rows.jsonl")
     for job in plan.cells:
         spent = 6.0 if job.label == "retrain" else 0.05
-        store.add(job.key, row(job.label, spent, test_auroc=0.9, deleted_auroc=0.6, heldout_auc=0.5))
+        store.add(job.key, row(job.label, spent, test_auroc=0.9, deleted_auroc=0.6, unseen_auc=0.5))
     return tmp_path
 
 

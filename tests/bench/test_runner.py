@@ -39,8 +39,8 @@ def test_a_sweep_and_the_same_again(small: Experiment, store: Path) -> None:
     assert store.read_bytes() == before
     for line in lines(store):
         row = line["row"]
-        assert {"test_auroc", "deleted_auroc", "heldout_auc"} <= row["scores"].keys()
-        assert {"test_auroc", "deleted_auroc", "heldout_auc"} <= row["before"].keys()
+        assert {"test_auroc", "deleted_auroc", "unseen_auc"} <= row["scores"].keys()
+        assert {"test_auroc", "deleted_auroc", "unseen_auc"} <= row["before"].keys()
         assert row["seconds"] > 0
         assert row["train_seconds"] > 0
         assert row["hardware"]["device"] == line["key"]["device"] == "cpu"
@@ -352,7 +352,7 @@ def test_times_beside_each_other(write: Write, store: Path) -> None:
 
 def test_attacks_share_one_shadow(write: Write, store: Path) -> None:
     dataset = "generated:collab?nodes=400&edges=4000&features=8"
-    experiment = read(str(write(datasets=[dataset], measures=["scores", "heldout", "mi", "outliers"], seeds=[1])))
+    experiment = read(str(write(datasets=[dataset], measures=["scores", "unseen", "mi", "outliers"], seeds=[1])))
     summary = run([experiment], store=store)
     assert summary.models == 2  # the base and the shadow
     for line in lines(store):

@@ -15,7 +15,7 @@ from gnndelete.cli import run
 from .conftest import SMALL, Cli, contents, make_graph
 
 QUICK = ("--no-reference", "--no-attacks")
-FIGURES = {f"figures/{name}.{kind}" for name in ("heldout", "scores") for kind in ("png", "svg")}
+FIGURES = {f"figures/{name}.{kind}" for name in ("unseen", "scores") for kind in ("png", "svg")}
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_methods_without_an_adapter(cli: Cli, link_run: Path, method: str) -> No
     assert found.code == 0, found.err
     assert found.values["done"]["method"] == method
     if method == "retrain":  # another training than the one under audit, or they would be one model
-        held = found.values["forgetting"]["heldout"]["served"]
+        held = found.values["forgetting"]["unseen"]["served"]
         assert held["after"]["auc"] != held["reference"]["auc"]
     weights = link_run / "unlearned/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\x80\x3f")

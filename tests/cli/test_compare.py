@@ -66,10 +66,10 @@ def test_held_out_edges_can_be_skipped(cli, link_run):
     _, graph, task = open_run(link_run, resolve(run_settings(link_run)))
     held, trained = (",".join(map(str, e[:, 0].tolist())) for e in (task.test.positives, graph.data.edge_index))
     arguments = ("compare", link_run, "--edge", held, "--edge", trained, "--methods", "unlink", "--seeds", 1, "--json")
-    assert "(--skip-heldout leaves them out)" in cli(*arguments).err
-    done = cli(*arguments, "--skip-heldout")
+    assert "(--skip-unseen leaves them out)" in cli(*arguments).err
+    done = cli(*arguments, "--skip-unseen")
     assert (done.code, done.values["request"]) == (0, {"edges": 1}), done.err
-    assert done.values["skipped_heldout"] == 1
+    assert done.values["skipped_unseen"] == 1
     assert "left out 1 edge that the model was not trained on" in done.err
 
 

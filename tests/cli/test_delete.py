@@ -157,7 +157,7 @@ def test_aims(cli: Cli, link_run: Path) -> None:
 def test_a_held_out_edge_is_explained(cli: Cli, link_run: Path) -> None:
     _, task, _, _ = _open(link_run)
     assert isinstance(task, gd.LinkPrediction)
-    for part, word in ((task.heldout, "validation"), (task.test, "testing")):
+    for part, word in ((task.validation, "validation"), (task.test, "testing")):
         assert part is not None
         v, u = part.positives[:, 0].tolist()
         said = cli("delete", link_run, "--edge", f"{u},{v}").sentence
@@ -266,30 +266,30 @@ def test_what_was_deleted_before_can_be_skipped(cli: Cli, link_run: Path, tmp_pa
 def test_held_out_edges_can_be_skipped(cli: Cli, link_run: Path, tmp_path: Path) -> None:
     _, task, edges, _ = _open(link_run)
     assert isinstance(task, gd.LinkPrediction)
-    assert task.heldout is not None
+    assert task.validation is not None
     assert task.test is not None
-    held = [*task.heldout.positives[:, :2].t().tolist(), *task.test.positives[:, :1].t().tolist()]
+    held = [*task.validation.positives[:, :2].t().tolist(), *task.test.positives[:, :1].t().tolist()]
     (a, b), (u, v) = held[0], held[2]
     file = _csv(tmp_path / "a.csv", "source,target", [*map(tuple, held), (b, a), *edges[:3]])
     refused = cli("delete", link_run, "--edges", file)
-    assert (refused.code, "remove them from your own data (--skip-heldout leaves them out)" in refused.err) == (2, True)
+    assert (refused.code, "remove them from your own data (--skip-unseen leaves them out)" in refused.err) == (2, True)
     before = contents(link_run)
-    plan = cli("delete", link_run, "--edges", file, "--skip-heldout", "--dry-run", "--json")
-    assert (plan.values["request"], plan.values["skipped_heldout"]) == ({"edges": 3}, 3)
+    plan = cli("delete", link_run, "--edges", file, "--skip-unseen", "--dry-run", "--json")
+    assert (plan.values["request"], plan.values["skipped_unseen"]) == ({"edges": 3}, 3)
     assert contents(link_run) == before
-    done = cli("delete", link_run, "--edges", file, "--skip-heldout", "--json")
-    assert (done.code, done.values["counts"], done.values["skipped_heldout"]) == (0, {"edges": 3}, 3)
+    done = cli("delete", link_run, "--edges", file, "--skip-unseen", "--json")
+    assert (done.code, done.values["counts"], done.values["skipped_unseen"]) == (0, {"edges": 3}, 3)
     assert "left out 3 edges that the model was not trained on: " in done.err
     assert f"({min(u, v)}, {max(u, v)}) (for testing)" in done.err
     _, after, _, _ = _open(link_run)  # what the note says: the run goes on testing with them
     assert isinstance(after, gd.LinkPrediction)
     assert after.test is not None
     assert torch.equal(after.test.positives, task.test.positives)
-    nothing = cli("delete", link_run, "--edge", f"{u},{v}", "--skip-heldout")
+    nothing = cli("delete", link_run, "--edge", f"{u},{v}", "--skip-unseen")
     assert (nothing.code, "all of it was held out from training" in nothing.sentence) == (2, True)
-    new = cli("delete", link_run, "--edge", "{},{}".format(*edges[5]), "--skip-heldout", "--json")
-    assert (new.code, new.values["skipped_heldout"], "left out" in new.err) == (0, 0, False)
-    strange = cli("delete", link_run, "--edge", f"{u},{v}", "--edge", "0,30", "--skip-heldout")
+    new = cli("delete", link_run, "--edge", "{},{}".format(*edges[5]), "--skip-unseen", "--json")
+    assert (new.code, new.values["skipped_unseen"], "left out" in new.err) == (0, 0, False)
+    strange = cli("delete", link_run, "--edge", f"{u},{v}", "--edge", "0,30", "--skip-unseen")
     assert (strange.code, "(0, 30)" in strange.sentence) == (2, True)
 
 

@@ -78,7 +78,7 @@ def test_demo(cli: Cli, tmp_path: Path) -> None:
     ]
     suppressed = rows["gnndelete nonexistent"]
     assert suppressed["deleted_auroc"] > rows["unlink"]["deleted_auroc"] > rows["original"]["deleted_auroc"]
-    assert suppressed["heldout_auc"] < 0.3 < rows["gnndelete"]["heldout_auc"] < rows["original"]["heldout_auc"]
+    assert suppressed["unseen_auc"] < 0.3 < rows["gnndelete"]["unseen_auc"] < rows["original"]["unseen_auc"]
     assert rows["retrain"]["assurance"] == "retrained"
     again = cli("demo", "--epochs", 2, "--json")
     assert again.code == 0

@@ -221,7 +221,7 @@ def test_splits_that_a_file_brings_along(cli: Cli, tmp_path: Path) -> None:
 def test_held_out_edges_beside_the_graph(cli: Cli, tmp_path: Path) -> None:
     split = gd.datasets.split_links(make_graph(), val=0.1, test=0.1)
     data = split.data
-    data.heldout, data.test, data.test_negatives = split.heldout, split.test, split.test_negatives
+    data.validation, data.test, data.test_negatives = split.validation, split.test, split.test_negatives
     torch.save(data, tmp_path / "beside.pt")
     done = cli("train", "--graph", "beside.pt", "--out", "run", *SMALL, "--json")
     assert done.code == 0, done.err

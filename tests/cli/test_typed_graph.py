@@ -66,11 +66,11 @@ def test_a_triple_or_a_relation_is_named(cli, typed_run: Path, typed_file: Path)
     assert "source,relation,target" in cli("delete", typed_run, "--edge", "zero,1", "--out", "three").sentence
     assert "triples" in cli("delete", typed_run, "--edge", f"{head},{tail}", "--out", "three").sentence
     assert "no relation" in cli("delete", typed_run, "--relation", "likes", "--out", "three").sentence
-    held = ",".join(str(value) for value in task.heldout.positives[:, 0].tolist())
+    held = ",".join(str(value) for value in task.validation.positives[:, 0].tolist())
     assert "held out" in cli("delete", typed_run, "--edge", held, "--out", "three").sentence
     other = f"{int(data.edge_index[0, 1])},{int(data.edge_type[1])},{int(data.edge_index[1, 1])}"
-    done = cli("delete", typed_run, "--edge", held, "--edge", other, "--skip-heldout", *unlink, "--out", "two")
-    assert (done.code, done.values["request"], done.values["skipped_heldout"]) == (0, {"edges": 1}, 1)
+    done = cli("delete", typed_run, "--edge", held, "--edge", other, "--skip-unseen", *unlink, "--out", "two")
+    assert (done.code, done.values["request"], done.values["skipped_unseen"]) == (0, {"edges": 1}, 1)
 
 
 def test_compare(cli, typed_run: Path) -> None:

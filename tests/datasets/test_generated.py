@@ -100,9 +100,9 @@ def test_links_can_be_learnt() -> None:
     """The structure of ``generated:collab``, at a twentieth of its size."""
     split = split_links(community_graph(10_000, 100_000, seed=0), seed=0)
     task = LinkPrediction(
-        heldout=split.heldout,
+        validation=split.validation,
         test=split.test,
-        heldout_negatives=split.heldout_negatives,
+        validation_negatives=split.validation_negatives,
         test_negatives=split.test_negatives,
     )
     result = train(GCN(128, hidden=64, out=32), split.data, task, epochs=60, lr=0.01)

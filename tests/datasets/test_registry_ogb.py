@@ -106,8 +106,8 @@ def test_collab(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert (data.num_nodes, data.num_edges, data.num_features) == (4, 6, 2)
         assert data.is_undirected()
         assert data.edge_weight.shape == data.edge_year.shape == (6, 1)
-        assert data.heldout.tolist() == [[0], [2]]
-        assert data.heldout_negatives.tolist() == [[0, 1], [3, 3]]
+        assert data.validation.tolist() == [[0], [2]]
+        assert data.validation_negatives.tolist() == [[0, 1], [3, 3]]
         assert (data.test.tolist(), data.test_negatives.tolist()) == ([[1], [3]], [[0], [3]])
     assert everything(root) == before
     assert capsys.readouterr().out == ""  # OGB's own words go to standard error

@@ -24,7 +24,7 @@ def test_links_round_trip(tmp_path):
     split = split_links(data, seed=4)
     save_split(split, data, tmp_path / "links", seed=4, val=0.05)
     again = load_split(tmp_path / "links", data, seed=4, val=0.05)
-    for name in ("heldout", "test", "heldout_negatives", "test_negatives"):
+    for name in ("validation", "test", "validation_negatives", "test_negatives"):
         assert torch.equal(getattr(again, name), getattr(split, name))
     assert torch.equal(again.data.edge_index, split.data.edge_index)
 

@@ -13,10 +13,10 @@ from gnndelete.datasets import LinkSplit, load, split_links, split_nodes
 from gnndelete.errors import GraphError, NotYetError, SettingError
 
 PINNED = {
-    "heldout": [[53, 913, 460], [1619, 978, 1333]],
+    "validation": [[53, 913, 460], [1619, 978, 1333]],
     "test_negatives": [[701, 473, 785], [1007, 1399, 1698]],
 }
-PARTS = ("heldout", "test", "heldout_negatives", "test_negatives")
+PARTS = ("validation", "test", "validation_negatives", "test_negatives")
 
 
 def pairs(edges: Tensor) -> list[tuple[int, int]]:
@@ -39,12 +39,12 @@ def graphs(draw: st.DrawFn) -> Data:
 def test_links_are_partitioned(data: Data, seed: int, val: float, test: float) -> None:
     split = split_links(data, seed=seed, val=val, test=test)
     undirected = set(pairs(data.edge_index)) == set(pairs(data.edge_index.flip(0)))
-    heldout, tested = pairs(split.heldout), pairs(split.test)
-    gone = set(heldout + tested)
-    assert len(gone) == len(heldout) + len(tested)
+    validation, tested = pairs(split.validation), pairs(split.test)
+    gone = set(validation + tested)
+    assert len(gone) == len(validation) + len(tested)
     true = {(u, v) for u, v in pairs(data.edge_index) if (u < v if undirected else u != v)}
     assert gone <= true
-    assert (len(heldout), len(tested)) == (int(val * len(true)), int(test * len(true)))
+    assert (len(validation), len(tested)) == (int(val * len(true)), int(test * len(true)))
 
     away = gone | {(v, u) for u, v in gone} if undirected else gone
     assert pairs(split.data.edge_index) == [edge for edge in pairs(data.edge_index) if edge not in away]
@@ -52,8 +52,8 @@ def test_links_are_partitioned(data: Data, seed: int, val: float, test: float) -
     assert torch.equal(split.data.edge_weight, mark)
     assert torch.equal(split.data.edge_attr.view(-1).long(), mark)
 
-    negatives = pairs(split.heldout_negatives) + pairs(split.test_negatives)
-    assert split.heldout_negatives.shape == split.heldout.shape
+    negatives = pairs(split.validation_negatives) + pairs(split.test_negatives)
+    assert split.validation_negatives.shape == split.validation.shape
     assert split.test_negatives.shape == split.test.shape
     assert len(set(negatives)) == len(negatives)
     assert not set(negatives) & set(pairs(data.edge_index))
@@ -76,7 +76,7 @@ def test_seed_decides_alone() -> None:
 def test_split_is_the_same_on_every_machine() -> None:
     """A fixed answer for a fixed seed: a change here changes every published number."""
     split = split_links(load("digits"), seed=42)
-    assert split.heldout[:, :3].tolist() == PINNED["heldout"]
+    assert split.validation[:, :3].tolist() == PINNED["validation"]
     assert split.test_negatives[:, :3].tolist() == PINNED["test_negatives"]
 
 
@@ -88,7 +88,7 @@ def test_user_graph_is_untouched_and_shared() -> None:
     assert sorted(data.keys()) == sorted(before.keys())
     assert torch.equal(data.edge_index, before.edge_index)
     assert split.data.x is data.x
-    assert "edge_label_index" not in split.data  # would bring held-out edges back
+    assert "edge_label_index" not in split.data  # would bring unseen edges back
     assert split.data.is_undirected()
 
 
@@ -108,7 +108,7 @@ def test_split_is_frozen() -> None:
 
 def test_a_split_is_shown_by_its_sizes() -> None:
     split = split_links(load("digits"), seed=2)
-    pairs = "heldout=[2, 496], test=[2, 496], heldout_negatives=[2, 496], test_negatives=[2, 496]"
+    pairs = "validation=[2, 496], test=[2, 496], validation_negatives=[2, 496], test_negatives=[2, 496]"
     assert str(split) == f"LinkSplit(data={split.data}, {pairs}, seed=2)"
 
 

@@ -36,12 +36,12 @@ def columns(edges: torch.Tensor) -> list[tuple[int, ...]]:
 @given(typed_graphs(), st.integers(0, 50))
 def test_typed_links_are_split_without_leaks(data, seed):
     split = split_links(data, seed=seed, val=0.2, test=0.2)
-    kept, held = set(triples(split.data)), [*columns(split.heldout), *columns(split.test)]
+    kept, held = set(triples(split.data)), [*columns(split.validation), *columns(split.test)]
     assert not kept & set(held)
     assert len(held) == len(set(held))
     assert kept | set(held) == set(triples(data))
     assert split.data.edge_attr.size(0) == split.data.edge_type.size(0) == split.data.num_edges
-    false = [*columns(split.heldout_negatives), *columns(split.test_negatives)]
+    false = [*columns(split.validation_negatives), *columns(split.test_negatives)]
     assert len(false) == len(held)
     assert not set(false) & set(triples(data))
     assert [t[1] for t in false] == [t[1] for t in held]
@@ -58,7 +58,7 @@ def test_the_split_a_graph_came_with_is_taken():
     data.val_mask = torch.tensor([False, False, True, False])
     data.test_mask = torch.tensor([False, False, False, True])
     split = split_links(data, given=True)
-    assert columns(split.heldout) == [(2, 0, 3)]
+    assert columns(split.validation) == [(2, 0, 3)]
     assert columns(split.test) == [(3, 1, 4)]
     assert triples(split.data) == [(0, 0, 1), (1, 1, 2)]
     assert "val_mask" not in split.data

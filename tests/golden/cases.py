@@ -39,23 +39,25 @@ FILE = Path(__file__).with_name("golden.json")
 
 def link_task(split: Any, **options: Any) -> gd.LinkPrediction:
     """The link task of a split."""
-    held, negatives = split.heldout, split.heldout_negatives
-    return link_task_of(held, split.test, heldout_negatives=negatives, test_negatives=split.test_negatives, **options)
+    held, negatives = split.validation, split.validation_negatives
+    return link_task_of(
+        held, split.test, validation_negatives=negatives, test_negatives=split.test_negatives, **options
+    )
 
 
 def link_task_of(held: Tensor, test: Tensor, **options: Any) -> gd.LinkPrediction:
     """A link task of validation and test edges that are given."""
-    return gd.LinkPrediction(heldout=held, test=test, **options)
+    return gd.LinkPrediction(validation=held, test=test, **options)
 
 
 def graph_parts(train: range, held: range, test: range) -> dict[str, range]:
     """Which graphs of a set are for training, validation and testing."""
-    return {"train": train, "heldout": held, "test": test}
+    return {"train": train, "validation": held, "test": test}
 
 
 def closed_form() -> str:
     """The name of the solver that trains nothing."""
-    return "exact"
+    return "closed-form"
 
 
 # Graphs

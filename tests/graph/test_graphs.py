@@ -32,7 +32,7 @@ def make_graphs(count=60, seed=0):
     return found
 
 
-SPLIT = {"train": range(36), "heldout": range(36, 48), "test": range(48, 60)}
+SPLIT = {"train": range(36), "validation": range(36, 48), "test": range(48, 60)}
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -199,10 +199,10 @@ def test_compare_and_audit(case):
     reference = unlearner(case, gd.Retrain(epochs=6, lr=0.02, batch_size=12)).delete(deletion)
     found = gd.audit(unlearner(case).delete(deletion), reference)
     values = found.to_dict()
-    asked = values["forgetting"]["heldout"]
+    asked = values["forgetting"]["unseen"]
     assert not asked["served"]["available"]
     assert asked["old_id"]["available"]
-    base = gd.audit(unlearner(case, "unlink").delete(deletion), attacks=False).to_dict()["forgetting"]["heldout"]
+    base = gd.audit(unlearner(case, "unlink").delete(deletion), attacks=False).to_dict()["forgetting"]["unseen"]
     # no operator acts on new ids, where only the weights speak: the untouched model answers the same on either
     assert asked["new_id"]["after"]["auc"] == pytest.approx(base["old_id"]["after"]["auc"])
     assert (

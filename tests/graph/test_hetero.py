@@ -43,7 +43,7 @@ def link_task(seed: int = 0) -> gd.LinkPrediction:
     pairs = torch.stack(
         [torch.randint(AUTHORS, (80,), generator=generator), torch.randint(PAPERS, (80,), generator=generator)]
     )
-    return gd.LinkPrediction(edge_type=WRITES, heldout=pairs[:, :40], test=pairs[:, 40:])
+    return gd.LinkPrediction(edge_type=WRITES, validation=pairs[:, :40], test=pairs[:, 40:])
 
 
 def outputs(model: nn.Module, data: HeteroData) -> dict[str, Tensor]:
@@ -382,7 +382,9 @@ def test_negatives_are_pairs_of_the_two_types_that_are_no_edges(data: HeteroData
     negatives = placed.relation.local(placed.test.negatives)
     known = {
         tuple(p)
-        for p in torch.cat([data[WRITES].edge_index, task.heldout.positives, task.test.positives], dim=1).t().tolist()
+        for p in torch.cat([data[WRITES].edge_index, task.validation.positives, task.test.positives], dim=1)
+        .t()
+        .tolist()
     }
     assert not known & {tuple(pair) for pair in negatives.t().tolist()}
     assert all(
@@ -396,8 +398,8 @@ def test_negatives_are_pairs_of_the_two_types_that_are_no_edges(data: HeteroData
 def test_splits_of_pyg_are_understood(data: HeteroData) -> None:
     del data[WRITES].edge_attr, data[BACK].edge_attr
     split = T.RandomLinkSplit(0.1, 0.1, edge_types=WRITES, rev_edge_types=BACK, add_negative_train_samples=False)
-    train, heldout, test = split(data)
-    task = gd.LinkPrediction(heldout=heldout, test=test)
+    train, validation, test = split(data)
+    task = gd.LinkPrediction(validation=validation, test=test)
     model = make_model("HeteroConv", train)
     unlearned = gd.Unlearner(model, train, task).delete(gd.Deletion(edges={WRITES: train[WRITES].edge_index[:, :5]}))
     assert unlearned.task.relation.kind == WRITES  # the only type with 'edge_label_index'
@@ -472,7 +474,7 @@ def test_compare_and_audit(data: HeteroData) -> None:
     unlearned = gd.Unlearner(model, data, task, gd.GNNDelete(lam=0.3)).delete(deletion)
     values = gd.audit(unlearned, reference).to_dict()
     assert values["utility"]["metrics"]["auroc"]["after"] == unlearned.evaluate()["test_auroc"]
-    asked = values["forgetting"]["heldout"]
+    asked = values["forgetting"]["unseen"]
     assert asked["served"]["available"]
     assert asked["served"]["after"]["deleted"] == 25
     assert asked["old_id"]["available"]

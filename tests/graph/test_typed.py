@@ -254,13 +254,13 @@ def test_shards_learn_the_triples_of_their_own_nodes_with_their_own_vectors(monk
 
     monkeypatch.setattr(grapheraser, "run_all", watched)
     model, data, task = problem()
-    gone, held = triples(data)[:, :25], columns(task.heldout.positives)
+    gone, held = triples(data)[:, :25], columns(task.validation.positives)
     left = {triple for triple in columns(triples(data)) - columns(gone) if triple[1] != 2}
     eraser = gd.methods.GraphEraser(shards=3, epochs=40, lr=0.02)
     gd.Unlearner(model, data, task=task, method=eraser).delete(gd.Deletion(edges=gone, relations=[2]))
     assert len(trained) == 3
     for job, before, after in trained:
-        ids, inside = job.data.n_id, job.task.heldout
+        ids, inside = job.data.n_id, job.task.validation
         seen, true, false = (
             columns(torch.stack([ids[head], kind, ids[tail]]))
             for head, kind, tail in (triples(job.data), inside.positives, inside.negatives)
@@ -364,12 +364,12 @@ def test_audit_of_triples(name: str) -> None:
     values = gd.audit(unlearned, reference=reference).to_dict()
     for section in ("utility", "forgetting", "distance", "theorem", "outliers", "membership", "trend"):
         assert values[section]["available"], (section, values[section])
-    asked = values["forgetting"]["heldout"]
+    asked = values["forgetting"]["unseen"]
     assert asked["served"]["available"]
     assert asked["old_id"]["available"]
     assert asked["old_id"]["unfair"] == ""
     assert "entities" in asked["new_id"]["reason"]  # an entity that the model has no parameters for
-    assert values["figures"]["scores"]["after"].keys() == {"deleted", "heldout", "remaining", "random"}
+    assert values["figures"]["scores"]["after"].keys() == {"deleted", "unseen", "remaining", "random"}
 
 
 def test_audit_of_deleted_entities() -> None:

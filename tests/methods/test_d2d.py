@@ -26,7 +26,7 @@ def links():
 @pytest.fixture(scope="module")
 def digits():
     split = split_links(load("digits"))
-    return split.data, gd.LinkPrediction(heldout=split.heldout, test=split.test)
+    return split.data, gd.LinkPrediction(validation=split.validation, test=split.test)
 
 
 def edges_of(data, count):
@@ -196,7 +196,7 @@ def test_the_papers_half_comes_from_saturated_probabilities():
     data = Data(x=x, edge_index=torch.cat([once[:, 10:], once[:, 10:].flip(0)], dim=1))
     torch.manual_seed(0)
     model = gd.models.GCN(6, hidden=8, out=4)
-    unlearner = gd.Unlearner(model, data, gd.LinkPrediction(heldout=once[:, :10]), D2D("paper"))
+    unlearner = gd.Unlearner(model, data, gd.LinkPrediction(validation=once[:, :10]), D2D("paper"))
     result = unlearner.delete(gd.Deletion(edges=edges_of(data, 2)))
     assert result.details["auroc_from_probabilities"] == 0.5
     assert abs(result.details["auroc_from_logits"] - 0.5) > 0.02
@@ -243,7 +243,7 @@ def test_a_graph_classifier_that_overflows_is_handed_back_with_a_note():
     graphs = [Data(x=torch.randn(3, 4), edge_index=edges, y=torch.tensor([n % 2])) for n in range(40)]
     split = gd.datasets.split_graphs(graphs, seed=0)
     model = gd.models.build("gcn", 4, hidden=32, num_layers=8, out=2, pool="mean")
-    task = gd.GraphClassification(train=split.train, heldout=split.heldout, test=split.test)
+    task = gd.GraphClassification(train=split.train, validation=split.validation, test=split.test)
     unlearned = gd.Unlearner(model, graphs, task=task, method=D2D("paper", m=1e-9)).delete(
         gd.Deletion(graphs=split.train[:1])
     )

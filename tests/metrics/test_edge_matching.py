@@ -84,7 +84,7 @@ def test_what_follows_from_the_surroundings_is_taken_out():
     judged = Expected(data, pairs, 100)
     beyond = judged.beyond(scores)
     assert judged.fitted
-    assert beyond.abs().quantile(0.95) < 0.05 * scores.std()  # but for pairs far from where the held-out ones are
+    assert beyond.abs().quantile(0.95) < 0.05 * scores.std()  # but for pairs far from where the unseen ones are
     remembered = scores.clone()
     remembered[:100] += 1
     torch.testing.assert_close(judged.beyond(remembered)[:100] - beyond[:100], torch.ones(100).double())
@@ -140,7 +140,7 @@ def test_triples_are_compared_by_whether_their_ends_are_joined_otherwise():
 @pytest.fixture(scope="module")
 def links():
     split = gd.datasets.split_links(gd.datasets.load("digits"), val=0.1, test=0.1, seed=0)
-    task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
+    task = gd.LinkPrediction(validation=split.validation, test=split.test)
     torch.manual_seed(0)
     model = gd.models.GCN(64, hidden=16, out=8)
     gd.train(model, split.data, task, epochs=20, lr=0.01, validate_every=20)
@@ -154,7 +154,7 @@ def test_calibration_says_that_it_compared_beyond_the_surroundings(links):
     assert said in gd.Unlearner(model, data, task=task).delete(deletion).calibration["sentence"]
     gone = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(aim="nonexistent")).delete(deletion)
     assert said not in gone.calibration["sentence"]
-    few = gd.LinkPrediction(heldout=task.heldout.positives[:, :100])
+    few = gd.LinkPrediction(validation=task.validation.positives[:, :100])
     assert said not in gd.Unlearner(model, data, task=few).delete(deletion).calibration["sentence"]
 
 
@@ -180,9 +180,9 @@ def test_sparse_and_flat_features_are_no_obstacle(make):
 
 def test_held_out_edges_that_were_trained_on_are_pointed_out(links):
     model, data, task, deletion = links
-    said = "of the held-out edges are in the graph that the model was trained on"
+    said = "of the unseen edges are in the graph that the model was trained on"
     assert said not in gd.Unlearner(model, data, task=task).delete(deletion).calibration["sentence"]
-    wrong = gd.LinkPrediction(heldout=torch.cat([task.heldout.positives, data.edge_index[:, :7]], dim=1))
+    wrong = gd.LinkPrediction(validation=torch.cat([task.validation.positives, data.edge_index[:, :7]], dim=1))
     sentence = gd.Unlearner(model, data, task=wrong).delete(deletion).calibration["sentence"]
     assert f" 7 {said}" in sentence
 

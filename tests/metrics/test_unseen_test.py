@@ -1,4 +1,4 @@
-"""The held-out test: its statistic, its strata, its interval."""
+"""The unseen test: its statistic, its strata, its interval."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 from torch_geometric.data import Data
 
-from gnndelete.metrics.unseen_test import LEAST, auc, degrees, edge_degree, edge_kind, heldout, strata, variance
+from gnndelete.metrics.unseen_test import LEAST, auc, degrees, edge_degree, edge_kind, strata, unseen_test, variance
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.lists(st.integers(0, 9), min_size=1, max_size=40))
@@ -25,7 +25,7 @@ def test_a_difference_in_degree_is_not_mistaken_for_memory():
     generator = torch.Generator().manual_seed(0)
     degrees = torch.randint(1, 40, (4000,), generator=generator), torch.randint(1, 20, (4000,), generator=generator)
     scores = [degree.float() + torch.randn(4000, generator=generator) for degree in degrees]
-    test = heldout(*scores, *degrees, bins=30)
+    test = unseen_test(*scores, *degrees, bins=30)
     assert test.plain_auc > 0.7
     assert abs(test.auc - 0.5) < 0.03
 
@@ -34,7 +34,7 @@ def test_memory_within_a_stratum_is_seen():
     generator = torch.Generator().manual_seed(0)
     degree = torch.randint(1, 9, (3000,), generator=generator)
     noise = torch.randn(2, 3000, generator=generator)
-    test = heldout(noise[0] + 0.5, noise[1], degree, degree)
+    test = unseen_test(noise[0] + 0.5, noise[1], degree, degree)
     assert test.auc == pytest.approx(0.638, abs=0.02)  # the normal distribution function at 0.5 / sqrt(2)
     assert test.matched == 1
 
@@ -45,20 +45,20 @@ def test_kinds_are_compared_among_themselves():
     kinds = torch.arange(1000) % 4 > 0, torch.arange(1000) % 4 == 0
     scores = [10.0 * kind + torch.randn(1000, generator=generator) for kind in kinds]
     ones = torch.ones(1000)
-    assert heldout(*scores, ones, ones).auc > 0.65
-    assert abs(heldout(*scores, ones, ones, *(kind.long() for kind in kinds)).auc - 0.5) < 0.04
+    assert unseen_test(*scores, ones, ones).auc > 0.65
+    assert abs(unseen_test(*scores, ones, ones, *(kind.long() for kind in kinds)).auc - 0.5) < 0.04
 
 
 def test_a_request_too_small_for_strata_is_compared_with_all():
-    test = heldout(torch.tensor([5.0]), torch.arange(10.0), torch.tensor([1.0]), torch.arange(10.0))
+    test = unseen_test(torch.tensor([5.0]), torch.arange(10.0), torch.tensor([1.0]), torch.arange(10.0))
     assert test.auc == 0.55
     assert test.standard_error > 0.25
-    assert (test.deleted, test.heldout, test.matched) == (1, 10, 1.0)
+    assert (test.deleted, test.unseen, test.matched) == (1, 10, 1.0)
 
 
 def test_elements_without_a_counterpart_are_left_out_and_counted():
     degrees = torch.cat([torch.ones(50), torch.full((50,), 99.0)]), torch.ones(50 + LEAST)
-    test = heldout(torch.zeros(100), torch.zeros(50 + LEAST), *degrees)
+    test = unseen_test(torch.zeros(100), torch.zeros(50 + LEAST), *degrees)
     assert test.matched == 0.5
     assert test.auc == 0.5
 
@@ -92,11 +92,11 @@ def test_few_edges_are_divided_by_degree_as_far_as_they_go():
 
 def test_held_out_elements_count_by_how_many_deleted_ones_they_stand_beside():
     alike = torch.arange(100).repeat(3).float(), torch.arange(100).repeat(4).float()
-    test = heldout(torch.zeros(300), torch.zeros(400), *alike, bins=4)
+    test = unseen_test(torch.zeros(300), torch.zeros(400), *alike, bins=4)
     assert len(test.parts) == 4
     assert test.beside == pytest.approx(400)
     kinds = torch.tensor([0] * 290 + [1] * 10), torch.tensor([0] * LEAST + [1] * 394)
-    test = heldout(torch.zeros(300), torch.zeros(400), torch.ones(300), torch.ones(400), *kinds)
+    test = unseen_test(torch.zeros(300), torch.zeros(400), torch.ones(300), torch.ones(400), *kinds)
     assert LEAST <= test.beside < LEAST + 1
 
 
@@ -105,7 +105,7 @@ def test_the_standard_error_and_the_interval_agree_with_many_samples():
     draws = []
     for _ in range(200):
         deleted, held = torch.randn(60, generator=generator), torch.randn(90, generator=generator)
-        test = heldout(deleted, held, torch.ones(60), torch.ones(90))
+        test = unseen_test(deleted, held, torch.ones(60), torch.ones(90))
         draws.append(test.auc)
     assert test.standard_error == pytest.approx(np.std(draws), rel=0.2)
     low, high = test.interval(seed=0)
@@ -119,7 +119,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     hits = 0
     for seed in range(100):
         parts = torch.randn(50, generator=generator), torch.randn(80, generator=generator)
-        low, high = heldout(*parts, torch.ones(50), torch.ones(80)).interval(seed, draws=300)
+        low, high = unseen_test(*parts, torch.ones(50), torch.ones(80)).interval(seed, draws=300)
         hits += low <= 0.5 <= high
     assert 88 <= hits <= 100
 
@@ -130,7 +130,9 @@ def test_the_error_of_a_difference_fits_two_models_that_see_the_same_elements():
     ones, found, errors = (torch.ones(80), torch.ones(120)), [], []
     for _ in range(200):
         own = [torch.randn(size, generator=generator) for size in (80, 120)]
-        tests = [heldout(*(part + torch.randn(part.shape, generator=generator) for part in own), *ones) for _ in "ab"]
+        tests = [
+            unseen_test(*(part + torch.randn(part.shape, generator=generator) for part in own), *ones) for _ in "ab"
+        ]
         difference, error = tests[0].against(tests[1])
         assert difference == pytest.approx(tests[0].auc - tests[1].auc)
         found.append(difference)
@@ -150,7 +152,7 @@ def test_a_kind_of_few_held_out_elements_takes_part_in_a_small_request():
 
 
 def test_one_element_has_an_interval_that_says_nothing():
-    low, high = heldout(torch.tensor([4.0]), torch.arange(90.0), torch.ones(1), torch.ones(90)).interval(0)
+    low, high = unseen_test(torch.tensor([4.0]), torch.arange(90.0), torch.ones(1), torch.ones(90)).interval(0)
     assert (low, high) == (0.0, pytest.approx(0.6, abs=0.1))
     assert variance(0.5, 40, 60) == pytest.approx(101 / (12 * 40 * 60))
 

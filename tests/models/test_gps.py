@@ -130,7 +130,7 @@ def small(task: str) -> tuple[Data, gd.tasks.Task]:
     if task == "node":
         return gd.datasets.split_nodes(data, val=0.2, train=0.6), gd.NodeClassification()
     split = gd.datasets.split_links(data, val=0.15)
-    return split.data, gd.LinkPrediction(heldout=split.heldout, test=split.test)
+    return split.data, gd.LinkPrediction(validation=split.validation, test=split.test)
 
 
 @pytest.mark.parametrize("task_name", ["node", "link"])

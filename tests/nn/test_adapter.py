@@ -57,7 +57,7 @@ def test_the_card_of_an_empty_adapter_says_that_it_is_empty(graph, gcn, tmp_path
 
 
 def test_the_card_says_what_calibration_found_once_and_no_setting_of_the_other_solver(graph, gcn, tmp_path):
-    task = gd.LinkPrediction(heldout=torch.tensor([[0, 5], [7, 20]]))
+    task = gd.LinkPrediction(validation=torch.tensor([[0, 5], [7, 20]]))
     found = gd.Unlearner(gcn, graph, task=task).delete(gd.Deletion(edges=[(3, 4)]))
     found.save(tmp_path / "out")
     card = (tmp_path / "out" / CARD).read_text()

@@ -257,7 +257,7 @@ def test_a_deletion_makes_one_matrix_per_graph_and_the_same_operators(model, lam
     split = gd.datasets.split_links(data, seed=0)
     torch.manual_seed(0)
     built = gd.models.build(model, data.num_features)
-    task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
+    task = gd.LinkPrediction(validation=split.validation, test=split.test)
 
     def weights():
         unlearner = gd.Unlearner(built, split.data, task=task, method=gd.GNNDelete(lam=lam))

@@ -27,13 +27,13 @@ def test_by_name():
 
 
 def test_parts_by_masks_by_ids_and_by_default():
-    data = batch([0, 1, 0, 1, 0, 1], train=[0, 1], heldout=[2, 3], test=[4])
-    ids = GraphClassification(train=[0, 1], heldout=[2, 3], test=[4])
+    data = batch([0, 1, 0, 1, 0, 1], train=[0, 1], validation=[2, 3], test=[4])
+    ids = GraphClassification(train=[0, 1], validation=[2, 3], test=[4])
     for task, graphs in ((GraphClassification(), data), (ids, batch([0, 1, 0, 1, 0, 1]))):
         found = [task.part(graphs, part).nonzero().flatten().tolist() for part in ("train", "val", "test")]
         assert found == [[0, 1], [2, 3], [4]]
         assert task.part(graphs.select([3, 4]), "val").tolist() == [True, False]
-    assert GraphClassification(heldout=[2, 3], test=[4]).part(batch([0] * 6), "train").tolist() == [
+    assert GraphClassification(validation=[2, 3], test=[4]).part(batch([0] * 6), "train").tolist() == [
         True, True, False, False, False, True,
     ]  # fmt: skip
 
@@ -68,13 +68,13 @@ def test_auroc_is_that_of_the_logits_even_where_probabilities_saturate():
 
 
 def test_validation_score_by_metric():
-    data = batch([0, 1, 0, 1], heldout=[0, 1, 2, 3])
+    data = batch([0, 1, 0, 1], validation=[0, 1, 2, 3])
     logits = torch.tensor([[3.0], [4.0], [1.0], [5.0]])  # all above 0: every guess is 1, and the order is perfect
     scores = {
         m: GraphClassification(metric=m).validate(nn.Identity(), logits, data) for m in ("auto", "auroc", "accuracy")
     }
     assert scores == {"auto": 1.0, "auroc": 1.0, "accuracy": 0.5}
-    several = batch([0, 1, 2], heldout=[0, 1, 2])
+    several = batch([0, 1, 2], validation=[0, 1, 2])
     assert GraphClassification().validate(nn.Identity(), torch.eye(3), several) == 1.0
 
 

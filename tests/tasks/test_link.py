@@ -36,16 +36,16 @@ def pairs(edges: Tensor) -> set[tuple[int, int]]:
 
 def oracle(split: LinkSplit) -> Any:
     """A decoder that knows the truth: 1 for edges of the whole graph, 0 otherwise."""
-    true = pairs(split.data.edge_index) | pairs(split.heldout) | pairs(split.test)
+    true = pairs(split.data.edge_index) | pairs(split.validation) | pairs(split.test)
     return lambda z, edges: torch.tensor([float((int(u), int(v)) in true) for u, v in edges.t()])
 
 
 def test_drawn_negatives_are_no_edges(split: LinkSplit) -> None:
-    task = LinkPrediction(heldout=split.heldout, test=split.test, decoder=oracle(split), seed=1)
+    task = LinkPrediction(validation=split.validation, test=split.test, decoder=oracle(split), seed=1)
     assert task.evaluate(MODEL, split.data.x, split.data) == {"auroc": 1.0, "auprc": 1.0}
     assert task.validate(MODEL, split.data.x, split.data) == 1.0
     assert task.test.negatives.shape == split.test.shape
-    assert not pairs(task.test.negatives) & pairs(task.heldout.negatives)
+    assert not pairs(task.test.negatives) & pairs(task.validation.negatives)
 
 
 def test_negatives_are_drawn_once_from_the_seed(split: LinkSplit) -> None:
@@ -115,10 +115,10 @@ def test_labelled_positives_win_over_edge_index(split: LinkSplit) -> None:
     seen: list[Tensor] = []
     task = LinkPrediction(decoder=lambda z, edges: seen.append(edges) or z[edges[0], 0])
     data = copy.copy(split.data)
-    data.edge_label_index = torch.cat([split.heldout[:, :5], split.test[:, :5]], dim=1)
+    data.edge_label_index = torch.cat([split.validation[:, :5], split.test[:, :5]], dim=1)
     data.edge_label = torch.tensor([1.0] * 5 + [0.0] * 5)
     task.loss(MODEL, data.x, data)
-    assert torch.equal(seen[0][:, :5], split.heldout[:, :5])
+    assert torch.equal(seen[0][:, :5], split.validation[:, :5])
     assert seen[0].size(1) == 10
     data.edge_label = torch.ones(10)
     task.loss(MODEL, data.x, data)
@@ -147,7 +147,7 @@ def test_sampler_is_built_once_per_graph_and_dies_with_it(split: LinkSplit, monk
 
 
 def test_copies_and_pickles(split: LinkSplit) -> None:
-    task = LinkPrediction(heldout=split.heldout, test=split.test)
+    task = LinkPrediction(validation=split.validation, test=split.test)
     task.loss(MODEL, split.data.x, split.data)
     expected = task.evaluate(MODEL, split.data.x, split.data)
     for other in (copy.deepcopy(task), pickle.loads(pickle.dumps(task))):
@@ -227,7 +227,7 @@ def test_forgetting_follows_the_seed(split: LinkSplit) -> None:
     ("arguments", "error", "said"),
     [
         ({"decoder": 3}, SettingError, "'decoder'.*'int'"),
-        ({"heldout": torch.zeros(5, 2, dtype=torch.long)}, SettingError, r"\[5, 2\].*\.t\(\)"),
+        ({"validation": torch.zeros(5, 2, dtype=torch.long)}, SettingError, r"\[5, 2\].*\.t\(\)"),
         ({"test": torch.zeros(2, 5)}, SettingError, "float32"),
         ({"test": Data(edge_label_index=torch.zeros(2, 1, dtype=torch.long))}, SettingError, "edge_label"),
         ({"test": (torch.zeros(2, 3, dtype=torch.long), torch.ones(2))}, SettingError, "3 edges and 2 labels"),
@@ -245,14 +245,14 @@ def test_bad_graphs_and_models(split: LinkSplit) -> None:
         LinkPrediction().check(Data(x=x))
     with pytest.raises(GraphError, match=r"distmult.*no 'edge_type'"):
         LinkPrediction(decoder="distmult").check(Data(x=x, edge_index=edges))
-    with pytest.raises(GraphError, match=r"'heldout' holds triples.*no 'edge_type'"):
-        LinkPrediction(heldout=[(0, 0, 1)]).check(Data(x=x, edge_index=edges))
-    with pytest.raises(GraphError, match=r"'heldout' names node 7.*0 to 2"):
-        LinkPrediction(heldout=[(0, 7)]).check(Data(x=x, edge_index=edges))
+    with pytest.raises(GraphError, match=r"'validation' holds triples.*no 'edge_type'"):
+        LinkPrediction(validation=[(0, 0, 1)]).check(Data(x=x, edge_index=edges))
+    with pytest.raises(GraphError, match=r"'validation' names node 7.*0 to 2"):
+        LinkPrediction(validation=[(0, 7)]).check(Data(x=x, edge_index=edges))
     with pytest.raises(GraphError, match="no test edges"):
         LinkPrediction().evaluate(MODEL, x, split.data)
-    with pytest.raises(GraphError, match="no heldout edges"):
-        LinkPrediction(heldout=torch.empty(2, 0, dtype=torch.long)).validate(MODEL, x, split.data)
+    with pytest.raises(GraphError, match="no validation edges"):
+        LinkPrediction(validation=torch.empty(2, 0, dtype=torch.long)).validate(MODEL, x, split.data)
     with pytest.raises(GraphError, match="no edges to learn"):
         LinkPrediction().loss(MODEL, x, Data(x=x, edge_index=torch.empty(2, 0, dtype=torch.long)))
     with pytest.raises(ModelError, match="'decode'"):

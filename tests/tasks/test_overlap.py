@@ -1,4 +1,4 @@
-"""Held-out elements that were trained on: calibration and audits point them out, and nothing else changes."""
+"""Unseen elements that were trained on: calibration and audits point them out, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_nodes_in_two_parts() -> None:
     data.val_mask[train[15:30]] = True  # five of these are deleted, and no longer held out for anything
     data.test_mask[train[18:26]] = True
     both = served(model, data, task, deletion)
-    assert f" 10 of the held-out nodes are among the nodes {NOT_SHOWN} nodes" in both.calibration["sentence"]
+    assert f" 10 of the unseen nodes are among the nodes {NOT_SHOWN} nodes" in both.calibration["sentence"]
     assert warned(both) == [f"6 of the test nodes are among the nodes {NOT_SHOWN} nodes that are not."]
 
 
@@ -44,11 +44,11 @@ def test_graphs_in_two_parts() -> None:
     deletion = gd.Deletion(graphs=[0, 1, 2])
     for train, held, test in ((range(12), 0, 0), (range(16), 4, 2)):
         task = gd.GraphClassification(
-            train=list(train), heldout=list(range(12, 18)), test=[*range(18, 24), *train[3 : 3 + test]]
+            train=list(train), validation=list(range(12, 18)), test=[*range(18, 24), *train[3 : 3 + test]]
         )
         found = served(model, graphs, task, deletion)
         assert (
-            f" {held} of the held-out graphs are among the graphs {NOT_SHOWN}" in found.calibration["sentence"]
+            f" {held} of the unseen graphs are among the graphs {NOT_SHOWN}" in found.calibration["sentence"]
         ) == bool(held)
         assert bool(warned(found)) == bool(test)
     assert warned(found)[0].startswith("2 of the test graphs are among the graphs")
@@ -59,7 +59,7 @@ def test_edges_in_two_parts() -> None:
     deletion = gd.Deletion(edges=data.edge_index[:, :30])
     assert not warned(served(model, data, task, deletion))
     leaked = gd.LinkPrediction(
-        heldout=task.heldout.positives, test=torch.cat([task.test.positives, data.edge_index[:, 40:45]], dim=1)
+        validation=task.validation.positives, test=torch.cat([task.test.positives, data.edge_index[:, 40:45]], dim=1)
     )
     assert warned(served(model, data, leaked, deletion))[0].startswith("5 of the test edges are in the graph that")
 

@@ -71,21 +71,21 @@ def test_training_negatives_are_false_and_keep_their_relation(data: Data, seed: 
 @given(graphs(), st.integers(0, 20))
 def test_evaluation_is_filtered(data: Data, seed: int) -> None:
     split = split_links(data, seed=seed, val=0.2, test=0.2)
-    task = LinkPrediction(heldout=split.heldout, test=split.test, decoder="distmult", seed=seed)
+    task = LinkPrediction(validation=split.validation, test=split.test, decoder="distmult", seed=seed)
     task.check(split.data)
-    for part in (task.heldout, task.test):
+    for part in (task.validation, task.test):
         assert not columns(part.negatives) & columns(triples(data))
         assert torch.equal(part.negatives[1], part.positives[1])
-    if split.test.size(1) and split.heldout.size(1):
+    if split.test.size(1) and split.validation.size(1):
         scores = task.evaluate(Typed(), torch.randn(data.num_nodes, 4), split.data)
         assert scores.keys() == {"auroc", "auprc"}
 
 
 def test_without_nodes_looks_at_the_ends_alone() -> None:
-    task = LinkPrediction(heldout=[(0, 1, 2), (3, 1, 4)], test=[(1, 0, 2)])
+    task = LinkPrediction(validation=[(0, 1, 2), (3, 1, 4)], test=[(1, 0, 2)])
     kept = task.without(torch.tensor([1]))
-    assert kept.heldout is not None
-    assert columns(kept.heldout.positives) == {(0, 1, 2), (3, 1, 4)}  # relation 1 is not node 1
+    assert kept.validation is not None
+    assert columns(kept.validation.positives) == {(0, 1, 2), (3, 1, 4)}  # relation 1 is not node 1
     assert kept.test is None
 
 
@@ -148,8 +148,8 @@ def test_errors() -> None:
     z = torch.randn(4, 4)
     with pytest.raises(GraphError, match=r"'test' holds pairs.*triples"):
         LinkPrediction(test=[(0, 1)]).check(data)
-    with pytest.raises(GraphError, match=r"'heldout' names node 9.*0 to 3"):
-        LinkPrediction(heldout=[(0, 0, 9)]).check(data)
+    with pytest.raises(GraphError, match=r"'validation' names node 9.*0 to 3"):
+        LinkPrediction(validation=[(0, 0, 9)]).check(data)
     with pytest.raises(ModelError, match="'relation'"):
         LinkPrediction(decoder="distmult").predict(nn.Identity(), z, [(0, 0, 1)])
     with pytest.raises(GraphError, match="pairs were given"):

@@ -50,7 +50,7 @@ def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_links_are_learned(split: LinkSplit, device: str) -> None:
-    task = LinkPrediction(split.heldout, split.test)
+    task = LinkPrediction(split.validation, split.test)
     model = small(out=16)
     with evaluating(model):
         before = task.evaluate(model, call(model, split.data), split.data)["auroc"]

@@ -22,7 +22,7 @@ def typed(name: str = "rgcn", **options: object) -> tuple[nn.Module, gd.datasets
     torch.manual_seed(0)
     sizes = {"embedding": 16, "hidden": 16, "out": 8}
     model = gd.models.build(name, num_nodes=300, num_relations=4, **sizes, **options)
-    return model, split, gd.LinkPrediction(heldout=split.heldout, test=split.test, decoder="distmult")
+    return model, split, gd.LinkPrediction(validation=split.validation, test=split.test, decoder="distmult")
 
 
 def plain(name: str = "gcn", **options: object) -> tuple[nn.Module, Data]:
@@ -146,7 +146,10 @@ def test_validation_by_batches_where_the_whole_graph_does_not_fit(task: str) -> 
 
     if task == "link":
         split = gd.datasets.split_links(data, seed=0)
-        data, chosen = split.data, gd.LinkPrediction(heldout=split.heldout, heldout_negatives=split.heldout_negatives)
+        data, chosen = (
+            split.data,
+            gd.LinkPrediction(validation=split.validation, validation_negatives=split.validation_negatives),
+        )
     else:
         chosen = gd.NodeClassification()
     options = {"epochs": 2, "validate_every": 1, "batch_size": 40, "num_neighbors": -1}

@@ -58,7 +58,7 @@ _LIMITS = {
     ),
 }
 _TRAINED_AGAIN = (
-    "But it was trained again: either the deleted elements are of another kind than the held-out ones, or that training began "
+    "But it was trained again: either the deleted elements are of another kind than the unseen ones, or that training began "
     "from something that knew them. A reference tells."
 )
 _SAMPLE = "These are measurements on one sample of test data from one seed, not a proof."
@@ -160,7 +160,7 @@ def audit(
 
 def _forgetting(case: Case) -> dict[str, Any]:
     found = forgetting(case)
-    for test in found.get("heldout", {}).values():
+    for test in found.get("unseen", {}).values():
         if test["available"]:
             word, sentence = judge(test)
             if word.endswith("-forgotten") and case.unlearned.assurance == "retrained" and case.reference is None:

@@ -178,7 +178,7 @@ def _sentence(result: dict[str, Any]) -> str:
 
 
 def score_samples(case: Case, limit: int = 2000) -> dict[str, Any]:
-    """Figure data: what each model answers on deleted, held-out, remaining and random elements. Empty for other tasks."""
+    """Figure data: what each model answers on deleted, unseen, remaining and random elements. Empty for other tasks."""
     if case.task.name not in AXES:
         return {}
     chosen, gone = samples(case, limit), deleted(case)

@@ -1,4 +1,4 @@
-"""Forgetting: the paper's ranking of deleted below remaining edges, and the held-out test on every graph one may ask."""
+"""Forgetting: the paper's ranking of deleted below remaining edges, and the unseen test on every graph one may ask."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.validation import edge_table
 from gnndelete.methods.gnndelete.forgetting_score import NODE_BINS
 from gnndelete.metrics.edge_matching import compare
-from gnndelete.metrics.unseen_test import Heldout, degrees, edge_degree, edge_strata, heldout
+from gnndelete.metrics.unseen_test import UnseenTest, degrees, edge_degree, edge_strata, unseen_test
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
 NO_EDGE_SCORE = (
-    "a node classifier has no score for an edge, so deleted edges cannot be compared with held-out ones; the trend attack "
+    "a node classifier has no score for an edge, so deleted edges cannot be compared with unseen ones; the trend attack "
     "looks for what they leave behind"
 )
 NO_FEATURE_SCORE = (
-    "a link model scores pairs of nodes, and features are none, so deleted ones cannot be compared with held-out ones; the "
+    "a link model scores pairs of nodes, and features are none, so deleted ones cannot be compared with unseen ones; the "
     "distance to a retrained reference says how far its answers are from theirs"
 )
 NO_OTHER_SCORE = (
@@ -37,7 +37,7 @@ CONNECTED, LEFT_ALONE = "both ends have edges left", "an end has no edge left"
 
 EMPTY = "a deleted graph is empty in what is served, and every empty graph gets the same answer; it is presented again below"
 NO_PART_SCORE = (
-    "a graph classifier has no score for an edge or a node within a graph, so none can be compared with held-out ones"
+    "a graph classifier has no score for an edge or a node within a graph, so none can be compared with unseen ones"
 )
 
 
@@ -49,7 +49,7 @@ def forgetting(case: Case) -> dict[str, Any]:
     return {
         "available": True,
         "ranking": _ranking(case),
-        "heldout": {name: _query(case, name, number) for number, name in enumerate(SENTENCES)},
+        "unseen": {name: _query(case, name, number) for number, name in enumerate(SENTENCES)},
     }
 
 
@@ -68,7 +68,7 @@ def attacked(case: Case) -> tuple[Tensor, Tensor]:
 
 
 def missing(case: Case) -> str:
-    """Why deleted elements cannot be compared with held-out ones; empty where they can."""
+    """Why deleted elements cannot be compared with unseen ones; empty where they can."""
     task = case.task
     if isinstance(task, LinkPrediction):
         if case.deletion.edges.size(1) and not case.asked_edges.size(1):
@@ -124,14 +124,14 @@ def _query(case: Case, name: str, number: int) -> dict[str, Any]:
     if name == "served" and isinstance(case.task, GraphClassification):
         return {"available": False, "reason": EMPTY}
     found: dict[str, Any] = {"before": None, "after": None, "reference": None}
-    tests: dict[str, Heldout] = {}
+    tests: dict[str, UnseenTest] = {}
     reason = ""
     for key, subject in case.subjects.items():
         asked = ask(case, name, subject)
         if asked.subject is None:
             reason = reason if key != "after" else asked.reason
             continue
-        test = held_out_test(case, asked.subject, asked.move)
+        test = measure_unseen(case, asked.subject, asked.move)
         if test is not None:
             tests[key], found[key] = test, _figures(test, case.seed + number)
     if found["after"] is None:
@@ -144,10 +144,10 @@ def _query(case: Case, name: str, number: int) -> dict[str, Any]:
     return {"available": True, "graph": SENTENCES[name] + added, "unfair": unfair, **found, **beside, **further}
 
 
-def _finely(case: Case, tests: dict[str, Heldout]) -> dict[str, Any]:
+def _finely(case: Case, tests: dict[str, UnseenTest]) -> dict[str, Any]:
     """The test once more with edges compared by their surroundings, as calibration does; nothing where these tell nothing.
 
-    Edges of another kind than the held-out ones score otherwise in any model, also in one that was trained again.
+    Edges of another kind than the unseen ones score otherwise in any model, also in one that was trained again.
     """
     if not isinstance(case.task, LinkPrediction) or not case.deletion.edges.size(1):
         return {}
@@ -161,7 +161,7 @@ def _finely(case: Case, tests: dict[str, Heldout]) -> dict[str, Any]:
     return {"finely": {"how": alike.finely, **apart, **aimed, "before": None, "reference": None, **found}}
 
 
-def _kinds(case: Case, tests: dict[str, Heldout]) -> list[dict[str, Any]]:
+def _kinds(case: Case, tests: dict[str, UnseenTest]) -> list[dict[str, Any]]:
     """The AUC of edges apart that have lost an end's last edge: an average over all can hide that these stand out.
 
     Empty where all deleted edges are of one kind.
@@ -176,31 +176,31 @@ def _kinds(case: Case, tests: dict[str, Heldout]) -> list[dict[str, Any]]:
     for kind, words in ((False, CONNECTED), (True, LEFT_ALONE)):
         own = [part == kind for part in alone]
         chosen = {name: values[own[name.endswith("held")]] for name, values in strata.items()}
-        row: dict[str, Any] = {"kind": words, "deleted": int(own[0].sum()), "heldout": int(own[1].sum())}
+        row: dict[str, Any] = {"kind": words, "deleted": int(own[0].sum()), "unseen": int(own[1].sum())}
         for key, test in tests.items():
             scores = [torch.from_numpy(part)[mask] for part, mask in zip(test.scores, own, strict=True)]
-            row[key] = heldout(scores[0], scores[1], **chosen).auc if row["heldout"] else None
+            row[key] = unseen_test(scores[0], scores[1], **chosen).auc if row["unseen"] else None
         found.append(row)
     return found
 
 
 def _unfair(case: Case, name: str) -> str:
-    """Why deleted and held-out elements are not asked alike, so that only a reference tells what to expect; or nothing."""
+    """Why deleted and unseen elements are not asked alike, so that only a reference tells what to expect; or nothing."""
     deletion = case.deletion
     if isinstance(case.task, NodeClassification):
         if name == "served" and deletion.nodes.numel():
             return "deleted nodes have neither edges nor features left in this graph"
         if name == "served" and deletion.features.size(1):
-            return "nodes without their features are no match for held-out ones here"
+            return "nodes without their features are no match for unseen ones here"
         if deletion.features.size(1):
             return "the labels of nodes that lost features are still learned, by a model trained again as well"
         return ""
     if name == "served":
         return "" if deletion.edges.size(1) else "deleted nodes have neither edges nor features left in this graph"
-    return "" if fair(case) else "held-out edges have no attributes with which to be presented beside deleted ones"
+    return "" if fair(case) else "unseen edges have no attributes with which to be presented beside deleted ones"
 
 
-def held_out_test(case: Case, subject: Subject, move: Any = lambda elements: elements) -> Heldout | None:
+def measure_unseen(case: Case, subject: Subject, move: Any = lambda elements: elements) -> UnseenTest | None:
     """Deleted against test elements in one subject's answers; None where some are no finite numbers."""
     deleted, unseen = attacked(case)
     if isinstance(case.task, LinkPrediction):
@@ -212,10 +212,10 @@ def held_out_test(case: Case, subject: Subject, move: Any = lambda elements: ele
         strata = _strata(_extent(case), true, deleted, unseen)
     if not all(bool(torch.isfinite(part).all()) for part in scores):
         return None
-    return heldout(scores[0], scores[1], **strata)
+    return unseen_test(scores[0], scores[1], **strata)
 
 
-def _figures(test: Heldout, seed: int) -> dict[str, Any]:
+def _figures(test: UnseenTest, seed: int) -> dict[str, Any]:
     low, high = test.interval(seed)
     return {
         "auc": test.auc,
@@ -224,7 +224,7 @@ def _figures(test: Heldout, seed: int) -> dict[str, Any]:
         "se": test.standard_error,
         "plain_auc": test.plain_auc,
         "deleted": test.deleted,
-        "heldout": test.heldout,
+        "unseen": test.unseen,
         "matched": test.matched,
         "beside": test.beside,
     }

@@ -1,4 +1,4 @@
-"""Judging one held-out test: is the AUC off its target by more than chance, and how large a difference could hide?"""
+"""Judging one unseen test: is the AUC off its target by more than chance, and how large a difference could hide?"""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def judged(test: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _told_apart(test: Mapping[str, Any]) -> float | None:
-    """How well deleted edges are told from held-out ones by their surroundings alone, where that decides without a reference."""
+    """How well deleted edges are told from unseen ones by their surroundings alone, where that decides without a reference."""
     value: float | None = (test.get("finely") or {}).get("told_apart") if test.get("reference") is None else None
     return value
 
 
 def judge(test: dict[str, Any]) -> tuple[str, str]:
-    """The verdict on one held-out test: by the reference's AUC where there is one, else by 0.5.
+    """The verdict on one unseen test: by the reference's AUC where there is one, else by 0.5.
 
     >>> judge({"after": {"auc": 0.62, "low": 0.6, "high": 0.64, "se": 0.01, "deleted": 900}, "reference": None})[0]
     'under-forgotten'
@@ -106,7 +106,7 @@ def judge(test: dict[str, Any]) -> tuple[str, str]:
         word, how, rank = (
             ("under-forgotten", "above", "higher") if found.off > 0 else ("over-forgotten", "below", "lower")
         )
-        said = f"Deleted elements score {how} matched held-out ones"
+        said = f"Deleted elements score {how} matched unseen ones"
         aimed = (test.get("finely") or {}).get("aimed")
         if reference is None and aimed is not None and abs(after["auc"] - aimed) <= max(TOLERANCE, noise):
             said += (
@@ -114,11 +114,11 @@ def judge(test: dict[str, Any]) -> tuple[str, str]:
             )
             return "undecided", f"{said}: {figures}.{told}"
         if reference is not None:
-            said = f"Among matched held-out elements deleted ones rank {rank} than in the retrained model"
+            said = f"Among matched unseen elements deleted ones rank {rank} than in the retrained model"
         return word, f"{said}: {figures}.{told}"
     apart = _told_apart(test)
     if apart is not None:
-        said = f"Deleted edges are of another kind than held-out ones (surroundings alone tell them apart, AUC {apart:.2f}), "
+        said = f"Deleted edges are of another kind than unseen ones (surroundings alone tell them apart, AUC {apart:.2f}), "
         said += "so that a model trained again may be as far from 0.5; a reference would tell"
         return "undecided", f"{said}: {figures}.{told}"
     if max(found.error, noise) > VAGUE:
@@ -126,27 +126,25 @@ def judge(test: dict[str, Any]) -> tuple[str, str]:
     if found.clear:
         said = f"What differs ({found.off:+.3f}) is less than the {TOLERANCE:g} that counts"
     else:
-        beside = "like matched held-out ones" if reference is None else "as they do for the retrained model"
+        beside = "like matched unseen ones" if reference is None else "as they do for the retrained model"
         said = f"Deleted elements score {beside}, as far as this test can see"
     return "indistinguishable", f"{said}: {figures}.{told}"
 
 
 def _too_few(after: Mapping[str, Any], count: int) -> str:
-    """The side of a test that limits it: ``count`` deleted elements were compared, with held-out ones of their kind.
+    """The side of a test that limits it: ``count`` deleted elements were compared, with unseen ones of their kind.
 
-    >>> _too_few({"deleted": 446, "heldout": 5000, "beside": 7.2}, 400)
-    '7 held-out elements of the kind of the deleted ones are'
+    >>> _too_few({"deleted": 446, "unseen": 5000, "beside": 7.2}, 400)
+    '7 unseen elements of the kind of the deleted ones are'
     """
-    every = after.get("heldout", count)
+    every = after.get("unseen", count)
     held = round(after.get("beside", every))
     if count < FEW <= after["deleted"]:
-        return (
-            f"Held-out elements of the kind of the deleted ones ({held:,}, for {count:,} of {after['deleted']:,}) are"
-        )
+        return f"Unseen elements of the kind of the deleted ones ({held:,}, for {count:,} of {after['deleted']:,}) are"
     if held >= count:
         return "1 deleted element is" if count == 1 else f"{count:,} deleted elements are"
     kind = " of the kind of the deleted ones" * (held < every)
-    return f"1 held-out element{kind} is" if held == 1 else f"{held:,} held-out elements{kind} are"
+    return f"1 unseen element{kind} is" if held == 1 else f"{held:,} unseen elements{kind} are"
 
 
 def title(test: Mapping[str, Any]) -> str:
@@ -160,7 +158,7 @@ def title(test: Mapping[str, Any]) -> str:
 def spread_otherwise(distance: Mapping[str, Any]) -> str | None:
     """What speaks against ranks that agree: scores of deleted elements that are spread otherwise than the reference's.
 
-    >>> parts = {"deleted": {"after": 0.33, "floor": 0.03}, "heldout": {"after": 0.04, "floor": 0.04}}
+    >>> parts = {"deleted": {"after": 0.33, "floor": 0.03}, "unseen": {"after": 0.04, "floor": 0.04}}
     >>> (spread_otherwise({"available": True, "js": parts}) or "")[:41]
     'their scores are spread otherwise than th'
     """
@@ -202,7 +200,7 @@ def trend_told(trend: Mapping[str, Any]) -> str | None:
 
 
 def opposite(word: str, ranking: Mapping[str, Any]) -> str | None:
-    """What is said where remaining edges and held-out ones tell opposite stories of the deleted ones beside Retrain's."""
+    """What is said where remaining edges and unseen ones tell opposite stories of the deleted ones beside Retrain's."""
     after, reference = ((ranking.get("auroc") or {}).get(name) for name in ("after", "reference"))
     if after is None or reference is None:
         return None
@@ -211,7 +209,7 @@ def opposite(word: str, ranking: Mapping[str, Any]) -> str | None:
         return None
     return (
         f"Among remaining edges deleted ones rank {'higher' if off < 0 else 'lower'} than in the retrained model (AUROC "
-        f"{after:.3f}, there {reference:.3f}): the two comparisons point opposite ways, and the held-out edges may be unlike the "
+        f"{after:.3f}, there {reference:.3f}): the two comparisons point opposite ways, and the unseen edges may be unlike the "
         "deleted ones."
     )
 
@@ -247,12 +245,12 @@ def attacked(membership: Mapping[str, Any]) -> tuple[str, str] | None:
 def apart(test: Mapping[str, Any]) -> str | None:
     """What is said where deleted edges of one kind rank otherwise than Retrain's, which the average over all of them hides.
 
-    >>> kind = {"kind": "an end has no edge left", "deleted": 90, "heldout": 80, "after": 0.99, "reference": 0.6}
+    >>> kind = {"kind": "an end has no edge left", "deleted": 90, "unseen": 80, "after": 0.99, "reference": 0.6}
     >>> (apart({"kinds": [kind]}) or "")[:30]
     'Where an end has no edge left '
     """
     for kind in test.get("kinds") or ():
-        after, reference, sizes = kind.get("after"), kind.get("reference"), (kind["deleted"], kind["heldout"])
+        after, reference, sizes = kind.get("after"), kind.get("reference"), (kind["deleted"], kind["unseen"])
         if after is None or reference is None or min(sizes) < FEW:
             continue
         error = 1.96 * math.sqrt(variance(after, *sizes) + variance(reference, *sizes))
@@ -272,4 +270,4 @@ def _matched(after: Mapping[str, Any]) -> str:
     share = after.get("matched", 1.0)
     if share >= MATCHED:
         return ""
-    return f" Only {100 * share:.1f}% of the deleted elements found held-out ones of their kind and were tested."
+    return f" Only {100 * share:.1f}% of the deleted elements found unseen ones of their kind and were tested."

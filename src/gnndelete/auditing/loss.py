@@ -12,7 +12,7 @@ from gnndelete.auditing.case import Case
 from gnndelete.auditing.samples import labels
 from gnndelete.errors import GNNDeleteError
 from gnndelete.metrics.ranking import auroc
-from gnndelete.metrics.unseen_test import Heldout
+from gnndelete.metrics.unseen_test import UnseenTest
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
 #: Two models, `after` and one of these, are asked about the same elements.
@@ -88,15 +88,15 @@ def _ranked(scores: dict[str, tuple[Tensor, Tensor]]) -> dict[str, Any]:
     return {"metric": "auroc", "auroc": value, **errors, "chance": 0.5, "constant": 0.5}
 
 
-def _error(after: Heldout, other: Heldout) -> float:
+def _error(after: UnseenTest, other: UnseenTest) -> float:
     """Of the difference of two AUROC, were it none: where few elements all fall alike, their spread alone is no error."""
     off, error = after.against(other)
-    return sqrt(error**2 + off**2 * (1 / after.deleted + 1 / after.heldout))
+    return sqrt(error**2 + off**2 * (1 / after.deleted + 1 / after.unseen))
 
 
-def _test(true: Tensor, false: Tensor) -> Heldout:
+def _test(true: Tensor, false: Tensor) -> UnseenTest:
     scores = true.flatten().numpy(), false.flatten().numpy()
-    return Heldout((scores,), scores)
+    return UnseenTest((scores,), scores)
 
 
 def _odds(chances: Tensor) -> Tensor:

@@ -84,7 +84,7 @@ def text(report: Mapping[str, Any], width: int | None = None) -> str:
     if table.rows:
         lines += ["", *_columns([table.columns, *table.rows], width)]
     missing = [f"{section.title}: {section.reason}" for section in sections(report) if section.reason]
-    missing += [f"Held-out test, {name}: {why}" for name, why in unasked(report)]
+    missing += [f"Unseen test, {name}: {why}" for name, why in unasked(report)]
     if missing:
         lines += ["", "Not measured", *(line for why in missing for line in _wrapped(why, "  - ", "    "))]
     if shared["limits"]:

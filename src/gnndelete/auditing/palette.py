@@ -10,7 +10,7 @@ Values = NDArray[np.float64]
 INK, MUTED, LINE, PAPER = "#1b1f24", "#5b6470", "#d9dee4", "#ffffff"
 
 # Okabe and Ito's colours, which keep apart for every kind of colour vision. Kinds of elements and models never share one.
-KINDS = {"remaining": "#0072b2", "heldout": "#009e73", "deleted": "#d55e00", "random": "#7f7f7f"}
+KINDS = {"remaining": "#0072b2", "unseen": "#009e73", "deleted": "#d55e00", "random": "#7f7f7f"}
 MODELS = {"before": "#8a8a8a", "after": "#b4508b", "reference": INK}
 STROKES = {"before": "dotted", "after": "solid", "reference": "dashed"}
 RINGS = ("#d55e01", "#56b4e9", "#e69f00", "#009e74")

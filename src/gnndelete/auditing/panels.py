@@ -139,7 +139,7 @@ def roc(curves: Mapping[str, Mapping[str, Any]]) -> Callable[[Axes], None]:
 def whiskers(
     tests: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str], limits: tuple[float, float]
 ) -> Callable[[Axes], None]:
-    """The held-out AUC of each model with its interval, against one half."""
+    """The unseen AUC of each model with its interval, against one half."""
 
     def draw(axes: Axes) -> None:
         axes.axvline(0.5, color=MUTED, linewidth=1, linestyle=(0, (4, 2)))
@@ -159,7 +159,7 @@ def whiskers(
                 [test["auc"]], [row], "o", color=MODELS[name], markersize=7, markeredgecolor=PAPER, markeredgewidth=1
             )
             axes.text(1.02, row, f"{test['auc']:.3f}", transform=beside, fontsize=8, color=INK, va="center")
-        plain(axes, x="AUC, deleted against held-out", grid="x")
+        plain(axes, x="AUC, deleted against unseen", grid="x")
         axes.set_xlim(*limits)
         axes.set_ylim(-0.5, len(rows) - 0.5)
         axes.set_yticks(range(len(rows)), [labels[name] for name in rows])

@@ -57,26 +57,26 @@ def pictures(report: Report) -> list[Picture]:
     """All figures in the order of the page.
 
     >>> [picture.name for picture in pictures({})]
-    ['heldout', 'scores', 'lam', 'attacks', 'embedding', 'cost']
+    ['unseen', 'scores', 'lam', 'attacks', 'embedding', 'cost']
     """
-    return [_heldout(report), _scores(report), _lam(report), _attacks(report), _embedding(report), _cost(report)]
+    return [_unseen(report), _scores(report), _lam(report), _attacks(report), _embedding(report), _cost(report)]
 
 
 def _models(names: Mapping[str, str]) -> tuple[Mark, ...]:
     return tuple(Mark(label, MODELS[name], STROKES[name]) for name, label in names.items())
 
 
-def _heldout(report: Report) -> Picture:
+def _unseen(report: Report) -> Picture:
     title, names = "Do deleted elements score like ones the model never saw?", model_names(report)
     forgetting = report.get("forgetting")
     tests = {
         key: test if "reference" in names else test.get("finely") or test  # what decides is what is drawn
-        for key, test in ((forgetting or {}).get("heldout") or {}).items()
+        for key, test in ((forgetting or {}).get("unseen") or {}).items()
         if not reason(test)
     }
     if reason(forgetting) or not tests:
-        why = reason(forgetting) or next(map(reason, ((forgetting or {}).get("heldout") or {}).values()), "")
-        return Picture("heldout", title, reason=why or "The held-out test was not made.")
+        why = reason(forgetting) or next(map(reason, ((forgetting or {}).get("unseen") or {}).values()), "")
+        return Picture("unseen", title, reason=why or "The unseen test was not made.")
     ends = [
         test[name][end]
         for test in tests.values()
@@ -91,14 +91,14 @@ def _heldout(report: Report) -> Picture:
         query = QUERIES.get(key, key)
         said = ", ".join(f"{label} {interval(test.get(name))}" for name, label in names.items())
         draw = panels.whiskers({name: test.get(name) or {} for name in names}, names, limits)
-        made.append(Panel(query.capitalize(), f"Held-out AUC, {query}: {said}", draw, (3.4, 0.85 + 0.25 * len(names))))
+        made.append(Panel(query.capitalize(), f"Unseen AUC, {query}: {said}", draw, (3.4, 0.85 + 0.25 * len(names))))
     caption = (
         "Each dot is the chance that a deleted element scores above a matched one held out from training, with its 95% "
         "interval. At 0.5 they cannot be told apart; to the right the deleted are still recognised, to the left suppressed."
     )
     if "reference" in names:
         caption += f" The best one can ask for is to lie where {names['reference']} does."
-    return Picture("heldout", title, caption, tuple(made))
+    return Picture("unseen", title, caption, tuple(made))
 
 
 def _scores(report: Report) -> Picture:
@@ -124,7 +124,7 @@ def _scores(report: Report) -> Picture:
     )
     caption = (
         "Distribution of each kind of element; the dashed line is the median. A deletion that looks like retraining puts "
-        "'deleted' where 'held-out' is, and leaves 'remaining' where it was."
+        "'deleted' where 'unseen' is, and leaves 'remaining' where it was."
     )
     if figures.get("scores_deleted"):
         caption += f" 'Deleted' are {of_deleted(figures['scores_deleted']).rstrip(',')}."

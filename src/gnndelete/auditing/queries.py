@@ -26,7 +26,7 @@ SENTENCES = {
     "old_id": "What was deleted is put back under its old ids; operators act on the rows they know.",
     "new_id": "What was deleted is put back under new ids, which no operator knows: only the weights speak.",
 }
-BOTH = "Held-out edges are put in beside deleted ones, so that both carry messages."
+BOTH = "Unseen edges are put in beside deleted ones, so that both carry messages."
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ def _on_cpu(case: Case, name: str, model: nn.Module, graph: Data, move: Callable
 
 
 def fair(case: Case) -> bool:
-    """Whether held-out elements can be presented just as deleted ones are.
+    """Whether unseen elements can be presented just as deleted ones are.
 
-    Nodes are in the graph anyway. Held-out edges must be put in, which takes a graph whose edges have no attributes of
-    their own; without them a deleted edge carries messages, a held-out one does not, and 0.5 is no longer the aim.
+    Nodes are in the graph anyway. Unseen edges must be put in, which takes a graph whose edges have no attributes of
+    their own; without them a deleted edge carries messages, a unseen one does not, and 0.5 is no longer the aim.
     """
     if not isinstance(case.task, LinkPrediction):
         return True
@@ -93,7 +93,7 @@ def fair(case: Case) -> bool:
 
 
 def presented(case: Case) -> Data:
-    """The graph with what was deleted, and with the held-out edges it is compared with."""
+    """The graph with what was deleted, and with the unseen edges it is compared with."""
     task, graph = case.task, case.original
     if not isinstance(task, LinkPrediction) or task.test is None or not fair(case):
         return graph

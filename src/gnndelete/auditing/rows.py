@@ -79,7 +79,7 @@ def utility(section: Part, names: Names) -> Iterable[Table]:
 
 
 def forgetting(section: Part, names: Names) -> Iterable[Table]:
-    """The paper's ranking, then the held-out test on each graph that can be asked."""
+    """The paper's ranking, then the unseen test on each graph that can be asked."""
     rows = [compared(label(key), values, names) for key, values in (section.get("ranking") or {}).items()]
     if any(set(row[1:]) != {DASH} for row in rows):
         yield Table(
@@ -87,8 +87,8 @@ def forgetting(section: Part, names: Names) -> Iterable[Table]:
             tuple(rows),
             "The ranking of the paper; it rewards suppression.",
         )
-    for key, test in (section.get("heldout") or {}).items():
-        title = f"held-out test, {QUERIES.get(key, key)}"
+    for key, test in (section.get("unseen") or {}).items():
+        title = f"unseen test, {QUERIES.get(key, key)}"
         if reason(test):
             yield Table((title,), ((f"Not measured: {reason(test)}",),))
             continue
@@ -98,11 +98,11 @@ def forgetting(section: Part, names: Names) -> Iterable[Table]:
         if test.get("finely"):
             listed.insert(1, compared("AUC, corrected for surroundings", test["finely"], names, interval))
         for kind in test.get("kinds") or ():
-            words = f"AUC where {kind['kind']} ({number(kind['deleted'])} deleted, {number(kind['heldout'])} held out)"
+            words = f"AUC where {kind['kind']} ({number(kind['deleted'])} deleted, {number(kind['unseen'])} held out)"
             listed.append((words, *(number(kind.get(name)) for name in names)))
         after = test.get("after") or {}
         size = (
-            f" {number(after.get('deleted'))} deleted against {number(after.get('heldout'))} held-out elements, "
+            f" {number(after.get('deleted'))} deleted against {number(after.get('unseen'))} unseen elements, "
             f"{share(after.get('matched'))} of the deleted with a match."
         )
         gap = (

@@ -1,4 +1,4 @@
-"""The elements whose scores are set side by side (deleted, held-out, remaining, random), and what a model answers on them."""
+"""The elements whose scores are set side by side (deleted, unseen, remaining, random), and what a model answers on them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 from gnndelete.tasks.graph import graph_labels
-from gnndelete.tasks.overlap import edges_learned, members_learned, not_held_out
+from gnndelete.tasks.overlap import edges_learned, members_learned, overlap_sentence
 from gnndelete.tasks.supervision import false_triples, positives
 
 AXES = {"link": "score (logit)", "node": "probability of the true class", "graph": "probability of the true class"}
@@ -122,7 +122,7 @@ def tested_on_learned(case: Case) -> str:
         except GraphError:  # no part of that name
             return ""
         count = members_learned(tested, task, case.original)
-    return not_held_out(count, task, "test")
+    return overlap_sentence(count, task, "test")
 
 
 def _pairs(case: Case, limit: int) -> dict[str, Tensor]:
@@ -131,7 +131,7 @@ def _pairs(case: Case, limit: int) -> dict[str, Tensor]:
     free = _free(case, task, limit)
     return {
         "deleted": deleted_pairs(case),
-        "heldout": free[:, :0] if task.test is None else task.test.positives,
+        "unseen": free[:, :0] if task.test is None else task.test.positives,
         "remaining": case.some_remaining(limit),
         "random": free[:, ~torch.isin(ends_of(free), case.deletion.nodes).any(dim=0)],
     }
@@ -140,7 +140,7 @@ def _pairs(case: Case, limit: int) -> dict[str, Tensor]:
 def _free(case: Case, task: LinkPrediction, limit: int) -> Tensor:
     """Random pairs that are no edges of any part; on a typed graph, remaining triples with another head of their relation."""
     data = case.original
-    held = [part.positives.cpu() for part in (task.heldout, task.test) if part]
+    held = [part.positives.cpu() for part in (task.validation, task.test) if part]
     if task.relation is not None:
         return task.relation.non_edges(data, held, limit, case.generator(7))
     if data.get("edge_type") is not None:
@@ -165,7 +165,7 @@ def _nodes(case: Case) -> dict[str, Tensor]:
         test = case.task.part(case.remaining, "test").cpu()
     except GraphError:  # no part of that name
         test = torch.zeros_like(labelled)
-    parts = {"deleted": gone, "heldout": test & ~gone, "remaining": kept & ~gone}
+    parts = {"deleted": gone, "unseen": test & ~gone, "remaining": kept & ~gone}
     return {name: (part & labelled).nonzero().flatten() for name, part in parts.items()}
 
 
@@ -184,7 +184,7 @@ def _graphs(case: Case, task: GraphClassification) -> dict[str, Tensor]:
     if case.deletion.graphs.numel():
         gone = torch.zeros_like(gone).index_fill(0, case.deletion.graphs, True)
     parts = {"deleted": gone & (labels(case) >= 0)}
-    for name, part in (("heldout", "test"), ("remaining", "train")):
+    for name, part in (("unseen", "test"), ("remaining", "train")):
         try:
             parts[name] = task.part(case.remaining, part).cpu() & ~gone
         except GraphError:  # no part of that name

@@ -14,16 +14,16 @@ Trial = Mapping[str, Any]
 
 
 def panels(calibration: Mapping[str, Any]) -> list[Panel]:
-    """Utility over lam and the held-out AUC over lam; a panel with fewer than two values shows nothing and is left out.
+    """Utility over lam and the unseen AUC over lam; a panel with fewer than two values shows nothing and is left out.
 
     >>> trials = [{"lam": 0.0, "auc": 0.55, "se": 0.01, "utility": 0.96}, {"lam": 0.02, "auc": 0.5, "se": 0.01, "utility": 0.95}]
     >>> [panel.title for panel in panels({"lam": 0.02, "target": 0.5, "trials": trials})]
-    ['Forgetting: held-out AUC', 'Utility: validation score']
+    ['Forgetting: unseen AUC', 'Utility: validation score']
     """
     trials: list[Trial] = sorted(calibration.get("trials") or [], key=lambda trial: float(trial["lam"]))
     chosen = calibration.get("lam")
     made = []
-    for key, title in (("auc", "Forgetting: held-out AUC"), ("utility", "Utility: validation score")):
+    for key, title in (("auc", "Forgetting: unseen AUC"), ("utility", "Utility: validation score")):
         measured = [trial for trial in trials if trial.get(key) is not None]
         if len(measured) > 1:
             said = "; ".join(f"lam {trial['lam']:.3g}: {number(trial[key])}" for trial in measured)
@@ -64,7 +64,7 @@ def _drawing(trials: Sequence[Trial], key: str, chosen: float | None, band: tupl
         room = max(0.16 * (high - low), 0.004)
         top = high + 1.9 * room
         if band:
-            axes.axhspan(band[0], min(band[1], top), color=KINDS["heldout"], alpha=0.22, linewidth=0)
+            axes.axhspan(band[0], min(band[1], top), color=KINDS["unseen"], alpha=0.22, linewidth=0)
         _lam_axis(axes, lams)
         axes.plot(lams, values, color=MODELS["after"], linewidth=1.3, alpha=0.6)
         if any(errors):

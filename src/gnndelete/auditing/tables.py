@@ -32,9 +32,9 @@ def key_numbers(report: Report) -> Table:
     names = model_names(report)
     forgetting, membership = report.get("forgetting") or {}, report.get("membership") or {}
     rows = [compared(f"Test {label(key)}", values, names) for key, values in _first(metrics(report.get("utility")))]
-    for key, test in (forgetting.get("heldout") or {}).items():
+    for key, test in (forgetting.get("unseen") or {}).items():
         if not reason(test):
-            rows.append(compared(f"Held-out AUC, {QUERIES.get(key, key)} (0.5: like unseen)", test, names, interval))
+            rows.append(compared(f"Unseen AUC, {QUERIES.get(key, key)} (0.5: like unseen)", test, names, interval))
             if test.get("finely"):
                 decides = "" if "reference" in names else " (decides)"
                 rows.append(compared(f"… corrected for surroundings{decides}", test["finely"], names, interval))
@@ -63,13 +63,13 @@ def key_numbers(report: Report) -> Table:
 
 
 def unasked(report: Report) -> list[tuple[str, str]]:
-    """The graphs that the held-out test was not taken on, each with the reason, where it was on another.
+    """The graphs that the unseen test was not taken on, each with the reason, where it was on another.
 
     >>> tests = {"served": {"auc": 0.5}, "new_id": {"available": False, "reason": "it has a vector for each node."}}
-    >>> unasked({"forgetting": {"heldout": tests}})
+    >>> unasked({"forgetting": {"unseen": tests}})
     [('presented again, new id', 'It has a vector for each node.')]
     """
-    tests = (report.get("forgetting") or {}).get("heldout") or {}
+    tests = (report.get("forgetting") or {}).get("unseen") or {}
     return [(QUERIES.get(key, key), reason(test)) for key, test in tests.items() if reason(test)]
 
 

@@ -181,7 +181,7 @@ def _non_edges(case: Case, *counts: int) -> list[Tensor]:
     """Pairs that are no edges of any part, drawn together so that no pair serves twice."""
     known = [case.original.edge_index.cpu()]
     if isinstance(case.task, LinkPrediction):
-        known += [ends_of(part.positives.cpu()) for part in (case.task.heldout, case.task.test) if part is not None]
+        known += [ends_of(part.positives.cpu()) for part in (case.task.validation, case.task.test) if part is not None]
         known.append(ends_of(link_edges(case.original).cpu()))
     sampler = NegativeSampler(torch.cat(known, dim=1), count_nodes(case.original), undirected=True)
     total = min(sum(counts), sampler.available)

@@ -39,7 +39,7 @@ def verdict(
     ``doubts`` names the graphs whose own verdict speaks against the word; they take its tick away. ``learned`` is what is said
     of test elements that the model was trained on.
     """
-    tests = forgetting.get("heldout", {})
+    tests = forgetting.get("unseen", {})
     by_query: dict[str, str | None] = {
         name: test["verdict"] if test["available"] else None for name, test in tests.items()
     }
@@ -100,7 +100,7 @@ def _headline(case: Case, forgetting: dict[str, Any], by_query: dict[str, str | 
         return None, "undecided", f"Forgetting could not be tested: {forgetting['reason']}."
     for name in ("old_id", "served") if case.blank else ("served", "old_id"):
         if by_query.get(name) is not None:
-            return name, str(by_query[name]), forgetting["heldout"][name]["sentence"]
+            return name, str(by_query[name]), forgetting["unseen"][name]["sentence"]
     return None, "undecided", "No graph could be asked about the deleted elements."
 
 

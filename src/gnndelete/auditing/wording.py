@@ -10,7 +10,7 @@ from gnndelete.nn.card import worded
 
 DASH = "–"
 
-KIND_NAMES = {"remaining": "remaining", "heldout": "held-out", "deleted": "deleted", "random": "random"}
+KIND_NAMES = {"remaining": "remaining", "unseen": "unseen", "deleted": "deleted", "random": "random"}
 
 QUERIES = {
     "served": "as served",
@@ -77,7 +77,7 @@ def ratio(value: float | None) -> str:
 
 
 def interval(test: Mapping[str, Any] | None) -> str:
-    r"""The AUC of a held-out test with its 95% interval, which no line break parts.
+    r"""The AUC of a unseen test with its 95% interval, which no line break parts.
 
     >>> interval({"auc": 0.512, "low": 0.493, "high": 0.531})
     '0.512 [0.493,\xa00.531]'
@@ -121,8 +121,8 @@ def of_deleted(part: Mapping[str, Any]) -> str:
 def reason(section: Mapping[str, Any] | None) -> str:
     """Why a section was not measured; empty where it was.
 
-    >>> reason({"available": False, "reason": "No held-out edges."}), reason({"available": True})
-    ('No held-out edges.', '')
+    >>> reason({"available": False, "reason": "No unseen edges."}), reason({"available": True})
+    ('No unseen edges.', '')
     """
     if section is None:
         return "This was not measured."

@@ -54,7 +54,7 @@ class Compared:
 
 
 def distances(cells: Sequence[Result]) -> Compared:
-    """Per method the mean |gap| to Retrain in E_t and in the held-out AUC."""
+    """Per method the mean |gap| to Retrain in E_t and in the unseen AUC."""
     retrained = references(cells)
 
     def gap(cell: Result, metric: str) -> float | None:
@@ -62,7 +62,7 @@ def distances(cells: Sequence[Result]) -> Compared:
         return mean(abs(value) for value in gaps) if gaps else None
 
     rest = [cell for cell in cells if cell.method.get("name") != "retrain"]
-    return _compared(rest, lambda cell: (gap(cell, "test_auroc"), gap(cell, "heldout_auc")))
+    return _compared(rest, lambda cell: (gap(cell, "test_auroc"), gap(cell, "unseen_auc")))
 
 
 def both_scores(cells: Sequence[Result]) -> Compared:

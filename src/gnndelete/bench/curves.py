@@ -101,7 +101,7 @@ def _lam_metrics(shapes: Mapping[str, Sequence[tuple[float, Result]]]) -> list[s
     """What the panels show: what a model is of use for, by the score of its task, and what is left of the deleted."""
     cells = [cell for shape in shapes.values() for _, cell in shape]
     use = [metric for metric in USE if any(cell.values(metric) for cell in cells)]
-    return [*use[:1], "deleted_auroc", "heldout_auc"]
+    return [*use[:1], "deleted_auroc", "unseen_auc"]
 
 
 def _lam(cell: Result) -> float | None:
@@ -183,7 +183,7 @@ def undrawn(cells: Sequence[Result], rows: Sequence[GapRow]) -> list[str]:
 
 
 #: Scores whose gap is drawn.
-GAPS = ("test_auroc", "test_accuracy", "heldout_auc", "mi_ratio", "regular_share")
+GAPS = ("test_auroc", "test_accuracy", "unseen_auc", "mi_ratio", "regular_share")
 
 
 #: So many methods are all drawn: one line of a legend holds them.

@@ -35,7 +35,7 @@ from gnndelete.io.yaml import read_yaml
 
 Kind = Literal["edges", "nodes", "features", "labels", "graphs", "relations"]
 Where = Literal["random", "in", "out", "hubs", "community", "anywhere"]
-Measure = Literal["scores", "heldout", "mi", "outliers", "time"]
+Measure = Literal["scores", "unseen", "mi", "outliers", "time"]
 MEASURES: tuple[str, ...] = get_args(Measure)
 
 #: The name of a dataset, or the path of a graph of one's own: where a file is read, with a digest of what lies there.
@@ -200,7 +200,7 @@ class Experiment(Part):
     train: Schedule = Schedule()
     forget: Annotated[list[Forget], BeforeValidator(many), Field(min_length=1)]
     methods: Annotated[list[MethodSpec], BeforeValidator(named), Field(min_length=1)]
-    measures: Annotated[list[Measure], Field(min_length=1), ONCE] = ["scores", "heldout"]
+    measures: Annotated[list[Measure], Field(min_length=1), ONCE] = ["scores", "unseen"]
     seeds: Annotated[list[Seed], Field(min_length=1), ONCE] = SEEDS
     missing: dict[Dataset, Text] = Field(default_factory=dict)
     summary: Flag = True

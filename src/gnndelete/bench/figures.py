@@ -147,11 +147,11 @@ def apart(places: Sequence[float], least: float) -> list[float]:
 
 
 def distance_figure(compared: Compared, form: Format) -> bytes:
-    """Methods by their distance to Retrain in use and in the held-out test; the front joins the unbeaten ones."""
+    """Methods by their distance to Retrain in use and in the unseen test; the front joins the unbeaten ones."""
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
-        plain(axes, f"distance to Retrain in E_t AUROC{_LOG}", f"distance to Retrain in held-out AUC{_LOG}")
+        plain(axes, f"distance to Retrain in E_t AUROC{_LOG}", f"distance to Retrain in unseen AUC{_LOG}")
         axes.set_xscale("log")
         axes.set_yscale("log")
         placed = [replace(p, x=max(p.x, _FLOOR), y=max(p.y, _FLOOR)) for p in compared.points]

@@ -44,18 +44,18 @@ def gaps(cells: Sequence[Result], printed: Callable[[Result], bool] = lambda cel
     A second Retrain is always among them, as the least distance to expect. ``printed`` says for which cells the paper has a
     number: they are counted apart as well.
 
-    For links both distances are over the same cells, those in which the held-out test was asked for: models that were
+    For links both distances are over the same cells, those in which the unseen test was asked for: models that were
     trained for a few epochs, to take times or to count parameters, say nothing about gaps.
     """
     retrained = references(cells)
     found: list[Gap] = []
     for task in ("link", "node", "graph"):
         own = [cell for cell in cells if cell.place.task == task and cell.method.get("name") != "retrain"]
-        for metric in ("test_auroc", "test_accuracy", "heldout_auc"):
+        for metric in ("test_auroc", "test_accuracy", "unseen_auc"):
             every: dict[str, _Cells] = {}
             for cell in own:
                 values = cell.gaps(metric, retrained.get(cell.place.rest))
-                asked = task != "link" or cell.gaps("heldout_auc", retrained.get(cell.place.rest))
+                asked = task != "link" or cell.gaps("unseen_auc", retrained.get(cell.place.rest))
                 if cell.place.steps == 1 and values and asked:
                     every.setdefault(cell.label, {})[cell.identity] = (cell, list(values.values()))
             most = max(map(len, every.values()), default=0)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gnndelete.bench.sweep import Summary
 
 #: Scores that a line shows where it has them.
-_SHOWN = ("test_auroc", "test_accuracy", "deleted_auroc", "heldout_auc", "mi_ratio", "regular_share")
+_SHOWN = ("test_auroc", "test_accuracy", "deleted_auroc", "unseen_auc", "mi_ratio", "regular_share")
 
 
 def announce(summary: Summary, left: int, models: int, cost: tuple[float, int]) -> None:

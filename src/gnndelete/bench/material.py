@@ -24,12 +24,12 @@ from gnndelete.models import resolver as models
 from gnndelete.models.from_graph import fill_options, model_factory
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 
-_HELD_OUT = ("heldout", "test", "heldout_negatives", "test_negatives")
+_HELD_OUT = ("validation", "test", "validation_negatives", "test_negatives")
 
 
 @dataclass(frozen=True)
 class Material:
-    """A training graph on its device, and the task with its held-out data."""
+    """A training graph on its device, and the task with its unseen data."""
 
     data: Data
     task: Task
@@ -59,7 +59,7 @@ def _loaded(dataset: str) -> Any:
 
 def _links(data: Data, split: dict[str, Any], seed: int) -> Material:
     decoder, given = "distmult" if "edge_type" in data else "dot", split.pop("given", False)
-    if given and "heldout" in data:  # the graph of its training edges, with the held-out ones beside it
+    if given and "validation" in data:  # the graph of its training edges, with the unseen ones beside it
         parts = {name: data[name] for name in _HELD_OUT if name in data}
         rest = Data.from_dict({name: value for name, value in data.to_dict().items() if name not in parts})
         return Material(rest, LinkPrediction(decoder=decoder, seed=seed, **parts))

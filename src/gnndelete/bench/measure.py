@@ -13,7 +13,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.forgetting import held_out_test, missing
+from gnndelete.auditing.forgetting import measure_unseen, missing
 from gnndelete.auditing.membership import membership
 from gnndelete.auditing.outliers import outliers
 from gnndelete.auditing.queries import ask
@@ -103,8 +103,8 @@ def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:
     }
     if said := all_inside(cell.key, Material(setting.data, setting.task)):
         row["notes"].append(said)
-    if "heldout" in asked:
-        _heldout(case, row)
+    if "unseen" in asked:
+        _unseen(case, row)
     if "mi" in asked:
         _membership(case, row)
     if "outliers" in asked:
@@ -186,21 +186,21 @@ def _kept_fit(setting: Setting, fit: Fit | None) -> Fit | None:
     return kept
 
 
-def _heldout(case: Case, row: dict[str, Any]) -> None:
-    """Deleted against held-out elements: in the graph as served, or presented again where they have no answer there."""
+def _unseen(case: Case, row: dict[str, Any]) -> None:
+    """Deleted against unseen elements: in the graph as served, or presented again where they have no answer there."""
     reason = missing(case)
     query = "served" if isinstance(case.task, LinkPrediction) and case.deletion.edges.size(1) else "old_id"
     if not reason:
         for name, subject in case.subjects.items():
             asked = ask(case, query, subject)
-            test = None if asked.subject is None else held_out_test(case, asked.subject, asked.move)
+            test = None if asked.subject is None else measure_unseen(case, asked.subject, asked.move)
             if test is None:
                 reason = asked.reason or "some answers are no finite numbers"
             else:
-                row["scores" if name == "after" else name]["heldout_auc"] = test.auc
-                row["heldout"] = {"query": query, "se": test.standard_error, "matched": test.matched}
-    if "heldout_auc" not in row["scores"]:
-        row["notes"].append(f"No held-out AUC: {reason}.")
+                row["scores" if name == "after" else name]["unseen_auc"] = test.auc
+                row["unseen"] = {"query": query, "se": test.standard_error, "matched": test.matched}
+    if "unseen_auc" not in row["scores"]:
+        row["notes"].append(f"No unseen AUC: {reason}.")
 
 
 def _membership(case: Case, row: dict[str, Any]) -> None:

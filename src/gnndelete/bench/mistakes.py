@@ -18,7 +18,7 @@ _EXAMPLES = {
     "train": "{epochs: 1000, lr: 0.001}",
     "forget": "{amount: 0.05}",
     "methods": "[retrain, {name: gnndelete, label: mine}]",
-    "measures": "[scores, heldout]",
+    "measures": "[scores, unseen]",
     "seeds": "[42, 21]",
     "missing": "{cora: it has to be downloaded}",
     "only": "{models: [gcn]}",

@@ -253,7 +253,7 @@ _READING = """\
 Every number is a mean over as many seeds as the last column of its table says, or as it says itself in brackets where \
 they are fewer, with its standard error where they are two or more; beneath it stand the number of the paper, where it has \
 one, and ours minus the paper's. E_t AUROC says how well test edges are told from random pairs, E_d AUROC how surely \
-deleted edges rank below remaining ones (a ruined model can reach it: read it beside E_t). The held-out AUC asks whether \
+deleted edges rank below remaining ones (a ruined model can reach it: read it beside E_t). The unseen AUC asks whether \
 deleted edges can be told from true edges that the model never trained on: 0.5 is best, and what counts is the gap to \
 Retrain. Gaps are taken seed by seed. What failed says why; what an experiment asks for and nobody has run is named as \
 such. Each page ends with the settings of its methods."""

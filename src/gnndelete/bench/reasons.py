@@ -9,7 +9,7 @@ from gnndelete.bench.wording import listed, method_name, model_titles
 
 #: What a measure adds to the scores of a row, and how its note begins where it could not be taken.
 GIVEN = {
-    "heldout": (("heldout_auc",), "No held-out AUC"),
+    "unseen": (("unseen_auc",), "No unseen AUC"),
     "mi": (("mi_ratio", "mi_auc"), "No membership attack"),
     "outliers": (("outlier_share", "regular_share"), "No detection of outliers"),
 }

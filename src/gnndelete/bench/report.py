@@ -147,7 +147,7 @@ def _overall(gathered: Gathered, form: Format) -> tuple[list[_Picture], dict[str
             "methods-retrain",
             distances(shared),
             figures.distance_figure,
-            "Distance to Retrain in E_t and in held-out AUC",
+            "Distance to Retrain in E_t and in unseen AUC",
         ),
         ("methods-scores", both_scores(shared), figures.scores_figure, "E_t and E_d AUROC"),
     ):

@@ -29,7 +29,7 @@ def headline(found: Acceptance) -> list[dict[str, Any]]:
         ),
         _share(f"`{found.best}` above the paper's GNNDelete on both scores", "above", [b.above for b in above]),
     ]
-    for metric, aim in (("test_auroc", "use_gap"), ("heldout_auc", "heldout_gap")):
+    for metric, aim in (("test_auroc", "use_gap"), ("unseen_auc", "unseen_gap")):
         gap = next((g for g in found.gaps if (g.label, g.task, g.metric) == (CALIBRATED, "link", metric)), None)
         lines += [_by_cell(metric, aim, gap), _by_seed(metric, aim, gap)]
     by_kind = {kind: [speed for speed in found.speeds if speed.kind == kind] for kind in ("fixed", "calibrated", OTHER)}
@@ -273,10 +273,10 @@ def _gaps(found: Acceptance) -> str:
     )
     parts = [note, found.bases]
     for task in dict.fromkeys(gap.task for gap in found.gaps):
-        for metric in ("test_auroc", "test_accuracy", "heldout_auc"):
+        for metric in ("test_auroc", "test_accuracy", "unseen_auc"):
             own = [gap for gap in found.gaps if (gap.task, gap.metric) == (task, metric)]
             if own:
-                title = "held-out AUC" if metric == "heldout_auc" else _USE[task, metric]
+                title = "unseen AUC" if metric == "unseen_auc" else _USE[task, metric]
                 parts.append(_distances(found, f"{title}, {task}", own))
     return "\n\n".join(parts)
 

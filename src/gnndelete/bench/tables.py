@@ -188,10 +188,10 @@ def _scores(plan: Plan, cells: Sequence[Result], name: str, title: str) -> Table
 
 
 def _costs(cells: Sequence[Result], name: str, title: str) -> Table:
-    """Per model the gap to Retrain in use and in the held-out test, the lam, the time and how many times faster."""
+    """Per model the gap to Retrain in use and in the unseen test, the lam, the time and how many times faster."""
     lookup = {(cell.label, cell.place.variant): cell for cell in cells}
     retrained = references(cells)
-    kinds = [*USE, "heldout_auc", "mi_ratio", "lam", "seconds", "speedup"]
+    kinds = [*USE, "unseen_auc", "mi_ratio", "lam", "seconds", "speedup"]
     columns = [(variant, kind) for variant in _variants(cells) for kind in kinds]
     lines = []
     for label in dict.fromkeys(cell.label for cell in cells):
@@ -251,7 +251,7 @@ def _told(entries: Sequence[Entry], measured: bool) -> bool:
     return any(item.stat or (measured and item.state not in ("", "done", "not measured")) for item in entries)
 
 
-_GAPS = (*USE, "heldout_auc", "mi_ratio")
+_GAPS = (*USE, "unseen_auc", "mi_ratio")
 
 
 def _variants(cells: Sequence[Result]) -> list[str]:

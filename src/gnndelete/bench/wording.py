@@ -17,7 +17,7 @@ METRICS = {
     "test_accuracy": "accuracy",
     "test_f1": "F1",
     "deleted_auroc": "E_d AUROC",
-    "heldout_auc": "held-out AUC",
+    "unseen_auc": "unseen AUC",
     "mi_ratio": "MI ratio",
     "mi_auc": "MI AUC",
     "regular_share": "regular share",

@@ -31,7 +31,7 @@ def compare(
     controls: Annotated[bool, typer.Option(help="Show what ruined models reach, too.", rich_help_panel=_HOW)] = True,
     device: options.Device = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; RUN/comparison by default.")] = None,
-    skip_heldout: options.SkipHeldout = False,
+    skip_unseen: options.SkipUnseen = False,
     config: options.Config = None,
     set_: options.Set = None,
     json: options.Json = False,
@@ -54,7 +54,7 @@ def compare(
         raise SettingError(f"'{out}' is a file; give --out a folder")
     writable(out)
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-    table, asked = _table(run, out, settings, names, seeds, controls, skip_heldout)
+    table, asked = _table(run, out, settings, names, seeds, controls, skip_unseen)
     values = {"out": str(out), "run": str(run), **asked, **table.to_dict()}
     contents = {out / "comparison.json": to_bytes(values), out / SETTINGS: settings.to_yaml().encode()}
     commit(contents)
@@ -79,7 +79,7 @@ def _show(console: Console, table: Comparison, title: str, out: Path) -> None:
 
 
 def _table(
-    run: Path, out: Path, settings: Any, names: list[str] | None, seeds: int, controls: bool, skip_heldout: bool
+    run: Path, out: Path, settings: Any, names: list[str] | None, seeds: int, controls: bool, skip_unseen: bool
 ) -> tuple[Comparison, dict[str, Any]]:
     from gnndelete.cli.construct import build_method
     from gnndelete.cli.requests import read_request
@@ -96,7 +96,7 @@ def _table(
     chosen = [method(name) for name in names] if names is not None else None  # mistakes show before anything is loaded
     model, graph, task = open_run(run, settings)
     asked = read_request(settings.deletion, graph, task)
-    request, skipped = check_trained(asked, graph, edge_table(graph.data), task, skip_heldout)
+    request, skipped = check_trained(asked, graph, edge_table(graph.data), task, skip_unseen)
     schedule = settings.train.model_dump(include={"epochs", "lr", "weight_decay", "patience", "batch_size"})
     left = task.without(request.nodes)
 
@@ -117,4 +117,4 @@ def _table(
         schedule=schedule,
         progress=True,
     )
-    return table, {"request": request.counts, "skipped_heldout": skipped}
+    return table, {"request": request.counts, "skipped_unseen": skipped}

@@ -46,7 +46,7 @@ def delete(
     skip_deleted: Annotated[
         bool, typer.Option("--skip-deleted", help="Leave out what earlier requests have deleted, and say how much.")
     ] = False,
-    skip_heldout: options.SkipHeldout = False,
+    skip_unseen: options.SkipUnseen = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the request and say what would happen.")] = False,
     config: options.Config = None,
     set_: options.Set = None,
@@ -56,7 +56,7 @@ def delete(
 
     [bold]gnndelete delete runs/a --edges requests.csv[/]
 
-    For link models the edges must be among the training edges of the run: held-out ones were never learned.
+    For link models the edges must be among the training edges of the run: unseen ones were never learned.
     RUN/state.json names what was deleted, to go on with later requests: keep it as safe as the data itself.
     """
     from gnndelete.cli.runs import STATE, put_in_order, run_settings, unchanged
@@ -80,7 +80,7 @@ def delete(
         settings, changed = go_on(settings, run / STATE)
     from gnndelete.cli.serving import Serving  # takes seconds: what is refused by its settings is told before
 
-    serving = Serving(run, out, settings, save_graph, skip_deleted, skip_heldout)
+    serving = Serving(run, out, settings, save_graph, skip_deleted, skip_unseen)
     if save_graph is not None and not settings.deletion.asks and not (fresh or dry_run):
         saved = serving.save_remaining()
         return Report(saved, lambda console: _show_saved(console, saved))

@@ -101,7 +101,7 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
         facts = {"seconds": result.seconds, "parameters": result.parameters, "assurance": result.assurance}
         rows.append({"name": name, **measured, **facts, "settings": result.settings, "lam": result.lam})
     for row in rows:
-        row["heldout_auc"] = _heldout(scores[row["name"]], task, deletion, remaining)
+        row["unseen_auc"] = _unseen(scores[row["name"]], task, deletion, remaining)
     note("auditing gnndelete beside retrain, with a shadow model to train for the attacks")
     found = audit(results["gnndelete"], results["retrain"], seed=SEED, progress=True)
     calibration = results["gnndelete"].calibration or {}
@@ -136,7 +136,7 @@ def _scores(network: Any, graph: Any, task: Any, deletion: Any, remaining: Any) 
     kept = positives(remaining)
     pairs = {
         "remaining edges": kept[:, kept[0] < kept[1]],
-        "held-out edges": task.test.positives,
+        "unseen edges": task.test.positives,
         "deleted edges": deletion.edges,
         "random pairs": task.test.negatives,
     }
@@ -145,12 +145,12 @@ def _scores(network: Any, graph: Any, task: Any, deletion: Any, remaining: Any) 
         return {kind: task.predict(network, output, edges).double().cpu() for kind, edges in pairs.items()}
 
 
-def _heldout(scores: dict[str, Any], task: Any, deletion: Any, remaining: Any) -> float:
+def _unseen(scores: dict[str, Any], task: Any, deletion: Any, remaining: Any) -> float:
     """The AUC of deleted edges against test edges of like degree."""
-    from gnndelete.metrics.unseen_test import degrees, edge_strata, heldout
+    from gnndelete.metrics.unseen_test import degrees, edge_strata, unseen_test
 
     strata = edge_strata(degrees(remaining).cpu(), deletion.edges.cpu(), task.test.positives.cpu())
-    return heldout(scores["deleted edges"], scores["held-out edges"], **strata).auc
+    return unseen_test(scores["deleted edges"], scores["unseen edges"], **strata).auc
 
 
 def _figure(scores: dict[str, dict[str, Any]], rows: list[dict[str, Any]]) -> bytes:
@@ -164,7 +164,7 @@ def _figure(scores: dict[str, dict[str, Any]], rows: list[dict[str, Any]]) -> by
     }
     by_name = {row["name"]: row for row in rows}
     captions = {
-        title: f"test AUROC {by_name[name]['test_auroc']:.3f}, held-out AUC {by_name[name]['heldout_auc']:.3f}"
+        title: f"test AUROC {by_name[name]['test_auroc']:.3f}, unseen AUC {by_name[name]['unseen_auc']:.3f}"
         for name, title in titles.items()
     }
     panels = {title: {kind: part.numpy() for kind, part in scores[name].items()} for name, title in titles.items()}
@@ -184,14 +184,14 @@ def _show(console: Console, values: dict[str, Any]) -> None:
         table.add_column(column, justify="right")
     table.add_column("assurance")
     for row in values["rows"]:
-        numbers = [f"{row[key]:.3f}" for key in ("test_auroc", "heldout_auc", "deleted_auroc", "seconds")]
+        numbers = [f"{row[key]:.3f}" for key in ("test_auroc", "unseen_auc", "deleted_auroc", "seconds")]
         table.add_row(row["name"], *numbers, row["assurance"] or "-")
     console.print(table)
     rows = {row["name"]: row for row in values["rows"]}
     verdict = values["verdict"]
     lines = [
-        "Held-out AUC: deleted edges against edges the model never saw. At 0.5 they look alike, above it the model "
-        f"still knows them, below it they stand out as suppressed. Retraining reaches {rows['retrain']['heldout_auc']:.2f}.",
+        "Unseen AUC: deleted edges against edges the model never saw. At 0.5 they look alike, above it the model "
+        f"still knows them, below it they stand out as suppressed. Retraining reaches {rows['retrain']['unseen_auc']:.2f}.",
         "E_d says how surely deleted edges score below remaining ones. Alone it proves nothing: a ruined model "
         "reaches it too, so read it beside the test AUROC.",
         "gnndelete chooses how strongly to forget on validation edges; the table is of test edges. "

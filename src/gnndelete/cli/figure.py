@@ -13,7 +13,7 @@ from gnndelete.auditing.palette import Values
 # From top to bottom.
 KINDS = {
     "remaining edges": palette.KINDS["remaining"],
-    "held-out edges": palette.KINDS["heldout"],
+    "unseen edges": palette.KINDS["unseen"],
     "deleted edges": palette.KINDS["deleted"],
     "random pairs": palette.KINDS["random"],
 }

@@ -55,9 +55,9 @@ Patience = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of weights and training.", rich_help_panel=_TRAIN)]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.", rich_help_panel=_TRAIN)]
-SkipHeldout = Annotated[
+SkipUnseen = Annotated[
     bool,
-    typer.Option("--skip-heldout", help="Leave out edges that only validate or test the model, and say how many."),
+    typer.Option("--skip-unseen", help="Leave out edges that only validate or test the model, and say how many."),
 ]
 BatchSize = Annotated[
     int | None,

@@ -67,8 +67,8 @@ def _key(unlearned: Unlearned, method: Retrain, settings: Settings) -> str:
     assert unlearned.base is not None
     task, data = unlearned.task, unlearned.data
     tensors: dict[str, Any] = {f"data.{name}": value for name, value in data.to_dict().items()}
-    if isinstance(task, LinkPrediction) and task.heldout is not None:
-        tensors |= {"val.true": task.heldout.positives, "val.false": task.heldout.negatives}
+    if isinstance(task, LinkPrediction) and task.validation is not None:
+        tensors |= {"val.true": task.validation.positives, "val.false": task.validation.negatives}
     facts = {
         "version": __version__,
         "base": model_fingerprint(unlearned.base),

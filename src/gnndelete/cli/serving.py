@@ -46,10 +46,10 @@ class Serving:
         settings: Settings,
         save_graph: Path | None = None,
         skip_deleted: bool = False,
-        skip_heldout: bool = False,
+        skip_unseen: bool = False,
     ) -> None:
-        self.skip_deleted, self.skip_heldout = skip_deleted, skip_heldout
-        self._skipped = self._heldout = 0  # so many elements were left out
+        self.skip_deleted, self.skip_unseen = skip_deleted, skip_unseen
+        self._skipped = self._unseen = 0  # so many elements were left out
         self.run, self.out, self.settings, self.state, self.folder = run, out, settings, run / STATE, save_graph
         if save_graph is not None:
             check_folder(save_graph, run, out, settings.data.graph)
@@ -81,7 +81,7 @@ class Serving:
             "dry_run": True,
             "request": request.counts,
             "skipped": self._skipped,
-            "skipped_heldout": self._heldout,
+            "skipped_unseen": self._unseen,
             "earlier_requests": len(earlier),
             "counts": together.check(self.data, self.table).counts,
             "method": self.method.name,
@@ -157,7 +157,7 @@ class Serving:
         earlier = self.unlearner.history
         gone, left = self._left(earlier)
         asked = read_request(self.settings.deletion, replace(self.graph, data=left), self.task)
-        request, self._heldout = check_trained(asked, self.graph, self.table, self.task, self.skip_heldout)
+        request, self._unseen = check_trained(asked, self.graph, self.table, self.task, self.skip_unseen)
         return self._new(request, gone), earlier, seen
 
     def _new(self, request: Deletion, gone: Deletion) -> Deletion:
@@ -204,7 +204,7 @@ class Serving:
             **unlearned.summary(),
             "request": request.counts,
             "skipped": self._skipped,
-            "skipped_heldout": self._heldout,
+            "skipped_unseen": self._unseen,
             "assurance_meaning": unlearned.assurance_meaning,
             "aim_meaning": unlearned.aim_meaning,
             "calibration": unlearned.calibration,

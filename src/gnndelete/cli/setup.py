@@ -1,4 +1,4 @@
-"""What a run works on, made from its settings: the training graph, the task with its held-out data, the device."""
+"""What a run works on, made from its settings: the training graph, the task with its unseen data, the device."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def _links(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
     typed = "edge_type" in graphs[0]
     decoder = settings.task.decoder or ("distmult" if typed else "dot")
     if len(graphs) == 3 and given.split != "random":
-        return graphs[0], LinkPrediction(heldout=graphs[1], test=graphs[2], decoder=decoder, seed=given.seed)
-    if given.split != "random" and "heldout" in graphs[0] and "test" in graphs[0]:
+        return graphs[0], LinkPrediction(validation=graphs[1], test=graphs[2], decoder=decoder, seed=given.seed)
+    if given.split != "random" and "validation" in graphs[0] and "test" in graphs[0]:
         return _own_parts(graphs[0], settings)
     if given.split == "given" and not (typed and "val_mask" in graphs[0]):
         return graphs[0], LinkPrediction(decoder=decoder, seed=given.seed)
@@ -112,10 +112,10 @@ def _links(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
         graphs[0], seed=given.seed, val=given.val, test=given.test, given=typed and given.split == "given"
     )
     task = LinkPrediction(
-        heldout=split.heldout,
+        validation=split.validation,
         test=split.test,
         decoder=decoder,
-        heldout_negatives=split.heldout_negatives,
+        validation_negatives=split.validation_negatives,
         test_negatives=split.test_negatives,
         seed=given.seed,
     )
@@ -123,8 +123,8 @@ def _links(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
 
 
 def _own_parts(data: Data, settings: Settings) -> tuple[Data, Task]:
-    """A dataset that is the graph of its training edges, with the held-out ones beside it."""
-    names = ("heldout", "test", "heldout_negatives", "test_negatives")
+    """A dataset that is the graph of its training edges, with the unseen ones beside it."""
+    names = ("validation", "test", "validation_negatives", "test_negatives")
     parts = {name: data[name] for name in names if name in data}
     task = LinkPrediction(decoder=settings.task.decoder or "dot", seed=settings.data.seed, **parts)
     return Data.from_dict({name: value for name, value in data.to_dict().items() if name not in parts}), task

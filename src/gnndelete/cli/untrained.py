@@ -21,15 +21,15 @@ from gnndelete.tasks.trained import check_request
 def check_trained(
     request: Deletion, graph: NamedGraph, table: EdgeTable, task: Task, skip: bool = False
 ) -> tuple[Deletion, int]:
-    """The request in the graph's own terms, and how many held-out edges were left out of it, as ``skip`` asks for."""
-    held, names = _held_out(request, graph, table, task)
+    """The request in the graph's own terms, and how many unseen edges were left out of it, as ``skip`` asks for."""
+    held, names = _unseen_elements(request, graph, table, task)
     if not names:
         return check_request(request, graph.data, table, task, graph.ids), 0
     if not skip:
         try:
             return check_request(request, graph.data, table, task, graph.ids), 0
         except DeletionError as error:
-            raise DeletionError(f"{error} (--skip-heldout leaves them out)") from None
+            raise DeletionError(f"{error} (--skip-unseen leaves them out)") from None
     rest = copy.copy(request)
     object.__setattr__(rest, "edges", request.edges[:, ~held])
     if not len(rest):
@@ -45,14 +45,14 @@ def check_trained(
     return check_request(rest, graph.data, table, task, graph.ids), len(names)
 
 
-def _held_out(request: Deletion, graph: NamedGraph, table: EdgeTable, task: Task) -> tuple[Tensor, list[str]]:
+def _unseen_elements(request: Deletion, graph: NamedGraph, table: EdgeTable, task: Task) -> tuple[Tensor, list[str]]:
     """Which edges are held out and in no place trained on, and what errors call them, each once."""
     edges = request.edges
     none = torch.zeros(edges.size(1), dtype=torch.bool)
     fits = edges.size(0) == (3 if table.typed else 2) and not bool((ends_of(edges) >= table.num_nodes).any())
     if not edges.size(1) or not fits or not isinstance(task, LinkPrediction):
         return none, []
-    parts = [("validation", task.heldout), ("testing", task.test)]
+    parts = [("validation", task.validation), ("testing", task.test)]
     found = {word: _in(edges, part.positives, table) for word, part in parts if part is not None}
     held = torch.stack([none, *found.values()]).any(dim=0)
     if bool(held.any()):  # parallel edges may be on both sides

@@ -108,8 +108,8 @@ def _read_split(path: Path) -> dict[str, Any]:
 
 
 def _plain(data: Data, split: dict[str, Any]) -> Data:
-    """The graph of training edges; held-out edges and negatives under the names of `LinkSplit`, each ``[2, k]``."""
-    for name, part in (("heldout", "valid"), ("test", "test")):
+    """The graph of training edges; unseen edges and negatives under the names of `LinkSplit`, each ``[2, k]``."""
+    for name, part in (("validation", "valid"), ("test", "test")):
         data[name] = split[part]["edge"].t().contiguous()
         data[f"{name}_negatives"] = split[part]["edge_neg"].t().contiguous()
     return data

@@ -63,7 +63,7 @@ def load(name: str, root: str | Path | None = None, *, sparse: bool = False) -> 
 
     Typed graphs have ``edge_type``, and ``train_mask``, ``val_mask``, ``test_mask`` over their edges where they came with
     a split; ``debian`` also ``entity_names`` and ``relation_names``, each an `IdMap`. ``ogbl-collab`` is the graph of its
-    training edges, with ``heldout``, ``test`` and their ``_negatives`` beside it; ``ogbg-molhiv`` has its scaffold split
+    training edges, with ``validation``, ``test`` and their ``_negatives`` beside it; ``ogbg-molhiv`` has its scaffold split
     as ``.split``.
 
     What is made here takes parameters in its name:

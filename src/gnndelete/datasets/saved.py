@@ -19,9 +19,9 @@ from gnndelete.graph.edge_table import EdgeTable
 from gnndelete.graph.validation import fingerprint, tensor_digest
 from gnndelete.io.files import write
 
-_LINK = ("heldout", "test", "heldout_negatives", "test_negatives")
+_LINK = ("validation", "test", "validation_negatives", "test_negatives")
 _NODE = ("train_mask", "val_mask", "test_mask")
-_GRAPH = ("train", "heldout", "test")
+_GRAPH = ("train", "validation", "test")
 
 
 def save_split(split: LinkSplit | GraphSplit | Data, graph: Any, path: str | PathLike[str], **parameters: Any) -> None:
@@ -71,7 +71,7 @@ def load_split(path: str | PathLike[str], graph: Any, **parameters: Any) -> Link
             result[name] = tensors[name]
         return result
     table = EdgeTable(graph.edge_index, int(graph.num_nodes), graph.get("edge_type"))
-    gone = torch.cat([tensors["heldout"], tensors["test"]], dim=1)
+    gone = torch.cat([tensors["validation"], tensors["test"]], dim=1)
     if table.undirected:
         gone = torch.cat([gone, gone.flip(0)], dim=1)
     return LinkSplit(

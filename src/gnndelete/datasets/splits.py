@@ -1,4 +1,4 @@
-"""Training, held-out and test parts of a graph's links or nodes: the same on every machine for the same seed."""
+"""Training, unseen and test parts of a graph's links or nodes: the same on every machine for the same seed."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class LinkSplit:
     """
 
     data: Data
-    heldout: Tensor
+    validation: Tensor
     test: Tensor
-    heldout_negatives: Tensor
+    validation_negatives: Tensor
     test_negatives: Tensor
     seed: int
 
@@ -44,7 +44,7 @@ def split_links(data: Data, seed: int = 0, val: float = 0.05, test: float = 0.05
 
     >>> from gnndelete.datasets import load
     >>> split = split_links(load("digits"), seed=1)
-    >>> split.heldout.shape == split.heldout_negatives.shape == split.test.shape
+    >>> split.validation.shape == split.validation_negatives.shape == split.test.shape
     True
     """
     _check_fractions(val=val, test=test)
@@ -56,7 +56,7 @@ def split_links(data: Data, seed: int = 0, val: float = 0.05, test: float = 0.05
         )
     if data.get("reverse_offset") is not None:
         raise GraphError(
-            "the graph holds reverse relations, which would give the held-out edges away; split it before them"
+            "the graph holds reverse relations, which would give the unseen edges away; split it before them"
         )
     num_nodes = int(data.num_nodes or 0)
     device = data.edge_index.device
@@ -84,9 +84,9 @@ def split_links(data: Data, seed: int = 0, val: float = 0.05, test: float = 0.05
     positives, negatives = positives.to(device), negatives.to(device)
     return LinkSplit(
         data=keep_edges(data, ~torch.isin(key, taken).to(device), num_nodes),
-        heldout=positives[:, :num_val],
+        validation=positives[:, :num_val],
         test=positives[:, num_val:],
-        heldout_negatives=negatives[:, :num_val],
+        validation_negatives=negatives[:, :num_val],
         test_negatives=negatives[:, num_val:],
         seed=seed,
     )
@@ -130,10 +130,10 @@ def split_nodes(data: Data, seed: int = 0, train: float = 0.9, val: float = 0.05
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GraphSplit:
-    """Positions of the training, held-out and test graphs of a dataset."""
+    """Positions of the training, unseen and test graphs of a dataset."""
 
     train: Tensor
-    heldout: Tensor
+    validation: Tensor
     test: Tensor
     seed: int
 
@@ -145,7 +145,7 @@ def split_graphs(graphs: Any, seed: int = 0, train: float = 0.8, val: float = 0.
     """Split a dataset of graphs at random; what is neither train nor val is test.
 
     >>> split_graphs(range(20), seed=1)
-    GraphSplit(train=[16], heldout=[2], test=[2], seed=1)
+    GraphSplit(train=[16], validation=[2], test=[2], seed=1)
     """
     _check_fractions(train=train, val=val)
     order = torch.randperm(len(graphs), generator=torch.Generator().manual_seed(seed))
@@ -166,7 +166,7 @@ def keep_edges(data: Data, keep: Tensor, num_nodes: int) -> Data:
     for key in list(data.keys()):
         per_edge_mask = key in ("train_mask", "val_mask", "test_mask") and data.is_edge_attr(key)
         if key in ("edge_label", "edge_label_index", "adj_t") or per_edge_mask:
-            del split[key]  # these would bring the held-out edges back, or speak of edges that are gone
+            del split[key]  # these would bring the unseen edges back, or speak of edges that are gone
         elif data.is_edge_attr(key):
             split[key] = of_edges(data, key, left)
     return split

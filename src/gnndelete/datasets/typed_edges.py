@@ -55,7 +55,7 @@ def with_reverse(data: Data) -> Data:
 class TripleCorrupter:
     """Turns true triples into false ones by another head (or tail) that occurs with the same relation; built once per graph.
 
-    ``known`` holds further true triples ``[3, k]``, such as held-out ones, which are never given as false ones.
+    ``known`` holds further true triples ``[3, k]``, such as unseen ones, which are never given as false ones.
 
     >>> corrupter = TripleCorrupter(torch.tensor([[0, 1], [2, 3]]), edge_type=torch.tensor([0, 0]), num_nodes=4)
     >>> corrupter.corrupt(torch.tensor([[0], [0], [2]]), torch.Generator().manual_seed(0)).tolist()

@@ -20,7 +20,7 @@ from gnndelete.graph.labels import unlabelled
 
 #: What holds one entry per graph, whatever other sizes happen to be the same.
 PER_GRAPH = ("y", "train_mask", "val_mask", "test_mask")
-_PARTS = {"train_mask": "train", "val_mask": "heldout", "test_mask": "test"}
+_PARTS = {"train_mask": "train", "val_mask": "validation", "test_mask": "test"}
 
 
 class GraphBatch(Data):
@@ -204,7 +204,9 @@ def with_split(batch: GraphBatch, split: Any) -> GraphBatch:
     """A copy with the parts of ``split`` as masks."""
     result = batch.__copy__()
     for mask, part in _PARTS.items():
-        found = split.get(part, split.get("valid" if part == "heldout" else part)) if isinstance(split, dict) else None
+        found = (
+            split.get(part, split.get("valid" if part == "validation" else part)) if isinstance(split, dict) else None
+        )
         ids = found if isinstance(split, dict) else getattr(split, part)
         if ids is not None:
             chosen = torch.zeros(batch.num_graphs, dtype=torch.bool, device=batch.ptr.device)

@@ -70,7 +70,7 @@ class Context:
 
     @property
     def remaining_task(self) -> Task | None:
-        """The task without held-out data that names deleted nodes."""
+        """The task without unseen data that names deleted nodes."""
         return None if self.task is None else self.task.without(self.deletion.nodes)
 
     def for_deletion(self, deletion: Deletion, request: Deletion | None = None) -> Context:

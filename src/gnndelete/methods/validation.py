@@ -42,9 +42,9 @@ def validation(model: nn.Module, context: Context) -> dict[str, float]:
                 return {"validation": task.validate(model, output, data)}
             except RunError:  # of graphs: their odds are no finite numbers
                 return {}
-        assert task.heldout is not None
-        assert task.heldout.negatives is not None  # drawn by the task's check
-        parts = [task.predict(model, output, edges) for edges in (task.heldout.positives, task.heldout.negatives)]
+        assert task.validation is not None
+        assert task.validation.negatives is not None  # drawn by the task's check
+        parts = [task.predict(model, output, edges) for edges in (task.validation.positives, task.validation.negatives)]
     if not all(bool(torch.isfinite(part).all()) and part.numel() for part in parts):
         return {}
     ranks = saturation(*parts)

@@ -1,6 +1,6 @@
 """What can be expected of an edge by its surroundings alone; beyond that, a model's score shows what it remembers of the edge.
 
-Held-out true edges show how scores follow from what can be seen of a pair without the edge itself: how connected its ends
+Unseen true edges show how scores follow from what can be seen of a pair without the edge itself: how connected its ends
 and their neighbours are, how many neighbours they share, how alike their features are. Deleted edges are judged by what
 they score above or below that, so that a forget set of another kind is not mistaken for one that is remembered.
 """
@@ -18,22 +18,22 @@ from torch_geometric.data import Data
 
 from gnndelete.graph.edge_table import EdgeTable, ends_of
 from gnndelete.graph.validation import count_nodes
-from gnndelete.metrics.unseen_test import BINS, Heldout, Strata, auc, degrees, matched_by, strata, variance
+from gnndelete.metrics.unseen_test import BINS, Strata, UnseenTest, auc, degrees, matched_by, strata, variance
 
-#: Columns are taken in standard deviations of the held-out edges, up to so many: no edge is judged far from where they are.
+#: Columns are taken in standard deviations of the unseen edges, up to so many: no edge is judged far from where they are.
 FARTHEST = 4.0
 
-#: Ridge of the regression, as a share of the number of held-out edges.
+#: Ridge of the regression, as a share of the number of unseen edges.
 RIDGE = 1e-3
 
-#: Held-out edges that each number of the regression needs; with fewer, scores are taken as they are.
+#: Unseen edges that each number of the regression needs; with fewer, scores are taken as they are.
 ENOUGH = 10
 
 #: Numbers of features, and neighbours, that are looked at together; and columns of features on a CPU: so few stay in its cache.
 AT_ONCE = LOOKED_UP = 1 << 24
 COLUMNS = 128
 
-#: Parts of the edges of which each is judged by the others when it is asked whether deleted and held-out ones are of a kind; and
+#: Parts of the edges of which each is judged by the others when it is asked whether deleted and unseen ones are of a kind; and
 #: the AUC above which they are not, beyond chance.
 FOLDS, UNLIKE = 5, 0.7
 
@@ -48,7 +48,7 @@ JOINED = (
 
 @dataclass(frozen=True)
 class Compared:
-    """Deleted edges against held-out ones that are like them; ``finely`` says by what beside the degree of their ends."""
+    """Deleted edges against unseen ones that are like them; ``finely`` says by what beside the degree of their ends."""
 
     alike: Strata
     deleted: int
@@ -57,15 +57,15 @@ class Compared:
 
     @property
     def share(self) -> float:
-        """How many of the deleted edges have held-out ones like them."""
+        """How many of the deleted edges have unseen ones like them."""
         return self.alike.deleted / max(self.deleted, 1)
 
     @property
     def told_apart(self) -> float | None:
-        """The AUC by which surroundings alone tell deleted edges from held-out ones, where it is more than chance."""
+        """The AUC by which surroundings alone tell deleted edges from unseen ones, where it is more than chance."""
         return None if self.expected is None else self.expected.told_apart()
 
-    def test(self, deleted: Tensor, held: Tensor) -> Heldout:
+    def test(self, deleted: Tensor, held: Tensor) -> UnseenTest:
         """The scores that one model gives them."""
         if self.expected is not None:
             deleted, held = self.expected.beyond(torch.cat([deleted, held])).split([len(deleted), len(held)])
@@ -86,7 +86,7 @@ def compare(data: Data, deleted: Tensor, held: Tensor, finely: bool = True) -> C
 def alike(
     data: Data, parts: Sequence[Tensor], held: Tensor, finely: bool = True, coarser: bool | None = None
 ) -> list[Strata]:
-    """Which edges of each part are compared with which held-out ones: those whose ends are as connected.
+    """Which edges of each part are compared with which unseen ones: those whose ends are as connected.
 
     On a typed graph it matters most whether the ends of a triple are joined by another one, which often says the same the
     other way round (``finely``); beside that the surroundings were no help there.
@@ -122,7 +122,7 @@ class Expected:
     def __init__(self, data: Data, edges: Tensor, deleted: int) -> None:
         columns = surroundings(data, edges)
         spread, middle = torch.std_mean(columns[deleted:], dim=0, correction=0)
-        told = spread > 1e-9  # what all held-out edges share says nothing
+        told = spread > 1e-9  # what all unseen edges share says nothing
         columns = ((columns[:, told] - middle[told]) / spread[told]).clamp(-FARTHEST, FARTHEST)
         self._design = torch.cat([columns.new_ones(len(columns), 1), columns, columns**2], dim=1)
         self._deleted = deleted
@@ -140,7 +140,7 @@ class Expected:
     def told_apart(self) -> float | None:
         """The AUC by which surroundings alone tell the two kinds apart, each fifth of the edges judged by the others.
 
-        None where it may be below `UNLIKE`: then they are of one kind, and a regression on the held-out ones speaks for all.
+        None where it may be below `UNLIKE`: then they are of one kind, and a regression on the unseen ones speaks for all.
         """
         from sklearn.linear_model import RidgeClassifier  # takes a second, and only audits ask
         from sklearn.model_selection import StratifiedKFold, cross_val_predict

@@ -1,6 +1,6 @@
-"""The held-out test: can deleted elements be told from elements of the same kind that the model never trained on?
+"""The unseen test: can deleted elements be told from elements of the same kind that the model never trained on?
 
-Its statistic is the AUC of deleted against held-out scores, taken within strata (endpoint degree in the remaining graph,
+Its statistic is the AUC of deleted against unseen scores, taken within strata (endpoint degree in the remaining graph,
 class, relation), so that a difference in kind is not mistaken for memory. At 0.5 they cannot be told apart.
 """
 
@@ -29,16 +29,16 @@ FEW = 2 * LEAST * BINS
 
 
 @dataclass(frozen=True)
-class Heldout:
-    """Scores of deleted and held-out elements in strata that hold enough of both kinds.
+class UnseenTest:
+    """Scores of deleted and unseen elements in strata that hold enough of both kinds.
 
     >>> same = torch.arange(100.0)
-    >>> test = heldout(same, same, torch.ones(100), torch.ones(100))
+    >>> test = unseen_test(same, same, torch.ones(100), torch.ones(100))
     >>> test.auc, test.matched
     (0.5, 1.0)
     """
 
-    parts: tuple[tuple[Floats, Floats], ...]  # (deleted, held-out) scores of each stratum, in the order they were given
+    parts: tuple[tuple[Floats, Floats], ...]  # (deleted, unseen) scores of each stratum, in the order they were given
     scores: tuple[Floats, Floats]  # of all elements
 
     @property
@@ -46,13 +46,13 @@ class Heldout:
         return self.scores[0].size
 
     @property
-    def heldout(self) -> int:
+    def unseen(self) -> int:
         return self.scores[1].size
 
     @property
     def plain_auc(self) -> float:
         """The AUC of all at once, without strata."""
-        return auc(*self.scores) if self.deleted and self.heldout else 0.5
+        return auc(*self.scores) if self.deleted and self.unseen else 0.5
 
     @property
     def matched(self) -> float:
@@ -61,12 +61,12 @@ class Heldout:
 
     @property
     def beside(self) -> float:
-        """To how many held-out elements those of the strata amount, for the error of the AUC.
+        """To how many unseen elements those of the strata amount, for the error of the AUC.
 
         To all of them where strata are filled alike, to few where most deleted elements have few beside them.
 
         >>> few, many = (np.zeros(300), np.zeros(6)), (np.zeros(10), np.zeros(5000))
-        >>> round(Heldout((few, many), (np.zeros(310), np.zeros(5006))).beside)
+        >>> round(UnseenTest((few, many), (np.zeros(310), np.zeros(5006))).beside)
         6
         """
         return float(1 / (self.weights**2 @ [1 / held.size for _, held in self.parts])) if self.parts else 0.0
@@ -78,7 +78,7 @@ class Heldout:
 
     @property
     def auc(self) -> float:
-        """How often a deleted element scores above a held-out one of its stratum; ties count half."""
+        """How often a deleted element scores above a unseen one of its stratum; ties count half."""
         return float(self.weights @ [auc(deleted, held) for deleted, held in self.parts])
 
     @property
@@ -86,7 +86,7 @@ class Heldout:
         """Of the AUC, were both kinds alike."""
         return float(np.sqrt(self.weights**2 @ np.array([variance(0.5, d.size, h.size) for d, h in self.parts])))
 
-    def against(self, other: Heldout) -> tuple[float, float]:
+    def against(self, other: UnseenTest) -> tuple[float, float]:
         """This AUC minus that of another model on the same elements, and the standard error of the difference.
 
         What both models make of one element goes together, so that the difference is surer than either AUC: its error is
@@ -114,7 +114,7 @@ class Heldout:
         return max(min(float(low), self.auc - half), 0.0), min(max(float(high), self.auc + half), 1.0)
 
 
-def heldout(
+def unseen_test(
     deleted: Tensor,
     held: Tensor,
     degree_deleted: Tensor,
@@ -123,12 +123,12 @@ def heldout(
     kind_held: Tensor | None = None,
     bins: int = BINS,
     coarser: bool | None = None,
-) -> Heldout:
+) -> UnseenTest:
     """Put scores into strata: quantiles of the degree of all of them, within each kind (class, or `edge_kind`) if given.
 
     A stratum counts if it has enough of both; ``coarser`` divides a kind into so many only as can all be filled, and leaves
-    out none that has a held-out element, as for requests of fewer than `FEW` elements. A request too small to fill any
-    stratum is compared with all held-out elements of its kinds, or else with all at once.
+    out none that has a unseen element, as for requests of fewer than `FEW` elements. A request too small to fill any
+    stratum is compared with all unseen elements of its kinds, or else with all at once.
     """
     return strata(degree_deleted, degree_held, kind_deleted, kind_held, bins, coarser).test(deleted, held)
 
@@ -141,13 +141,13 @@ class Strata:
 
     @property
     def deleted(self) -> int:
-        """How many deleted elements have held-out ones beside them."""
+        """How many deleted elements have unseen ones beside them."""
         return sum(mine.size for mine, _ in self.parts)
 
-    def test(self, deleted: Tensor, held: Tensor) -> Heldout:
+    def test(self, deleted: Tensor, held: Tensor) -> UnseenTest:
         """The scores of one model, put into the strata."""
         scores = _numbers(deleted), _numbers(held)
-        return Heldout(tuple((scores[0][mine], scores[1][theirs]) for mine, theirs in self.parts), scores)
+        return UnseenTest(tuple((scores[0][mine], scores[1][theirs]) for mine, theirs in self.parts), scores)
 
 
 def strata(
@@ -158,7 +158,7 @@ def strata(
     bins: int = BINS,
     coarser: bool | None = None,
 ) -> Strata:
-    """The strata of `heldout`."""
+    """The strata of `unseen`."""
     degrees = _numbers(degree_deleted), _numbers(degree_held)
     coarser = degrees[0].size < FEW if coarser is None else coarser
     kinds = [
@@ -166,7 +166,7 @@ def strata(
         for part, kind in zip(degrees, (kind_deleted, kind_held), strict=True)
     ]
     members = [(np.flatnonzero(kinds[0] == kind), np.flatnonzero(kinds[1] == kind)) for kind in np.unique(kinds[0])]
-    least = 1 if coarser else LEAST  # held-out elements of a kind
+    least = 1 if coarser else LEAST  # unseen elements of a kind
     parts = [part for own in members if own[1].size >= least for part in _divided(own, degrees, bins, coarser)]
     if not parts and kind_deleted is not None:
         parts = [(mine, theirs) for mine, theirs in members if mine.size and theirs.size]
@@ -191,7 +191,7 @@ def _divided(
 
 
 def auc(deleted: Floats, held: Floats) -> float:
-    """The probability that a deleted score lies above a held-out one; ties count half.
+    """The probability that a deleted score lies above a unseen one; ties count half.
 
     >>> auc(np.array([3.0, 1.0]), np.array([0.0, 2.0, 1.0]))
     0.75
@@ -240,7 +240,7 @@ def edge_degree(degree: Tensor, edges: Tensor) -> Tensor:
 
 
 def edge_strata(degree: Tensor, deleted: Tensor, held: Tensor) -> dict[str, Any]:
-    """What deleted and held-out edges are matched by, from the degrees in a graph that has neither: `heldout` takes it."""
+    """What deleted and unseen edges are matched by, from the degrees in a graph that has neither: `unseen` takes it."""
     found = {}
     for name, edges in (("deleted", deleted), ("held", held)):
         found[f"degree_{name}"], found[f"kind_{name}"] = matched_by(degree, edges)

@@ -22,10 +22,10 @@ def worded(kind: str, count: int) -> str:
 def in_use(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings without those that play no part beside the others.
 
-    >>> in_use({"solver": "exact", "ridge": 1e-6, "epochs": 1500, "lr": 1e-3})
-    {'solver': 'exact', 'ridge': 1e-06}
+    >>> in_use({"solver": "closed-form", "ridge": 1e-6, "epochs": 1500, "lr": 1e-3})
+    {'solver': 'closed-form', 'ridge': 1e-06}
     """
-    unused = ("epochs", "lr") if settings.get("solver") == "exact" else ()  # of the other solver
+    unused = ("epochs", "lr") if settings.get("solver") == "closed-form" else ()  # of the other solver
     return {name: value for name, value in settings.items() if name not in unused}
 
 

@@ -1,4 +1,4 @@
-"""What a task is: the loss a model is trained on, its score on held-out data, and its predictions."""
+"""What a task is: the loss a model is trained on, its score on unseen data, and its predictions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Task(ABC):
         return None
 
     def without(self, nodes: Tensor) -> Task:
-        """The same task once these nodes are deleted: held-out data that names them is left out."""
+        """The same task once these nodes are deleted: unseen data that names them is left out."""
         return self
 
     def apart(self, model: nn.Module) -> nn.Module | None:
@@ -80,7 +80,7 @@ class Task(ABC):
         """The nodes that elements name, each once, and the same elements by the places of these nodes."""
         raise SettingError(f"a '{self.name}' task cannot be asked in batches; leave 'batch_size' out")
 
-    def validation(self, data: Any) -> Any:
+    def validation_view(self, data: Any) -> Any:
         """The part of ``data`` that `validate` must see the model's output on."""
         return data
 

@@ -1,4 +1,4 @@
-"""Edges as users hand them over for held-out and test data: plain, labelled, or inside a graph."""
+"""Edges as users hand them over for unseen and test data: plain, labelled, or inside a graph."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def edge_list(edges: Any, name: str) -> Tensor:
 
 
 def labeled_edges(value: Any, negatives: Any, name: str, edge_type: Any = None) -> LabeledEdges | None:
-    """Read ``heldout=`` or ``test=`` with its negatives; nothing, or no edges at all, is ``None``."""
+    """Read ``validation=`` or ``test=`` with its negatives; nothing, or no edges at all, is ``None``."""
     if isinstance(value, HeteroData):
         kinds = [kind for kind in value.edge_types if "edge_label_index" in value[kind] and edge_type in (None, kind)]
         value = value[

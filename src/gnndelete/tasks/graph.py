@@ -40,7 +40,7 @@ class GraphClassification(Task):
     >>> from gnndelete.graph.batch import collate
     >>> edge = torch.tensor([[0, 1], [1, 0]])
     >>> graphs = collate([Data(x=torch.ones(2, 1), edge_index=edge, y=torch.tensor([k % 2])) for k in range(6)])
-    >>> task = GraphClassification(heldout=[2, 3], test=[4, 5])
+    >>> task = GraphClassification(validation=[2, 3], test=[4, 5])
     >>> task.part(graphs, "train").nonzero().flatten().tolist()
     [0, 1]
     >>> task.evaluate(torch.nn.Identity(), F.one_hot(graphs.y).float(), graphs)
@@ -50,11 +50,11 @@ class GraphClassification(Task):
     name: ClassVar[str] = "graph"
     synonyms: ClassVar[set[str]] = {"graph"}
 
-    def __init__(self, train: Any = None, heldout: Any = None, test: Any = None, metric: Metric = "auto") -> None:
+    def __init__(self, train: Any = None, validation: Any = None, test: Any = None, metric: Metric = "auto") -> None:
         if metric not in ("auto", "auroc", "accuracy"):
             raise SettingError(f"'metric' must be 'auto', 'auroc' or 'accuracy' (got {metric!r})")
         self.metric = metric
-        given = {"train": train, "val": heldout, "test": test}
+        given = {"train": train, "val": validation, "test": test}
         self._ids = {part: torch.as_tensor(ids) for part, ids in given.items() if ids is not None}
 
     def check(self, data: Any) -> None:
@@ -81,7 +81,7 @@ class GraphClassification(Task):
         for chosen in shuffled(graphs.numel(), batch_size, generator):
             yield take(graphs[chosen.to(graphs.device)])
 
-    def validation(self, data: Any) -> Any:
+    def validation_view(self, data: Any) -> Any:
         return data.select(self.part(data, "val").nonzero().flatten())
 
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
@@ -134,7 +134,7 @@ class GraphClassification(Task):
         if mask is not None:
             return labelled & mask
         if part != "train":
-            named = "heldout" if part == "val" else part
+            named = "validation" if part == "val" else part
             raise GraphError(
                 f"no graph is marked for '{part}'; add '{part}_mask', or pass GraphClassification({named}=…)"
             )

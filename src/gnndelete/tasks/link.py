@@ -21,16 +21,16 @@ from gnndelete.tasks.edges import LabeledEdges, check_range, check_width, edge_l
 from gnndelete.tasks.relation import Relation
 from gnndelete.tasks.supervision import DrawnSupervision, Supervision, SupervisionCache, false_triples, positives
 
-#: Fewer held-out edges around a deletion than this do not tell whether it did damage there.
+#: Fewer validation edges around a deletion than this do not tell whether it did damage there.
 FEW = 30
 
 
 class LinkPrediction(Task):
-    """Is there an edge? Trained on the graph's edges, scored on ``heldout`` (validation) and ``test`` edges.
+    """Is there an edge? Trained on the graph's edges, scored on ``validation`` and ``test`` edges.
 
-    ``heldout`` and ``test`` are ``[2, k]`` true edges, ``(edge_label_index, edge_label)`` pairs, or graphs that carry
+    ``validation`` and ``test`` are ``[2, k]`` true edges, ``(edge_label_index, edge_label)`` pairs, or graphs that carry
     both. Where negatives are missing, as many are drawn once from ``seed``, never an edge of the first graph seen, of
-    ``heldout`` or of ``test``. ``decoder`` is ``"dot"``, the name of a method of the model (``"decode"``), or a
+    ``validation`` or of ``test``. ``decoder`` is ``"dot"``, the name of a method of the model (``"decode"``), or a
     callable ``(z, edges) -> logits``; one that closes over your model keeps using *your* model, so prefer the name.
 
     On a graph with ``edge_type`` all edges are ``[3, k]`` triples (head, relation, tail), ``decoder="distmult"`` scores them
@@ -42,7 +42,7 @@ class LinkPrediction(Task):
 
     >>> from gnndelete.datasets import load, split_links
     >>> split = split_links(load("digits"))
-    >>> task = LinkPrediction(heldout=split.heldout, test=split.test)
+    >>> task = LinkPrediction(validation=split.validation, test=split.test)
     >>> z = split.data.x
     >>> sorted(task.evaluate(torch.nn.Identity(), z, split.data))
     ['auprc', 'auroc']
@@ -53,17 +53,17 @@ class LinkPrediction(Task):
 
     def __init__(
         self,
-        heldout: Any = None,
+        validation: Any = None,
         test: Any = None,
         decoder: str | Decoder = "dot",
-        heldout_negatives: Any = None,
+        validation_negatives: Any = None,
         test_negatives: Any = None,
         seed: int = 0,
         edge_type: EdgeType | None = None,
     ) -> None:
         check_decoder(decoder)
         self.edge_type = edge_type
-        self.heldout = labeled_edges(heldout, heldout_negatives, "heldout", edge_type)
+        self.validation = labeled_edges(validation, validation_negatives, "validation", edge_type)
         self.test = labeled_edges(test, test_negatives, "test", edge_type)
         self.decoder = decoder
         self.seed = seed
@@ -86,7 +86,7 @@ class LinkPrediction(Task):
         if self._placed is None or self._placed._relation != relation:  # negatives are drawn once for both
             result = copy.copy(self)
             result._relation, result._supervision = relation, SupervisionCache()
-            result.heldout = relation.placed(self.heldout, data, "heldout")
+            result.validation = relation.placed(self.validation, data, "validation")
             result.test = relation.placed(self.test, data, "test")
             self._placed = result
         return self._placed
@@ -131,7 +131,7 @@ class LinkPrediction(Task):
             )
         if not typed and self.decoder == "distmult":
             raise GraphError("decoder='distmult' scores triples, and the graph has no 'edge_type'; use decoder='dot'")
-        for name, part in (("heldout", self.heldout), ("test", self.test)):
+        for name, part in (("validation", self.validation), ("test", self.test)):
             if part is None:
                 continue
             for title, edges in ((name, part.positives), (f"{name}_negatives", part.negatives)):
@@ -151,7 +151,7 @@ class LinkPrediction(Task):
         if not nodes.numel():
             return self
         result = copy.copy(self)
-        result.heldout, result.test = (part and part.without(nodes) for part in (self.heldout, self.test))
+        result.validation, result.test = (part and part.without(nodes) for part in (self.validation, self.test))
         return result
 
     def score(self, model: nn.Module, output: Any, edges: Tensor) -> Tensor:
@@ -230,26 +230,28 @@ class LinkPrediction(Task):
         return nodes, torch.stack([places[0], *elements[1:-1], places[1]])
 
     def validates(self, data: Any) -> bool:
-        return self.heldout is not None
+        return self.validation is not None
 
     def validate(self, model: nn.Module, output: Any, data: Any) -> float:
-        """AUROC on the held-out edges."""
+        """AUROC on the validation edges."""
         self.check_output(output, data)
         return self.validate_by(lambda edges: self.predict(model, output, edges), data)
 
     def validate_by(self, predict: Predict, data: Any) -> float:
-        """AUROC on the held-out edges of anything that predicts."""
-        return _ranked(predict, *self._part(data, "heldout"))
+        """AUROC on the validation edges of anything that predicts."""
+        return _ranked(predict, *self._part(data, "validation"))
 
-    def heldout_near(self, data: Any, nodes: Tensor) -> LabeledEdges | None:
-        """The held-out edges that touch some nodes, and negatives that do; None where they are too few to tell."""
+    def validation_near(self, data: Any, nodes: Tensor) -> LabeledEdges | None:
+        """The validation edges that touch some nodes, and negatives that do; None where they are too few to tell."""
         mark = torch.zeros(int(data.num_nodes), dtype=torch.bool)
         mark[nodes.cpu()] = True
-        parts = [part[:, mark[ends_of(part).cpu()].any(dim=0).to(part.device)] for part in self._part(data, "heldout")]
+        parts = [
+            part[:, mark[ends_of(part).cpu()].any(dim=0).to(part.device)] for part in self._part(data, "validation")
+        ]
         return LabeledEdges(*parts) if min(part.size(1) for part in parts) >= FEW else None
 
     def validate_on(self, model: nn.Module, output: Any, part: LabeledEdges) -> float:
-        """AUROC on some of the held-out edges."""
+        """AUROC on some of the validation edges."""
         assert part.negatives is not None
         return _ranked(lambda edges: self.predict(model, output, edges), part.positives, part.negatives)
 
@@ -305,11 +307,11 @@ class LinkPrediction(Task):
         return part.positives, part.negatives
 
     def _draw_negatives(self, data: Any) -> None:
-        missing = [n for n in ("heldout", "test") if (p := getattr(self, n)) is not None and p.negatives is None]
+        missing = [n for n in ("validation", "test") if (p := getattr(self, n)) is not None and p.negatives is None]
         if not missing:
             return
         supervision, generator = self._supervised(data), torch.Generator().manual_seed(self.seed)
-        held = [p.positives.cpu() for p in (self.heldout, self.test) if p]
+        held = [p.positives.cpu() for p in (self.validation, self.test) if p]
         counts = [getattr(self, name).positives.size(1) for name in missing]
         if self._relation is not None:
             known = [data.hetero[self._relation.kind].edge_index.cpu()]

@@ -1,4 +1,4 @@
-"""Held-out elements that the model was trained on all the same: how many, and what is said of them."""
+"""Unseen elements that the model was trained on all the same: how many, and what is said of them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from gnndelete.tasks.node import NodeClassification
 
 
 def edges_learned(held: Tensor, table: EdgeTable) -> int:
-    """How many held-out edges are in the graph."""
+    """How many unseen edges are in the graph."""
     return int(table.contains(held.to(table.keys.device)).sum()) if held.size(0) == 2 + table.typed else 0
 
 
 def members_learned(held: Tensor, task: NodeClassification | GraphClassification, data: Any) -> int:
-    """How many held-out nodes or graphs, by their ids, are in the training part."""
+    """How many unseen nodes or graphs, by their ids, are in the training part."""
     learned = task.part(data, "train")
     return int(learned[held.to(learned.device)].sum())
 
 
-def not_held_out(count: int, task: Task, part: str = "held-out") -> str:
+def overlap_sentence(count: int, task: Task, part: str = "unseen") -> str:
     """What follows where some elements of a part were trained on; nothing where none were.
 
-    >>> not_held_out(3, NodeClassification(), "test")[:67]
+    >>> overlap_sentence(3, NodeClassification(), "test")[:67]
     '3 of the test nodes are among the nodes that the model was trained '
-    >>> not_held_out(0, NodeClassification())
+    >>> overlap_sentence(0, NodeClassification())
     ''
     """
     if not count:

@@ -52,7 +52,7 @@ class Relation:
         return torch.stack([pairs[0] + self.source.start, number, pairs[1] + self.target.start])
 
     def placed(self, part: LabeledEdges | None, data: HeteroGraph, name: str) -> LabeledEdges | None:
-        """Held-out edges across all types, after making sure that the graph has their ends."""
+        """Unseen edges across all types, after making sure that the graph has their ends."""
         if part is None:
             return None
         true = data.place_edges(self.kind, part.positives, name)
@@ -74,7 +74,7 @@ class Relation:
         return NegativeSampler(pairs, len(self.source), targets=len(self.target))
 
     def non_edges(self, data: HeteroGraph, held: list[Tensor], count: int, generator: torch.Generator) -> Tensor:
-        """Triples that are no edges of the graph and none of the held-out ones; fewer than asked where there are no more."""
+        """Triples that are no edges of the graph and none of the unseen ones; fewer than asked where there are no more."""
         known = torch.cat([data.hetero[self.kind].edge_index.cpu(), *map(self.local, held)], dim=1)
         sampler = self.sampler(known)
         return self.triples(sampler.sample(count if sampler.available else 0, generator))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def check_request(
     request: Deletion, data: Data, table: EdgeTable, task: Task | None, ids: IdMap | None = None
 ) -> Deletion:
-    """The request in the graph's own terms; held-out edges of a link task are called so where they are named."""
+    """The request in the graph's own terms; unseen edges of a link task are called so where they are named."""
     try:
         return request.check(data, table)
     except DeletionError as error:
@@ -34,7 +34,7 @@ def check_request(
         if edges.size(0) != (3 if table.typed else 2) or bool((ends_of(edges) >= table.num_nodes).any()):
             raise
         held: list[str] = []
-        for name, part in (("validation", task.heldout), ("testing", task.test)):
+        for name, part in (("validation", task.validation), ("testing", task.test)):
             if part is not None:
                 found = _among(edges, part.positives, table)
                 held += [f"{pair} (for {name})" for pair in tuples(found, asked._ids or ids)]

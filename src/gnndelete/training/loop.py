@@ -126,7 +126,7 @@ def train(
     task.check(data)
     _refuse_apart(task.apart(model), model)
     selects = task.validates(data)
-    scored = task.validation(data) if selects else data
+    scored = task.validation_view(data) if selects else data
     for module in model.modules():  # what a layer keeps (cached=True) may be another graph's
         for name in kept_graph(module) or ():
             setattr(module, name, None)

@@ -56,7 +56,7 @@ def test_what_cutting_made_too_faint_is_lifted_by_a_negative_lam(auc):
     assert -LIFT <= found.lam < 0
     assert abs(auc(found.lam) - 0.5) <= 0.01
     assert all(trial.lam <= 0 for trial in found.trials)
-    assert "fainter than held-out" in found.sentence
+    assert "fainter than unseen" in found.sentence
 
 
 def test_what_cannot_be_lifted_all_the_way_is_not_lifted_by_halves():
@@ -163,11 +163,11 @@ def test_chance_moves_the_aim_unless_the_sample_shows_nothing():
 
 
 def test_edges_that_the_deletion_left_alone_itself_are_no_ruler():
-    """A path of six nodes and a pair far away: deleting (4, 5) leaves 5 alone, and with it the held-out edge (3, 5)."""
+    """A path of six nodes and a pair far away: deleting (4, 5) leaves 5 alone, and with it the unseen edge (3, 5)."""
     pairs = torch.tensor([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (6, 7)]).t()
     data = Data(x=torch.eye(9), edge_index=torch.cat([pairs, pairs.flip(0)], dim=1))
     held = torch.tensor([(3, 5), (0, 2), (1, 8)]).t()  # 8 never had an edge, so that nothing moves it
-    task = gd.LinkPrediction(heldout=held)
+    task = gd.LinkPrediction(validation=held)
     prepared = gd.Unlearner(gd.models.GCN(9), data, task=task)._context
     deletion = gd.Deletion(edges=[(4, 5)]).check(data)
     assert _apart(held, prepared.for_deletion(deletion)).t().tolist() == [[0, 2], [1, 8]]
@@ -175,7 +175,7 @@ def test_edges_that_the_deletion_left_alone_itself_are_no_ruler():
 
 
 def test_where_few_can_be_compared_nothing_is_lifted_and_the_result_says_so(memory):
-    """Sixty nodes lose all their edges: to edges with an end left alone no held-out one is fit to be compared."""
+    """Sixty nodes lose all their edges: to edges with an end left alone no unseen one is fit to be compared."""
     model, data, task, deletion = memory
     lonely = deletion.edges.flatten().unique()[:60]
     near = torch.isin(data.edge_index, lonely).any(dim=0) & (data.edge_index[0] < data.edge_index[1])
@@ -185,8 +185,7 @@ def test_where_few_can_be_compared_nothing_is_lifted_and_the_result_says_so(memo
     assert not measured.lifts
     found = gd.Unlearner(model, data, task=task).delete(request)
     assert (
-        f"Only {measured.compared:.0%} of the deleted edges have held-out ones like them"
-        in found.calibration["sentence"]
+        f"Only {measured.compared:.0%} of the deleted edges have unseen ones like them" in found.calibration["sentence"]
     )
     usual = ruler(gd.Unlearner(model, data, task=task)._context.for_deletion(deletion.check(data)))
     assert usual.compared > MOST
@@ -209,7 +208,7 @@ class Memory(nn.Module):
 def memory():
     graph = community_graph(400, 3000, 8, classes=4, community=100, seed=4)
     split = gd.datasets.split_links(graph, seed=0, val=0.15, test=0.15)
-    task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
+    task = gd.LinkPrediction(validation=split.validation, test=split.test)
     torch.manual_seed(0)
     model = Memory(400, 8)
     gd.train(model, split.data, task, epochs=300, lr=0.01, seed=0)
@@ -229,7 +228,7 @@ def test_on_a_model_that_remembers_lam_is_found_and_stated(memory, tmp_path):
     assert best["lam"] == found["lam"]
     assert abs(best["auc"] - 0.5) <= best["se"]
     assert found["sentence"] in unlearned.notes
-    assert "aim: retrained: deleted elements should score like held-out ones" in str(unlearned)
+    assert "aim: retrained: deleted elements should score like unseen ones" in str(unlearned)
     unlearned.save(tmp_path)
     assert "Aim: retrained" in (tmp_path / "README.md").read_text()
     assert found["sentence"] in (tmp_path / "README.md").read_text()
@@ -246,7 +245,7 @@ def test_the_calibrated_result_is_the_plain_one_at_that_lam(memory):
 
 def test_calibration_never_looks_at_test_data(memory):
     model, data, task, deletion = memory
-    blind = gd.LinkPrediction(heldout=task.heldout.positives, heldout_negatives=task.heldout.negatives)
+    blind = gd.LinkPrediction(validation=task.validation.positives, validation_negatives=task.validation.negatives)
     with_test = gd.Unlearner(model, data, task=task).delete(deletion)
     without = gd.Unlearner(model, data, task=blind).delete(deletion)
     assert with_test.lam == without.lam
@@ -324,7 +323,7 @@ def test_deleted_nodes_are_calibrated_by_their_label_where_they_are_presented_ag
     [
         ("node", gd.Deletion(edges=[(0, 0)]), {}, "no score for a deleted edge"),
         ("link", gd.Deletion(nodes=[3]), {}, "and the request names none; 0.03"),
-        ("link", gd.Deletion(edges=[(0, 0)]), {"heldout": None}, "no held-out edges"),
+        ("link", gd.Deletion(edges=[(0, 0)]), {"validation": None}, "no unseen edges"),
         ("none", gd.Deletion(edges=[(0, 0)]), {}, "no task"),
     ],
 )
@@ -378,7 +377,7 @@ def test_what_is_kept_is_worded_for_all_that_was_deleted(kinds, doing, again):
     sure = as_retrained(curve(lambda lam: 0.5), kept=0.05, at=at)
     assert sure.lam == 0
     assert sure.sentence == (
-        f"{doing} leaves no more than training again would: AUC 0.500 of these nodes, presented again {again}, against held-out "
+        f"{doing} leaves no more than training again would: AUC 0.500 of these nodes, presented again {again}, against unseen "
         "nodes (standard error 0.010), so lam is 0."
     )
     unsure = as_retrained(curve(lambda lam: 0.7, se=0.08), kept=0.5, at=at)
@@ -398,11 +397,11 @@ def test_where_no_held_out_edge_is_like_any_deleted_one_nothing_is_claimed():
     data = Data(
         x=torch.randn(52, 6, generator=torch.Generator().manual_seed(0)), edge_index=torch.cat([once, once.flip(0)], 1)
     )
-    task = gd.LinkPrediction(heldout=torch.stack([torch.arange(0, 30), torch.arange(10, 40)]))
+    task = gd.LinkPrediction(validation=torch.stack([torch.arange(0, 30), torch.arange(10, 40)]))
     torch.manual_seed(0)
     unlearned = gd.Unlearner(gd.models.GCN(6, hidden=8, out=4), data, task=task).delete(gd.Deletion(edges=spokes))
     assert unlearned.calibration["status"] == "fallback"
-    assert "no deleted edge has a held-out one like it" in unlearned.calibration["sentence"]
+    assert "no deleted edge has a unseen one like it" in unlearned.calibration["sentence"]
 
 
 def test_a_handful_has_to_show_more():

@@ -251,7 +251,7 @@ def test_the_papers_setting():
         "layers": "all",
         "targets": "original",
         "hops": "directed",
-        "solver": "exact",
+        "solver": "closed-form",
     }
     assert gd.GNNDelete.paper(lam=0.1).lam == 0.1
     default = gd.GNNDelete().settings()
@@ -349,7 +349,7 @@ def test_half_precision_is_learned_in_32_bits(graph, gcn, dtype):
     model = gcn.to(dtype)
     exact, learned = (
         gd.Unlearner(model, graph, method=gd.GNNDelete(lam=0.5, solver=solver, lr=0.01)).delete(STAR).output()
-        for solver in ("exact", "gradient")
+        for solver in ("closed-form", "gradient")
     )
     assert learned.dtype == dtype
     torch.testing.assert_close(learned, exact, atol=0.05, rtol=0.05)

@@ -44,7 +44,7 @@ def graph() -> tuple[Data, Deletion]:
 
 def task() -> LinkPrediction:
     held = torch.stack([torch.arange(0, 30), torch.arange(10, 40)])
-    return LinkPrediction(heldout=held, test=held.flip(0) + 11)
+    return LinkPrediction(validation=held, test=held.flip(0) + 11)
 
 
 def blank(model: nn.Module, data: Data, nodes: list[int]) -> Tensor:
@@ -315,7 +315,7 @@ class Decodes(Remembers):
 def test_a_decoder_that_reads_the_vectors_is_told(request_of: Callable[[Deletion], Deletion]) -> None:
     data, request = graph()
     held = torch.stack([torch.arange(0, 30), torch.arange(10, 40)])
-    about = LinkPrediction(heldout=held, test=held.flip(0) + 11, decoder="decode")
+    about = LinkPrediction(validation=held, test=held.flip(0) + 11, decoder="decode")
     unlearner = Unlearner(Decodes().eval(), data, task=about, method=GNNDelete(lam=0.3))
     unlearned = unlearner.delete(request_of(request))
     assert stays(unlearned)
@@ -463,7 +463,7 @@ def test_vectors_of_one_node_type() -> None:
     model = ByType().eval()
     gone = pairs[:, pairs[0] == 4]
     request = Deletion(edges={("user", "buys", "item"): gone, ("item", "bought", "user"): gone.flip(0)})
-    about = LinkPrediction(heldout=pairs[:, :3], test=pairs[:, 3:6], edge_type=("user", "buys", "item"))
+    about = LinkPrediction(validation=pairs[:, :3], test=pairs[:, 3:6], edge_type=("user", "buys", "item"))
     unlearned = Unlearner(model, data, task=about, method=GNNDelete(lam=0.2)).delete(request)
     wanted = model.first.convs["item", "bought", "user"].lin_l.bias  # nothing is heard, and nothing known
     torch.testing.assert_close(unlearned.output()["user"][4], wanted.detach(), rtol=1e-4, atol=1e-5)

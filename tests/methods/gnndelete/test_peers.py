@@ -33,7 +33,7 @@ def split():
 
 
 def context_of(data, split, edges, seed=0):
-    task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
+    task = gd.LinkPrediction(validation=split.validation, test=split.test)
     vectors = torch.randn(500, 6, generator=torch.Generator().manual_seed(1))
     unlearner = gd.Unlearner(Given(vectors), data, task=task, method=gd.Unlink(), seed=seed)
     return unlearner._context.for_deletion(gd.Deletion(edges=edges).check(data)), task
@@ -46,7 +46,7 @@ def pairs_of(data):
 def chance_of(split, edges, seed=0, data=None):
     context, task = context_of(split.data if data is None else data, split, edges, seed)
     with torch.no_grad():
-        return chance(context, context.model, task, context.deletion.edges, task.heldout.positives)
+        return chance(context, context.model, task, context.deletion.edges, task.validation.positives)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def asked(monkeypatch):
 
 
 def test_likely_edges_are_told_from_remembered_ones(split):
-    """A model that remembers nothing: what the likeliest edges score above held-out ones is chance, and within bounds."""
+    """A model that remembers nothing: what the likeliest edges score above unseen ones is chance, and within bounds."""
     context, _ = context_of(split.data, split, pairs_of(split.data)[:, :1])
     vectors, pairs = context.model.vectors, pairs_of(split.data)
     order = (vectors[pairs[0]] * vectors[pairs[1]]).sum(dim=1).argsort()
@@ -112,7 +112,7 @@ def test_peers_are_edges_of_the_graph_that_stay(split, asked, named):
     pairs = pairs_of(data)
     ways = {"both ways": [pairs, pairs.flip(0)], "up": [pairs], "down": [pairs.flip(0)], "twice": [pairs, pairs]}
     data.edge_label_index = torch.cat([*ways[named], split.test], dim=1)
-    task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
+    task = gd.LinkPrediction(validation=split.validation, test=split.test)
     edges = pairs[:, ::20]
     unlearner = gd.Unlearner(gd.models.GCN(8, hidden=8, out=4), data, task=task)
     before = data.edge_index.clone()
@@ -171,13 +171,13 @@ def test_nobody_is_asked_where_many_edges_go(split, monkeypatch):
 def test_where_hardly_an_edge_is_left_there_are_no_peers():
     pairs = torch.tensor([(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2), (1, 3), (2, 4)]).t()
     data = Data(x=torch.eye(6), edge_index=torch.cat([pairs, pairs.flip(0)], dim=1))
-    task = gd.LinkPrediction(heldout=torch.tensor([(0, 3), (1, 4)]).t())
+    task = gd.LinkPrediction(validation=torch.tensor([(0, 3), (1, 4)]).t())
     unlearner = gd.Unlearner(gd.models.GCN(6), data, task=task)
     assert unlearner.delete(gd.Deletion(edges=[(0, 1), (1, 2)])).calibration["target"] == 0.5
 
 
 def test_the_aim_moves_by_chance_and_the_result_says_so(split, monkeypatch):
-    task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
+    task = gd.LinkPrediction(validation=split.validation, test=split.test)
     model = gd.models.GCN(8, hidden=8, out=4)
     edges = pairs_of(split.data)[:, ::20]
     for by_chance, word in ((0.02, "score lower"), (-0.02, "score higher")):
@@ -192,7 +192,7 @@ def test_peers_are_cut_beside_all_of_a_mixed_request(split, monkeypatch):
     """Whole rows of features, single columns and what replaces them: the graph that peers are asked on lost these as well."""
     graphs = []
     monkeypatch.setattr(peers, "cut", lambda *args: graphs.append(cut(*args)) or graphs[-1])
-    task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
+    task = gd.LinkPrediction(validation=split.validation, test=split.test)
     request = gd.Deletion(edges=pairs_of(split.data)[:, ::20], features=[(5, 1)], fill=2.5) | gd.Deletion(features=[6])
     unlearned = gd.Unlearner(gd.models.GCN(8, hidden=8, out=4), split.data, task=task).delete(request)
     assert len(graphs) == peers.DRAWS

@@ -12,7 +12,7 @@ from torch import nn
 
 from gnndelete.errors import RunError
 from gnndelete.methods.gnndelete import solvers as solver
-from gnndelete.methods.gnndelete.solvers import Problem, exact, gradient, objective, sound
+from gnndelete.methods.gnndelete.solvers import Problem, closed_form, gradient, objective, sound
 from gnndelete.nn.operator import LinearMap
 
 
@@ -59,13 +59,13 @@ def stacked(p, ridge):
 )
 def test_exact_equals_least_squares_on_the_stacked_system(seed, rows, width, lam, keep, ridge):
     p = problem(seed, rows, width, lam, keep)
-    torch.testing.assert_close(exact(p, ridge).weight.data, stacked(p, ridge), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(closed_form(p, ridge).weight.data, stacked(p, ridge), rtol=1e-5, atol=1e-6)
 
 
 def test_one_edge_has_two_rows_and_moves_both_where_asked():
     p = problem(rows=2, width=16, lam=1.0)
     p.dec[:] = 0.5
-    weight = exact(p).weight.data
+    weight = closed_form(p).weight.data
     torch.testing.assert_close(weight, stacked(p, 1e-6), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(p.h[p.rows] @ weight, p.away.expand(2, -1), rtol=1e-4, atol=1e-4)
     across = torch.linalg.svd(p.h[p.rows])[2][2:]  # directions that no row has are left alone
@@ -75,19 +75,19 @@ def test_one_edge_has_two_rows_and_moves_both_where_asked():
 @pytest.mark.parametrize("rank", [1, 3])
 def test_rank_deficient_rows(rank):
     p = problem(rows=30, width=8, rank=rank)
-    weight = exact(p).weight.data
+    weight = closed_form(p).weight.data
     assert torch.isfinite(weight).all()
     torch.testing.assert_close(p.h @ weight, p.h @ stacked(p, 1e-6), rtol=1e-5, atol=1e-5)
 
 
 def test_nothing_to_do_is_the_identity_to_the_last_bit():
     p = problem(lam=0.0, keep="own", dtype=torch.float32)
-    assert torch.equal(exact(p).weight.data, torch.eye(5)), "weights that are all zero pull nowhere"
+    assert torch.equal(closed_form(p).weight.data, torch.eye(5)), "weights that are all zero pull nowhere"
     p = replace(p, dec=None)
     assert p.at_rest
-    assert torch.equal(exact(p).weight.data, torch.eye(5))
+    assert torch.equal(closed_form(p).weight.data, torch.eye(5))
     zero = Problem(torch.zeros(9, 4), torch.arange(9), torch.full((9,), 0.1), torch.zeros(9), torch.ones(4), None)
-    assert torch.equal(exact(zero).weight.data, torch.eye(4))
+    assert torch.equal(closed_form(zero).weight.data, torch.eye(4))
 
 
 def test_lam_is_one_knob():
@@ -95,7 +95,7 @@ def test_lam_is_one_knob():
     pulls, keeps = [], []
     for lam in (0.0, 0.1, 0.5, 0.9, 1.0):
         p = problem(lam=lam)
-        out = p.h[p.rows] @ exact(p).weight.data
+        out = p.h[p.rows] @ closed_form(p).weight.data
         counts = problem(lam=1.0).dec[:, None]
         pulls.append(float((counts * (out - p.away).square()).sum()))
         keeps.append(float((out - p.keep).square().sum()))
@@ -107,10 +107,10 @@ def test_lam_is_one_knob():
 @pytest.mark.parametrize("size", [1, 7, 39, 40, 41])
 def test_chunks_give_the_same_answer(monkeypatch, size):
     p = problem()
-    whole, loss = exact(p), objective(p, exact(p))
+    whole, loss = closed_form(p), objective(p, closed_form(p))
     monkeypatch.setattr(solver, "CHUNK", size * p.width)
     assert max(h.size(0) for h, *_ in p.chunks()) <= size
-    torch.testing.assert_close(exact(p).weight, whole.weight, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(closed_form(p).weight, whole.weight, rtol=1e-9, atol=1e-9)
     assert objective(p, whole) == pytest.approx(loss, rel=1e-12)
 
 
@@ -119,7 +119,7 @@ def test_double_precision_where_conditioning_needs_it():
     p = problem(rows=60, width=4, dtype=torch.float32)
     scale = torch.tensor([1.0, 1e-2, 1e-3, 10.0])
     p = Problem(p.h * scale, p.rows, p.dec, p.ni, p.away, p.keep)
-    weight = exact(p, ridge=1e-12).weight.data
+    weight = closed_form(p, ridge=1e-12).weight.data
     assert weight.dtype == torch.float32
     torch.testing.assert_close(weight.double(), stacked(p, 1e-12), rtol=1e-4, atol=1e-4)
 
@@ -141,13 +141,13 @@ def test_exact_equals_a_converged_gradient_run(lam):
         return loss
 
     optimizer.step(closure)
-    torch.testing.assert_close(exact(p, ridge=1e-14).weight.data, found.weight.data, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(closed_form(p, ridge=1e-14).weight.data, found.weight.data, rtol=1e-5, atol=1e-6)
     assert objective(p, found) == pytest.approx(float(closure().detach()), rel=1e-9)
 
 
 def test_the_gradient_solver_converges_to_the_exact_one_from_above():
     p = problem(rows=60, width=3)
-    best = objective(p, exact(p, ridge=0))
+    best = objective(p, closed_form(p, ridge=0))
     losses = [objective(p, gradient(p, LinearMap(3).double(), epochs, lr=0.02)) for epochs in (1, 50, 3000)]
     assert losses == sorted(losses, reverse=True)
     assert all(loss >= best for loss in losses)
@@ -162,7 +162,7 @@ def test_exact_is_never_above_the_gradient_solver(seed, lam, dtype):
     dtype = getattr(torch, dtype)
     p = problem(seed, rows=20, width=4, lam=lam, dtype=dtype)
     reached = objective(p, gradient(p, LinearMap(4).to(dtype), epochs=40, lr=0.05))
-    assert objective(p, exact(p)) <= reached + 1e-7
+    assert objective(p, closed_form(p)) <= reached + 1e-7
 
 
 def test_an_operator_of_any_kind_can_be_trained():
@@ -189,7 +189,7 @@ def test_failures_are_told():
     p = problem(dtype=torch.float32)
     broken = Problem(p.h * float("nan"), p.rows, p.dec, p.ni, p.away, p.keep)
     with pytest.raises(RunError, match="NaN or infinite"):
-        exact(broken)
+        closed_form(broken)
     with pytest.raises(RunError, match=r"diverged at lr=0\.5"):
         gradient(broken, LinearMap(5), epochs=2, lr=0.5)
 
@@ -197,12 +197,12 @@ def test_failures_are_told():
 def test_what_is_checked_later_is_solved_alike():
     unchecked = []
     p = problem()
-    assert torch.equal(exact(p, unchecked=unchecked).weight, exact(p).weight)
+    assert torch.equal(closed_form(p, unchecked=unchecked).weight, closed_form(p).weight)
     assert sound(unchecked)
     for broken in (replace(p, h=p.h * 0), replace(p, h=p.h * float("nan"))):
-        exact(broken, unchecked=unchecked)
+        closed_form(broken, unchecked=unchecked)
         assert not sound(unchecked)
         unchecked.pop()
     lame = problem(rank=2)
-    exact(lame, ridge=0.0, unchecked=unchecked)
-    assert torch.isfinite(exact(lame, ridge=0.0).weight).all(), "there, least squares answer"
+    closed_form(lame, ridge=0.0, unchecked=unchecked)
+    assert torch.isfinite(closed_form(lame, ridge=0.0).weight).all(), "there, least squares answer"

@@ -46,7 +46,7 @@ def model():
 
 
 def link(split):
-    return gd.LinkPrediction(heldout=split.heldout, test=split.test)
+    return gd.LinkPrediction(validation=split.validation, test=split.test)
 
 
 class Recorder:
@@ -147,15 +147,15 @@ def test_the_built_in_loop_sees_no_deleted_element_either(split, model, monkeypa
         return gd.train(model, data, task, **options)
 
     monkeypatch.setattr("gnndelete.methods.grapheraser.jobs.train", watched)
-    node = int(split.heldout[0, 0])
+    node = int(split.validation[0, 0])
     gd.Unlearner(model, split.data, task=link(split), method=eraser()).delete(gd.Deletion(nodes=[node]))
-    true = {tuple(pair) for pair in split.heldout.t().tolist()}
+    true = {tuple(pair) for pair in split.validation.t().tolist()}
     for part, task in seen:
         assert node not in part.n_id.tolist()
-        if task.heldout is not None:
-            assert {tuple(pair) for pair in part.n_id[task.heldout.positives].t().tolist()} <= true
-            assert task.heldout.negatives.shape == task.heldout.positives.shape
-    assert any(task.heldout is not None for _, task in seen), "shards validate on held-out edges of their own"
+        if task.validation is not None:
+            assert {tuple(pair) for pair in part.n_id[task.validation.positives].t().tolist()} <= true
+            assert task.validation.negatives.shape == task.validation.positives.shape
+    assert any(task.validation is not None for _, task in seen), "shards validate on unseen edges of their own"
 
 
 def test_a_random_partition_equals_training_without_the_elements(data, model):

@@ -25,7 +25,7 @@ def split():
 
 
 def linked(split, **options):
-    task = gd.LinkPrediction(heldout=split.heldout, test=split.test)
+    task = gd.LinkPrediction(validation=split.validation, test=split.test)
     return gd.Unlearner(gd.models.GCN(64), split.data, task=task, method=JODIE(dim=32, epochs=3), **options)
 
 

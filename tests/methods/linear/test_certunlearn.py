@@ -193,7 +193,7 @@ def test_the_same_seed_gives_the_same_model_and_the_user_is_left_alone(graph, gc
 
 def test_digits(digits):
     split = gd.datasets.split_links(digits, seed=1)
-    task = gd.LinkPrediction(heldout=split.heldout, test=split.test, test_negatives=split.test_negatives)
+    task = gd.LinkPrediction(validation=split.validation, test=split.test, test_negatives=split.test_negatives)
     request = gd.Deletion(edges=every(split.data, 40), nodes=[7])
     assert unlearner(gd.models.GCN(64), split.data, task).delete(request).evaluate()["test_auroc"] > 0.95
     assert unlearner(gd.models.GCN(64), digits).delete(gd.Deletion(nodes=[7])).evaluate()["test_accuracy"] > 0.9

@@ -210,7 +210,7 @@ def test_digits():
     split, nodes = gd.datasets.split_links(data, seed=1), gd.datasets.split_nodes(data, seed=1)
     edges = split.data.edge_index[:, split.data.edge_index[0] < split.data.edge_index[1]]
     request = gd.Deletion(edges=edges[:, ::40], nodes=[])
-    task = gd.LinkPrediction(heldout=split.heldout, test=split.test, test_negatives=split.test_negatives)
+    task = gd.LinkPrediction(validation=split.validation, test=split.test, test_negatives=split.test_negatives)
     assert unlearner(gd.models.GCN(64), split.data, task).delete(request).evaluate()["test_auroc"] > 0.98
     assert unlearner(gd.models.GCN(64), nodes, "node").delete(request).evaluate()["test_accuracy"] > 0.95
 

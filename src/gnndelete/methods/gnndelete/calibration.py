@@ -24,7 +24,7 @@ START = 0.03
 #: Beyond this nothing of the endpoints is left, and their other edges go with the deleted ones.
 STRONGEST = 0.8
 
-#: How far below held-out elements, and how many standard errors, deleted ones must lie before a search lifts them again:
+#: How far below unseen elements, and how many standard errors, deleted ones must lie before a search lifts them again:
 #: training again gives AUCs down to 0.475 on its own. Where that search begins, and how far it goes.
 FAINT, FAINT_SE, LIFT_START, LIFT = 0.03, 2.0, 0.01, 0.1
 
@@ -49,7 +49,7 @@ class Trial:
     """What one lam gave on validation data; None where it cannot be measured."""
 
     lam: float
-    auc: float | None = None  # deleted against matched held-out elements
+    auc: float | None = None  # deleted against matched unseen elements
     se: float | None = None
     utility: float | None = None
     near: float | None = None  # the same score on validation edges that touch the deletion
@@ -88,11 +88,11 @@ Measure = Callable[[float], Trial]
 def as_retrained(
     measure: Measure, kept: float = 0.0, chance: float = 0.0, lifts: bool = False, at: Done | None = None
 ) -> Calibration:
-    """The lam at which deleted elements score like held-out ones: an AUC of 0.5, within its standard error.
+    """The lam at which deleted elements score like unseen ones: an AUC of 0.5, within its standard error.
 
     ``kept`` is the share of what lies above 0.5 with the graph cut alone that training again would keep too, ``chance`` what
     lies above it whatever the model remembers. ``lifts``:
-    where cutting alone makes deleted elements fainter than held-out ones, a negative lam may undo that. ``at`` says
+    where cutting alone makes deleted elements fainter than unseen ones, a negative lam may undo that. ``at`` says
     in words what is done at lam 0; by default the graph is cut.
 
     >>> search = as_retrained(lambda lam: Trial(lam, auc=0.56 - lam, se=0.01, utility=0.9))
@@ -136,7 +136,7 @@ def as_retrained(
         near = distance(best) + first.se / 2
         best = min((trial for trial in bearable if distance(trial) <= near), key=lambda trial: trial.lam)
     lost = _lost(first, best)
-    elsewhere = moved or (kept > 0 and goal > 0.5)  # then it is not like held-out ones that they are to score
+    elsewhere = moved or (kept > 0 and goal > 0.5)  # then it is not like unseen ones that they are to score
     sentence = (sentences.reached_by if reached else sentences.unreached_by)(first, best, at, elsewhere)
     if lost > COSTLY:
         sentence += f" It costs {lost:.3f} of the validation score{': training again is advised' * reached}."
@@ -191,7 +191,7 @@ def as_nonexistent(measure: Measure, budget: float) -> Calibration:
     """The strongest lam that costs at most ``budget`` of the validation score at lam 0, where no operator is added.
 
     A weaker one is taken where the rest of the budget would buy next to nothing: deleted elements lie below nearly all
-    held-out ones already.
+    unseen ones already.
 
     >>> search = as_nonexistent(lambda lam: Trial(lam, utility=0.9 - 0.02 * lam), budget=0.01)
     >>> search.status, round(search.lam, 1)

@@ -22,13 +22,13 @@ from gnndelete.tasks.edges import LabeledEdges
 from gnndelete.tasks.graph import graph_labels
 from gnndelete.tasks.overlap import edges_learned, members_learned
 
-#: The AUC of deleted against held-out elements in a model's output, and its standard error.
+#: The AUC of deleted against unseen elements in a model's output, and its standard error.
 Forgetting = Callable[[nn.Module, Any], tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Ruler:
-    """How deleted elements score against held-out ones, and where to ask: ``presented`` on the original graph.
+    """How deleted elements score against unseen ones, and where to ask: ``presented`` on the original graph.
 
     ``missing`` says why forgetting cannot be measured; utility may be measurable all the same.
     """
@@ -40,8 +40,8 @@ class Ruler:
     kept: float = 0.0  # of what lies above 0.5, the share that training again would keep
     lifts: bool = False  # whether a negative lam means something: where nothing but edges goes
     missing: str = ""
-    compared: float = 1.0  # share of the deleted elements that have held-out ones like them
-    seen: int = 0  # held-out elements that the model was trained on: these were not held out
+    compared: float = 1.0  # share of the deleted elements that have unseen ones like them
+    seen: int = 0  # unseen elements that the model was trained on: these were not held out
     ends: Tensor | None = None  # of deleted edges: around them damage is looked for apart
     finely: str = ""  # by what of their surroundings edges were compared, beside the degree of their ends
     chance: Callable[[nn.Module], float] | None = None  # what of the AUC above 0.5 says nothing of the model
@@ -58,7 +58,7 @@ class Ruler:
         if not isinstance(self.task, LinkPrediction) or self.ends is None or not self.task.validates(self.data):
             return None
         try:
-            return self.task.heldout_near(self.data, self.ends)
+            return self.task.validation_near(self.data, self.ends)
         except GraphError:  # no negatives can be drawn
             return None
 
@@ -73,7 +73,7 @@ class Ruler:
 
 
 def ruler(context: Context, finely: bool = True) -> Ruler:
-    """The ruler of a request; without a task, held-out data or a score for what was deleted it says what is missing.
+    """The ruler of a request; without a task, unseen data or a score for what was deleted it says what is missing.
 
     ``finely``: edges are compared by their surroundings as well, not by the degree of their ends alone.
     """
@@ -94,14 +94,14 @@ def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
     if not edges.size(1):
         which = "none" if task.edge_type is None else f"none of {task.edge_type}"
         return Ruler(task, data, missing=f"a link model scores edges, and the request names {which}")
-    if task.heldout is None:
-        return Ruler(task, data, missing="the task has no held-out edges to compare with (pass heldout=…)")
-    held = _apart(task.heldout.positives, context)
+    if task.validation is None:
+        return Ruler(task, data, missing="the task has no unseen edges to compare with (pass validation=…)")
+    held = _apart(task.validation.positives, context)
     if not _has_like(degrees(data), edges, held):
         return Ruler(
             task,
             data,
-            missing="no deleted edge has a held-out one like it: of one kind all have an end that is now without edges, of the "
+            missing="no deleted edge has a unseen one like it: of one kind all have an end that is now without edges, of the "
             "other none has",
         )
     alike = compare(data, edges, held, finely)
@@ -133,7 +133,7 @@ def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
 
 
 def _has_like(degree: Tensor, edges: Tensor, held: Tensor) -> bool:
-    """Whether some deleted edge and some held-out one are alike in having an end without edges, or in having none."""
+    """Whether some deleted edge and some unseen one are alike in having an end without edges, or in having none."""
     one, other = ((degree[ends_of(part).to(degree.device)] == 0).any(dim=0) for part in (edges, held))
     return bool((one.any() & other.any()) | (~one.all() & ~other.all()))
 
@@ -142,14 +142,14 @@ def _sound(answers: Tensor) -> Tensor:
     bad = int((~torch.isfinite(answers)).sum())
     if bad:
         raise ModelError(
-            f"{bad} of {answers.numel()} answers about deleted and held-out elements are NaN or infinite; check the model's "
+            f"{bad} of {answers.numel()} answers about deleted and unseen elements are NaN or infinite; check the model's "
             "weights and features"
         )
     return answers
 
 
 def _apart(held: Tensor, context: Context) -> Tensor:
-    """Held-out edges without those of which the deletion itself left an end alone.
+    """Unseen edges without those of which the deletion itself left an end alone.
 
     Such an end has the operator of the deleted edges' own, so that the two go up and down together: whatever lam is, nothing
     can be learned from comparing them. Where there are no others they have to do.
@@ -186,7 +186,7 @@ def _of_nodes(context: Context, task: NodeClassification) -> Ruler:
 
 
 def _of_graphs(context: Context, task: GraphClassification) -> Ruler:
-    """The probability of its true class that a deleted graph is given, against held-out graphs of its class and size."""
+    """The probability of its true class that a deleted graph is given, against unseen graphs of its class and size."""
     data, original = context.remaining, context.data
     if not context.deletion.graphs.numel():
         return Ruler(task, data, missing="a graph classifier has no score for an edge or a node within a graph")
@@ -206,9 +206,9 @@ def _of_graphs(context: Context, task: GraphClassification) -> Ruler:
 def _of_true_class(
     task: Task, data: Data, labels: Tensor, size: Tensor, named: Tensor, held: Tensor
 ) -> tuple[Forgetting, float]:
-    """The probability of their true class that named nodes or graphs are given, against held-out ones of class and size.
+    """The probability of their true class that named nodes or graphs are given, against unseen ones of class and size.
 
-    And the share of those named that have held-out ones like them.
+    And the share of those named that have unseen ones like them.
     """
     both = torch.cat([named, held])
     alike = strata(size[named], size[held], labels[named], labels[held], bins=NODE_BINS, coarser=True)
@@ -224,13 +224,13 @@ def _of_true_class(
     return forgetting, alike.deleted / named.numel()
 
 
-#: Which version of calibration a task and an aim have, where it is not the first: 2 leaves out held-out edges that a deletion
+#: Which version of calibration a task and an aim have, where it is not the first: 2 leaves out unseen edges that a deletion
 #: moves itself and budget that buys next to nothing, 3 compares edges by their surroundings, 4 also with their peers.
 #: "vectors" are links scored by trained vectors of nodes: in 3 they count no more where a node is left alone, and 4 and 5
 #: compare as links do. Nodes of a class are divided by degree no further than can be filled in 2. Raise it with any change here
 #: or in the search that changes numbers. (Four came without, since no row that was kept is of such a request: that an edge
 #: which stands there one way alone counts at both of its ends, that graphs and fewer than 96 edges are divided like nodes, and
-#: that a class or kind with fewer than six held-out elements takes part there.)
+#: that a class or kind with fewer than six unseen elements takes part there.)
 RULES = {
     ("link", "retrained"): 4,
     ("link", "nonexistent"): 2,
@@ -239,7 +239,7 @@ RULES = {
     ("vectors", "retrained"): 5,
 }
 
-#: Share of the deleted edges that must have held-out ones like them before a search may lift all of them, and below which a
+#: Share of the deleted edges that must have unseen ones like them before a search may lift all of them, and below which a
 #: result says that it was chosen by a few.
 MOST = 0.5
 

@@ -30,7 +30,7 @@ from gnndelete.methods.gnndelete.layerwise import MakeMap, Solved, Solving
 from gnndelete.methods.gnndelete.node_embeddings import left_alone
 from gnndelete.methods.gnndelete.row_groups import learned_labels, only_untrained_graphs
 from gnndelete.methods.gnndelete.sentences import Done
-from gnndelete.methods.gnndelete.solvers import Problem, Unchecked, exact, gradient
+from gnndelete.methods.gnndelete.solvers import Problem, Unchecked, closed_form, gradient
 from gnndelete.nn.adapter import Adapter
 from gnndelete.nn.forward import evaluating
 from gnndelete.nn.layers import Layers, graph_layers, working_copy
@@ -40,7 +40,7 @@ from gnndelete.nn.reset import seeded
 from gnndelete.nn.sparse import sparse_products
 from gnndelete.nn.wrappers import eagerly
 from gnndelete.tasks import LinkPrediction
-from gnndelete.tasks.overlap import not_held_out
+from gnndelete.tasks.overlap import overlap_sentence
 
 Watch = Callable[[Site, Problem, nn.Module], None]
 
@@ -49,7 +49,7 @@ class GNNDelete(Method):
     """Learn what the layers around a deleted element must say once it is gone (ICLR 2023, and past it).
 
     ``lam`` weighs forgetting (1) against keeping the neighbourhood (0). With ``"auto"`` it is calibrated on validation
-    data: for ``aim="retrained"`` so that deleted elements score like held-out ones, for ``aim="nonexistent"`` as strong as
+    data: for ``aim="retrained"`` so that deleted elements score like unseen ones, for ``aim="nonexistent"`` as strong as
     ``budget``, the accepted loss of the validation score, allows. ``operator="ring"`` gives the endpoints a map of
     their own, ``"shared"`` is the paper's one map per layer, and a factory ``width -> nn.Module`` any other (with
     ``solver="gradient"``). ``targets`` says on which graph the representations to keep are computed; with ``"remaining"``
@@ -71,7 +71,7 @@ class GNNDelete(Method):
         self,
         aim: Aim = "retrained",
         lam: float | Literal["auto"] = "auto",
-        solver: Literal["exact", "gradient"] = "exact",
+        solver: Literal["closed-form", "gradient"] = "closed-form",
         operator: str | Callable[[int], nn.Module] = "ring",
         layers: Layers = "all",
         targets: Literal["remaining", "original"] = "remaining",
@@ -111,7 +111,7 @@ class GNNDelete(Method):
     def _check(self) -> None:
         choices = {
             "aim": ("retrained", "nonexistent"),
-            "solver": ("exact", "gradient"),
+            "solver": ("closed-form", "gradient"),
             "targets": ("remaining", "original"),
             "hops": ("undirected", "directed"),
             "inputs": ("remaining", "enclosing"),
@@ -145,7 +145,7 @@ class GNNDelete(Method):
         if self.epochs < 1 or not self.lr > 0:
             raise SettingError(f"'epochs' must be at least 1 and 'lr' positive (got {self.epochs!r} and {self.lr!r})")
         if callable(self.operator):
-            if self.solver == "exact":
+            if self.solver == "closed-form":
                 raise SettingError("an operator of your own has no closed form; use solver='gradient' with it")
         elif self.operator not in ("ring", "shared"):
             raise SettingError(
@@ -222,22 +222,22 @@ class GNNDelete(Method):
         kept: dict[float, Solved] = {}
 
         def measure(lam: float) -> Trial:
-            trial, kept[lam] = _trial(lam, solving, measured, self._exact)
+            trial, kept[lam] = _trial(lam, solving, measured, self._closed_form)
             return trial
 
         calibration = self._search(measured, measure, solving)
         if calibration.trials and self.aim == "retrained" and measured.compared < MOST:
             what = "elements" if measured.ends is None else "edges"
-            few = f" Only {measured.compared:.0%} of the deleted {what} have held-out ones like them: lam was chosen by these."
+            few = f" Only {measured.compared:.0%} of the deleted {what} have unseen ones like them: lam was chosen by these."
             calibration = replace(calibration, sentence=calibration.sentence + few)
         if calibration.trials and measured.seen and measured.task is not None:
-            seen = not_held_out(measured.seen, measured.task)
+            seen = overlap_sentence(measured.seen, measured.task)
             calibration = replace(calibration, sentence=f"{calibration.sentence} {seen}")
         if calibration.trials and measured.finely:
             calibration = replace(calibration, sentence=f"{calibration.sentence} {measured.finely}")
         if calibration.lam == 0 and solving.only_cut:
             return calibration, []
-        if calibration.lam in kept and self.solver == "exact" and self._watch is None:
+        if calibration.lam in kept and self.solver == "closed-form" and self._watch is None:
             return calibration, kept[calibration.lam]
         return calibration, self._solved(solving, calibration.lam)
 
@@ -261,13 +261,13 @@ class GNNDelete(Method):
             return fallback(self.aim, "there is no validation data to measure a loss of utility on", lam=0.5)
         return as_nonexistent(measure, self.budget)
 
-    def _exact(self, site: Site, problem: Problem, unchecked: Unchecked | None = None) -> nn.Module:
-        return exact(problem, self.ridge, unchecked).requires_grad_(False)
+    def _closed_form(self, site: Site, problem: Problem, unchecked: Unchecked | None = None) -> nn.Module:
+        return closed_form(problem, self.ridge, unchecked).requires_grad_(False)
 
     def _map(self, site: Site, problem: Problem, unchecked: Unchecked | None, seed: int) -> nn.Module:
         apply: nn.Module
-        if self.solver == "exact":
-            apply = exact(problem, self.ridge, unchecked)
+        if self.solver == "closed-form":
+            apply = closed_form(problem, self.ridge, unchecked)
         elif callable(self.operator):
             with seeded(seed, problem.h.device):
                 apply = self.operator(site.width)

@@ -1,6 +1,6 @@
 """Peers of deleted edges: other edges like them that the model learned, cut for a moment to be asked about in the same way.
 
-Deleted edges may score above held-out ones for two reasons: the model remembers them, or they happen to be likely ones.
+Deleted edges may score above unseen ones for two reasons: the model remembers them, or they happen to be likely ones.
 Peers are remembered as well, so that the first reason is theirs, too. What deleted edges score beyond their peers is the
 second, chance, and training again would leave it as it is.
 """
@@ -135,7 +135,7 @@ def _like(edges: Tensor, pool: Tensor, degree: Tensor, wanted: int) -> Tensor:
 def _difference(
     context: Context, model: nn.Module, task: LinkPrediction, parts: tuple[Tensor, Tensor, Tensor]
 ) -> float | None:
-    """The AUC of deleted edges minus that of their peers, against the same held-out ones, on the graph that has none of them."""
+    """The AUC of deleted edges minus that of their peers, against the same unseen ones, on the graph that has none of them."""
     graph = cut(context.deletion | Deletion(edges=parts[1].cpu()), context.data, context.prepared.table)
     mine, peers, unseen = (_connected(graph, part) for part in parts)
     if min(mine.size(1), peers.size(1), unseen.size(1)) < LEAST or peers.size(1) < TOO_FEW * mine.size(1):

@@ -42,7 +42,7 @@ class Done:
 def already(trial: Trial, at: Done, moved: bool) -> str:
     figures = f"AUC {trial.auc:.3f} on validation data (standard error {trial.se:.3f}), so lam is 0"
     if trial.vague:
-        return f"With {at.done}, deleted elements cannot be told from held-out ones: {figures}.{_weak(trial)}"
+        return f"With {at.done}, deleted elements cannot be told from unseen ones: {figures}.{_weak(trial)}"
     return f"{at.doing} already makes deleted elements {_met(moved)}: {figures}."
 
 
@@ -56,7 +56,7 @@ def _weak(trial: Trial) -> str:
 def too_few(trial: Trial) -> str:
     """All that can be said where any AUC would have been called the same."""
     return (
-        f"The sample is so small that it shows nothing (AUC {trial.auc:.3f} of deleted against held-out elements on validation "
+        f"The sample is so small that it shows nothing (AUC {trial.auc:.3f} of deleted against unseen elements on validation "
         f"data, standard error {trial.se:.3f}), so lam is 0."
     )
 
@@ -64,7 +64,7 @@ def too_few(trial: Trial) -> str:
 def as_much(trial: Trial, at: Done, goal: float) -> str:
     """Where some of the nodes are still learned, so that training again would keep a part of what lies above 0.5."""
     figures = (
-        f"AUC {trial.auc:.3f} of these nodes, presented again {at.again}, against held-out nodes (standard error "
+        f"AUC {trial.auc:.3f} of these nodes, presented again {at.again}, against unseen nodes (standard error "
         f"{trial.se:.3f}), so lam is 0.{_weak(trial)}{stays(goal)}"
     )
     if trial.vague:
@@ -75,19 +75,19 @@ def as_much(trial: Trial, at: Done, goal: float) -> str:
 def reached_by(first: Trial, best: Trial, at: Done, moved: bool) -> str:
     if best.lam < 0:
         return (
-            f"{at.doing} makes deleted elements fainter than held-out ones (AUC {first.auc:.3f}), which would give "
+            f"{at.doing} makes deleted elements fainter than unseen ones (AUC {first.auc:.3f}), which would give "
             f"them away; lam {best.lam:.3g} lifts their ends until they score alike: AUC {best.auc:.3f} on validation data "
             f"(standard error {first.se:.3f}).{_weak(first)}"
         )
     return (
-        f"lam {best.lam:.3g} makes deleted elements {_met(moved)}: AUC {best.auc:.3f} against held-out ones, on validation data "
+        f"lam {best.lam:.3g} makes deleted elements {_met(moved)}: AUC {best.auc:.3f} against unseen ones, on validation data "
         f"(standard error {first.se:.3f}), {first.auc:.3f} with {at.done}.{_weak(first)}"
     )
 
 
 def faint_still(first: Trial, best: Trial, at: Done) -> str:
     return (
-        f"{at.doing} makes deleted elements fainter than held-out ones (AUC {first.auc:.3f} on validation data), "
+        f"{at.doing} makes deleted elements fainter than unseen ones (AUC {first.auc:.3f} on validation data), "
         f"and no lam that was tried changes that (lam {best.lam:.3g}: {best.auc:.3f}), so lam is 0. Train again to forget "
         "just as much as retraining does."
     )
@@ -116,7 +116,7 @@ ones (0.040 of the AUC); half of that is put down to the edges' own nature."
 
 
 def _met(moved: bool) -> str:
-    return "come within a standard error of the aim" if moved else "score like held-out ones"
+    return "come within a standard error of the aim" if moved else "score like unseen ones"
 
 
 def stays(goal: float) -> str:

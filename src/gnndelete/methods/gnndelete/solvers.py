@@ -58,7 +58,7 @@ class Problem:
             yield h, dec, self.ni[part, None].double(), h if self.keep is None else self.keep[part].flatten(1).double()
 
 
-def exact(problem: Problem, ridge: float = 1e-6, unchecked: Unchecked | None = None) -> LinearMap:
+def closed_form(problem: Problem, ridge: float = 1e-6, unchecked: Unchecked | None = None) -> LinearMap:
     """The W that minimises the loss, with a ridge of relative size ``ridge`` that pulls it to the identity.
 
     Solved for W - I, so that a problem at rest gives the identity to the last bit. With ``unchecked`` nothing waits for the
@@ -66,7 +66,7 @@ def exact(problem: Problem, ridge: float = 1e-6, unchecked: Unchecked | None = N
 
     >>> h = torch.eye(2)
     >>> p = Problem(h, torch.arange(2), torch.tensor([0.5, 0.0]), torch.tensor([0.0, 0.5]), torch.tensor([0.0, 1.0]), None)
-    >>> exact(p).weight.data.round(decimals=3).abs().tolist()
+    >>> closed_form(p).weight.data.round(decimals=3).abs().tolist()
     [[0.0, 1.0], [0.0, 1.0]]
     """
     width = problem.width
@@ -162,7 +162,7 @@ def gradient(problem: Problem, apply: nn.Module, epochs: int, lr: float) -> nn.M
             optimizer.step()
     apply.zero_grad(set_to_none=True)
     if not all(bool(torch.isfinite(p).all()) for p in apply.parameters()):
-        raise RunError(f"the gradient solver diverged at lr={lr}; use a smaller lr, or solver='exact'")
+        raise RunError(f"the gradient solver diverged at lr={lr}; use a smaller lr, or solver='closed-form'")
     return apply
 
 

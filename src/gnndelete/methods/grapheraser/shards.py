@@ -70,31 +70,31 @@ def _pick(value: Any, dim: int, index: Tensor) -> Any:
 
 
 def shard_task(task: Task, part: Data, nodes: Tensor, total: int, generator: torch.Generator) -> Task:
-    """The task inside a shard. Links are validated on the held-out edges among its nodes, with non-edges among them too."""
+    """The task inside a shard. Links are validated on the unseen edges among its nodes, with non-edges among them too."""
     if not isinstance(task, LinkPrediction):
         return task  # the masks came along with the nodes
     local = copy.copy(task)
-    local.heldout = local.test = None
-    if task.heldout is None:
+    local.validation = local.test = None
+    if task.validation is None:
         return local
-    place, width = places(nodes, total), task.heldout.positives.size(0)
-    heldout, hidden = _local(task.heldout, place, width), _local(task.test, place, width)
-    if not heldout.size(1):
+    place, width = places(nodes, total), task.validation.positives.size(0)
+    validation, hidden = _local(task.validation, place, width), _local(task.test, place, width)
+    if not validation.size(1):
         return local
     with suppress(GraphError):  # where nearly every pair of the shard is an edge, it trains without validation
-        local.heldout = LabeledEdges(heldout, _false(part, heldout, hidden, generator))
+        local.validation = LabeledEdges(validation, _false(part, validation, hidden, generator))
     return local
 
 
-def _false(part: Data, heldout: Tensor, hidden: Tensor, generator: torch.Generator) -> Tensor:
-    """A non-edge of the shard for each of its held-out edges; of typed edges a false triple of the same relation."""
-    held = torch.cat([heldout, hidden], dim=1)
+def _false(part: Data, validation: Tensor, hidden: Tensor, generator: torch.Generator) -> Tensor:
+    """A non-edge of the shard for each of its unseen edges; of typed edges a false triple of the same relation."""
+    held = torch.cat([validation, hidden], dim=1)
     if part.get("edge_type") is not None:
-        return false_triples(part, heldout.cpu(), held.cpu(), generator).to(heldout.device)
+        return false_triples(part, validation.cpu(), held.cpu(), generator).to(validation.device)
     supervision = SupervisionCache().of(part)
     known = torch.cat([part.edge_index, supervision.positives, held], dim=1)
     sampler = NegativeSampler(known, part.num_nodes, undirected=supervision.sampler.undirected)
-    return sampler.sample(heldout.size(1), generator, distinct=True)
+    return sampler.sample(validation.size(1), generator, distinct=True)
 
 
 def _local(edges: LabeledEdges | None, place: Tensor, width: int) -> Tensor:
