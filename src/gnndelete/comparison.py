@@ -18,7 +18,7 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gnndelete.engine.session import Prepared
+from gnndelete.engine.session import Session
 from gnndelete.errors import GNNDeleteError, SettingError
 from gnndelete.evidence import evidence
 from gnndelete.graph.batch import collate
@@ -176,14 +176,14 @@ def compare(
         check_graph(data)
     known: Task = by_name("task", task, tasks_resolver).on(data)
     known.check(data)
-    prepared = Prepared(model, data, as_seen(forward) or call)
-    checked = check_request(deletion, data, prepared.table, known)
-    context = Context(prepared, task=known, deletion=checked, request=checked, fit=as_fitting(fit), build=build)
+    session = Session(model, data, as_seen(forward) or call)
+    checked = check_request(deletion, data, session.table, known)
+    context = Context(session, task=known, deletion=checked, request=checked, fit=as_fitting(fit), build=build)
     chosen = _chosen(methods, context, controls)
     scope = {
         "version": __version__,
-        "model": prepared.base_fingerprint(),
-        "graph": prepared.graph_fingerprint(),
+        "model": session.base_fingerprint(),
+        "graph": session.graph_fingerprint(),
         **({"attributes": described} if (described := attributes(data)) else {}),
         "deletion": checked.fingerprint,
         "task": _task_digest(known, data),
@@ -278,7 +278,7 @@ def _own_schedule(one: Titled, schedule: Mapping[str, Any]) -> str | None:
 
 def _original(context: Context, seed: int) -> dict[str, float]:
     assert context.task is not None
-    forward = context.prepared.forward
+    forward = context.session.forward
     return evidence(
         context.model, context.data, context.task, context.deletion, context.remaining, seed=seed, forward=forward
     )
@@ -293,7 +293,7 @@ def _run(label: str, method: Method, seed: int, context: Context) -> dict[str, A
             context.data,
             task=context.task,
             method=method,
-            forward=context.prepared.forward,
+            forward=context.session.forward,
             fit=context.fit,
             build=context.build,
             seed=seed,

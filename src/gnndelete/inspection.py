@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
-from gnndelete.engine.session import RANDOM, Prepared
+from gnndelete.engine.session import RANDOM, Session
 from gnndelete.errors import ModelError
 from gnndelete.graph.batch import collate
 from gnndelete.graph.hetero import HeteroGraph
@@ -105,16 +105,16 @@ def inspect(
     """
     data = collate(data)
     named = None if task is None else by_name("task", task, tasks).on(data)
-    prepared = Prepared(model, data, as_seen(forward) or call, None if named is None else named.check_output)
-    asked = Context(prepared, task=named, **context)
+    session = Session(model, data, as_seen(forward) or call, None if named is None else named.check_output)
+    asked = Context(session, task=named, **context)
     methods: dict[str, tuple[Reason, ...]] = {}
-    error, output = _tried(prepared)
+    error, output = _tried(session)
     for name, method in sorted(resolver.lookup_dict.items()):
         found = tuple(reasons(method(), asked))
         methods[name] = found if found or error is None else (_NOT_RUN,)
     notes: list[str] = []
     try:
-        probe = prepared.probe(layers)
+        probe = session.probe(layers)
         sites, hops, bounded = probe.sites, probe.hops, probe.bounded
     except ModelError as unknown:
         sites, hops, bounded = (), None, True
@@ -124,14 +124,14 @@ def inspect(
             methods[GNNDelete.name] = methods[GNNDelete.name] or (Reason(why, remedy),)
     if error is None:
         try:
-            prepared.look()
+            session.look()
         except ModelError as blind:
             notes.append(str(blind))
     if named is not None and error is None and (remark := named.remark(output)) is not None:
         notes.append(remark)
-    if prepared.random:
+    if session.random:
         notes.append(RANDOM[0].lower() + RANDOM[1:].rstrip("."))
-    notes += [said[0].lower() + said[1:].rstrip(".") for said in nearly_undirected(prepared.table)]
+    notes += [said[0].lower() + said[1:].rstrip(".") for said in nearly_undirected(session.table)]
     if not bounded:
         notes.append(
             "every node sees every other somewhere in this model, so distance does not bound the influence of a deletion"
@@ -143,9 +143,9 @@ def inspect(
         )
     return Inspection(
         model=type(model).__name__,
-        nodes=prepared.table.num_nodes,
+        nodes=session.table.num_nodes,
         edges=data.edge_index.size(1),
-        undirected=prepared.table.undirected,
+        undirected=session.table.undirected,
         sites=sites,
         hops=hops,
         bounded=bounded,
@@ -154,20 +154,20 @@ def inspect(
         methods=methods,
         error=error,
         notes=tuple(notes),
-        counted=data.types.ways() if isinstance(data, HeteroGraph) else ways(prepared.table.undirected),
+        counted=data.types.ways() if isinstance(data, HeteroGraph) else ways(session.table.undirected),
     )
 
 
 _NOT_RUN = Reason("the model could not be run on this graph", "see the error first")
 
 
-def _tried(prepared: Prepared) -> tuple[str | None, Any]:
+def _tried(session: Session) -> tuple[str | None, Any]:
     """What is wrong when the model is run as it would be for a deletion, None where it runs; and what it returned."""
-    data, _ = prepared.sample()
+    data, _ = session.sample()
     try:
-        model = working_copy(prepared.model)  # it may keep something of what it is run on
+        model = working_copy(session.model)  # it may keep something of what it is run on
         with evaluating(model):
-            return None, prepared.answer(model, data)
+            return None, session.answer(model, data)
     except ModelError as error:
         return str(error), None
     except Exception as error:  # the user's own model: whatever it raises

@@ -20,8 +20,7 @@ from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.hetero import HeteroGraph, seen
 from gnndelete.graph.validation import attributes, changed, check_graph, fingerprint
 from gnndelete.methods.base import Context, Fit, Method, Outcome
-from gnndelete.nn.adapter import Adapter, read_config, restore
-from gnndelete.nn.card import worded
+from gnndelete.nn.adapter import Adapter, read_config, restore, worded
 from gnndelete.nn.forward import Forward, as_seen, call, evaluating
 from gnndelete.nn.layers import working_copy
 from gnndelete.registry import by_name
@@ -84,7 +83,7 @@ class Unlearned:
             details=outcome.details,
             task=context.task,
             original=seen(context.data),
-            forward=context.prepared.forward,
+            forward=context.session.forward,
             seed=context.seed,
             predictor=outcome.predict,
             base=context.model,
@@ -94,7 +93,7 @@ class Unlearned:
         )
         if outcome.adapter is None or outcome.model is None:
             return result
-        facts = {**result.summary(), "details": result.details, "num_nodes": context.prepared.table.num_nodes}
+        facts = {**result.summary(), "details": result.details, "num_nodes": context.session.table.num_nodes}
         return replace(result, adapter=Adapter(outcome.model, facts))
 
     @classmethod

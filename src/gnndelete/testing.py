@@ -15,7 +15,7 @@ from gnndelete.assurance import MEANING
 from gnndelete.datasets.generated import community_graph, knowledge_graph
 from gnndelete.datasets.splits import split_links, split_nodes
 from gnndelete.datasets.typed_edges import triples
-from gnndelete.engine.session import Prepared
+from gnndelete.engine.session import Session
 from gnndelete.graph.batch import GraphBatch, collate
 from gnndelete.graph.deletion import Deletion
 from gnndelete.methods.base import Context, Method, Reason
@@ -125,7 +125,7 @@ def _check_class(make: Callable[[], Method]) -> None:
 
 
 def _reasons(method: Method, model: nn.Module, data: Data, task: Task, deletion: Deletion) -> list[Reason]:
-    context = Context(Prepared(model, data, call), task=task, deletion=deletion, request=deletion)
+    context = Context(Session(model, data, call), task=task, deletion=deletion, request=deletion)
     reasons = method.unfit(context)
     for reason in reasons:
         assert reason.why, "a reason must say why"

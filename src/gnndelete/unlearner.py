@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
-from gnndelete.engine.session import Prepared
+from gnndelete.engine.session import Session
 from gnndelete.errors import AdapterError, DeletionError, GNNDeleteError, ModelError, RunError, why
 from gnndelete.graph.batch import collate
 from gnndelete.graph.deletion import Deletion
@@ -77,10 +77,8 @@ class Unlearner:
         # a shallow copy: what the user later assigns to data does not reach the base of the sequence
         own = data.__copy__() if isinstance(data, Data) else data
         check = None if self.task is None else self.task.check_output
-        prepared = Prepared(model, own, as_seen(forward) or call, check)
-        self._context = Context(
-            prepared, task=self.task, fit=as_fitting(fit), build=build, seed=seed, progress=progress
-        )
+        session = Session(model, own, as_seen(forward) or call, check)
+        self._context = Context(session, task=self.task, fit=as_fitting(fit), build=build, seed=seed, progress=progress)
         if self.task is not None:
             self.task.check(data)  # before any edge is gone: negatives must be drawn where all edges are known
         self._requests: list[Deletion] = []
@@ -117,7 +115,7 @@ class Unlearner:
             raise DeletionError(
                 f"delete takes a Deletion (got '{type(deletion).__name__}'); write gnndelete.Deletion(edges=…)"
             )
-        table = self._context.prepared.table
+        table = self._context.session.table
         data = self._context.data
         request = check_request(deletion, data, table, self.task)
         union = request
@@ -129,7 +127,7 @@ class Unlearner:
             self.task.refuse_nothing_left(context.remaining, union.nodes)
         refuse_unfit(self.method, context)  # some methods fit only some kinds of deletion
         if self.method.keeps_model and (union.edges.size(1) or union.nodes.numel()):
-            self._context.prepared.look()
+            self._context.session.look()
         with PeakMemory(data.edge_index.device) as memory:
             try:
                 outcome = self.method.unlearn(context)
@@ -148,7 +146,7 @@ class Unlearner:
 
     def _notes(self, union: Deletion, remaining: Data) -> tuple[str, ...]:
         """What is to be said of the model and its graph, whatever the method."""
-        model, data, forward = self._context.model, self._context.data, self._context.prepared.forward
+        model, data, forward = self._context.model, self._context.data, self._context.session.forward
         notes: tuple[str, ...] = ()
         if self.method.keeps_model and pools_deleted(model, remaining, union.nodes, forward):
             notes += (POOLS,)
@@ -157,7 +155,7 @@ class Unlearner:
         if union.edges.size(1) or union.nodes.numel():
             notes += cut_too(data) if not isinstance(data, HeteroGraph) else ()
         if union.edges.size(1):
-            notes += nearly_undirected(self._context.prepared.table, union.edges, union.nodes)
+            notes += nearly_undirected(self._context.session.table, union.edges, union.nodes)
         return notes
 
     def _earlier(self) -> Deletion:
@@ -174,9 +172,9 @@ class Unlearner:
         state = {
             "warning": "SENSITIVE: this file lists what was deleted; keep it as safe as the data itself, or remove it",
             "format": _STATE,
-            "base_fingerprint": self._context.prepared.base_fingerprint(),
-            "graph_fingerprint": self._context.prepared.graph_fingerprint(),
-            "graph_attributes": self._context.prepared.graph_attributes,
+            "base_fingerprint": self._context.session.base_fingerprint(),
+            "graph_fingerprint": self._context.session.graph_fingerprint(),
+            "graph_attributes": self._context.session.graph_attributes,
             "requests": [request.to_lists() for request in self._requests],
         }
         write(Path(path), (json.dumps(state) + "\n").encode(), private=True)
@@ -191,18 +189,18 @@ class Unlearner:
             raise AdapterError(
                 f"no readable state at '{path}' ({why(error)}); give the file that save_state wrote"
             ) from error
-        prepared = self._context.prepared
+        session = self._context.session
         for what, saved, own in zip(
-            ("model", "graph"), fingerprints, (prepared.base_fingerprint(), prepared.graph_fingerprint()), strict=True
+            ("model", "graph"), fingerprints, (session.base_fingerprint(), session.graph_fingerprint()), strict=True
         ):
             if saved != own:
                 raise AdapterError(
                     f"the state at '{path}' belongs to another {what} ({saved[:12]}, this one is {own[:12]})"
                 )
-        other = changed(state.get("graph_attributes"), prepared.graph_attributes)
+        other = changed(state.get("graph_attributes"), session.graph_attributes)
         if other:
             raise AdapterError(f"the state at '{path}' belongs to a graph with other values of {other}; give that one")
-        requests = [request.check(self._context.data, prepared.table) for request in requests]
+        requests = [request.check(self._context.data, session.table) for request in requests]
         if self._requests != requests[: len(self._requests)]:
             raise AdapterError(
                 f"this Unlearner has served requests that the state at '{path}' does not hold, and would forget that they were "
@@ -239,12 +237,12 @@ def refuse_bound_to_its_edges(context: Context, error: Exception) -> None:
     model = working_copy(context.model)
     try:
         with evaluating(model):
-            context.prepared.forward(model, context.data)
+            context.session.forward(model, context.data)
     except Exception:  # then it is not the deletion that is in its way
         return
     try:
         with evaluating(model):
-            context.prepared.forward(model, context.remaining)
+            context.session.forward(model, context.remaining)
     except Exception as found:
         refuse_misnamed(context, model, error)
         raise ModelError(
@@ -256,7 +254,7 @@ def refuse_bound_to_its_edges(context: Context, error: Exception) -> None:
 
 def refuse_misnamed(context: Context, model: nn.Module, error: Exception) -> None:
     """Say it where an attribute of edges was taken for one of nodes, of which there are as many: the model runs with it cut."""
-    data, table = context.data, context.prepared.table
+    data, table = context.data, context.session.table
     if isinstance(data, HeteroGraph) or table.num_nodes != data.edge_index.size(1):
         return
     kept = kept_edges(context.deletion, data, table)
@@ -272,7 +270,7 @@ def refuse_misnamed(context: Context, model: nn.Module, error: Exception) -> Non
         other[name] = value[kept]
         try:
             with evaluating(model):
-                context.prepared.forward(model, other)
+                context.session.forward(model, other)
         except Exception:  # then it is another one
             continue
         raise ModelError(

@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, global_mean_pool
 
 import gnndelete as gd
-from gnndelete.engine.session import Prepared
+from gnndelete.engine.session import Session
 from gnndelete.errors import ModelError
 from gnndelete.methods import CONTROLS, resolver
 from gnndelete.methods.base import Context
@@ -177,7 +177,7 @@ def test_training_on_parts_learns_and_repeats():
 
 def test_every_method_serves_graphs_or_says_why_not(case):
     model, data = case
-    context = Context(Prepared(model, data, call), task=gd.GraphClassification())
+    context = Context(Session(model, data, call), task=gd.GraphClassification())
     for kind in [*resolver.lookup_dict.values(), *CONTROLS]:
         reasons = kind().unfit(context)
         assert all(reason.why and reason.remedy for reason in reasons)

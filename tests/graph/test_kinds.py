@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 import gnndelete as gd
 from gnndelete import Deletion
-from gnndelete.engine.session import Prepared
+from gnndelete.engine.session import Session
 from gnndelete.errors import DeletionError, GNNDeleteError
 from gnndelete.methods import CONTROLS, resolver
 from gnndelete.methods.base import Context
@@ -459,12 +459,12 @@ def test_methods_by_kinds_serve_or_say_why_not(task):
         "labels": Deletion(labels=[7]),
     }
     kinds["mixed"] = first | kinds["nodes"] | kinds["features"] | kinds["labels"]
-    prepared = Prepared(model, data, call)
+    session = Session(model, data, call)
     methods = {name: kind() for name, kind in resolver.lookup_dict.items()} | {c.name: c() for c in CONTROLS}
     for name in ("grapheditor", "certunlearn"):
         methods[name] = type(methods[name])(own_model=True)
     for (name, method), (kind, deletion) in itertools.product(methods.items(), kinds.items()):
-        reasons = method.unfit(Context(prepared, task=how, deletion=deletion, request=deletion))
+        reasons = method.unfit(Context(session, task=how, deletion=deletion, request=deletion))
         told = DECLINED.get((name, task, kind))
         assert bool(reasons) == bool(told), (name, task, kind, reasons)
         assert told is None or any(told in r.why and r.remedy for r in reasons)

@@ -12,7 +12,7 @@ from torch_geometric.utils import k_hop_subgraph
 
 import gnndelete as gd
 from gnndelete.datasets import training_edges, triples, with_reverse
-from gnndelete.engine.session import Prepared
+from gnndelete.engine.session import Session
 from gnndelete.errors import DeletionError, GraphError
 from gnndelete.graph.edge_table import EdgeTable
 from gnndelete.graph.neighborhood import Neighborhood
@@ -337,8 +337,8 @@ def test_calibration_compares_within_a_relation() -> None:
 
     for count in (40, 2):  # also where the request fills no stratum
         deletion = gd.Deletion(edges=gd.datasets.forget_edges(data, count, relation=1, seed=1)).check(data)
-        prepared = Prepared(model, data, lambda m, d: m(d.edge_index, d.edge_type))
-        context = Context(prepared, task).for_deletion(deletion)
+        session = Session(model, data, lambda m, d: m(d.edge_index, d.edge_type))
+        context = Context(session, task).for_deletion(deletion)
         auc, _ = ruler(context).forgetting(ByRelation(), torch.ones(typed.NODES, 1))
         assert auc == 0.5
     assert int(degrees(data).sum()) == 2 * data.num_edges

@@ -8,7 +8,7 @@ import pytest
 
 import gnndelete as gd
 from gnndelete.assurance import MEANING
-from gnndelete.engine.session import Prepared
+from gnndelete.engine.session import Session
 from gnndelete.methods import Context, resolver
 from gnndelete.nn.forward import call
 
@@ -31,12 +31,12 @@ def test_the_contract(name, graph, gcn):
     assert all(value is None or isinstance(value, (bool, int, float, str, list)) for value in settings.values())
     assert type(method)(**settings).settings() == settings, "settings are the constructor's arguments"
     assert repr(method).startswith(type(method).__name__)
-    for reason in method.unfit(Context(Prepared(gcn, graph, call))):
+    for reason in method.unfit(Context(Session(gcn, graph, call))):
         assert reason.why
         assert reason.remedy
 
 
 def test_a_context_cuts_the_graph_once(graph, gcn):
-    context = Context(Prepared(gcn, graph, call)).for_deletion(gd.Deletion(edges=[(3, 4)]))
+    context = Context(Session(gcn, graph, call)).for_deletion(gd.Deletion(edges=[(3, 4)]))
     assert context.remaining is context.remaining
     assert context.remaining.edge_index.size(1) == graph.edge_index.size(1) - 2

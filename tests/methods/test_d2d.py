@@ -164,7 +164,7 @@ def test_an_interruption_leaves_memory_and_model_whole(links, snapshot):
 
     stop = -1
     unlearner = gd.Unlearner(model, data, task, D2D(iterations=3), forward=forward)
-    unlearner._context.prepared.look()
+    unlearner._context.session.look()
     calls.clear()
     unlearner.delete(gd.Deletion(edges=edges_of(data, 3)))
     memory, before, once = dict(unlearner._context.memory), snapshot(model, data), len(calls)

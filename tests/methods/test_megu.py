@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import gnndelete as gd
-from gnndelete.engine.session import Prepared
+from gnndelete.engine.session import Session
 from gnndelete.errors import ModelError, RunError, SettingError
 from gnndelete.methods.base import Context
 from gnndelete.methods.megu import MEGU, influenced
@@ -100,7 +100,7 @@ def test_forgotten_nodes_stand_alone_with_their_features(nodes):
 @pytest.mark.parametrize("kind", ["nodes", "edges"])
 def test_neighbours_are_those_whose_propagated_features_change_most(graph, gcn, kind):
     deletion = gd.Deletion(nodes=[9, 20]) if kind == "nodes" else gd.Deletion(edges=[(3, 4), (14, 16)])
-    context = Context(Prepared(gcn, graph, call), deletion=deletion)
+    context = Context(Session(gcn, graph, call), deletion=deletion)
     forgotten = torch.cat([deletion.nodes, deletion.edges.flatten()])
     got = set(influenced(context, forgotten).tolist())
 
@@ -112,13 +112,13 @@ def test_neighbours_are_those_whose_propagated_features_change_most(graph, gcn, 
         return P @ P @ data.x
 
     change = (propagated(graph) - propagated(deletion.remaining(graph))).norm(dim=1)
-    near = context.prepared.neighborhood().within(forgotten, 2).tolist()
+    near = context.session.neighborhood().within(forgotten, 2).tolist()
     near = [node for node in near if node not in forgotten.tolist()]
     mean = change[near].mean()
     assert got == {node for node in near if change[node] >= mean}
     assert 0 < len(got) < len(near)
     graph.x = None
-    bare = Context(Prepared(gcn, graph, call), deletion=deletion)
+    bare = Context(Session(gcn, graph, call), deletion=deletion)
     assert influenced(bare, forgotten).tolist() == near, "without features all of them are taken"
 
 

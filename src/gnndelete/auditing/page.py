@@ -14,7 +14,7 @@ from gnndelete.auditing.figures import figures, inline
 from gnndelete.auditing.pictures import Picture, model_names, pictures
 from gnndelete.auditing.tables import key_numbers, sections, unasked
 from gnndelete.auditing.wording import DASH, QUERIES, VERDICTS, counts, number, seconds, sentence
-from gnndelete.nn.card import in_use
+from gnndelete.nn.adapter import in_use
 
 __all__ = ["card_html", "figures", "html", "text"]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gnndelete.nn.card import worded
+from gnndelete.nn.adapter import worded
 
 DASH = "–"
 

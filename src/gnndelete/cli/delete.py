@@ -115,7 +115,7 @@ def _number(text: str | None) -> float | str | None:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    from gnndelete.nn.card import worded
+    from gnndelete.nn.adapter import worded
 
     return ", ".join(worded(kind, count) for kind, count in counts.items()) or "nothing"
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gnndelete.datasets.pickled import load_pickle
 from gnndelete.errors import ModelError, some
-from gnndelete.nn.wrappers import WRAPPERS
+from gnndelete.nn.forward import WRAPPERS
 
 
 def load_weights(path: Path, model: nn.Module) -> None:

@@ -37,7 +37,7 @@ RANDOM = (
 Check = Callable[[Any, Any], None]
 
 
-class Prepared:
+class Session:
     """A checked pair of model and graph. Neither is changed; everything expensive is made when first asked for.
 
     ``check`` is what a task has to say of the model's output.

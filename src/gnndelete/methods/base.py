@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gnndelete.engine.session import Prepared
+from gnndelete.engine.session import Session
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.remaining import cut
@@ -38,7 +38,7 @@ class Reason:
 class Context:
     """Everything a method may need; without a ``deletion`` it only serves to ask whether the method fits."""
 
-    prepared: Prepared
+    session: Session
     task: Task | None = None
     deletion: Deletion = field(default_factory=Deletion)  # all requests so far, checked on the graph
     request: Deletion = field(default_factory=Deletion)  # the newest of them alone
@@ -51,17 +51,17 @@ class Context:
     @property
     def model(self) -> nn.Module:
         """The user's model: read it, copy it, never change it."""
-        return self.prepared.model
+        return self.session.model
 
     @property
     def data(self) -> Data:
         """The graph the model was trained on: read-only."""
-        return self.prepared.data
+        return self.session.data
 
     @cached_property
     def remaining(self) -> Data:
         """The graph without the deletion."""
-        return cut(self.deletion, self.data, self.prepared.table)
+        return cut(self.deletion, self.data, self.session.table)
 
     @cached_property
     def gone(self) -> Tensor:

@@ -42,11 +42,11 @@ class UntrainedOperator(Method):
         return hops
 
     def unlearn(self, context: Context) -> Outcome:
-        probe = context.prepared.probe("all")
+        probe = context.session.probe("all")
         model = working_copy(context.model)
         device = context.data.edge_index.device
         ends = context.deletion.named_nodes.to(device)
-        near = context.prepared.neighborhood("undirected")
+        near = context.session.neighborhood("undirected")
         for site in probe.sites:
             reach = self._reach(site.hops, probe.is_last(site))
             if reach is None:

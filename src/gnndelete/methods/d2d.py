@@ -208,7 +208,7 @@ def _steps(
 
     def objective() -> Tensor:
         generator = torch.Generator().manual_seed(context.seed)  # the same negatives in every step: one fixed data set
-        loss = task.loss(model, context.prepared.forward(model, data), data, generator)
+        loss = task.loss(model, context.session.forward(model, data), data, generator)
         vector = torch.cat([parameter.flatten() for parameter in weights])
         return loss + constants.m / 2 * (vector - center).square().sum()
 

@@ -113,8 +113,8 @@ class GIF(Method):
 
     def _touched(self, context: Context, terms: Terms) -> tuple[Tensor, Tensor]:
         """Which terms are deleted or influenced, and which of them are deleted."""
-        deletion, near = context.deletion, context.prepared.neighborhood("undirected")
-        around = torch.zeros(context.prepared.table.num_nodes, dtype=torch.bool, device=terms.labels.device)
+        deletion, near = context.deletion, context.session.neighborhood("undirected")
+        around = torch.zeros(context.session.table.num_nodes, dtype=torch.bool, device=terms.labels.device)
         around[near.within(torch.cat([ends_of(deletion.edges).flatten(), deletion.feature_nodes]), self.hops)] = True
         around[near.within(deletion.nodes, self.hops + 1)] = True
         return around[ends_of(terms.members)].any(dim=0) | terms.deleted, terms.deleted
@@ -130,10 +130,10 @@ class GIF(Method):
         deleted: Tensor,
     ) -> tuple[Tensor, Product]:
         """v, and the product of any vector with the Hessian of the whole loss on the graph."""
-        output = context.prepared.forward(model, context.data)
+        output = context.session.forward(model, context.data)
         if isinstance(task, NodeClassification):
             task.logits(output, context.data)  # too few columns are said here, not by an index
-        rest = context.prepared.forward(model, context.remaining)
+        rest = context.session.forward(model, context.remaining)
         v = _slope(terms.loss(task, model, output, touched), weights)
         if not bool((touched == deleted).all()):
             v = v - _slope(terms.loss(task, model, rest, touched & ~deleted), weights)
@@ -221,7 +221,7 @@ def loss_terms(context: Context, task: Task) -> Terms:
     if kept is None:
         table = edge_table(rest)
     else:
-        table = EdgeTable(kept if label is None else kept[:, label.view(-1) > 0], context.prepared.table.num_nodes)
+        table = EdgeTable(kept if label is None else kept[:, label.view(-1) > 0], context.session.table.num_nodes)
     deleted = torch.cat([~table.contains(positives), torch.isin(ends_of(negatives), nodes).any(dim=0)])
     labels = torch.cat([torch.ones_like(positives[0]), torch.zeros_like(negatives[0])])
     return Terms(torch.cat([positives, negatives], dim=1), labels, deleted)

@@ -76,12 +76,12 @@ class GradAscent(Method):
         optimizer = torch.optim.Adam(weights, lr=self.lr)
         with evaluating(model), torch.enable_grad():
             for epoch in range(self.epochs):
-                loss = _loss(task, model, context.prepared.forward(model, context.data), context.data, elements)
+                loss = _loss(task, model, context.session.forward(model, context.data), context.data, elements)
                 if epoch == 0:
                     details["loss_before"] = loss.item()
                 descend(-loss, weights, optimizer)
             with torch.no_grad():
-                after = _loss(task, model, context.prepared.forward(model, context.data), context.data, elements).item()
+                after = _loss(task, model, context.session.forward(model, context.data), context.data, elements).item()
         if not torch.isfinite(torch.tensor(after)):
             raise RunError(f"the loss of the forgotten elements became {after}; lower 'lr' (now {self.lr})")
         details["loss_after"] = after

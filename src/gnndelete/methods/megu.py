@@ -66,7 +66,7 @@ class MEGU(Method):
     def unlearn(self, context: Context) -> Outcome:
         model = working_copy(context.model)
         weights = trainable(model)
-        forward, graph = context.prepared.forward, _forgetting_graph(context)
+        forward, graph = context.session.forward, _forgetting_graph(context)
         device = context.data.edge_index.device
         forgotten = context.deletion.named_nodes.to(device)
         near = influenced(context, forgotten)
@@ -134,7 +134,7 @@ def influenced(context: Context, forgotten: Tensor) -> Tensor:
 
     Without dense features there is nothing to rank by, and all of them are taken.
     """
-    rings = context.prepared.neighborhood("undirected").rings(forgotten, _HOPS)
+    rings = context.session.neighborhood("undirected").rings(forgotten, _HOPS)
     near = torch.cat(rings[1:]).sort().values
     x = context.data.get("x")
     if not near.numel() or not isinstance(x, Tensor) or x.layout != torch.strided or not x.is_floating_point():
@@ -158,7 +158,7 @@ def _forgetting_graph(context: Context) -> Data:
     for name in context.data.to_dict():
         if context.data.is_edge_attr(name):
             graph[name] = context.remaining[name]
-    graph.num_nodes = context.prepared.table.num_nodes
+    graph.num_nodes = context.session.table.num_nodes
     return graph
 
 

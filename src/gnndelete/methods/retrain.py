@@ -67,7 +67,7 @@ class Retrain(Method):
                 patience=self.patience,
                 seed=seed,
                 progress=context.progress,
-                forward=context.prepared.forward,
+                forward=context.session.forward,
                 batch_size=self.batch_size,
                 num_neighbors=self.num_neighbors,
             )
@@ -80,7 +80,7 @@ def not_anew(context: Context) -> list[Reason]:
     if context.build is not None:
         return []
     try:
-        why = carried(context.model, context.data, context.prepared.forward)
+        why = carried(context.model, context.data, context.session.forward)
     except ModelError as error:
         why = str(error)
     return [] if why is None else [Reason(why, "pass build=lambda: … that makes an untrained model")]

@@ -36,7 +36,7 @@ def validation(model: nn.Module, context: Context) -> dict[str, float]:
     if task is None or not task.validates(data):
         return {}
     with evaluating(model):
-        output = context.prepared.forward(model, data)
+        output = context.session.forward(model, data)
         if not isinstance(task, LinkPrediction):
             try:
                 return {"validation": task.validate(model, output, data)}

@@ -19,8 +19,7 @@ from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.nn.forward import Forward, evaluating, read_by_name
 from gnndelete.nn.hooks import Finished, all_rows, listening, representations
 from gnndelete.nn.layers import gathering, graph_layers, working_copy
-from gnndelete.nn.reach import DEPTH_LIMIT, reverse
-from gnndelete.nn.receptive_field import near_nodes
+from gnndelete.nn.receptive_field import DEPTH_LIMIT, near_nodes, reverse
 
 
 def refuse_blind(model: nn.Module, data: Data, forward: Forward) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,7 +16,6 @@ from torch_geometric.data import Data, HeteroData
 
 from gnndelete.errors import GNNDeleteError, ModelError, some
 from gnndelete.graph.hetero import seen
-from gnndelete.nn.wrappers import within
 
 Forward = Callable[[nn.Module, Any], Any]
 
@@ -250,3 +249,50 @@ def forget_graph(module: nn.Module) -> None:
     for name in kept_graph(module) or ():
         setattr(module, name, None)
     module.cached = False  # type: ignore[assignment]
+
+
+#: What ``DataParallel`` and ``torch.compile`` put before the names of the model within.
+WRAPPERS = ("module.", "_orig_mod.")
+_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+
+
+def within(model: nn.Module) -> nn.Module | None:
+    """The model that is wrapped by torch; None where it is no wrapper.
+
+    >>> within(nn.DataParallel(nn.Linear(1, 1))), within(nn.Linear(1, 1))
+    (Linear(in_features=1, out_features=1, bias=True), None)
+    """
+    inner = model._modules.get("_orig_mod") or (model.module if isinstance(model, _PARALLEL) else None)
+    return inner if isinstance(inner, nn.Module) else None
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model itself, whatever torch has put around it."""
+    while (inner := within(model)) is not None:
+        model = inner
+    return model
+
+
+@contextmanager
+def eagerly(model: nn.Module) -> Iterator[None]:
+    """Run what is compiled of a model as it was written, for passes that watch its layers: these compile badly, if at all."""
+    with ExitStack() as stack:
+        if any("_orig_mod" in module._modules for module in model.modules()):
+            stack.enter_context(torch.compiler.set_stance("force_eager"))  # loads the compiler, which costs seconds
+        yield
+
+
+def bare(model: nn.Module, name: str) -> str:
+    """The name of a module or weight of ``model`` as it is without wrappers.
+
+    >>> bare(nn.Sequential(nn.DataParallel(nn.Linear(1, 1))), "0.module.weight")
+    '0.weight'
+    """
+    kept: list[str] = []
+    module: nn.Module | None = model
+    for part in name.split("."):
+        inner = None if module is None else module._modules.get(part)
+        if inner is None or module is None or within(module) is not inner:
+            kept.append(part)
+        module = inner
+    return ".".join(kept)

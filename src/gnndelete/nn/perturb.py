@@ -15,11 +15,10 @@ from torch_geometric.data import Data
 
 from gnndelete.errors import GNNDeleteError, ModelError
 from gnndelete.graph.hetero import HeteroGraph
-from gnndelete.nn.forward import Forward, evaluating
+from gnndelete.nn.forward import Forward, eagerly, evaluating
 from gnndelete.nn.hooks import Key, Rows, all_rows, listening, representations
 from gnndelete.nn.layers import working_copy
 from gnndelete.nn.sparse import sparse_products
-from gnndelete.nn.wrappers import eagerly
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ exactly those that depend on that node, whatever the layer computes. Their large
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -26,14 +28,10 @@ from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.neighborhood import walk
 from gnndelete.graph.remaining import cut
 from gnndelete.graph.validation import count_nodes
-from gnndelete.nn.forward import Forward, evaluating
+from gnndelete.nn.forward import Forward, eagerly, evaluating
 from gnndelete.nn.hooks import Key, listening
 from gnndelete.nn.layers import Layers, chosen_layers, gathered_parts, gathering, graph_layers, working_copy
-from gnndelete.nn.line_graph import alike, line
 from gnndelete.nn.perturb import Seen, poisoned_run
-from gnndelete.nn.reach import DEPTH_LIMIT, Reach, distances, furthest, joined, reverse
-from gnndelete.nn.row_order import reordered
-from gnndelete.nn.wrappers import eagerly
 
 #: Hops between the hub and the node that is poisoned first.
 _NEAR = 4
@@ -334,3 +332,164 @@ def _measure(seen: list[Seen], reaches: list[Reach | None], mixed: list[bool], t
         )
     bounded = output_bounded and all(site.bounded for site in sites)
     return Probe(tuple(sites), calls, output_hops if bounded else None, bounded)
+
+
+#: The most hops that are walked from a node.
+DEPTH_LIMIT = 64
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far the rows of one output lie that depend on a node."""
+
+    hops: int | None  # None where no path leads to some of the rows
+    whole: bool  # everything that can be reached was: the true reach may be longer
+
+
+def distances(seen: list[Seen], walks: list[list[EdgeTable]], seed: Tensor) -> list[Reach | None]:
+    """For every output the largest distance of a row that depends on the seed, walking only as far as such rows lie."""
+    result: list[Reach | None] = [None if item.moved is None else Reach(None, whole=False) for item in seen]
+    for tables in walks:
+        open_ = {i for i, reach in enumerate(result) if reach is not None and reach.hops is None}
+        left = {i: item.moved for i, item in enumerate(seen) if i in open_ and item.moved is not None}
+        ring, hops = seed, 0
+        known = torch.zeros(tables[0].num_nodes, dtype=torch.bool, device=seed.device)
+        while left and ring.numel() and hops <= DEPTH_LIMIT:
+            known[ring] = True
+            following = torch.cat([table.neighbors(ring) for table in tables])
+            following = torch.unique(following[~known[following]])
+            for i in [i for i, moved in left.items() if not bool((moved & ~known).any())]:
+                result[i] = Reach(hops, whole=not following.numel() and hops > 0)
+                del left[i]
+            ring, hops = following, hops + 1
+    return result
+
+
+def furthest(runs: list[list[Reach | None]]) -> list[Reach | None]:
+    """Of every output the furthest reach from any seed; a row that no path leads to counts as further than all."""
+    result: list[Reach | None] = []
+    for found in zip(*runs, strict=True):
+        known = [reach for reach in found if reach is not None]
+        lost = next((reach for reach in known if reach.hops is None), None)
+        result.append(lost or max(known, key=lambda reach: (reach.hops, reach.whole), default=None))
+    return result
+
+
+def joined(item: Seen, table: EdgeTable, seed: Tensor) -> bool:
+    """Whether a walk along edges, whichever way they point, from the seed over rows that moved comes to all of them."""
+    if item.moved is None:
+        return True
+    left = item.moved.index_fill(0, seed, True)
+    tables = [table] if table.undirected else [table, reverse(table)]
+    ring = seed
+    while ring.numel():
+        left[ring] = False
+        following = torch.cat([each.neighbors(ring) for each in tables])
+        ring = torch.unique(following[left[following]])
+    return not bool(left.any())
+
+
+def reverse(table: EdgeTable) -> EdgeTable:
+    key = table.keys // table.num_relations
+    return EdgeTable(torch.stack([key % table.num_nodes, key // table.num_nodes]), table.num_nodes)
+
+
+#: Nodes on the line, twice as many as the hops that a probe looks for, and edges of the graph whose attributes each step has.
+LENGTH, SAMPLE = 128, 32
+
+#: Edges that a line may have; with very many relations it is shorter.
+AT_MOST = 1 << 20
+
+
+def alike(data: Data, table: EdgeTable) -> bool:
+    """Whether every edge of a graph stands both ways and differs from others in nothing: then the graph itself shows all."""
+    return table.undirected and not table.typed and not _attributed(data)
+
+
+def line(data: Data, table: EdgeTable) -> tuple[Data, EdgeTable] | None:
+    """Nodes of the graph one after the other, joined both ways and by every relation, and the rest alone; its table.
+
+    However the layers share relations and directions out among them, each hop of theirs leads one node further. What else
+    belongs to edges is taken from some of the graph's, each of which stands for every step. The order of the nodes is not
+    that of their numbers, so that what mixes neighbouring numbers is not taken for a layer. None where there are no edges, or
+    a single node.
+    """
+    nodes, edges, relations = _nodes(data), data.edge_index, table.num_relations
+    if nodes.numel() < 2 or not table.num_edges:
+        return None
+    count = min(SAMPLE, edges.size(1)) if _attributed(data) else 1
+    nodes = nodes[_places(nodes, max(2, min(LENGTH, 1 + AT_MOST // (2 * relations * count))))]
+    steps = torch.stack([nodes[:-1], nodes[1:]])
+    both = torch.cat([steps, steps.flip(0)], dim=1)
+    sample = _places(edges[0], count)
+    result = data.edge_subgraph(sample.repeat_interleave(both.size(1)).repeat(relations))
+    result.num_nodes = table.num_nodes
+    result.edge_index = both.repeat(1, count * relations)
+    if table.typed:
+        result.edge_type = torch.arange(relations, device=edges.device).repeat_interleave(count * both.size(1))
+    return result, EdgeTable(result.edge_index, table.num_nodes, result.get("edge_type"), relations)
+
+
+def _attributed(data: Data) -> bool:
+    """Whether edges have weights or other attributes, by which a layer may choose among them."""
+    return any(name not in ("edge_index", "edge_type") and data.is_edge_attr(name) for name in data.keys())  # noqa: SIM118
+
+
+def _nodes(data: Data) -> Tensor:
+    """All nodes, of many graphs those of the largest: a line from one graph to another would join what is apart."""
+    batch = data.get("batch")
+    if isinstance(batch, Tensor) and batch.numel() == count_nodes(data) > 0:
+        return (batch == torch.bincount(batch).argmax()).nonzero().view(-1)
+    return torch.arange(count_nodes(data), device=data.edge_index.device)
+
+
+def _places(values: Tensor, count: int) -> Tensor:
+    """The places of some of the values, always the same ones and in no order of theirs."""
+    size = values.numel()
+    return torch.tensor(Random(0).sample(range(size), min(count, size)), device=values.device)
+
+
+#: Pairs of nodes that are looked for: some may be found in their own rows by chance.
+_PAIRS = 4
+
+
+def reordered(run: Callable[[Data, Tensor], list[Seen]], data: Data, table: EdgeTable) -> list[str]:
+    """Names of layers behind which the rows are nodes in another order. ``run`` poisons nodes in the data alone.
+
+    Two nodes with no edge but the one between them move no more than two rows there, and not their own; and with all edges
+    they move rows that no edge joins with these two: edges too are numbered otherwise. (A model that looks up other nodes by
+    number has edges as the graph has them.)
+    """
+    left: set[str] | None = None
+    displaced: set[str] = set()
+    for ends in _pairs(data):
+        try:
+            single = data.edge_subgraph(table.positions(torch.stack([ends, ends.flip(0)], dim=1)))
+            single.num_nodes = count_nodes(data)
+            whole, alone = _the_same(run, data, ends), _the_same(run, single, ends)
+        except Exception:  # whatever a model or an attribute of the user's has against a graph of one edge
+            return []
+        found = set()
+        for item, own in zip(whole, alone, strict=False):
+            rows = torch.empty(0) if own.moved is None else own.moved.nonzero().flatten()
+            if item.layer is not None and 0 < rows.numel() <= 2 and not joined(item, table, rows):
+                found.add(item.layer)
+                displaced |= set() if bool(torch.isin(rows, ends).all()) else {item.layer}
+        left = found if left is None else left & found
+        if not left:
+            return []
+    return sorted((left or set()) & displaced)
+
+
+def _the_same(run: Callable[[Data, Tensor], list[Seen]], data: Data, ends: Tensor) -> list[Seen]:
+    """A run with numbers drawn as in every other: a model may shuffle rows on purpose, and not twice alike."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return run(data, ends)
+
+
+def _pairs(data: Data) -> list[Tensor]:
+    """Ends of edges from all over the list of them."""
+    edges = data.edge_index[:, data.edge_index[0] != data.edge_index[1]]
+    places = torch.linspace(0, max(edges.size(1) - 1, 0), _PAIRS, device=edges.device).long().unique()
+    return list(edges[:, places].t()) if edges.size(1) else []

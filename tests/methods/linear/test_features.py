@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import APPNP, GCNConv, SGConv
 
 import gnndelete as gd
-from gnndelete.engine.session import Prepared
+from gnndelete.engine.session import Session
 from gnndelete.errors import SettingError
 from gnndelete.graph.edge_table import EdgeTable
 from gnndelete.methods import Context
@@ -21,7 +21,7 @@ from gnndelete.nn.forward import call
 
 
 def context(model, data, task=None, **options):
-    return Context(Prepared(model, data, call), task=task, **options)
+    return Context(Session(model, data, call), task=task, **options)
 
 
 def pairs(data, seed=0, deleted=()):

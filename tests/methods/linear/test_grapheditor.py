@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import gnndelete as gd
-from gnndelete.engine.session import Prepared
+from gnndelete.engine.session import Session
 from gnndelete.errors import GraphError, RunError
 from gnndelete.methods import Context
 from gnndelete.methods.linear import grapheditor
@@ -44,7 +44,7 @@ def fresh(data, deletion, task, lam=0.1, hops=2):
     levels = [np.linalg.matrix_power(p, k) @ rest.x.double().numpy() for k in range(hops + 1)]
     levels = [h / np.maximum(np.linalg.norm(h, axis=1, keepdims=True), 1e-12) for h in levels]
     known = {"link": gd.LinkPrediction(), "node": gd.NodeClassification()}[task]
-    context = Context(Prepared(gd.models.GCN(rest.x.size(1)), rest, call), task=known)
+    context = Context(Session(gd.models.GCN(rest.x.size(1)), rest, call), task=known)
     rows = training_rows(context, rest, alive_nodes(context, deletion.nodes))
     (u, v), target = rows.ends.numpy(), rows.target.numpy()
     if task == "node":

@@ -26,8 +26,8 @@ class Beyond:
     """
 
     def __init__(self, context: Context, probe: Probe, near: Tensor, asked: bool) -> None:
-        count, device = context.prepared.table.num_nodes, near.device
-        watches = asked and probe.bounded and len(probe.sites) > 1 and not context.prepared.random
+        count, device = context.session.table.num_nodes, near.device
+        watches = asked and probe.bounded and len(probe.sites) > 1 and not context.session.random
         self._rows: Tensor | None = None
         if watches and not isinstance(context.data, HeteroGraph):
             self._rows = torch.linspace(0, count - 1, min(_ROWS, count), device=device).long()

@@ -125,7 +125,7 @@ def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
         forgetting,
         lifts=lifts,
         compared=alike.share,
-        seen=edges_learned(held, context.prepared.table),
+        seen=edges_learned(held, context.session.table),
         ends=ends,
         finely=alike.finely,
         chance=by_chance if finely else None,

@@ -149,7 +149,7 @@ class Solving:
                 first_output_given(self.model, probe.sites[0], base.first),
                 listening(self.model, names, visit),
             ):
-                output = self.context.prepared.forward(self.model, graph)
+                output = self.context.session.forward(self.model, graph)
         except Finished:
             pass
         return [*solved, *outside], output
@@ -164,7 +164,7 @@ class Solving:
         """The output on the original graph, where what was deleted is presented again under its old id."""
         self.attach(solved)
         try:
-            return self.context.prepared.forward(self.model, self.context.data)
+            return self.context.session.forward(self.model, self.context.data)
         finally:
             detach(self.model)
 

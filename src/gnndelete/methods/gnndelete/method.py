@@ -32,13 +32,12 @@ from gnndelete.methods.gnndelete.row_groups import learned_labels, only_untraine
 from gnndelete.methods.gnndelete.sentences import Done
 from gnndelete.methods.gnndelete.solvers import Problem, Unchecked, closed_form, gradient
 from gnndelete.nn.adapter import Adapter
-from gnndelete.nn.forward import evaluating
+from gnndelete.nn.forward import eagerly, evaluating
 from gnndelete.nn.layers import Layers, graph_layers, working_copy
 from gnndelete.nn.operator import LinearMap
 from gnndelete.nn.receptive_field import Probe, Site
 from gnndelete.nn.reset import seeded
 from gnndelete.nn.sparse import sparse_products
-from gnndelete.nn.wrappers import eagerly
 from gnndelete.tasks import LinkPrediction
 from gnndelete.tasks.overlap import overlap_sentence
 
@@ -160,20 +159,20 @@ class GNNDelete(Method):
     def unfit(self, context: Context) -> list[Reason]:
         try:
             if not isinstance(self.layers, str) or not graph_layers(context.model):
-                context.prepared.probe(self.layers)
+                context.session.probe(self.layers)
         except ModelError as error:  # a name that the model does not have is a mistake in the setting, and raises
             why, _, remedy = str(error).partition("; ")
             return [Reason(why, remedy or "name the layers with layers=[…]")]
         return []
 
     def unlearn(self, context: Context) -> Outcome:
-        probe = context.prepared.probe(self.layers)
+        probe = context.session.probe(self.layers)
         model = working_copy(context.model)
         notes, details = (
             (*self._notes(context, probe), *self._passed_over(context, probe), *_never_learned(context)),
             {},
         )
-        loopless = context.prepared.loopless
+        loopless = context.session.loopless
         sparse = sparse_products(model, context.remaining, context.data, loopless=loopless)
         with eagerly(model), evaluating(model), sparse:
             alone = left_alone(context, model, probe.sites) if self._lets_go else None
@@ -279,7 +278,7 @@ class GNNDelete(Method):
         return apply.requires_grad_(False)
 
     def _notes(self, context: Context, probe: Probe) -> tuple[str, ...]:
-        notes = [RANDOM] if context.prepared.random else []
+        notes = [RANDOM] if context.session.random else []
         if not probe.bounded:
             notes.append(
                 "Some layers let every node see every other: operators act near the deletion, but distance does not "
@@ -305,7 +304,7 @@ class GNNDelete(Method):
         left = [name for name in graph_layers(context.model) if name not in known]
         if not left or self.layers != "all" or isinstance(context.data, HeteroGraph):
             return ()
-        nodes = context.prepared.table.num_nodes
+        nodes = context.session.table.num_nodes
         return (
             f"No operator follows {some(left)}, which gave no output with one row for each of the {nodes:,} nodes.",
         )

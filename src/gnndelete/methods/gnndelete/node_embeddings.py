@@ -146,7 +146,7 @@ def possible_vectors(model: nn.Module, data: Data) -> list[Vectors]:
 def _without_edges(context: Context) -> tuple[Tensor, Tensor]:
     """Nodes that lost the last edge that could teach them, deleted ones with them, and nodes that never had one."""
     device = context.data.edge_index.device
-    had, has = torch.zeros(2, context.prepared.table.num_nodes, dtype=torch.bool, device=device)
+    had, has = torch.zeros(2, context.session.table.num_nodes, dtype=torch.bool, device=device)
     for data, marks in ((context.data, had), (context.remaining, has)):
         labels = label_edges(data)
         for edges in (data.edge_index, *([] if labels is None else [ends_of(labels).to(device)])):
@@ -195,7 +195,7 @@ def _trace(context: Context, model: nn.Module, sites: tuple[Site, ...], vectors:
     try:
         with _filled(model, [vectors], nodes, lambda of, values: values[of.rows(nodes)] * float("nan")):
             with listening(model, _watched(sites), visit):
-                output = context.prepared.forward(model, context.remaining)
+                output = context.session.forward(model, context.remaining)
             assert isinstance(context.task, LinkPrediction)
             asked = context.task.scored(touching)
             scores = context.task.predict(model, output, asked) if asked.size(1) else torch.zeros(1)
@@ -215,7 +215,7 @@ def _touching(context: Context, nodes: Tensor) -> Tensor:
     if not found.size(1):
         pairs = context.data.edge_index
         places = torch.isin(pairs, nodes).any(dim=0).nonzero().view(-1)[:ASKED]
-        kinds = [context.data.edge_type[places]] if context.prepared.table.typed else []
+        kinds = [context.data.edge_type[places]] if context.session.table.typed else []
         found = torch.stack([pairs[0, places], *kinds, pairs[1, places]]).cpu()
     return found[:, :ASKED]
 
@@ -235,7 +235,7 @@ def _rows(context: Context, model: nn.Module, sites: tuple[Site, ...], nodes: Te
                 result[site] = h.index_select(0, local)
 
     with listening(model, _watched(sites), visit):
-        context.prepared.forward(model, context.remaining)
+        context.session.forward(model, context.remaining)
     return result
 
 

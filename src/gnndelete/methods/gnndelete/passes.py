@@ -69,7 +69,7 @@ def base_pass(
 
     try:
         with listening(model, list(dict.fromkeys(site.layer for site in sites)), visit):
-            result.output = context.prepared.forward(model, context.remaining if remaining else context.data)
+            result.output = context.session.forward(model, context.remaining if remaining else context.data)
     except Finished:
         pass
     if any(h._version != version for h, version in unchanged):  # the model wrote into its layer's output (relu_, +=)
@@ -90,7 +90,7 @@ def presented_rows(context: Context, model: nn.Module, sites: tuple[Site, ...], 
 
     try:
         with listening(model, list(dict.fromkeys(site.layer for site in sites)), visit):
-            context.prepared.forward(model, context.data)
+            context.session.forward(model, context.data)
     except Finished:
         pass
     return result

@@ -50,7 +50,7 @@ def chance(context: Context, model: nn.Module, task: LinkPrediction, edges: Tens
     """
     if edges.size(1) > MANY:
         return 0.0
-    table = context.prepared.table
+    table = context.session.table
     learned, twice = _learned(context, task)
     others = learned.size(1) // (1 + twice)
     if edges.size(1) > QUARTER * others:
@@ -82,7 +82,7 @@ def _learned(context: Context, task: LinkPrediction) -> tuple[Tensor, bool]:
 
     Where there may be copies of one edge (parallel ones, or pairs that a model was supervised by) each is taken once.
     """
-    data, table = context.remaining, context.prepared.table
+    data, table = context.remaining, context.session.table
     learned = task.positives(data)
     if table.typed or (learned is data.edge_index and table.distinct == table.num_edges):
         return learned, table.undirected
@@ -136,13 +136,13 @@ def _difference(
     context: Context, model: nn.Module, task: LinkPrediction, parts: tuple[Tensor, Tensor, Tensor]
 ) -> float | None:
     """The AUC of deleted edges minus that of their peers, against the same unseen ones, on the graph that has none of them."""
-    graph = cut(context.deletion | Deletion(edges=parts[1].cpu()), context.data, context.prepared.table)
+    graph = cut(context.deletion | Deletion(edges=parts[1].cpu()), context.data, context.session.table)
     mine, peers, unseen = (_connected(graph, part) for part in parts)
     if min(mine.size(1), peers.size(1), unseen.size(1)) < LEAST or peers.size(1) < TOO_FEW * mine.size(1):
         return None
     every, sizes = torch.cat([mine, peers, unseen], dim=1), [mine.size(1), peers.size(1), unseen.size(1)]
     with one_more(model, graph):
-        output = context.prepared.forward(model, graph)
+        output = context.session.forward(model, graph)
     scores = task.predict(model, output, every)
     if not bool(torch.isfinite(scores).all()):
         return None

@@ -46,7 +46,7 @@ class Shape:
         edges, nodes = deletion.edges.to(device)[::step].flatten(), context.gone
         asked = deletion.feature_nodes, learned_labels(context)
         features, labels = (ids.to(device) if ids.numel() else nodes[:0] for ids in asked)
-        count = context.prepared.table.num_nodes
+        count = context.session.table.num_nodes
         self.gone = nodes[:0] if shared else _without(nodes, alone)
         self.again = features[:0] if shared else _without(features, alone)
         self.presented = _joined(self.gone, self.again)  # whose rows on the original graph are needed
@@ -55,7 +55,7 @@ class Shape:
         self._count, self._dead, self._alone = count, nodes, alone
         self._ends = _counted(ends, count)
         self._ends_told = _counted(torch.cat([ends, labels]), count) if labels.numel() else self._ends
-        near = context.prepared.neighborhood(hops)
+        near = context.session.neighborhood(hops)
         # a label carries no messages: nothing around its node has to be repaired
         self._rings = near.rings(touched, max(site.hops for site in probe.sites))
         self._labels, self._probe = labels, probe

@@ -210,7 +210,7 @@ class GraphEraser(Method):
         else:
             model = working_copy(context.model)
             with evaluating(model):
-                found = bekm(representation(context.prepared.forward(model, data)), k, generator)
+                found = bekm(representation(context.session.forward(model, data)), k, generator)
         place = torch.full((total,), -1)
         place[nodes] = found
         return place
@@ -235,7 +235,7 @@ class GraphEraser(Method):
                 seed=seed,
                 epochs=self.epochs,
                 lr=self.lr,
-                forward=context.prepared.forward,
+                forward=context.session.forward,
                 fit=context.fit
                 if self.use_fit
                 else None,  # one written for the whole graph does not know a shard's ids
@@ -305,7 +305,7 @@ def _predictor(context: Context, model: nn.Module) -> Predict:
     assert task is not None
     model = working_copy(model)  # without the normalised graph of its shard, where it keeps one
     with evaluating(model):
-        output = context.prepared.forward(model, context.remaining)
+        output = context.session.forward(model, context.remaining)
 
     def predict(elements: Any) -> Tensor:
         with evaluating(model):

@@ -129,7 +129,7 @@ def indivisible(context: Context, shards: int) -> str | None:
     try:
         with evaluating(model):
             for order in (nodes, nodes.flip(0)):
-                outputs.append(context.prepared.forward(model, induced(data, order.to(data.edge_index.device))))
+                outputs.append(context.session.forward(model, induced(data, order.to(data.edge_index.device))))
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
         return f"the model does not run on a part of the graph ({error})"
     one, two = outputs

@@ -105,7 +105,7 @@ class JODIE(Method):
             trained = self._prepare(context)
             synchronize(context.data.edge_index.device)
         prepared = time.perf_counter()
-        gone = _gone(trained.stream, context.deletion, context.prepared.table.num_nodes, trained.undirected)
+        gone = _gone(trained.stream, context.deletion, context.session.table.num_nodes, trained.undirected)
         forgetful = self._retract(trained, gone, context.deletion.nodes)
         predict = _predictor(forgetful, context.remaining, context.seed)
         synchronize(context.data.edge_index.device)

@@ -83,7 +83,7 @@ def training_rows(context: Context, data: Data, alive: Tensor) -> Rows:
     if isinstance(context.task, NodeClassification):
         rows = _nodes(data)
     else:
-        rows = _pairs(data, alive, context.prepared.table.undirected, context.seed)
+        rows = _pairs(data, alive, context.session.table.undirected, context.seed)
     if not len(rows):
         what = "labelled training node" if isinstance(context.task, NodeClassification) else "edge"
         raise GraphError(f"no {what} is left to train on after this deletion; a model of nothing cannot be kept")
@@ -132,7 +132,7 @@ def shared_notes(title: str, context: Context, dim: int) -> list[str]:
     ]
     if context.data.x.size(1) > dim:
         notes.append(f"{context.data.x.size(1)} features went through a random map to {dim} columns (dim=).")
-    if not context.prepared.table.undirected:
+    if not context.session.table.undirected:
         notes.append("Features are propagated along edges in both directions.")
     if "edge_weight" in context.data or "edge_attr" in context.data:
         notes.append("Edge weights and attributes are not used.")
@@ -147,7 +147,7 @@ def why_not(title: str, context: Context, own_model: bool) -> list[Reason]:
         reasons.append(Reason(f"{title} fits a model of its own and must know for what", "pass task='link' or 'node'"))
     elif not isinstance(task, (LinkPrediction, NodeClassification)):
         reasons.append(Reason(f"{title} serves links and nodes, not '{task.name}'", "use retrain"))
-    elif not context.prepared.table.typed:
+    elif not context.session.table.typed:
         try:
             task.check(data)
         except (GraphError, NotYetError) as error:
@@ -156,7 +156,7 @@ def why_not(title: str, context: Context, own_model: bool) -> list[Reason]:
     x = data.get("x")
     if not isinstance(x, Tensor) or x.dim() != 2 or x.size(0) != count_nodes(data):
         reasons.append(Reason(f"{title} propagates features, and the graph has no 'x' [num_nodes, d]", "use gnndelete"))
-    if context.prepared.table.typed:
+    if context.session.table.typed:
         reasons.append(Reason(f"{title} is not defined on typed edges", "drop 'edge_type', or use gnndelete"))
     if not reasons and not own_model and not is_linear(context):
         reasons.append(
@@ -181,7 +181,7 @@ def is_linear(context: Context) -> bool:
 
         def output(factor: float) -> Tensor:
             data.x = factor * context.data.x
-            return representation(context.prepared.forward(model, data)).double()
+            return representation(context.session.forward(model, data)).double()
 
         # parts do not show what stands between them in `forward`: relu fails the first test, tanh the second
         zero, one = output(0.0), output(1.0)

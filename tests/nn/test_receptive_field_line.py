@@ -13,7 +13,7 @@ from torch_geometric.utils import k_hop_subgraph
 import gnndelete as gd
 from gnndelete.graph.batch import collate
 from gnndelete.graph.validation import edge_table
-from gnndelete.nn import line_graph as spread
+from gnndelete.nn import receptive_field
 
 RELATIONS, NODES = 3, 40
 
@@ -159,7 +159,7 @@ def test_the_graph_itself_has_a_word_too():
     rest = torch.stack([torch.arange(5, 39), torch.arange(6, 40)])
     data = Data(x=torch.randn(NODES, 4), edge_index=torch.cat([path, rest], dim=1))  # directed
     data.group = torch.cat([torch.zeros(5), torch.arange(1, 36)])
-    made = spread.line(data, edge_table(data))[0]
+    made = receptive_field.line(data, edge_table(data))[0]
     within = (data.group[made.edge_index[0]] == data.group[made.edge_index[1]]).sum()
     assert int(within) <= 2, "next to nothing is seen on the line"
     assert [site.hops for site in gd.inspect(Within(), data).sites] == [1, 2]
@@ -192,7 +192,7 @@ def test_what_runs_on_its_own_graph_alone_is_probed_there(strange):
 
 def test_nodes_of_a_line_are_in_no_order():
     data = typed(0, undirected=False)
-    (start, end), _ = spread.line(data, edge_table(data))[0].edge_index[:, : NODES - 1], None
+    (start, end), _ = receptive_field.line(data, edge_table(data))[0].edge_index[:, : NODES - 1], None
     assert sorted({*start.tolist(), *end.tolist()}) == list(range(NODES))
     assert (end - start).abs().float().mean() > 5
 
@@ -201,15 +201,15 @@ def test_a_star_of_many_relations_is_probed_on_few_edges():
     """Its hub has more edges, and each of them stands for more relations, than fit on a line."""
     star = torch.stack([torch.zeros(2000, dtype=torch.long), torch.arange(1, 2001)])
     data = Data(x=torch.randn(2001, 4), edge_index=star, edge_type=torch.arange(2000))
-    made, table = spread.line(data, edge_table(data))
-    assert made.num_edges == table.num_edges <= spread.AT_MOST
+    made, table = receptive_field.line(data, edge_table(data))
+    assert made.num_edges == table.num_edges <= receptive_field.AT_MOST
     assert gd.inspect(ManyHops(), data).hops == 7
 
 
 def test_steps_of_a_line_have_all_relations_and_attributes_of_the_graph():
     data = typed(0, undirected=False)
     data.edge_attr = torch.arange(data.num_edges) % 5
-    made, table = spread.line(data, edge_table(data))
+    made, table = receptive_field.line(data, edge_table(data))
     assert table.num_edges == made.num_edges
     assert made.num_nodes == NODES
     kinds = torch.stack([*made.edge_index, made.edge_type, made.edge_attr]).unique(dim=1)
@@ -221,7 +221,7 @@ def test_a_line_stays_within_one_graph():
     batch = collate(
         [*graphs, Data(x=torch.randn(60, 4), edge_index=torch.tensor([[0], [1]]), edge_type=torch.tensor([2]))]
     )
-    made, _ = spread.line(batch, edge_table(batch))
+    made, _ = receptive_field.line(batch, edge_table(batch))
     assert int(made.edge_index.min()) == 3 * NODES
     assert int(made.edge_index.max()) == 3 * NODES + 59
 
@@ -229,4 +229,4 @@ def test_a_line_stays_within_one_graph():
 @pytest.mark.parametrize("edges", [torch.empty(2, 0, dtype=torch.long), torch.tensor([[0], [0]])])
 def test_nothing_to_make_a_line_of(edges):
     data = Data(x=torch.randn(1, 4), edge_index=edges, edge_type=torch.zeros(edges.size(1), dtype=torch.long))
-    assert spread.line(data, edge_table(data)) is None
+    assert receptive_field.line(data, edge_table(data)) is None
