@@ -120,6 +120,6 @@ def _loss(task: Task, model: nn.Module, output: Any, data: Any, elements: Tensor
         logits = task.score(model, output, elements)
         return F.binary_cross_entropy_with_logits(logits, torch.ones_like(logits))
     if isinstance(task, GraphClassification):
-        return task.loss_of(output, data, elements)
+        return task.losses(model, output, data, elements, "mean")
     assert isinstance(task, NodeClassification)
     return F.cross_entropy(task.logits(output, data)[elements], task.labels(data)[elements])

@@ -5,23 +5,47 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from math import ceil
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gnndelete.errors import GraphError, ModelError, SettingError, some
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.edge_table import EdgeTable
 from gnndelete.graph.hetero import HeteroGraph
 
 Predict = Callable[[Any], Tensor]
 Near = Callable[[Tensor], Any]
+Part = Literal["validation", "test"]
+Reduction = Literal["none", "mean", "sum"]
 
 
 class Task(ABC):
-    """One kind of prediction. ``output`` is always what the model's forward pass on ``data`` returned."""
+    """What a model is trained for: its loss, its predictions, its scores, and what it learned from.
+
+    A task speaks about *elements*: edges ``[2, k]`` (triples ``[3, k]`` on a typed graph) for link prediction, ids ``[k]``
+    for nodes and graphs. The rest of the library asks the task and never which class it is. In every method ``output`` is
+    what the model's forward pass on ``data`` returned, and ``predict`` is any function from elements to predictions.
+
+    A task of your own implements the abstract methods. With the defaults of the others it can be trained, served and
+    evaluated; override those about elements (`learned`, `elements`, `unseen`, `scores_by`, `losses`) so that forgetting
+    can be calibrated and audited, too.
+
+    Attributes:
+        name: Short name by which the task can be chosen: ``"link"``, ``"node"`` or ``"graph"``.
+        noun: What one element is called in sentences: ``"edge"``, ``"node"`` or ``"graph"``.
+        pairwise: Whether an element is a pair of nodes that both stay in the graph when the element is deleted.
+        learns_labels: Whether the model is trained on ``data.y``.
+        score_title: What `scores_by` gives, as the title of an axis.
+    """
 
     name: ClassVar[str]
-    """Short name, by which the task can also be chosen: ``link``, ``node`` or ``graph``."""
+    noun: ClassVar[str] = "element"
+    pairwise: ClassVar[bool] = False
+    learns_labels: ClassVar[bool] = True
+    score_title: ClassVar[str] = "score"
 
     @abstractmethod
     def check(self, data: Any) -> None:
@@ -107,6 +131,338 @@ class Task(ABC):
     @abstractmethod
     def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
         """What the model says about the given edges, nodes or graphs."""
+
+    def tests(self, data: Any) -> bool:
+        """Whether there is test data.
+
+        Args:
+            data: The graph that the model would be tested on.
+        """
+        return True
+
+    def learned(self, data: Any) -> Tensor:
+        """The elements that a model is trained on.
+
+        Args:
+            data: The training graph.
+
+        Returns:
+            Edges, each in every direction in which the graph lists it, or the ids of nodes or graphs.
+        """
+        return torch.empty(0, dtype=torch.long)
+
+    def elements(self, deletion: Deletion, data: Any, *, incident: bool = False) -> Tensor:
+        """The deleted elements that the model was trained on and has a score for.
+
+        Args:
+            deletion: What is deleted.
+            data: The graph before the deletion.
+            incident: Where no edge is named, take the edges of deleted nodes, each once. Other tasks ignore it.
+
+        Returns:
+            The elements; none where the task has no score for this kind of deletion. `unscored` says why.
+        """
+        return torch.empty(0, dtype=torch.long)
+
+    def unscored(self, deletion: Deletion, data: Any) -> str:
+        """Why `elements` with ``incident=True`` finds nothing; empty where it finds something.
+
+        Args:
+            deletion: What is deleted.
+            data: The graph before the deletion.
+        """
+        return f"the task '{self.name}' has no score for what was deleted"
+
+    def unseen(self, data: Any, part: Part, deletion: Deletion | None = None) -> Tensor:
+        """The true elements of a part that the model was not trained on.
+
+        Args:
+            data: The graph that holds them; after a deletion, the remaining one.
+            part: ``"validation"`` or ``"test"``.
+            deletion: Leave out the elements that this deletion names.
+
+        Returns:
+            The elements; none where there is no such part. `no_unseen` says what to do then.
+        """
+        return torch.empty(0, dtype=torch.long)
+
+    def no_unseen(self, part: Part) -> str:
+        """What to say where `unseen` finds nothing.
+
+        Args:
+            part: ``"validation"`` or ``"test"``.
+        """
+        return f"there are no {part} elements to compare with"
+
+    def examples(self, data: Any, part: Part) -> tuple[Tensor, Tensor]:
+        """Everything that a part is scored on, and its classes.
+
+        Args:
+            data: The graph that holds the elements.
+            part: ``"validation"`` or ``"test"``.
+
+        Returns:
+            The elements and one class for each. For links these are true edges (1) and then non-edges (0).
+        """
+        return torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long)
+
+    def classes(self, data: Any, elements: Tensor) -> Tensor:
+        """The true class of each element; edges have the class 1.
+
+        Args:
+            data: The graph that holds the labels: after a deletion, still the original one.
+            elements: What is asked about.
+        """
+        return torch.ones(elements.size(-1), dtype=torch.long)
+
+    def scores_by(self, predict: Predict, data: Any, elements: Tensor) -> Tensor:
+        """How strongly the predictions hold the truth: the logit of an edge, the probability of the true class.
+
+        Args:
+            predict: Any function from elements to predictions.
+            data: The graph that holds the labels: after a deletion, still the original one.
+            elements: What is asked about.
+
+        Returns:
+            One number per element, higher where the model is more certain of the truth.
+        """
+        raise SettingError(f"a '{self.name}' task has no score for single elements")
+
+    def scores(self, model: nn.Module, output: Any, data: Any, elements: Tensor) -> Tensor:
+        """`scores_by` of a model.
+
+        Args:
+            model: The model that made ``output``.
+            output: What its forward pass returned.
+            data: The graph that holds the labels.
+            elements: What is asked about.
+
+        Raises:
+            ModelError: If the output does not have the shape that the task needs.
+        """
+        self.check_output(output, data)
+        return self.scores_by(lambda chosen: self.predict(model, output, chosen), data, elements)
+
+    def probabilities(self, predicted: Tensor) -> Tensor:
+        """Predictions as a distribution over classes.
+
+        Args:
+            predicted: What `predict` returned.
+
+        Returns:
+            ``[k, classes]``; of edges the columns are "no edge" and "edge".
+        """
+        return predicted
+
+    def losses(
+        self, model: nn.Module, output: Any, data: Any, elements: Tensor, reduction: Reduction = "none"
+    ) -> Tensor:
+        """The training loss of single elements, as true ones.
+
+        Args:
+            model: The model that made ``output``.
+            output: What its forward pass on ``data`` returned.
+            data: The graph that holds the labels.
+            elements: Which elements.
+            reduction: ``"none"`` for one number each, or their ``"mean"`` or ``"sum"``.
+        """
+        raise SettingError(f"a '{self.name}' task has no loss for single elements")
+
+    def blank(self, deletion: Deletion) -> bool:
+        """Whether deleted elements have nothing left in the graph as served, so that they must be presented again.
+
+        Args:
+            deletion: What is deleted.
+        """
+        return False
+
+    def title(self, deletion: Deletion) -> str:
+        """What `affected` holds, such as "deleted edges".
+
+        Args:
+            deletion: What is deleted.
+        """
+        return f"deleted {self.noun}s"
+
+    def affected(self, deletion: Deletion, data: Any) -> Tensor:
+        """`elements`, trained on or not; where there are none, the elements that lost something else.
+
+        For a classifier of nodes these are the ends of deleted edges, for one of graphs the graphs that lost an edge or a
+        node. Elements without a label are left out.
+
+        Args:
+            deletion: What is deleted.
+            data: The graph before the deletion.
+        """
+        return self.elements(deletion, data, incident=True)
+
+    def never_learned(self, deletion: Deletion, data: Any) -> str:
+        """A sentence about deleted labels or graphs that the model never learned from; empty where it learned from some.
+
+        Args:
+            deletion: What is deleted.
+            data: The graph before the deletion.
+        """
+        return ""
+
+    def untrained(self, deletion: Deletion, data: Any) -> bool:
+        """Whether everything that is deleted is known to have played no part in training: whole graphs outside it.
+
+        Args:
+            deletion: What is deleted.
+            data: The graph before the deletion.
+        """
+        return False
+
+    def learned_labels(self, labels: Tensor, data: Any) -> Tensor:
+        """The deleted labels, unless the model was trained on none of them.
+
+        Args:
+            labels: The ids whose labels are deleted.
+            data: The graph before the deletion.
+        """
+        return labels
+
+    def rank_deleted(self, predict: Predict, deletion: Deletion, remaining: Any, seed: int = 0) -> dict[str, float]:
+        """How far deleted elements rank below remaining ones: the paper's E_d scores.
+
+        Args:
+            predict: Any function from elements to predictions.
+            deletion: What is deleted.
+            remaining: The graph without it.
+            seed: Draws the sample of remaining elements.
+
+        Returns:
+            ``auroc`` and ``auprc``; nothing where the task has no score for what is deleted.
+        """
+        return {}
+
+    def count_overlap(self, elements: Tensor, data: Any, table: EdgeTable | None = None) -> int:
+        """How many elements, said to be unseen, the model was trained on.
+
+        Args:
+            elements: Elements of a validation or test part.
+            data: The training graph.
+            table: Its edge table, where there is one already.
+        """
+        return 0
+
+    def overlap_sentence(self, count: int, part: str = "unseen") -> str:
+        """What `count_overlap` means for the user; empty where it is 0.
+
+        Args:
+            count: The number of overlapping elements.
+            part: What they were said to be.
+        """
+        if not count:
+            return ""
+        where = "in the graph" if self.pairwise else f"among the {self.noun}s"
+        return (
+            f"{count:,} of the {part} {self.noun}s are {where} that the model was trained on: compared with these, what is "
+            f"remembered does not show. Hold out {self.noun}s that are not."
+        )
+
+    def measured_on(self, data: Any) -> dict[str, Tensor]:
+        """The tensors that training, validation and test scores depend on besides the graph's edges and features.
+
+        Args:
+            data: The graph before the deletion.
+        """
+        return {}
+
+
+#: What follows where the model was never trained on deleted labels or graphs.
+ONLY_DATA = "play no part in its weights and were only taken out of the data."
+
+
+class Classification(Task):
+    """What tasks with one class per element have in common; ``data.y`` and masks say which elements are in which part."""
+
+    score_title: ClassVar[str] = "probability of the true class"
+
+    @abstractmethod
+    def labels(self, data: Any) -> Tensor:
+        """The class of every element, -1 without one."""
+
+    @abstractmethod
+    def part(self, data: Any, part: str) -> Tensor:
+        """The labelled elements of ``"train"``, ``"val"`` or ``"test"``, as a mask."""
+
+    @abstractmethod
+    def logits(self, output: Any, data: Any) -> Tensor:
+        """The model's answer about every element: a column for each class."""
+
+    @abstractmethod
+    def named(self, deletion: Deletion) -> Tensor:
+        """The elements that a deletion names: by themselves, their features or their label."""
+
+    def tests(self, data: Any) -> bool:
+        return bool(self.unseen(data, "test").numel())
+
+    def learned(self, data: Any) -> Tensor:
+        return self.part(data, "train").nonzero().flatten()
+
+    def elements(self, deletion: Deletion, data: Any, *, incident: bool = False) -> Tensor:
+        learned = self.part(data, "train")
+        named = self.named(deletion).to(learned.device)
+        return named[learned[named]]
+
+    def unscored(self, deletion: Deletion, data: Any) -> str:
+        if self.elements(deletion, data).numel():
+            return ""
+        if not self.named(deletion).numel():
+            return self._no_score
+        return f"the model was trained on the label of none of the {self.noun}s that were named"
+
+    _no_score: ClassVar[str]
+
+    def unseen(self, data: Any, part: Part, deletion: Deletion | None = None) -> Tensor:
+        try:
+            found = self.part(data, "val" if part == "validation" else part).nonzero().flatten()
+        except GraphError:  # no part of that name
+            return torch.empty(0, dtype=torch.long)
+        return found if deletion is None else found[~torch.isin(found, self.named(deletion).to(found.device))]
+
+    def no_unseen(self, part: Part) -> str:
+        mask = "val_mask" if part == "validation" else "test_mask"
+        return f"there are no {part} {self.noun}s to compare with; mark some in '{mask}'"
+
+    def examples(self, data: Any, part: Part) -> tuple[Tensor, Tensor]:
+        elements = self.unseen(data, part)
+        return elements, self.classes(data, elements)
+
+    def classes(self, data: Any, elements: Tensor) -> Tensor:
+        labels = self.labels(data)
+        return labels[elements.to(labels.device)]
+
+    def scores_by(self, predict: Predict, data: Any, elements: Tensor) -> Tensor:
+        predicted = predict(elements)
+        true = self.classes(data, elements).to(predicted.device)
+        return predicted.gather(1, true.view(-1, 1)).view(-1)
+
+    def scores(self, model: nn.Module, output: Any, data: Any, elements: Tensor) -> Tensor:
+        self.logits(output, data)  # reports a wrong number of rows or columns before they are indexed
+        return super().scores(model, output, data, elements)
+
+    def losses(
+        self, model: nn.Module, output: Any, data: Any, elements: Tensor, reduction: Reduction = "none"
+    ) -> Tensor:
+        return class_loss(self.logits(output, data)[elements], self.classes(data, elements), reduction)
+
+    def count_overlap(self, elements: Tensor, data: Any, table: EdgeTable | None = None) -> int:
+        learned = self.part(data, "train")
+        return int(learned[elements.to(learned.device)].sum())
+
+    def measured_on(self, data: Any) -> dict[str, Tensor]:
+        names = ("y", "train_mask", "val_mask", "test_mask")
+        return {name: data[name] for name in names if isinstance(data.get(name), Tensor)}
+
+
+def class_loss(logits: Tensor, classes: Tensor, reduction: Reduction = "mean") -> Tensor:
+    """Cross-entropy; of a single column of two classes, as is usual for molecules, the binary one."""
+    if logits.size(1) == 1:
+        return F.binary_cross_entropy_with_logits(logits.view(-1), classes.to(logits.dtype), reduction=reduction)
+    return F.cross_entropy(logits, classes, reduction=reduction)
 
 
 def representation(output: Any, node_type: str | None = None) -> Tensor:

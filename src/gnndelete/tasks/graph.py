@@ -6,19 +6,22 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
 from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
 from gnndelete.graph.batch import GraphBatch, Selection
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.edge_table import ends_of
 from gnndelete.metrics.ranking import ranking
 from gnndelete.tasks.base import (
+    ONLY_DATA,
+    Classification,
     Near,
     Predict,
-    Task,
     as_tensor_of_ids,
     chances,
+    class_loss,
     representation,
     shuffled,
     softmax_remark,
@@ -28,7 +31,7 @@ Metric = Literal["auto", "auroc", "accuracy"]
 _PARTS = ("train", "val", "test")
 
 
-class GraphClassification(Task):
+class GraphClassification(Classification):
     """Which class is a whole graph? ``y`` holds one class per graph (-1 or NaN: unlabelled).
 
     The parts are ``train_mask``, ``val_mask`` and ``test_mask`` with one entry per graph, or the positions of graphs given
@@ -43,12 +46,16 @@ class GraphClassification(Task):
     >>> task = GraphClassification(validation=[2, 3], test=[4, 5])
     >>> task.part(graphs, "train").nonzero().flatten().tolist()
     [0, 1]
-    >>> task.evaluate(torch.nn.Identity(), F.one_hot(graphs.y).float(), graphs)
+    >>> task.evaluate(torch.nn.Identity(), torch.nn.functional.one_hot(graphs.y).float(), graphs)
     {'auroc': 1.0, 'accuracy': 1.0, 'f1': 1.0}
     """
 
     name: ClassVar[str] = "graph"
     synonyms: ClassVar[set[str]] = {"graph"}
+    noun: ClassVar[str] = "graph"
+    _no_score: ClassVar[str] = (
+        "a graph classifier has no score for an edge or a node within a graph, so none can be compared with unseen ones"
+    )
 
     def __init__(self, train: Any = None, validation: Any = None, test: Any = None, metric: Metric = "auto") -> None:
         if metric not in ("auto", "auroc", "accuracy"):
@@ -85,14 +92,44 @@ class GraphClassification(Task):
         return data.select(self.part(data, "val").nonzero().flatten())
 
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
-        return self.loss_of(output, data, self.part(data, "train"))
+        part = self.part(data, "train")
+        return class_loss(_logits(output, data)[part], graph_labels(data)[part])
 
-    def loss_of(self, output: Any, data: Any, graphs: Tensor) -> Tensor:
-        """The loss of some graphs alone, by a mask or their ids."""
-        logits, true = _logits(output, data)[graphs], graph_labels(data)[graphs]
-        if logits.size(1) == 1:
-            return F.binary_cross_entropy_with_logits(logits.view(-1), true.to(logits.dtype))
-        return F.cross_entropy(logits, true)
+    def labels(self, data: Any) -> Tensor:
+        """The class of every graph, -1 without one."""
+        return graph_labels(data)
+
+    def logits(self, output: Any, data: Any) -> Tensor:
+        """The model's answer about every graph: a column for each class, or a single one for two classes."""
+        return _logits(output, data)
+
+    def named(self, deletion: Deletion) -> Tensor:
+        return deletion.graphs
+
+    def blank(self, deletion: Deletion) -> bool:
+        return bool(deletion.graphs.numel())
+
+    def title(self, deletion: Deletion) -> str:
+        return "deleted graphs" if deletion.graphs.numel() else "graphs that lost an edge or a node"
+
+    def affected(self, deletion: Deletion, data: Any) -> Tensor:
+        if deletion.graphs.numel():
+            graphs = deletion.graphs
+        else:
+            nodes = torch.cat([ends_of(deletion.edges).flatten(), deletion.nodes])
+            graphs = data.batch.cpu()[nodes].unique()
+        return graphs[graph_labels(data).cpu()[graphs] >= 0]
+
+    def untrained(self, deletion: Deletion, data: Any) -> bool:
+        if not deletion.graphs.numel() or self.elements(deletion, data).numel():
+            return False
+        inside = bool(torch.isin(data.batch.cpu()[deletion.nodes], deletion.graphs).all())
+        return inside and not (deletion.edges.size(1) or deletion.features.size(1) or deletion.labels.numel())
+
+    def never_learned(self, deletion: Deletion, data: Any) -> str:
+        if not self.untrained(deletion, data):
+            return ""
+        return f"The model was trained on none of these graphs: they {ONLY_DATA}"
 
     def validates(self, data: Any) -> bool:
         return self._mask(data, "val") is not None and bool(self.part(data, "val").any())

@@ -12,14 +12,29 @@ from torch import Tensor, nn
 
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError
-from gnndelete.graph.edge_table import ends_of
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.edge_table import EdgeTable, ends_of
 from gnndelete.graph.hetero import EdgeType, HeteroGraph
+from gnndelete.graph.validation import edge_table
 from gnndelete.metrics.ranking import auroc, ranking
-from gnndelete.tasks.base import Near, Predict, Task, per_edge, shuffled
+from gnndelete.tasks.base import ONLY_DATA, Near, Part, Predict, Reduction, Task, per_edge, shuffled
 from gnndelete.tasks.decoders import Decoder, bind, by_number, check_decoder
 from gnndelete.tasks.edges import LabeledEdges, check_range, check_width, edge_list, labeled_edges
 from gnndelete.tasks.relation import Relation
 from gnndelete.tasks.supervision import DrawnSupervision, Supervision, SupervisionCache, false_triples, positives
+
+#: Why a link model has no score for what is deleted.
+_OTHER_EDGE_TYPE = (
+    "the task scores edges of one type, and none of that type is deleted; audit with a task about the deleted type"
+)
+_NO_FEATURE_SCORE = (
+    "a link model scores pairs of nodes, and features are none, so deleted ones cannot be compared with unseen ones; the "
+    "distance to a retrained reference says how far its answers are from theirs"
+)
+_NO_LABEL = "a link model learns from no labels, so there is nothing of them that it could have kept"
+
+#: The two lists of `LabeledEdges`.
+_KINDS = ("positives", "negatives")
 
 #: Fewer validation edges around a deletion than this do not tell whether it did damage there.
 FEW = 30
@@ -50,6 +65,10 @@ class LinkPrediction(Task):
 
     name: ClassVar[str] = "link"
     synonyms: ClassVar[set[str]] = {"link"}
+    noun: ClassVar[str] = "edge"
+    pairwise: ClassVar[bool] = True
+    learns_labels: ClassVar[bool] = False
+    score_title: ClassVar[str] = "score (logit)"
 
     def __init__(
         self,
@@ -269,6 +288,80 @@ class LinkPrediction(Task):
         if isinstance(output, Tensor) and self._relation is None:
             check_range(edges, output.size(0), "edges", output=True)
         return self.score(model, output, edges.to(_device(output)))
+
+    def tests(self, data: Any) -> bool:
+        return self.test is not None
+
+    def learned(self, data: Any) -> Tensor:
+        return self.positives(data)
+
+    def elements(self, deletion: Deletion, data: Any, *, incident: bool = False) -> Tensor:
+        edges = self.scored(deletion.edges)
+        if edges.size(1) or not incident or not deletion.nodes.numel():
+            return edges
+        learned = self._supervised(data).positives
+        return learned[:, torch.isin(ends_of(learned), deletion.nodes.to(learned.device)).any(dim=0)]
+
+    def unscored(self, deletion: Deletion, data: Any) -> str:
+        if deletion.edges.size(1):
+            return "" if self.scored(deletion.edges).size(1) else _OTHER_EDGE_TYPE
+        if deletion.nodes.numel():
+            return ""
+        return _NO_FEATURE_SCORE if deletion.features.size(1) else _NO_LABEL
+
+    def unseen(self, data: Any, part: Part, deletion: Deletion | None = None) -> Tensor:
+        task = self if deletion is None else self.without(deletion.nodes)
+        found: LabeledEdges | None = getattr(task, part)
+        return torch.empty(2, 0, dtype=torch.long) if found is None else found.positives
+
+    def no_unseen(self, part: Part) -> str:
+        return f"there are no {part} edges to compare with; pass LinkPrediction({part}=…)"
+
+    def examples(self, data: Any, part: Part) -> tuple[Tensor, Tensor]:
+        if getattr(self, part) is None:
+            return torch.empty(2, 0, dtype=torch.long), torch.empty(0, dtype=torch.long)
+        true, false = self._part(data, part)
+        edges = torch.cat([true, false.to(true.device)], dim=1)
+        return edges, (torch.arange(edges.size(1), device=edges.device) < true.size(1)).long()
+
+    def scores_by(self, predict: Predict, data: Any, elements: Tensor) -> Tensor:
+        return predict(elements).view(-1)
+
+    def probabilities(self, predicted: Tensor) -> Tensor:
+        edge = predicted.view(-1).sigmoid()
+        return torch.stack([1 - edge, edge], dim=1)
+
+    def losses(
+        self, model: nn.Module, output: Any, data: Any, elements: Tensor, reduction: Reduction = "none"
+    ) -> Tensor:
+        logits = self.score(model, output, elements)
+        return F.binary_cross_entropy_with_logits(logits, torch.ones_like(logits), reduction=reduction)
+
+    def blank(self, deletion: Deletion) -> bool:
+        gone = bool(deletion.nodes.numel() or deletion.features.size(1))
+        return gone and not self.scored(deletion.edges).size(1)
+
+    def title(self, deletion: Deletion) -> str:
+        return "deleted edges" if self.scored(deletion.edges).size(1) else "edges of deleted nodes"
+
+    def never_learned(self, deletion: Deletion, data: Any) -> str:
+        return f"A link model learns from no labels: these labels {ONLY_DATA}" if deletion.labels.numel() else ""
+
+    def learned_labels(self, labels: Tensor, data: Any) -> Tensor:
+        return labels[:0]
+
+    def rank_deleted(self, predict: Predict, deletion: Deletion, remaining: Any, seed: int = 0) -> dict[str, float]:
+        deleted = self.scored(deletion.edges)
+        return self.forgetting_by(predict, deleted, self.positives(remaining), seed=seed) if deleted.size(1) else {}
+
+    def count_overlap(self, elements: Tensor, data: Any, table: EdgeTable | None = None) -> int:
+        table = edge_table(data) if table is None else table
+        return int(table.contains(elements.to(table.keys.device)).sum()) if elements.size(0) == 2 + table.typed else 0
+
+    def measured_on(self, data: Any) -> dict[str, Tensor]:
+        parts = {"validation": self.validation, "test": self.test}
+        named = {f"{name}.{kind}": getattr(edges, kind) for name, edges in parts.items() if edges for kind in _KINDS}
+        return {name: edges for name, edges in named.items() if edges is not None}
 
     def forgetting(self, model: nn.Module, output: Any, deleted: Any, remaining: Any, **draw: Any) -> dict[str, float]:
         """`forgetting_by` of a model."""

@@ -12,11 +12,14 @@ from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
 from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError, some
+from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.hetero import HeteroGraph, one_type
 from gnndelete.tasks.base import (
+    ONLY_DATA,
+    Classification,
     Near,
     Predict,
-    Task,
     as_tensor_of_ids,
     chances,
     per_edge,
@@ -26,7 +29,7 @@ from gnndelete.tasks.base import (
 )
 
 
-class NodeClassification(Task):
+class NodeClassification(Classification):
     """Which class is a node? ``data.y`` holds the classes (-1: unlabelled), ``train_mask``, ``val_mask`` and
     ``test_mask`` the parts. Without a ``train_mask`` all labelled nodes outside the other two are trained on. On a
     ``HeteroData`` it is about one ``node_type``: the only one with ``y``, unless another is named.
@@ -40,6 +43,11 @@ class NodeClassification(Task):
 
     name: ClassVar[str] = "node"
     synonyms: ClassVar[set[str]] = {"node"}
+    noun: ClassVar[str] = "node"
+    _no_score: ClassVar[str] = (
+        "a node classifier has no score for an edge, so deleted edges cannot be compared with unseen ones; the trend attack "
+        "looks for what they leave behind"
+    )
     node_type: str | None = None  # a task of the user's own need not know of types
     _rows: range | None = None  # the ids of that type across all types of the graph
 
@@ -180,6 +188,37 @@ class NodeClassification(Task):
         if not bool(chosen.any()):
             raise GraphError(f"no labelled node is in '{part}_mask'; mark some, or use split_nodes(data)")
         return chosen
+
+    def named(self, deletion: Deletion) -> Tensor:
+        return torch.cat([deletion.nodes, deletion.features[0], deletion.labels]).unique()
+
+    def blank(self, deletion: Deletion) -> bool:
+        return bool(deletion.nodes.numel() or deletion.features.size(1))
+
+    def title(self, deletion: Deletion) -> str:
+        parts = {
+            "deleted nodes": deletion.nodes.numel(),
+            "nodes that lost features": deletion.features.size(1),
+            "nodes that lost their label": deletion.labels.numel(),
+        }
+        return " and ".join(words for words, count in parts.items() if count) or "nodes at deleted edges"
+
+    def affected(self, deletion: Deletion, data: Any) -> Tensor:
+        labelled = self.labels(data).cpu() >= 0
+        named = self.named(deletion)
+        named = named if named.numel() else ends_of(deletion.edges).flatten()
+        return (torch.zeros_like(labelled).index_fill(0, named, True) & labelled).nonzero().flatten()
+
+    def never_learned(self, deletion: Deletion, data: Any) -> str:
+        if not deletion.labels.numel() or self.learned_labels(deletion.labels, data).numel():
+            return ""
+        return f"The model was trained on none of these labels: they {ONLY_DATA}"
+
+    def learned_labels(self, labels: Tensor, data: Any) -> Tensor:
+        return labels if bool(self.part(data, "train").cpu()[labels].any()) else labels[:0]
+
+    def measured_on(self, data: Any) -> dict[str, Tensor]:
+        return super().measured_on(self._own(data))
 
     def part(self, data: Any, part: str) -> Tensor:
         """The labelled nodes of ``"train"``, ``"val"`` or ``"test"``, as a mask."""
