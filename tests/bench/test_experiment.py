@@ -11,7 +11,7 @@ import pytest
 
 from gnndelete.bench.cells import LATER, Cell, cells, make_method
 from gnndelete.bench.experiment import Experiment, find, names, read
-from gnndelete.datasets.catalog import ENTRIES
+from gnndelete.datasets.registry import ENTRIES
 from gnndelete.errors import SettingError
 from gnndelete.methods.gnndelete.forgetting_score import RULES
 

@@ -11,7 +11,7 @@ from gnndelete.bench.cells import Cell, cells
 from gnndelete.bench.experiment import read
 from gnndelete.bench.fitting import _weights
 from gnndelete.bench.material import material, requests
-from gnndelete.datasets.catalog import ENTRIES
+from gnndelete.datasets.registry import ENTRIES
 from gnndelete.errors import SettingError
 from gnndelete.models import resolver as models
 

@@ -17,7 +17,7 @@ from gnndelete.cli.remaining import without_names
 from gnndelete.cli.runs import open_run, run_settings
 from gnndelete.cli.settings import resolve
 from gnndelete.datasets.forget import training_edges
-from gnndelete.datasets.pickled import load_saved
+from gnndelete.datasets.formats import load_saved
 from gnndelete.graph.validation import fingerprint
 
 from .conftest import NODES, SMALL, Cli, contents, make_graph

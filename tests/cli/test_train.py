@@ -14,7 +14,7 @@ from torch_geometric.transforms import RandomLinkSplit
 
 import gnndelete as gd
 from gnndelete.cli.loading import load_weights
-from gnndelete.datasets.pickled import load_saved
+from gnndelete.datasets.formats import load_saved
 from gnndelete.errors import GraphError, ModelError
 
 from .conftest import NODES, SMALL, Cli, contents, make_graph

@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, is_undirected, k_hop_subgraph, to_undirected
 
 import gnndelete as gd
+from gnndelete.datasets import communities, load
 from gnndelete.datasets.forget import edge_pool, forget_edges, forget_nodes, training_edges
 from gnndelete.errors import DeletionError, SettingError
 
@@ -90,3 +91,17 @@ def test_nodes_come_from_the_training_nodes(graph):
     assert forget_nodes(graph, 48).tolist() == list(range(48))
     with pytest.raises(SettingError, match="between 1 and 48"):
         forget_nodes(graph, 49)
+
+
+def test_hubs_and_communities():
+    data = load("digits")
+    degree = torch.bincount(data.edge_index[0])
+    hubs = forget_edges(data, 50, "hubs", seed=1)
+    usual = forget_edges(data, 50, "random", seed=1)
+    assert degree[hubs].sum() > 1.5 * degree[usual].sum()
+    label = communities(data, seed=1)
+    assert torch.equal(label, communities(data, seed=1))
+    assert 1 < int(label.max()) + 1 < data.num_nodes / 4
+    together = forget_edges(data, 50, "community", seed=1)
+    assert torch.equal(label[together[0]], label[together[1]])
+    assert label[together[0]].unique().numel() < label[usual[0]].unique().numel()

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gnndelete.datasets import split_links
-from gnndelete.datasets.generated import community_graph, knowledge_graph
+from gnndelete.datasets import describe, load, split_links
+from gnndelete.datasets.generated import community_graph, digits, knowledge_graph
 from gnndelete.errors import SettingError
 from gnndelete.models import GCN
 from gnndelete.tasks import LinkPrediction
@@ -123,3 +123,24 @@ def test_full_size_in_time() -> None:
     assert data.edge_type.unique().numel() == 51
     key = (data.edge_type * data.num_nodes + data.edge_index[0]) * data.num_nodes + data.edge_index[1]
     assert bool((key.diff() > 0).all())  # sorted, and so distinct
+
+
+def test_digits() -> None:
+    data = digits()
+    entry = describe()[0]
+    found = (data.num_nodes, data.num_edges, data.num_features, int(data.y.max()) + 1)
+    assert found == (entry.nodes, entry.edges, entry.features, entry.classes)
+    assert data.is_undirected()
+    assert not data.has_self_loops()
+    assert int(data.edge_index[0].bincount().min()) >= 8
+    assert torch.equal(data.edge_index, digits().edge_index)
+    assert data.x.mean().abs() < 1e-6
+    same = data.y[data.edge_index[0]] == data.y[data.edge_index[1]]
+    assert same.float().mean() > 0.95  # images that look alike mostly show the same digit
+
+
+def test_digits_neighbors() -> None:
+    assert digits(neighbors=3).num_edges < digits(neighbors=8).num_edges
+    assert load("digits?neighbors=3").num_edges == digits(neighbors=3).num_edges
+    with pytest.raises(SettingError, match="'neighbors'"):
+        digits(neighbors=0)

@@ -18,8 +18,8 @@ import torch
 from scipy.sparse import csr_matrix
 
 from gnndelete.datasets import load
-from gnndelete.datasets.catalog import ENTRIES
-from gnndelete.datasets.untrusted import rewrite_pickles
+from gnndelete.datasets.loaders import rewrite_pickles
+from gnndelete.datasets.registry import ENTRIES
 from gnndelete.errors import GraphError
 
 NPZ = "CitationFull/dblp/raw/dblp.npz"
@@ -148,7 +148,7 @@ def test_download_is_kept(root: Path, cache: Path, tmp_path: Path, monkeypatch: 
         (Path(folder) / "dblp.npz").write_bytes((root / NPZ).read_bytes())
 
     monkeypatch.setattr("torch_geometric.datasets.citation_full.download_url", download)
-    monkeypatch.setattr("gnndelete.datasets.pyg._knock", lambda _: None)
+    monkeypatch.setattr("gnndelete.datasets.loaders._knock", lambda _: None)
     monkeypatch.delenv("GNNDELETE_DATA", raising=False)
     for _ in range(2):
         assert load("dblp").num_edges == 4
@@ -171,7 +171,7 @@ def test_missing_file_is_named(tmp_path: Path, cache: Path, monkeypatch: pytest.
     def offline(*_: object, **__: object) -> None:
         raise OSError("no network")
 
-    monkeypatch.setattr("gnndelete.datasets.pyg._knock", offline)
+    monkeypatch.setattr("gnndelete.datasets.loaders._knock", offline)
     with pytest.raises(GraphError, match=r"no network.*CitationFull/pubmed/raw/pubmed\.npz"):
         load("pubmed", root=tmp_path)
     with pytest.raises(GraphError, match=r"debian_bookworm_kg/triples\.npz.*1 more"):

@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from gnndelete.datasets import describe, load, names
-from gnndelete.datasets.catalog import ENTRIES
-from gnndelete.datasets.digits import digits
-from gnndelete.datasets.registry import named
+from gnndelete.datasets.registry import ENTRIES, named
 from gnndelete.errors import GraphError, SettingError
 
 GRAPHS = [entry.name for entry in describe() if entry.kind and entry.graphs == 1]
@@ -35,27 +33,6 @@ def needed(name: str) -> None:
     folder = Path(os.environ["GNNDELETE_DATA"]) / ENTRIES[name].folder
     if not all((folder / file).is_file() for file in ENTRIES[name].files):
         pytest.skip(f"{name} is not in the data folder")
-
-
-def test_digits() -> None:
-    data = digits()
-    entry = describe()[0]
-    found = (data.num_nodes, data.num_edges, data.num_features, int(data.y.max()) + 1)
-    assert found == (entry.nodes, entry.edges, entry.features, entry.classes)
-    assert data.is_undirected()
-    assert not data.has_self_loops()
-    assert int(data.edge_index[0].bincount().min()) >= 8
-    assert torch.equal(data.edge_index, digits().edge_index)
-    assert data.x.mean().abs() < 1e-6
-    same = data.y[data.edge_index[0]] == data.y[data.edge_index[1]]
-    assert same.float().mean() > 0.95  # images that look alike mostly show the same digit
-
-
-def test_digits_neighbors() -> None:
-    assert digits(neighbors=3).num_edges < digits(neighbors=8).num_edges
-    assert load("digits?neighbors=3").num_edges == digits(neighbors=3).num_edges
-    with pytest.raises(SettingError, match="'neighbors'"):
-        digits(neighbors=0)
 
 
 def test_unknown_name() -> None:

@@ -14,7 +14,7 @@ from torch import nn
 
 from gnndelete.bench.own import named
 from gnndelete.bench.words import counted, measured
-from gnndelete.datasets.catalog import ENTRIES, Entry
+from gnndelete.datasets.registry import ENTRIES, Entry
 from gnndelete.errors import SettingError, some
 from gnndelete.models import resolver as models
 from gnndelete.models.from_graph import defaults, model_factory

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gnndelete.errors import GraphError
 
 if TYPE_CHECKING:
-    from gnndelete.datasets.catalog import Entry
+    from gnndelete.datasets.registry import Entry
 
 #: Between a path and its digest.
 _MARK = "@"
@@ -80,7 +80,7 @@ def _digest(path: str) -> str:
 def _entry(dataset: str) -> Entry:
     """The sizes of a graph of one's own; untyped edges count twice, as those of undirected graphs do."""
     from gnndelete.datasets import training_edges
-    from gnndelete.datasets.catalog import Entry
+    from gnndelete.datasets.registry import Entry
     from gnndelete.graph.validation import count_nodes, count_relations
 
     data = load(dataset)

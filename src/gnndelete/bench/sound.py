@@ -9,7 +9,7 @@ from gnndelete.bench.experiment import Experiment, Forget
 from gnndelete.bench.own import effective, named
 from gnndelete.bench.published import parts
 from gnndelete.bench.repeated import check_apart
-from gnndelete.datasets.catalog import ENTRIES, Entry
+from gnndelete.datasets.registry import ENTRIES, Entry
 from gnndelete.errors import RequestError, SettingError, some, unknown
 
 

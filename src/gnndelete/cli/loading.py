@@ -9,7 +9,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 from torch import Tensor, nn
 
-from gnndelete.datasets.pickled import load_pickle
+from gnndelete.datasets.formats import load_pickle
 from gnndelete.errors import ModelError, some
 from gnndelete.nn.forward import WRAPPERS
 

@@ -47,7 +47,7 @@ def ls(
 
 
 def _datasets() -> list[dict[str, Any]]:
-    from gnndelete.datasets.catalog import ENTRIES  # which needs no torch, as whatever lies in gnndelete.datasets does
+    from gnndelete.datasets.registry import ENTRIES  # which needs no torch, as whatever lies in gnndelete.datasets does
 
     return [{name: getattr(entry, name) for name in _COLUMNS["datasets"]} for entry in ENTRIES.values()]
 

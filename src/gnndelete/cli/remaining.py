@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from gnndelete.cli.runs import METRICS, to_bytes
 from gnndelete.datasets import IdMap, NamedGraph, save_graph
-from gnndelete.datasets.folder import CONFIG, IDS, TENSORS
+from gnndelete.datasets.formats import CONFIG, IDS, TENSORS
 from gnndelete.errors import SettingError
 
 MARK, PICKLED = "remaining.json", "graph.pt"

@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from gnndelete.cli.settings import DataSettings, Settings
 from gnndelete.datasets import NamedGraph, load, load_graph, split_graphs, split_links, split_nodes
-from gnndelete.datasets.pickled import load_saved
+from gnndelete.datasets.formats import load_saved
 from gnndelete.datasets.tables import SUFFIXES
 from gnndelete.errors import GraphError, SettingError, some
 from gnndelete.graph.batch import GraphBatch, collate, with_split

@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gnndelete.datasets import negatives
-    from gnndelete.datasets.assembly import NamedGraph
     from gnndelete.datasets.community_detection import communities
-    from gnndelete.datasets.folder import save_graph
     from gnndelete.datasets.forget import edge_pool, forget_edges, forget_graphs, forget_nodes, training_edges
-    from gnndelete.datasets.formats import from_networkx, load_graph
-    from gnndelete.datasets.graphs import graph_loader
+    from gnndelete.datasets.formats import from_networkx, load_graph, save_graph
     from gnndelete.datasets.ids import IdMap
-    from gnndelete.datasets.named import from_tables
     from gnndelete.datasets.negatives import NegativeSampler
     from gnndelete.datasets.registry import describe, load, names
-    from gnndelete.datasets.sampling import NeighborSampler, link_loader, node_loader
-    from gnndelete.datasets.saved import load_split, save_split
-    from gnndelete.datasets.splits import GraphSplit, LinkSplit, split_graphs, split_links, split_nodes
+    from gnndelete.datasets.sampling import NeighborSampler, graph_loader, link_loader, node_loader
+    from gnndelete.datasets.splits import (
+        GraphSplit,
+        LinkSplit,
+        load_split,
+        save_split,
+        split_graphs,
+        split_links,
+        split_nodes,
+    )
+    from gnndelete.datasets.tables import NamedGraph, from_tables
     from gnndelete.datasets.typed_edges import TripleCorrupter, triples, with_reverse
     from gnndelete.graph.batch import GraphBatch, collate
 
@@ -31,7 +35,7 @@ _HOME = {
     "GraphSplit": "gnndelete.datasets.splits",
     "IdMap": "gnndelete.datasets.ids",
     "LinkSplit": "gnndelete.datasets.splits",
-    "NamedGraph": "gnndelete.datasets.assembly",
+    "NamedGraph": "gnndelete.datasets.tables",
     "NegativeSampler": "gnndelete.datasets.negatives",
     "NeighborSampler": "gnndelete.datasets.sampling",
     "TripleCorrupter": "gnndelete.datasets.typed_edges",
@@ -43,16 +47,16 @@ _HOME = {
     "forget_graphs": "gnndelete.datasets.forget",
     "forget_nodes": "gnndelete.datasets.forget",
     "from_networkx": "gnndelete.datasets.formats",
-    "from_tables": "gnndelete.datasets.named",
-    "graph_loader": "gnndelete.datasets.graphs",
+    "from_tables": "gnndelete.datasets.tables",
+    "graph_loader": "gnndelete.datasets.sampling",
     "link_loader": "gnndelete.datasets.sampling",
     "load": "gnndelete.datasets.registry",
     "load_graph": "gnndelete.datasets.formats",
-    "load_split": "gnndelete.datasets.saved",
+    "load_split": "gnndelete.datasets.splits",
     "names": "gnndelete.datasets.registry",
     "node_loader": "gnndelete.datasets.sampling",
-    "save_graph": "gnndelete.datasets.folder",
-    "save_split": "gnndelete.datasets.saved",
+    "save_graph": "gnndelete.datasets.formats",
+    "save_split": "gnndelete.datasets.splits",
     "split_graphs": "gnndelete.datasets.splits",
     "split_links": "gnndelete.datasets.splits",
     "split_nodes": "gnndelete.datasets.splits",

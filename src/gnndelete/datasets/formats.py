@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import re
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnndelete.datasets.assembly import Columns, NamedGraph, build
-from gnndelete.datasets.folder import CONFIG, IDS, TENSORS, read_folder
-from gnndelete.datasets.named import from_tables
-from gnndelete.datasets.pickled import load_saved
-from gnndelete.datasets.tables import SUFFIXES, Block, Problems, Table
-from gnndelete.errors import GraphError, SettingError, some
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as dump_tensors
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+from torch_geometric.data.graph_store import EdgeLayout
+from torch_geometric.data.storage import AttrType, GlobalStorage
+
+from gnndelete.datasets.ids import IdMap
+from gnndelete.datasets.tables import SUFFIXES, Block, Columns, NamedGraph, Problems, Table, build, from_tables
+from gnndelete.errors import GraphError, RequestError, SettingError, some
+from gnndelete.graph.validation import check_graph, count_nodes, tensor_digest
+from gnndelete.io.files import write_all
 
 if TYPE_CHECKING:
     import networkx
@@ -161,3 +174,160 @@ def _expanded(chosen: Sequence[str] | None, columns: dict[str, list[Any]]) -> Se
         for column in ([c for c in columns if c.rpartition(".")[0] == name] if name not in columns else [name])
         or [name]
     ]
+
+
+CONFIG, TENSORS, IDS = "graph.json", "graph.safetensors", "ids.json"
+_FORMAT = "gnndelete-graph-1"
+_TEXTS = tuple(field.name for field in fields(NamedGraph) if field.name not in ("data", "ids"))
+_LAYOUTS = {"coo": torch.sparse_coo, "csr": torch.sparse_csr, "csc": torch.sparse_csc}
+
+
+def save_graph(graph: NamedGraph | Data, folder: str | PathLike[str]) -> None:
+    """Write a graph with all its names, to be read back with `load_graph`.
+
+    >>> import tempfile
+    >>> from gnndelete.datasets.formats import load_graph
+    >>> folder = tempfile.mkdtemp()
+    >>> graph = NamedGraph(Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2), IdMap(["user:4711", "item:7"]))
+    >>> save_graph(graph, folder)
+    >>> load_graph(folder)
+    NamedGraph(Data(edge_index=[2, 1], num_nodes=2), ids=IdMap('user:4711', 'item:7'))
+    """
+    named = NamedGraph(graph) if isinstance(graph, Data) else graph
+    check_graph(named.data)
+    if named.ids is not None and len(named.ids) != count_nodes(named.data):
+        raise GraphError(f"the graph has {count_nodes(named.data)} nodes and {len(named.ids)} ids; give one per node")
+    tensors, sparse, plain = _parts(named.data)
+    config = {
+        "format": _FORMAT,
+        "tensors": tensor_digest(tensors),
+        "ids": None if named.ids is None else named.ids.fingerprint,
+        **{name: getattr(named, name) for name in _TEXTS},
+        "sparse": sparse,
+        "plain": plain,
+    }
+    contents = {TENSORS: dump_tensors(tensors), CONFIG: (json.dumps(config, indent=2) + "\n").encode()}
+    if named.ids is not None:
+        contents[IDS] = named.ids.to_bytes()
+    write_all(Path(folder), contents)
+
+
+def read_folder(folder: Path) -> NamedGraph:
+    """What `save_graph` wrote; refused where a file is damaged or does not belong to the others."""
+    try:
+        config = json.loads((folder / CONFIG).read_bytes())
+        if config["format"] != _FORMAT:
+            raise GraphError(f"'{folder / CONFIG}' is of another format ({config['format']!r}); save the graph again")
+        tensors = load_tensors((folder / TENSORS).read_bytes())
+        if tensor_digest(tensors) != config["tensors"]:
+            raise GraphError(f"'{folder / TENSORS}' is not the file that {CONFIG} describes; save the graph again")
+        ids = None if config["ids"] is None else IdMap.load(folder / IDS)
+        if ids is not None and ids.fingerprint != config["ids"]:
+            raise GraphError(f"'{folder / IDS}' belongs to another graph; save the graph again")
+        data = Data.from_dict(_values(tensors, config["sparse"], config["plain"]))
+        texts = {name: tuple(map(str, config[name])) for name in _TEXTS}
+    except OSError as error:
+        raise GraphError(
+            f"the graph '{folder}' cannot be read ({error.filename or folder}: {error.strerror or error})"
+        ) from None
+    except GraphError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError, SafetensorError) as error:
+        raise GraphError(f"the graph '{folder}' is damaged ({error}); save it again") from None
+    check_graph(data)
+    if ids is not None and len(ids) != count_nodes(data):
+        raise GraphError(f"'{folder}' has {count_nodes(data)} nodes and {len(ids)} ids; save the graph again")
+    return NamedGraph(data, ids, **texts)
+
+
+def _parts(data: Data) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
+    """Tensors by name, the layouts of those that are sparse (kept as their entries), and values that are no tensors."""
+    tensors: dict[str, Tensor] = {}
+    sparse: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
+    for name, value in data.to_dict().items():
+        if isinstance(value, Tensor) and value.layout == torch.strided:
+            tensors[name] = value.detach().cpu().contiguous().clone()
+        elif isinstance(value, Tensor):
+            entries = value.detach().cpu().to_sparse_coo().coalesce()
+            tensors |= {f"{name}/indices": entries.indices().contiguous(), f"{name}/values": entries.values()}
+            layout = next(key for key, known in _LAYOUTS.items() if known == value.layout)
+            sparse[name] = {"layout": layout, "shape": list(value.shape)}
+        elif isinstance(value, (bool, int, float, str)):
+            plain[name] = value
+        else:
+            raise GraphError(
+                f"data.{name} is a '{type(value).__name__}', which is not saved; give a tensor or remove it"
+            )
+    odd = [name for name in data.keys() if "/" in name]  # noqa: SIM118  # Data is no dict
+    if odd:
+        raise GraphError(f"attributes of data must not have a slash in their name: {some(odd)}; rename them")
+    return tensors, sparse, plain
+
+
+def _values(tensors: dict[str, Tensor], sparse: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
+    values = {name: value for name, value in tensors.items() if "/" not in name} | plain
+    for name, form in sparse.items():
+        entries = torch.sparse_coo_tensor(
+            tensors[f"{name}/indices"], tensors[f"{name}/values"], form["shape"], check_invariants=True
+        ).coalesce()
+        values[name] = entries if form["layout"] == "coo" else entries.to_sparse(layout=_LAYOUTS[form["layout"]])
+    return values
+
+
+def load_saved(path: Path) -> tuple[Data, ...]:
+    """The graph in a file that ``torch.save`` wrote: one `Data`, or training, validation and test parts of one."""
+    found = load_pickle(path, GraphError, "graph")
+    parts = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+    if len(parts) not in (1, 3) or not all(isinstance(part, Data) for part in parts):
+        kinds = some(type(part).__name__ for part in parts) or "nothing"
+        raise GraphError(f"'{path}' holds {kinds}; save a Data, or a tuple of three (training, validation, test)")
+    try:
+        # Anew from its attributes: whatever else was stored with the object stays behind.
+        graphs = tuple(Data.from_dict(part.to_dict()) for part in parts)
+        for graph in graphs:
+            check_graph(graph)
+    except RequestError:
+        raise
+    except Exception as error:  # an object without its parts, which no program of ours wrote
+        raise GraphError(f"the graph '{path}' is damaged ({type(error).__name__}); save it anew") from None
+    return graphs
+
+
+def load_pickle(path: Path, kind: type[RequestError], what: str) -> Any:
+    """What a file of ``torch.save`` holds, as long as it is made of tensors, plain values and graphs."""
+    try:
+        with _only_graphs(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the unpickler's advice about protocols
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise kind(f"the {what} '{path}' cannot be read ({error.strerror or error})") from None
+    except Exception as error:  # a damaged pickle can fail in any way
+        foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
+        why = (
+            f"it holds '{foreign[1]}', and only tensors and graphs are read"
+            if foreign
+            else "it is damaged or of another kind"
+        )
+        way = "torch.save(model.state_dict(), …)" if what == "checkpoint" else "torch.save"
+        raise kind(f"the {what} '{path}' is refused: {why}; save it anew with {way}, nothing in it was run") from None
+
+
+@contextmanager
+def _only_graphs() -> Iterator[None]:
+    """Let torch's safe unpickler make tensors and PyG's graphs, and nothing else."""
+    serialization = torch.serialization
+    before = serialization.get_safe_globals()
+    serialization.clear_safe_globals()
+    graphs = [Data, GlobalStorage, DataEdgeAttr, DataTensorAttr, EdgeLayout, AttrType]
+    try:
+        # A graph that was used keeps notes in a defaultdict, which the safe unpickler cannot fill: a dict will do.
+        serialization.add_safe_globals([*graphs, (_empty, "collections.defaultdict")])
+        yield
+    finally:
+        serialization.clear_safe_globals()
+        serialization.add_safe_globals(before)
+
+
+def _empty(*_: Any) -> dict[Any, Any]:
+    return {}

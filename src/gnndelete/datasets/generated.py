@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch_geometric.data import Data
+from torch_geometric.utils import to_undirected
 
 from gnndelete.errors import SettingError
 
@@ -230,3 +233,59 @@ def _check_shape(mixing: float, exponent: float, seed: int) -> None:
         raise SettingError(f"'exponent' must be above 1 and finite (got {exponent})")
     if seed < 0:
         raise SettingError(f"'seed' must be at least 0 (got {seed})")
+
+
+#: Images of digits in scikit-learn.
+_IMAGES = 1_797
+
+_SPARE = 16
+"""Neighbours asked for beyond the wanted ones, so that ties are settled by id and not by the search tree."""
+
+
+def digits(neighbors: int = 8) -> Data:
+    """1,797 images, each linked in both directions to its nearest ``neighbors`` (Euclidean), ten classes.
+
+    Pixels are scaled to zero mean and unit variance.
+
+    >>> data = digits()
+    >>> data.num_nodes, data.num_features, int(data.y.max()) + 1, data.is_undirected(), data.has_self_loops()
+    (1797, 64, 10, True, False)
+    """
+    check_digits(neighbors)
+    from sklearn.datasets import load_digits
+    from sklearn.neighbors import KDTree
+
+    pixels, labels = load_digits(return_X_y=True)
+    count = len(pixels)
+    # Pixels are whole numbers, so equal distances are exactly equal on every machine.
+    distance, found = KDTree(pixels).query(pixels, k=neighbors + 1 + _SPARE)
+    distance[found == np.arange(count)[:, None]] = np.inf
+    nearest = np.take_along_axis(found, np.lexsort((found, distance)), axis=1)[:, :neighbors]
+    head = torch.arange(count).repeat_interleave(neighbors)
+    edge_index = to_undirected(torch.stack([head, torch.from_numpy(nearest).reshape(-1)]), num_nodes=count)
+
+    x = torch.from_numpy(pixels)
+    x = (x - x.mean(dim=0)) / x.std(dim=0, correction=0).clamp(min=1e-9)
+    return Data(x=x.float(), edge_index=edge_index, y=torch.from_numpy(labels).long())
+
+
+def check_digits(neighbors: int) -> None:
+    """Refuse what `digits` makes no graph of."""
+    most = _IMAGES - _SPARE - 1
+    if not 1 <= neighbors <= most:
+        raise SettingError(f"'neighbors' must lie between 1 and {most} (got {neighbors})")
+
+
+class Generator(NamedTuple):
+    """A function that makes a graph, and one that refuses parameters it cannot make a graph of."""
+
+    make: Callable[..., Data]
+    check: Callable[..., None]
+
+
+#: Makers of graphs by the names of their datasets.
+GENERATORS = {
+    "digits": Generator(digits, check_digits),
+    "generated:collab": Generator(community_graph, check_community_graph),
+    "generated:biokg": Generator(knowledge_graph, check_knowledge_graph),
+}

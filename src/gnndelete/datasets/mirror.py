@@ -14,16 +14,24 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import torch
 import torch_geometric
+from torch import Tensor
+from torch_geometric.data import Data, InMemoryDataset
 
-from gnndelete.datasets.catalog import Entry
-from gnndelete.datasets.pyg import OfflineError
-from gnndelete.datasets.stored import Content, read_content, write_content
+from gnndelete.datasets.ids import IdMap
+from gnndelete.datasets.registry import Entry
 from gnndelete.errors import AbsentError, GraphError
+from gnndelete.io.files import writing
 
 FORMAT = 1
 """Changes when the content of the cache's files does."""
+
+
+class OfflineError(Exception):
+    """Raw files are not here and could not be downloaded."""
 
 
 def cache_folder() -> Path:
@@ -132,3 +140,65 @@ def _fingerprint(sources: list[Path]) -> str:
         status = source.stat()
         parts.append(f"{source.resolve()} {status.st_size} {status.st_mtime_ns}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
+Content = dict[str, Any]
+"""``data``: a graph's attributes; ``names`` of its parts; for many graphs ``slices`` and perhaps a ``split``."""
+
+
+class GraphSet(InMemoryDataset):
+    """Many graphs, as PyG's datasets are; ``split`` holds the original ``train``, ``valid`` and ``test`` positions."""
+
+    def __init__(self, data: Data, slices: dict[str, Tensor], split: dict[str, Tensor] | None = None) -> None:
+        super().__init__()
+        self.data, self.slices = data, slices
+        self.split = split or {}
+
+    def get_idx_split(self) -> dict[str, Tensor]:
+        """The same under OGB's name."""
+        return self.split
+
+
+def write_content(path: Path, content: Content) -> None:
+    """Write the file completely or not at all; of two processes that write it, the last one stays."""
+    handle, part = tempfile.mkstemp(dir=path.parent, prefix=writing())
+    try:
+        with os.fdopen(handle, "wb") as file:
+            torch.save(content, file)
+        os.chmod(part, 0o644)
+        os.replace(part, path)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+
+
+def read_content(path: Path) -> Content:
+    """The content of a file in the cache; one that holds anything but tensors, numbers and text is refused unread."""
+    try:
+        with torch.sparse.check_sparse_tensor_invariants():  # else an index out of place is followed anywhere
+            content = torch.load(path, weights_only=True)
+        if not isinstance(content, dict) or not isinstance(content.get("data"), dict):
+            raise ValueError("it holds no graph")
+        if not all(isinstance(key, str) for key in content["data"]):
+            raise ValueError("it holds no graph")
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever a damaged file makes the reader stumble over
+        reason = type(error).__name__ if len(str(error)) > 100 else str(error)
+        raise GraphError(
+            f"'{path}' in the cache folder is damaged or was not written by gnndelete ({reason}), and was not loaded; "
+            "delete it, and it is made again"
+        ) from error
+    return content
+
+
+def as_graph(content: Content, sparse: bool) -> Data | GraphSet:
+    """The graph, or the set of graphs, that a file holds; ``sparse`` leaves sparse features as they are."""
+    data = Data.from_dict(content["data"])
+    if isinstance(data.x, Tensor) and data.x.layout != torch.strided and not sparse:
+        data.x = data.x.to_dense()
+    for name, names in content.get("names", {}).items():
+        data[name] = IdMap(names)  # not a list, which PyG would walk through whenever the graph is copied
+    if "slices" in content:
+        return GraphSet(data, content["slices"], content.get("split"))
+    return data

@@ -1,36 +1,178 @@
-"""Loading a dataset by its name. Nothing is ever written into the data folder."""
+"""Datasets by name: a table of those that are known, which needs no torch, and `load`, which does.
+
+Nothing is ever written into the data folder.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from torch_geometric.data import Data
-
-from gnndelete.datasets.catalog import ENTRIES, Entry
-from gnndelete.datasets.digits import check_digits, digits
-from gnndelete.datasets.generated import (
-    check_community_graph,
-    check_knowledge_graph,
-    community_graph,
-    knowledge_graph,
-)
-from gnndelete.datasets.mirror import data_folder, open_raw
-from gnndelete.datasets.stored import as_graph
 from gnndelete.errors import GraphError, SettingError, unknown
 
-_MADE: dict[str, Callable[..., Data]] = {
-    "digits": digits,
-    "generated:collab": community_graph,
-    "generated:biokg": knowledge_graph,
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from gnndelete.datasets.generated import Generator
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One dataset: its size (nodes and edges of all its graphs, edges in both directions where undirected) and origin.
+
+    ``kind`` is the class of PyG or OGB that reads ``files`` under ``folder`` of the data folder. Typed graphs have
+    ``relations`` and no classes.
+    """
+
+    name: str
+    nodes: int
+    edges: int
+    features: int
+    classes: int
+    kind: str = ""
+    title: str = ""
+    folder: str = ""
+    files: tuple[str, ...] = ()
+    graphs: int = 1
+    relations: int = 0
+    origin: str = ""
+
+    @property
+    def generated(self) -> bool:
+        """Whether it is made on each load instead of being read from raw files."""
+        return not self.kind
+
+    @property
+    def typed(self) -> bool:
+        """Whether its edges have types."""
+        return self.relations > 0
+
+    @property
+    def split_for(self) -> str:
+        """The task whose split it comes with: link, node or graph; empty where a split has to be drawn."""
+        return _SPLITS.get(self.kind, "")
+
+    @property
+    def source(self) -> str:
+        """Where it comes from, for people."""
+        return self.origin or f"{self.kind} {self.title}".strip()
+
+    @property
+    def held(self) -> str:
+        """What the cache folder keeps of it."""
+        if self.generated:
+            return "nothing: it is made on each load"
+        return "one file of plain tensors" + (", features sparse (dense once loaded)" if self.sparse else "")
+
+    @property
+    def sparse(self) -> bool:
+        """Whether most of its features are zero."""
+        return self.kind in ("CitationFull", "Planetoid", "Coauthor", "LINKXDataset")
+
+    @property
+    def normalised(self) -> bool:
+        """Whether features are scaled to sum to one per node, as the paper's authors do."""
+        return self.kind in ("CitationFull", "Planetoid", "Coauthor")
+
+
+#: Classes whose datasets come with a split, and the task it is for.
+_SPLITS = {
+    "Planetoid": "node",
+    "WordNet18": "link",
+    "WordNet18RR": "link",
+    "PygLinkPropPredDataset": "link",
+    "PygGraphPropPredDataset": "graph",
 }
-_CHECKS: dict[str, Callable[..., None]] = {
-    "digits": check_digits,
-    "generated:collab": check_community_graph,
-    "generated:biokg": check_knowledge_graph,
+
+
+def _citation(name: str, title: str, nodes: int, edges: int, features: int, classes: int) -> Entry:
+    low = title.lower()
+    return Entry(
+        name, nodes, edges, features, classes, "CitationFull", title, f"CitationFull/{low}/raw", (f"{low}.npz",)
+    )
+
+
+def _planetoid(title: str, nodes: int, edges: int, features: int, classes: int) -> Entry:
+    low = title.lower()
+    files = tuple(f"ind.{low}.{part}" for part in ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index"))
+    return Entry(
+        f"planetoid-{low}", nodes, edges, features, classes, "Planetoid", title, f"Planetoid/{title}/raw", files
+    )
+
+
+def _wordnet(kind: str, edges: int, relations: int) -> Entry:
+    files = ("train.txt", "valid.txt", "test.txt")
+    return Entry(kind.lower(), 40_943, edges, 0, 0, kind, "", f"{kind}/raw", files, relations=relations)
+
+
+def _tu(title: str, graphs: int, nodes: int, edges: int, features: int) -> Entry:
+    files = tuple(f"{title}_{part}.txt" for part in ("A", "graph_indicator", "graph_labels", "node_labels"))
+    folder = f"TUDataset/{title}/raw"
+    return Entry(title.lower(), nodes, edges, features, 2, "TUDataset", title, folder, files, graphs=graphs)
+
+
+def _ogb(
+    name: str, kind: str, files: tuple[str, ...], split: str, ending: str
+) -> tuple[str, str, str, tuple[str, ...]]:
+    split_files = tuple(f"split/{split}/{part}.{ending}" for part in ("train", "valid", "test"))
+    raw_files = tuple(f"raw/{file}.csv.gz" for file in files)
+    return kind, name, f"ogb/{name.replace('-', '_')}", raw_files + split_files
+
+
+_COLLAB = ("edge", "node-feat", "edge_weight", "edge_year", "num-node-list", "num-edge-list")
+_BIOKG = ("num-node-dict", "triplet-type-list")
+_MOLHIV = ("edge", "node-feat", "edge-feat", "graph-label", "num-node-list", "num-edge-list")
+_LINKS, _GRAPHS = "PygLinkPropPredDataset", "PygGraphPropPredDataset"
+_HERE = "gnndelete.datasets.generated"
+
+ENTRIES = {
+    entry.name: entry
+    for entry in (
+        Entry("digits", 1_797, 19_858, 64, 10, origin="bundled with scikit-learn"),
+        _citation("cora", "Cora", 19_793, 126_842, 8_710, 70),
+        _citation("cora_ml", "Cora_ML", 2_995, 16_316, 2_879, 7),
+        _citation("citeseer", "CiteSeer", 4_230, 10_674, 602, 6),
+        _citation("dblp", "DBLP", 17_716, 105_734, 1_639, 4),
+        _citation("pubmed", "PubMed", 19_717, 88_648, 500, 3),
+        _planetoid("Cora", 2_708, 10_556, 1_433, 7),
+        _planetoid("CiteSeer", 3_327, 9_104, 3_703, 6),
+        _planetoid("PubMed", 19_717, 88_648, 500, 3),
+        Entry("cs", 18_333, 163_788, 6_805, 15, "Coauthor", "CS", "Coauthor/CS/raw", ("ms_academic_cs.npz",)),
+        Entry("cornell5", 18_660, 1_581_554, 4_735, 2, "LINKXDataset", "cornell5", "LINKX/cornell5/raw", ("data.mat",)),
+        Entry("ogbl-collab", 235_868, 2_358_104, 128, 0, *_ogb("ogbl-collab", _LINKS, _COLLAB, "time", "pt")),
+        Entry("ogbl-biokg", 93_773, 5_088_434, 0, 0, *_ogb("ogbl-biokg", _LINKS, _BIOKG, "random", "pt"), relations=51),
+        _wordnet("WordNet18", 151_442, 18),
+        _wordnet("WordNet18RR", 93_003, 11),
+        Entry(
+            "debian",
+            107_264,
+            409_459,
+            0,
+            0,
+            "debian",
+            folder="debian_bookworm_kg",
+            files=("triples.npz", "nodes.tsv.gz"),
+            relations=9,
+            origin="dependencies of Debian's packages (bookworm)",
+        ),
+        Entry(
+            "ogbg-molhiv",
+            1_049_163,
+            2_259_376,
+            9,
+            2,
+            *_ogb("ogbg-molhiv", _GRAPHS, _MOLHIV, "scaffold", "csv.gz"),
+            graphs=41_127,
+        ),
+        _tu("MUTAG", 188, 3_371, 7_442, 7),
+        _tu("PROTEINS", 1_113, 43_471, 162_088, 3),
+        Entry("generated:collab", 235_868, 2_358_104, 128, 10, origin=f"{_HERE}.community_graph"),
+        Entry("generated:biokg", 93_773, 5_088_434, 0, 0, relations=51, origin=f"{_HERE}.knowledge_graph"),
+    )
 }
 
 
@@ -73,9 +215,11 @@ def load(name: str, root: str | Path | None = None, *, sparse: bool = False) -> 
     >>> load("generated:collab?nodes=500&edges=3000&features=16&seed=3")
     Data(x=[500, 16], edge_index=[2, 3000], y=[500])
     """
+    from gnndelete.datasets.mirror import as_graph, data_folder, open_raw
+
     entry, parameters = named(name)
-    if entry.name in _MADE:
-        return _MADE[entry.name](**parameters)
+    if entry.generated:
+        return _generator(entry).make(**parameters)
     return as_graph(open_raw(entry, data_folder(root), _reader(entry)), sparse)
 
 
@@ -91,15 +235,17 @@ def named(name: str) -> tuple[Entry, dict[str, int | float]]:
     entry = ENTRIES.get(key)
     if entry is None:
         raise GraphError(unknown("no dataset is called", key, ENTRIES))
-    if key in _MADE:
-        given = _parameters(name, query, _MADE[key])
+    if entry.generated:
+        generator = _generator(entry)
+        parameters = _parameters(name, query, generator.make)
         try:
-            _CHECKS[key](**_defaults(_MADE[key]) | given)
+            generator.check(**_defaults(generator.make) | parameters)
         except SettingError as error:
             raise SettingError(f"'{name}': {error}") from None
-        return entry, given
+        return entry, parameters
     if query:
-        raise SettingError(f"'{key}' takes no parameters (got '?{query}'); those that do are: {', '.join(_MADE)}")
+        generated = ", ".join(other.name for other in ENTRIES.values() if other.generated)
+        raise SettingError(f"'{key}' takes no parameters (got '?{query}'); those that do are: {generated}")
     return entry, {}
 
 
@@ -109,26 +255,26 @@ def effective(name: str) -> tuple[str, dict[str, int | float]]:
     >>> effective("Digits") == effective("digits?neighbors=8")
     True
     """
-    entry, given = named(name)
-    return entry.name, _defaults(_MADE[entry.name]) | given if entry.name in _MADE else {}
+    entry, parameters = named(name)
+    return entry.name, _defaults(_generator(entry).make) | parameters if entry.generated else {}
 
 
 def _defaults(make: Callable[..., Data]) -> dict[str, int | float]:
     return {key: parameter.default for key, parameter in inspect.signature(make).parameters.items()}
 
 
+def _generator(entry: Entry) -> Generator:
+    from gnndelete.datasets import generated
+
+    return generated.GENERATORS[entry.name]
+
+
 def _reader(entry: Entry) -> Callable[[Entry, Path], dict[str, Any]]:
+    from gnndelete.datasets import loaders
+
     if entry.kind == "debian":
-        from gnndelete.datasets.debian import read_debian
-
-        return read_debian
-    if entry.folder.startswith("ogb/"):
-        from gnndelete.datasets.ogb import read_ogb
-
-        return read_ogb
-    from gnndelete.datasets.pyg import read_pyg
-
-    return read_pyg
+        return loaders.read_debian
+    return loaders.read_ogb if entry.folder.startswith("ogb/") else loaders.read_pyg
 
 
 def _parameters(name: str, query: str, make: Callable[..., Data]) -> dict[str, int | float]:

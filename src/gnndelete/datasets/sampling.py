@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 from torch_geometric.data import Data
 from torch_geometric.loader import LinkLoader, NodeLoader
 from torch_geometric.sampler import BaseSampler, EdgeSamplerInput, NegativeSampling, NodeSamplerInput, SamplerOutput
@@ -14,6 +15,7 @@ from torch_geometric.sampler.neighbor_sampler import edge_sample
 from torch_geometric.typing import WITH_PYG_LIB
 
 from gnndelete.errors import SettingError
+from gnndelete.graph.batch import Selection, collate
 from gnndelete.graph.edge_table import EdgeTable, ranges
 from gnndelete.graph.validation import check_graph, count_nodes
 
@@ -170,3 +172,25 @@ def link_loader(
     """PyG's `LinkLoader` over the graph; ``neg_sampling="binary"`` adds random pairs as PyG does."""
     chosen = sampler(data, num_neighbors, both_ways=both_ways)
     return LinkLoader(data, chosen, edge_label_index=edge_label_index, **options)
+
+
+def graph_loader(
+    graphs: Any, batch_size: int, which: Any = None, *, shuffle: bool = False, seed: int = 0, **options: Any
+) -> DataLoader:
+    """Batches of graphs, each with ``n_id``: its rows' ids in the whole set, and ``graph_id``: those of its graphs.
+
+    ``which`` is a mask or the positions of the graphs to take; ``options`` go to torch's ``DataLoader``. Serve an
+    unlearned model on such a batch with ``gd.rows(model, batch.n_id)``.
+
+    >>> from torch_geometric.data import Data
+    >>> graphs = [Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0, 1], [1, 0]])) for _ in range(5)]
+    >>> [batch.n_id.tolist() for batch in graph_loader(graphs, batch_size=2, which=[0, 2, 4])]
+    [[0, 1, 4, 5], [8, 9]]
+    """
+    data = collate(graphs)
+    ids = torch.arange(data.num_graphs) if which is None else torch.as_tensor(which).cpu()
+    chosen: Any = (ids.nonzero().flatten() if ids.dtype == torch.bool else ids).tolist()
+    generator = torch.Generator().manual_seed(seed) if shuffle else None
+    return DataLoader(
+        chosen, batch_size=batch_size, shuffle=shuffle, generator=generator, collate_fn=Selection(data), **options
+    )

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from gnndelete.datasets import load
-from gnndelete.datasets.catalog import ENTRIES
-from gnndelete.datasets.ogb import _ogb_class, _pyg_classes
+from gnndelete.datasets.loaders import _ogb_class, _pyg_classes
+from gnndelete.datasets.registry import ENTRIES
 from gnndelete.errors import GraphError
 
 pytest.importorskip("ogb", reason="the extra 'ogb' is not installed")
