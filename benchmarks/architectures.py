@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import APPNP, GAT, GCN, GraphSAGE, TransformerConv
 
 import gnndelete as gd
-from gnndelete.auditing.forgetting import forgetting
-from gnndelete.auditing.opening import open_case
+from gnndelete.auditing.case import open_case
+from gnndelete.auditing.measures.forgetting import forgetting
 
 HIDDEN, OUT = 128, 64
 METHODS = {"retrain": "retrain", "again": gd.Retrain(seed=7), "unlink": gd.Unlink(), "calibrated": gd.GNNDelete()}

@@ -25,11 +25,11 @@ from tables import link_task
 from torch import nn
 
 import gnndelete as gd
-from gnndelete.auditing.forgetting import forgetting
+from gnndelete.auditing.case import open_case
 from gnndelete.auditing.judging import judge
-from gnndelete.auditing.membership import membership
-from gnndelete.auditing.opening import open_case
-from gnndelete.auditing.shadow import train_shadow
+from gnndelete.auditing.measures.forgetting import forgetting
+from gnndelete.auditing.measures.membership import membership
+from gnndelete.auditing.measures.shadow import train_shadow
 from gnndelete.metrics.unseen_test import auc
 
 SEEDS = (42, 21, 13)

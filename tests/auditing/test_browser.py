@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gnndelete.auditing.page import html
+from gnndelete.auditing.report.html import html
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
 CHROMIUM = shutil.which("chromium")

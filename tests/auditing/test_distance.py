@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import gnndelete as gd
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.distance import distance, divergence, floor, score_samples
+from gnndelete.auditing.measures.distance import distance, divergence, floor, score_samples
 from gnndelete.testing import problem
 
 

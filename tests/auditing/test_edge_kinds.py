@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 import gnndelete as gd
-from gnndelete.auditing.forgetting import CONNECTED, LEFT_ALONE, forgetting
-from gnndelete.auditing.rows import forgetting as tables
+from gnndelete.auditing.measures.forgetting import CONNECTED, LEFT_ALONE, forgetting
+from gnndelete.auditing.report.rows import forgetting as tables
 
 
 def last_edges(data, count):

@@ -13,7 +13,7 @@ import torch
 
 import gnndelete as gd
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.embedding import RINGS, embedding
+from gnndelete.auditing.measures.embedding import RINGS, embedding
 from gnndelete.auditing.rings import rings
 from gnndelete.testing import problem
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnndelete.auditing import figures as drawing
-from gnndelete.auditing.figures import figures, inline
-from gnndelete.auditing.palette import VARIABLES
-from gnndelete.auditing.panels import Panel, points
-from gnndelete.auditing.pictures import pictures
+from gnndelete.auditing.report import figures as drawing
+from gnndelete.auditing.report.figures import figures, inline
+from gnndelete.auditing.report.panels import Panel, points
+from gnndelete.auditing.report.pictures import pictures
+from gnndelete.auditing.report.style import VARIABLES
 
 sample = runpy.run_path(str(Path(__file__).with_name("sample.py")))
 NAMES = ["unseen", "scores", "lam", "attacks", "embedding", "cost"]

@@ -10,7 +10,7 @@ import torch
 
 import gnndelete as gd
 from gnndelete.auditing.judging import judge, judged, title
-from gnndelete.auditing.tables import key_numbers
+from gnndelete.auditing.report.tables import key_numbers
 from gnndelete.metrics.edge_matching import BEYOND
 
 
@@ -71,7 +71,7 @@ def test_a_retrained_model_is_not_accused_without_a_reference(poor, monkeypatch)
     def far_off(test):
         return "under-forgotten", "Deleted elements score above matched unseen ones."
 
-    monkeypatch.setattr(sys.modules["gnndelete.auditing.audit"], "judge", far_off)
+    monkeypatch.setattr(sys.modules["gnndelete.auditing.entry"], "judge", far_off)
     report = gd.audit(poor, attacks=False).to_dict()
     assert report["verdict"]["word"] == "undecided"
     assert "But it was trained again" in report["verdict"]["sentence"]

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnndelete.auditing import judging, page
+from gnndelete.auditing import judging
 from gnndelete.auditing.judging import FEW, TOLERANCE, attacked, judge, title
+from gnndelete.auditing.report import html as page
 from gnndelete.auditing.verdict import verdict
 
 

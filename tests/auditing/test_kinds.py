@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 import gnndelete as gd
-from gnndelete.auditing.forgetting import attacked, forgetting
+from gnndelete.auditing.case import still_there
 from gnndelete.auditing.judging import judge
-from gnndelete.auditing.opening import still_there
+from gnndelete.auditing.measures.forgetting import attacked, forgetting
 from gnndelete.auditing.queries import presented, renamed
 
 from .conftest import World

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import gnndelete as gd
-from gnndelete.auditing.attack import POINTS, Attack, answer, auc
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.membership import membership
-from gnndelete.auditing.shadow import Shadow, train_shadow
+from gnndelete.auditing.measures.attack import POINTS, Attack, answer, auc
+from gnndelete.auditing.measures.membership import membership
+from gnndelete.auditing.measures.shadow import Shadow, train_shadow
 
 
 @pytest.fixture(scope="module")

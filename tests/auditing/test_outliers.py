@@ -14,7 +14,7 @@ from torch import Tensor
 
 import gnndelete as gd
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.outliers import outliers
+from gnndelete.auditing.measures.outliers import outliers
 from gnndelete.auditing.rings import touched
 from gnndelete.datasets.generated import community_graph
 from gnndelete.testing import problem

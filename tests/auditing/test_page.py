@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gnndelete.auditing.page import card_html, figures, html, text
-from gnndelete.auditing.tables import sections
+from gnndelete.auditing.report.html import card_html, figures, html, text
+from gnndelete.auditing.report.tables import sections
 
 sample = runpy.run_path(str(Path(__file__).with_name("sample.py")))
 VARIANTS = sample["VARIANTS"]

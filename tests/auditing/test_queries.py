@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import gnndelete as gd
-from gnndelete.auditing.opening import open_case
+from gnndelete.auditing.case import open_case
 from gnndelete.auditing.queries import _on_cpu, renamed
 from gnndelete.testing import problem
 

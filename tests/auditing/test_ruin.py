@@ -15,8 +15,8 @@ import gnndelete as gd
 from gnndelete.auditing.case import Case
 from gnndelete.auditing.edges import edges_from
 from gnndelete.auditing.loss import classes, pairs
+from gnndelete.auditing.measures.utility import utility
 from gnndelete.auditing.ruin import ruined
-from gnndelete.auditing.utility import utility
 from gnndelete.testing import problem
 
 

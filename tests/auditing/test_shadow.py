@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gnndelete.auditing.attack import LEAST
 from gnndelete.auditing.case import Case
 from gnndelete.auditing.edges import link_edges
-from gnndelete.auditing.shadow import train_shadow
+from gnndelete.auditing.measures.attack import LEAST
+from gnndelete.auditing.measures.shadow import train_shadow
 
 
 def pairs(edges: Tensor) -> set[tuple[int, ...]]:

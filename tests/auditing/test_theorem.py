@@ -13,7 +13,7 @@ from torch import nn
 
 import gnndelete as gd
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.theorem import theorem
+from gnndelete.auditing.measures.theorem import theorem
 from gnndelete.nn.operator import LayerOperators
 from gnndelete.testing import problem
 

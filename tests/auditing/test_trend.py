@@ -12,8 +12,8 @@ import torch
 
 import gnndelete as gd
 from gnndelete.auditing.case import Case
-from gnndelete.auditing.shadow import Shadow, train_shadow
-from gnndelete.auditing.trend import _non_edges, _same_method, neighbor_mean, trend, trend_bits
+from gnndelete.auditing.measures.shadow import Shadow, train_shadow
+from gnndelete.auditing.measures.trend import _non_edges, _same_method, neighbor_mean, trend, trend_bits
 
 
 @pytest.fixture(scope="module")

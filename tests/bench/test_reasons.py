@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from gnndelete.auditing.case import Case
-from gnndelete.auditing.membership import membership
-from gnndelete.auditing.shadow import Shadow
+from gnndelete.auditing.measures.membership import membership
+from gnndelete.auditing.measures.shadow import Shadow
 from gnndelete.bench.cells import cells
 from gnndelete.bench.experiment import read
 from gnndelete.bench.formats import latex, markdown, tidy_csv

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gnndelete.auditing import page
+from gnndelete.auditing.report import html as page
 from gnndelete.cli import run
 
 from .conftest import SMALL, Cli, contents, make_graph

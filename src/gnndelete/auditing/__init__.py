@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gnndelete.auditing.audit import Audit, audit
+from gnndelete.auditing.entry import Audit, audit
 
 __all__ = ["Audit", "audit"]

@@ -6,8 +6,7 @@ import io
 from collections.abc import Callable
 from typing import Any, Literal
 
-from gnndelete.auditing.figures import STYLE, fitted, svg_bytes
-from gnndelete.auditing.palette import INK, MUTED, PAPER
+from gnndelete.auditing.report.style import INK, MUTED, PAPER, STYLE, fitted, svg_bytes
 
 Format = Literal["svg", "png"]
 

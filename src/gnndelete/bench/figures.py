@@ -8,9 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from gnndelete.auditing.figures import fitted
-from gnndelete.auditing.palette import INK, LINE, MUTED, PAPER
-from gnndelete.auditing.panels import plain
+from gnndelete.auditing.report.style import INK, LINE, MUTED, PAPER, fitted, plain
 from gnndelete.bench.compared import Compared, Point, front
 from gnndelete.bench.curves import LamPicture
 from gnndelete.bench.drawing import Format, drawn, legend

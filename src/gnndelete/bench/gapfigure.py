@@ -8,8 +8,7 @@ from itertools import groupby
 from math import ceil
 from typing import Any
 
-from gnndelete.auditing.palette import INK, LINE
-from gnndelete.auditing.panels import plain
+from gnndelete.auditing.report.style import INK, LINE, plain
 from gnndelete.bench.curves import GAPS, GapRow
 from gnndelete.bench.drawing import Format, drawn, legend
 from gnndelete.bench.gathered import Stat

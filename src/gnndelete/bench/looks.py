@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from zlib import crc32
 
-from gnndelete.auditing.palette import INK
+from gnndelete.auditing.report.style import INK
 
 # Okabe and Ito's colours, which keep apart for every kind of colour vision, and a few that keep apart from these.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7b4b94", "#a6761d", "#8a8a8a")

@@ -13,11 +13,11 @@ from torch import nn
 from torch_geometric.data import Data
 
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.forgetting import measure_unseen, missing
-from gnndelete.auditing.membership import membership
-from gnndelete.auditing.outliers import outliers
+from gnndelete.auditing.measures.forgetting import measure_unseen, missing
+from gnndelete.auditing.measures.membership import membership
+from gnndelete.auditing.measures.outliers import outliers
+from gnndelete.auditing.measures.shadow import train_shadow
 from gnndelete.auditing.queries import ask
-from gnndelete.auditing.shadow import train_shadow
 from gnndelete.bench.cells import Cell, make_method, search_rule
 from gnndelete.bench.kept import base_model, once, place
 from gnndelete.bench.material import Material, all_inside, material, requests

@@ -91,7 +91,7 @@ def audit(
         note(f"note: the report before had {' and '.join(less)}; it was kept in {out / EARLIER / FULLER}")
 
     def show(console: Console) -> None:
-        from gnndelete.auditing.page import text
+        from gnndelete.auditing.report.html import text
 
         said = text(found.values, console.width) if console.is_terminal else str(found)
         console.print(said, markup=False, soft_wrap=True)

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gnndelete.auditing import palette
-from gnndelete.auditing.palette import Values
+from gnndelete.auditing.report import style
+from gnndelete.auditing.report.style import Values
 
 # From top to bottom.
 KINDS = {
-    "remaining edges": palette.KINDS["remaining"],
-    "unseen edges": palette.KINDS["unseen"],
-    "deleted edges": palette.KINDS["deleted"],
-    "random pairs": palette.KINDS["random"],
+    "remaining edges": style.KINDS["remaining"],
+    "unseen edges": style.KINDS["unseen"],
+    "deleted edges": style.KINDS["deleted"],
+    "random pairs": style.KINDS["random"],
 }
 
 
@@ -36,7 +36,7 @@ def score_figure(panels: Mapping[str, Mapping[str, Values]], captions: Mapping[s
         axis.set_title(name, loc="left", fontsize=11, fontweight="bold", pad=20)
         axis.text(0, 1.025, captions.get(name, ""), transform=axis.transAxes, fontsize=8.5, color="#555555")
         for row, (kind, color) in enumerate(reversed(KINDS.items())):
-            curve = palette.density(panel[kind], grid)
+            curve = style.density(panel[kind], grid)
             top = 0.86 * curve / curve.max()
             alpha = 0.85 if kind == "deleted edges" else 0.45
             axis.fill_between(grid, row, row + top, color=color, alpha=alpha, linewidth=0)

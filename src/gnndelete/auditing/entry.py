@@ -16,22 +16,21 @@ import torch_geometric
 from torch import nn
 from torch_geometric.data import Data
 
-from gnndelete.auditing import page
-from gnndelete.auditing.case import Case
-from gnndelete.auditing.cost import cost
-from gnndelete.auditing.distance import distance, score_samples
-from gnndelete.auditing.embedding import embedding
-from gnndelete.auditing.forgetting import forgetting
+from gnndelete.auditing.case import Case, open_case, still_there
 from gnndelete.auditing.judging import judge
-from gnndelete.auditing.membership import membership
-from gnndelete.auditing.opening import open_case, still_there
-from gnndelete.auditing.outliers import outliers
+from gnndelete.auditing.measures.cost import cost
+from gnndelete.auditing.measures.distance import distance, score_samples
+from gnndelete.auditing.measures.embedding import embedding
+from gnndelete.auditing.measures.forgetting import forgetting
+from gnndelete.auditing.measures.membership import membership
+from gnndelete.auditing.measures.outliers import outliers
+from gnndelete.auditing.measures.shadow import train_shadow
+from gnndelete.auditing.measures.theorem import theorem
+from gnndelete.auditing.measures.trend import trend
+from gnndelete.auditing.measures.utility import utility
+from gnndelete.auditing.report import html as page
 from gnndelete.auditing.reported import only_reported
 from gnndelete.auditing.samples import tested_on_learned
-from gnndelete.auditing.shadow import train_shadow
-from gnndelete.auditing.theorem import theorem
-from gnndelete.auditing.trend import trend
-from gnndelete.auditing.utility import utility
 from gnndelete.auditing.verdict import verdict
 from gnndelete.graph.deletion import Deletion
 from gnndelete.io.files import commit

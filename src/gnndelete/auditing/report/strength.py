@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gnndelete.auditing.palette import INK, KINDS, MODELS, PAPER
-from gnndelete.auditing.panels import Axes, Panel, plain
-from gnndelete.auditing.wording import number
+from gnndelete.auditing.report.panels import Axes, Panel
+from gnndelete.auditing.report.style import INK, KINDS, MODELS, PAPER, plain
+from gnndelete.auditing.report.wording import number
 
 Trial = Mapping[str, Any]
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gnndelete.auditing import palette
-from gnndelete.auditing.palette import INK, KINDS, LINE, MODELS, MUTED, PAPER, STROKES, Values
-from gnndelete.auditing.wording import KIND_NAMES
+from gnndelete.auditing.report.style import INK, KINDS, MODELS, MUTED, PAPER, STROKES, Values, density, plain
+from gnndelete.auditing.report.wording import KIND_NAMES
 
 Axes = Any  # matplotlib's, which is imported only where something is drawn
 
@@ -35,20 +34,6 @@ class Mark:
     stroke: str = "solid"  # or dashed, dotted, patch
 
 
-def plain(axes: Axes, x: str = "", y: str = "", grid: str = "both") -> None:
-    """The look that all panels share."""
-    axes.set_xlabel(x, fontsize=8, color=MUTED)
-    axes.set_ylabel(y, fontsize=8, color=MUTED)
-    axes.tick_params(labelsize=8, color=LINE, labelcolor=INK, which="both")
-    axes.set_facecolor("none")
-    axes.set_axisbelow(True)
-    if grid:
-        axes.grid(axis=grid, color=LINE, linewidth=0.7)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("bottom", "left") and (grid == "both" or side == "bottom"))
-        spine.set_color(LINE)
-
-
 def scores(groups: Mapping[str, Sequence[float]], limits: tuple[float, float], axis: str) -> Callable[[Axes], None]:
     """Distributions above one another; few values are shown as dots, since a curve would claim more than is known."""
     kinds = [kind for kind in reversed(KINDS) if groups.get(kind)]
@@ -60,7 +45,7 @@ def scores(groups: Mapping[str, Sequence[float]], limits: tuple[float, float], a
             if values.size < 10:
                 axes.plot(values.clip(*limits), np.full(values.size, row + 0.25), "o", color=KINDS[kind], markersize=5)
             else:
-                curve = palette.density(values, grid)
+                curve = density(values, grid)
                 top = row + 0.86 * curve / max(curve.max(), 1e-12)
                 axes.fill_between(
                     grid, row, top, color=KINDS[kind], alpha=0.7 if kind == "deleted" else 0.35, linewidth=0

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from gnndelete.auditing import rows as made_of
-from gnndelete.auditing.pictures import Report, model_names
-from gnndelete.auditing.rows import Names, Part, Table, auc, compared, metrics
-from gnndelete.auditing.wording import DASH, QUERIES, interval, label, number, of_deleted, reason, seconds
+from gnndelete.auditing.report import rows as made_of
+from gnndelete.auditing.report.pictures import Report, model_names
+from gnndelete.auditing.report.rows import Names, Part, Table, auc, compared, metrics
+from gnndelete.auditing.report.wording import DASH, QUERIES, interval, label, number, of_deleted, reason, seconds
 
 
 @dataclass(frozen=True)

@@ -5,23 +5,22 @@ from __future__ import annotations
 import html
 import io
 import re
-import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from gnndelete.auditing.palette import INK, MUTED, PAPER, VARIABLES
-from gnndelete.auditing.panels import Panel
-from gnndelete.auditing.pictures import Picture, pictures
-
-# Text stays text, and the reader's own font draws it; equal figures give equal bytes.
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "gnndelete",
-    "font.family": "DejaVu Sans",  # comes with matplotlib
-    "text.parse_math": False,
-    "axes.unicode_minus": False,
-}
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', Arial, sans-serif"
+from gnndelete.auditing.report.panels import Panel
+from gnndelete.auditing.report.pictures import Picture, pictures
+from gnndelete.auditing.report.style import (
+    INK,
+    MUTED,
+    PAPER,
+    STYLE,
+    VARIABLES,
+    fitted,
+    svg_bytes,
+    svg_text,
+    tight_layout,
+)
 
 
 def figures(report: Mapping[str, Any]) -> dict[str, bytes]:
@@ -40,7 +39,7 @@ def figures(report: Mapping[str, Any]) -> dict[str, bytes]:
 def inline(panel: Panel, name: str) -> str:
     """One panel as SVG for a page: its ids begin with ``name``, its colours are the page's variables.
 
-    >>> from gnndelete.auditing.panels import bars
+    >>> from gnndelete.auditing.report.panels import bars
     >>> svg = inline(Panel("Cost", "Cost: 1 s", bars({"after": (1.0, "1 s")}, {"after": "deletion"}, True)), "cost0")
     >>> svg.startswith("<svg"), "var(--after)" in svg, "http" in svg
     (True, True, False)
@@ -50,11 +49,11 @@ def inline(panel: Panel, name: str) -> str:
     from matplotlib.figure import Figure
 
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=panel.size, layout=_layout())
+        figure = Figure(figsize=panel.size, layout=tight_layout())
         FigureCanvasSVG(figure)
         figure.patch.set_visible(False)
         panel.draw(figure.subplots())
-        return _embedded(_svg(figure), name, panel.alt)
+        return _embedded(svg_text(figure), name, panel.alt)
 
 
 def _files(picture: Picture) -> tuple[bytes, bytes]:
@@ -68,7 +67,7 @@ def _files(picture: Picture) -> tuple[bytes, bytes]:
     lines = title.count("\n") + max(part.count("\n") for part in titles)
     with mpl.rc_context(STYLE):
         high = max(panel.size[1] for panel in picture.panels) + 0.6 + 0.15 * lines + 0.3 * bool(picture.legend)
-        figure = Figure(figsize=(wide, high), layout=_layout(0.08), dpi=160)
+        figure = Figure(figsize=(wide, high), layout=tight_layout(0.08), dpi=160)
         FigureCanvasAgg(figure)
         figure.set_facecolor(PAPER)
         drawn = zip(figure.subplots(1, count, squeeze=False)[0], picture.panels, titles, strict=True)
@@ -102,21 +101,6 @@ def _wrapped(title: str, wide: float) -> str:
     return fitted("\n".join(title.split(": ", 1)), wide)
 
 
-def fitted(words: str, wide: float, letters: float = 10) -> str:
-    """Lines that fit ``wide`` inches of so many letters each; a longer one goes on in the next.
-
-    >>> fitted("How far from Retrain\\nMeans over 6 cells: GCN and GAT on DBLP", 2.1, 13).splitlines()
-    ['How far from Retrain', 'Means over 6 cells: GCN and', 'GAT on DBLP']
-    """
-    return "\n".join(textwrap.fill(line, int(letters * wide)) for line in words.splitlines())
-
-
-def _layout(pad: float = 0.03) -> Any:
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    return ConstrainedLayoutEngine(w_pad=pad, h_pad=pad, wspace=0.02)
-
-
 def _handle(color: str, stroke: str) -> Any:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -125,21 +109,6 @@ def _handle(color: str, stroke: str) -> Any:
         return Patch(color=color)
     style: dict[str, Any] = {"solid": "-", "dashed": "--", "dotted": ":"}
     return Line2D([], [], color=color, linewidth=1.8, linestyle=style[stroke])
-
-
-def _svg(figure: Any) -> str:
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    return buffer.getvalue()
-
-
-def svg_bytes(figure: Any) -> bytes:
-    """A matplotlib figure as an SVG file without a date, in the reader's own font; draw it under `STYLE`."""
-    return _with_fonts(_svg(figure)).encode()
-
-
-def _with_fonts(svg: str) -> str:
-    return svg.replace("'DejaVu Sans'", _FONT)
 
 
 def _embedded(svg: str, name: str, alt: str) -> str:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from gnndelete.auditing.case import Case, Subject
+from gnndelete.auditing.report.wording import of_deleted
 from gnndelete.auditing.samples import AXES, answers, deleted, samples
-from gnndelete.auditing.wording import of_deleted
 from gnndelete.errors import GraphError
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification

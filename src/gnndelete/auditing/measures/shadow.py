@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gnndelete.auditing.attack import LEAST
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.edges import link_edges
+from gnndelete.auditing.measures.attack import LEAST
 from gnndelete.errors import GNNDeleteError
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.hetero import HeteroGraph

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gnndelete.auditing.wording import (
+from gnndelete.auditing.report.wording import (
     DASH,
     KIND_NAMES,
     QUERIES,

@@ -10,10 +10,11 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from gnndelete.auditing.figures import figures, inline
-from gnndelete.auditing.pictures import Picture, model_names, pictures
-from gnndelete.auditing.tables import key_numbers, sections, unasked
-from gnndelete.auditing.wording import DASH, QUERIES, VERDICTS, counts, number, seconds, sentence
+from gnndelete.auditing.report.figures import figures, inline
+from gnndelete.auditing.report.pictures import Picture, model_names, pictures
+from gnndelete.auditing.report.style import VARIABLES
+from gnndelete.auditing.report.tables import key_numbers, sections, unasked
+from gnndelete.auditing.report.wording import DASH, QUERIES, VERDICTS, counts, number, seconds, sentence
 from gnndelete.nn.adapter import in_use
 
 __all__ = ["card_html", "figures", "html", "text"]
@@ -213,7 +214,7 @@ def _shown(picture: Picture) -> dict[str, Any]:
 
 
 def _file(name: str) -> str:
-    return files("gnndelete.auditing").joinpath(name).read_text(encoding="utf-8")
+    return files("gnndelete.auditing.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _template(name: str) -> Any:
@@ -223,6 +224,4 @@ def _template(name: str) -> Any:
 
 
 def _variable(color: str) -> str:
-    from gnndelete.auditing.palette import VARIABLES
-
     return f"var({VARIABLES[color]})"

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnndelete.auditing.attack import ASKED, FEW, LEARNT, LEAST, Attack, Floats, answer, unavailable
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.edges import link_edges
-from gnndelete.auditing.shadow import Shadow
+from gnndelete.auditing.measures.attack import ASKED, FEW, LEARNT, LEAST, Attack, Floats, answer, unavailable
+from gnndelete.auditing.measures.shadow import Shadow
 from gnndelete.datasets.forget import training_edges
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import GNNDeleteError

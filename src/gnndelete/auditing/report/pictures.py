@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from gnndelete.auditing import panels, strength
-from gnndelete.auditing.palette import ELSEWHERE, MODELS, RINGS, STROKES, Values
-from gnndelete.auditing.panels import Mark, Panel
-from gnndelete.auditing.wording import QUERIES, interval, number, of_deleted, ratio, reason, seconds
+from gnndelete.auditing.report import panels, strength
+from gnndelete.auditing.report.panels import Mark, Panel
+from gnndelete.auditing.report.style import ELSEWHERE, MODELS, RINGS, STROKES, Values
+from gnndelete.auditing.report.wording import QUERIES, interval, number, of_deleted, ratio, reason, seconds
 
 Report = Mapping[str, Any]
 

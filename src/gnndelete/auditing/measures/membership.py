@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnndelete.auditing.attack import ASKED, FEW, Attack, Floats, answer, unavailable
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.edges import link_edges
-from gnndelete.auditing.forgetting import NO_FEATURE_SCORE, NO_LINK_LABEL, NO_OTHER_SCORE
+from gnndelete.auditing.measures.attack import ASKED, FEW, Attack, Floats, answer, unavailable
+from gnndelete.auditing.measures.forgetting import NO_FEATURE_SCORE, NO_LINK_LABEL, NO_OTHER_SCORE
+from gnndelete.auditing.measures.shadow import Shadow
 from gnndelete.auditing.samples import labels
-from gnndelete.auditing.shadow import Shadow
 from gnndelete.errors import GNNDeleteError
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
