@@ -41,7 +41,7 @@ def test_rows_outside_the_neighbourhood_are_bit_identical(subject, run):
         before, after = run(subject.base(), unlearned.data), run(unlearned.model, unlearned.data)
         assert not torch.equal(before, after), "the operators must do something"
         if subject.case.hops is None:
-            assert any("distance does not bound" in note for note in unlearned.notes)
+            assert any("distance does not bound" in note.text for note in unlearned.notes)
             continue
         inside = rows_near(subject, subject.case.hops)
         assert 0 < inside.sum() < subject.data.num_nodes / 2

@@ -66,9 +66,9 @@ def test_retraining_by_another_schedule_than_the_models_is_said(link):
     model, data, task = link
     deletion = gd.Deletion(edges=data.edge_index[:, :10])
     table = gd.compare(model, data, deletion, task, ["unlink", gd.Retrain(epochs=3)], controls=False)
-    assert "Retrain trained 3 epochs" in table.notes[0]
+    assert "Retrain trained 3 epochs" in table.notes[0].text
     assert "Retrain trained 3 epochs" in " ".join(str(table).split())
-    assert table.to_dict()["notes"] == list(table.notes)
+    assert table.to_dict()["notes"] == [note.to_dict() for note in table.notes]
 
 
 def test_a_killed_comparison_goes_on_where_it_was(link, tmp_path):
@@ -307,6 +307,6 @@ def test_why_there_is_no_retrain_is_told(link):
     task = gd.LinkPrediction(validation=task.validation.positives, test=task.test.positives, decoder=Outside())
     found = gd.compare(model, data, deletion, task, ["unlink"], seeds=[0], controls=False)
     assert {row["label"] for row in found.rows} == {"original", "unlink"}
-    assert found.notes[0].startswith(
+    assert found.notes[0].text.startswith(
         "Retrain does not fit, so that there are no gaps to it: the decoder 'Outside' is no part"
     )

@@ -132,7 +132,7 @@ def test_a_model_that_sees_everything_is_pointed_out(make_subject):
     subject = make_subject("graphnorm")
     found = gd.inspect(subject.model, subject.data)
     assert not found.bounded
-    assert any("distance does not bound" in note for note in found.notes)
+    assert any("distance does not bound" in note.text for note in found.notes)
     assert "the whole graph" in str(found)
 
 
@@ -151,10 +151,10 @@ def test_a_task_by_name_and_a_model_that_does_not_run(graph, gcn):
 
 def test_a_decoder_that_plays_no_part_is_said(graph, gcn):
     gcn.decode = lambda z, edges: z[edges[0]].sum(dim=-1)
-    said = "'decode' of the model plays no part"
-    assert any(said in note for note in gd.inspect(gcn, graph, task="link").notes)
-    assert not any(said in note for note in gd.inspect(gcn, graph, task=gd.LinkPrediction(decoder="decode")).notes)
-    assert not any(said in note for note in gd.inspect(gcn, graph, task="node").notes)
+    said = "not by the model's 'decode' method"
+    assert any(said in note.text for note in gd.inspect(gcn, graph, task="link").notes)
+    assert not any(said in note.text for note in gd.inspect(gcn, graph, task=gd.LinkPrediction(decoder="decode")).notes)
+    assert not any(said in note.text for note in gd.inspect(gcn, graph, task="node").notes)
 
 
 class ScoresEdges(nn.Module):
@@ -225,9 +225,9 @@ def test_a_model_that_ends_in_softmax_is_pointed_out(graph, gcn):
         "the model returns probabilities",
         lambda model, data: model(data.x, data.edge_index).softmax(dim=-1),
     )
-    assert any(said in note for note in gd.inspect(gcn, graph, task="node", forward=forward).notes)
-    assert not any(said in note for note in gd.inspect(gcn, graph, task="link", forward=forward).notes)
-    assert not any(said in note for note in gd.inspect(gcn, graph, task="node").notes)
+    assert any(said in note.text for note in gd.inspect(gcn, graph, task="node", forward=forward).notes)
+    assert not any(said in note.text for note in gd.inspect(gcn, graph, task="link", forward=forward).notes)
+    assert not any(said in note.text for note in gd.inspect(gcn, graph, task="node").notes)
     unlearned = gd.Unlearner(gcn, graph, task="node", method=gd.GNNDelete(lam=0.3), forward=forward).delete(
         gd.Deletion(nodes=[3])
     )

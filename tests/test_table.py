@@ -221,7 +221,7 @@ def check_locality(unlearned: gd.Unlearned, model: nn.Module, data: Data, deleti
         near = hops.within(changed.unique(), 2)
         outside = torch.ones(NODES, dtype=torch.bool).index_fill(0, near, False)
     assert bool(outside.any())
-    said = any("distance does not bound its influence" in note for note in unlearned.notes)
+    said = any("distance does not bound its influence" in note.text for note in unlearned.notes)
     assert said == unbounded
     if not unbounded:
         assert torch.equal(served[outside], original[outside])

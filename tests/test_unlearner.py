@@ -288,16 +288,16 @@ def test_a_state_belongs_to_a_graph_with_its_weights_and_labels(tmp_path):
 
 def test_a_graph_that_is_nearly_undirected_is_told(graph, gcn):
     said = "counts as directed"
-    assert not any(said in note for note in gd.inspect(gcn, graph).notes)
+    assert not any(said in note.text for note in gd.inspect(gcn, graph).notes)
     keep = torch.ones(104, dtype=torch.bool)
     keep[:2] = False  # (0, 1) and (1, 2) alone go: their reverses stay
     nearly, oneway = graph.edge_subgraph(keep), graph.edge_subgraph(graph.edge_index[0] < graph.edge_index[1])
-    assert any("since 2 edges have no reverse" in note for note in gd.inspect(gcn, nearly).notes)
-    assert not any(said in note for note in gd.inspect(gcn, oneway).notes), "this one is meant so"
+    assert any("since 2 edges have no reverse" in note.text for note in gd.inspect(gcn, nearly).notes)
+    assert not any(said in note.text for note in gd.inspect(gcn, oneway).notes), "this one is meant so"
     notes = gd.Unlearner(gcn, nearly, method="unlink").delete(gd.Deletion(edges=[(4, 5), (5, 6), (6, 5), (2, 1)])).notes
-    assert [": of 1 deleted edge the reverse is still there" in note for note in notes if said in note] == [True]
-    assert not any(said in n for n in gd.Unlearner(gcn, nearly, method="unlink").delete(gd.Deletion(nodes=[4])).notes)
-    assert not any(said in n for n in gd.Unlearner(gcn, graph).delete(gd.Deletion(edges=[(4, 5)])).notes)
+    assert [": of 1 deleted edge the reverse is still there" in note.text for note in notes if said in note.text] == [True]
+    assert not any(said in n.text for n in gd.Unlearner(gcn, nearly, method="unlink").delete(gd.Deletion(nodes=[4])).notes)
+    assert not any(said in n.text for n in gd.Unlearner(gcn, graph).delete(gd.Deletion(edges=[(4, 5)])).notes)
 
 
 class Timed(nn.Module):

@@ -31,6 +31,7 @@ from gnndelete.methods import resolver as methods_resolver
 from gnndelete.methods.base import Context, Fit, reasons
 from gnndelete.methods.gnndelete.node_embeddings import possible_vectors
 from gnndelete.nn.forward import Forward, as_seen, call
+from gnndelete.notes import Note
 from gnndelete.registry import by_name
 from gnndelete.tasks import LinkPrediction, NodeClassification, Task
 from gnndelete.tasks import resolver as tasks_resolver
@@ -56,7 +57,7 @@ class Comparison:
     """Rows of results, one per method and seed; the untouched model is the row ``original``."""
 
     rows: tuple[dict[str, Any], ...]
-    notes: tuple[str, ...] = ()  # what a reader of the table must know
+    notes: tuple[Note, ...] = ()  # what a reader of the table must know
 
     @property
     def methods(self) -> list[str]:
@@ -94,7 +95,7 @@ class Comparison:
         return result
 
     def to_dict(self) -> dict[str, Any]:
-        return {"rows": list(self.rows), "summary": self.summary(), "notes": list(self.notes)}
+        return {"rows": list(self.rows), "summary": self.summary(), "notes": [note.to_dict() for note in self.notes]}
 
     def table(self, title: str | None = None, wide: bool = True) -> Table:
         """A rich table for the terminal; a narrow one shortens titles and leaves out spreads, parameters and memory."""
@@ -130,7 +131,7 @@ class Comparison:
         narrow = sys.stdout is not None and sys.stdout.isatty() and get_terminal_size().columns < WIDE
         console = Console(width=get_terminal_size().columns if narrow else 170, record=True, file=io.StringIO())
         console.print(self.table(wide=not narrow))
-        for note in (*self.failures(), *(f"note: {note}" for note in self.notes)):
+        for note in (*self.failures(), *(f"note: {note.text}" for note in self.notes)):
             console.print(note, markup=False, highlight=False)
         return console.export_text()
 
@@ -243,36 +244,40 @@ def _chosen(methods: Methods | None, context: Context, controls: bool) -> list[T
     return chosen
 
 
-def _without_reference(chosen: list[Titled], context: Context) -> tuple[str, ...]:
+def _without_reference(chosen: list[Titled], context: Context) -> tuple[Note, ...]:
     """Why there is nothing to take gaps to, where there is not."""
     if any(one.method.name == Retrain.name for one in chosen):
         return ()
     why = reasons(methods_resolver.make(Retrain.name), context)
-    return (f"Retrain does not fit, so that there are no gaps to it: {why[0]}",) if why else ()
+    return (Note("no-reference", f"Retrain does not fit, so there are no gaps to it: {why[0]}"),) if why else ()
 
 
-def _notes(chosen: list[Titled], fit: Fit | None, schedule: Mapping[str, Any]) -> tuple[str, ...]:
+def _notes(chosen: list[Titled], fit: Fit | None, schedule: Mapping[str, Any]) -> tuple[Note, ...]:
     if fit is not None:
         return tuple(note for one in chosen if (note := _own_schedule(one, schedule)))
     trained = {one.method.epochs for one in chosen if isinstance(one.method, Retrain)}
     return tuple(
-        f"no fit= was given, so Retrain trained {epochs:,} epochs of the built-in schedule; where your model had another one, "
-        "the gap to Retrain is a gap between schedules too"
+        Note(
+            "schedule-default",
+            f"Without fit=, Retrain trained {epochs:,} epochs of the built-in schedule. If your model was trained by another "
+            "schedule, the gap to Retrain also contains the gap between the schedules.",
+        )
         for epochs in sorted(trained)
     )
 
 
-def _own_schedule(one: Titled, schedule: Mapping[str, Any]) -> str | None:
+def _own_schedule(one: Titled, schedule: Mapping[str, Any]) -> Note | None:
     """What a reader must know of a method that trains models like the user's, but not by ``fit``."""
     if not isinstance(one.method, GraphEraser) or one.method.use_fit:
         return None
     own = {"epochs": one.method.epochs, "lr": one.method.lr}
     if own == {name: schedule.get(name) for name in own}:
         return None
-    return (
-        f"{one.label} trained its shards for {own['epochs']:,} epochs at lr {own['lr']:g}, a schedule of its own, and not by "
-        "fit: its seconds and scores are not those of your schedule. Give GraphEraser(epochs=…, lr=…) with yours, or "
-        "use_fit=True where fit can train a part of the graph"
+    return Note(
+        "schedule-of-shards",
+        f"{one.label} trained its shards for {own['epochs']:,} epochs at lr {own['lr']:g}, and not by fit, so its seconds and "
+        "scores are not those of your schedule. Give GraphEraser(epochs=…, lr=…) with yours, or use_fit=True if fit can "
+        "train a part of the graph.",
     )
 
 
@@ -308,7 +313,7 @@ def _run(label: str, method: Method, seed: int, context: Context) -> dict[str, A
         "seconds": unlearned.seconds,
         "parameters": unlearned.parameters,
         "peak_mb": unlearned.peak_mb,
-        "notes": list(unlearned.notes),
+        "notes": [note.to_dict() for note in unlearned.notes],
         "details": unlearned.details,
     }
 

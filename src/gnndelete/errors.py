@@ -11,9 +11,18 @@ from collections.abc import Iterable, Sequence
 
 
 class GNNDeleteError(Exception):
-    """Base of all errors raised on purpose by gnndelete."""
+    """Base of all errors that gnndelete raises on purpose.
+
+    Args:
+        why: What is wrong, with the name and the value of the thing.
+        remedy: What the user can do about it. The message is ``why; remedy``.
+    """
 
     exit_code = 1
+
+    def __init__(self, why: str = "", remedy: str = "") -> None:
+        super().__init__(f"{why}; {remedy}" if remedy else why)
+        self.why, self.remedy = why, remedy
 
 
 class RequestError(GNNDeleteError, ValueError):

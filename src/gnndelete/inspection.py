@@ -19,6 +19,7 @@ from gnndelete.methods.gnndelete.method import GNNDelete
 from gnndelete.nn.forward import Forward, as_seen, call, evaluating
 from gnndelete.nn.layers import Layers, working_copy
 from gnndelete.nn.receptive_field import Site
+from gnndelete.notes import Note
 from gnndelete.registry import by_name
 from gnndelete.tasks import LinkPrediction, Task
 from gnndelete.tasks import resolver as tasks
@@ -41,7 +42,7 @@ class Inspection:
     )
     methods: dict[str, tuple[Reason, ...]]
     error: str | None = None  # why the model could not be run on the graph; nothing else is then known of it
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     counted: str = ""  # how edges are counted, in words; of a HeteroData by their types
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,7 +86,7 @@ class Inspection:
         ]
         for name, unfit in self.methods.items():
             lines.append(f"  {name:<14} {'fits' if not unfit else f'does not fit: {unfit[0]}'}")
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+        return "\n".join([*lines, *(f"note: {note.text}" for note in self.notes)])
 
 
 def inspect(
@@ -112,34 +113,39 @@ def inspect(
     for name, method in sorted(resolver.lookup_dict.items()):
         found = tuple(reasons(method(), asked))
         methods[name] = found if found or error is None else (_NOT_RUN,)
-    notes: list[str] = []
+    notes: list[Note] = []
     try:
         probe = session.probe(layers)
         sites, hops, bounded = probe.sites, probe.hops, probe.bounded
     except ModelError as unknown:
         sites, hops, bounded = (), None, True
         if error is None:
-            notes.append(str(unknown))
-            why, _, remedy = str(unknown).partition("; ")
-            methods[GNNDelete.name] = methods[GNNDelete.name] or (Reason(why, remedy),)
+            notes.append(Note("no-sites", str(unknown)))
+            methods[GNNDelete.name] = methods[GNNDelete.name] or (Reason(unknown.why, unknown.remedy),)
     if error is None:
         try:
             session.look()
         except ModelError as blind:
-            notes.append(str(blind))
+            notes.append(Note("edges-not-read", str(blind)))
     if named is not None and error is None and (remark := named.remark(output)) is not None:
-        notes.append(remark)
+        notes.append(Note("output", remark))
     if session.random:
-        notes.append(RANDOM[0].lower() + RANDOM[1:].rstrip("."))
-    notes += [said[0].lower() + said[1:].rstrip(".") for said in nearly_undirected(session.table)]
+        notes.append(Note("model-random", RANDOM))
+    notes += [Note("nearly-undirected", text) for text in nearly_undirected(session.table)]
     if not bounded:
         notes.append(
-            "every node sees every other somewhere in this model, so distance does not bound the influence of a deletion"
+            Note(
+                "reach-unbounded",
+                "Some layer lets every node see every other, so distance does not bound the influence of a deletion.",
+            )
         )
     if isinstance(named, LinkPrediction) and named.decoder == "dot" and callable(getattr(model, "decode", None)):
         notes.append(
-            "links are scored by inner products, and 'decode' of the model plays no part; where it should, pass "
-            "task=LinkPrediction(decoder='decode', …)"
+            Note(
+                "decode-unused",
+                "Links are scored by inner products, not by the model's 'decode' method; to use it, pass "
+                "task=LinkPrediction(decoder='decode', …).",
+            )
         )
     return Inspection(
         model=type(model).__name__,

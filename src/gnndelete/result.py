@@ -23,6 +23,7 @@ from gnndelete.methods.base import Context, Fit, Method, Outcome
 from gnndelete.nn.adapter import Adapter, read_config, restore, worded
 from gnndelete.nn.forward import Forward, as_seen, call, evaluating
 from gnndelete.nn.layers import working_copy
+from gnndelete.notes import Note
 from gnndelete.registry import by_name
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
@@ -44,7 +45,7 @@ class Unlearned:
     seconds: float
     parameters: int
     history: tuple[Deletion, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
     task: Task | None = None
     original: Data | HeteroData | None = field(default=None, repr=False)
@@ -79,7 +80,7 @@ class Unlearned:
             seconds=seconds,
             parameters=outcome.parameters,
             history=history,
-            notes=outcome.notes,
+            notes=tuple(note if isinstance(note, Note) else Note("remark", note) for note in outcome.notes),
             details=outcome.details,
             task=context.task,
             original=seen(context.data),
@@ -102,7 +103,7 @@ class Unlearned:
         plain = ("method", "settings", "assurance", "seconds", "parameters", "seed")
         return cls(
             **{name: summary[name] for name in plain},
-            notes=tuple(summary["notes"]),
+            notes=tuple(Note(**note) for note in summary["notes"]),
             peak_mb=summary.get("peak_mb"),
             **rest,
         )
@@ -167,7 +168,7 @@ class Unlearned:
             "peak_mb": self.peak_mb,
             "requests": self._requests,
             "counts": self.counts,
-            "notes": list(self.notes),
+            "notes": [note.to_dict() for note in self.notes],
             "seed": self.seed,
         }
 
@@ -260,11 +261,7 @@ class Unlearned:
             f"{self.method}: {counts or 'nothing'} forgotten in {self.seconds:.3g} s, {self.parameters:,} parameters",
             f"assurance: {self.assurance}. {self.assurance_meaning}",
             *([f"aim: {self.aim}: {self.aim_meaning}."] if self.aim is not None else []),
-            *(
-                f"note: {note}"
-                for note in self.notes
-                if not (self.calibration and note == self.calibration["sentence"])
-            ),
+            *(f"note: {note.text}" for note in self.notes if note.code != "calibration"),
         ]
         return "\n".join(lines)
 

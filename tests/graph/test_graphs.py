@@ -271,10 +271,12 @@ def test_a_pool_that_counts_deleted_nodes_is_told(case, method):
     said = "they still count as blank ones"
     data = case[1]
     own = gd.Unlearner(Plain(), data, task="graph", method=method)
-    assert any(said in note for note in own.delete(gd.Deletion(nodes=data.at(7, [0, 2]))).notes)
-    assert not any(said in note for note in unlearner(case, method).delete(gd.Deletion(nodes=data.at(7, [0, 2]))).notes)
+    assert any(said in note.text for note in own.delete(gd.Deletion(nodes=data.at(7, [0, 2]))).notes)
+    assert not any(
+        said in note.text for note in unlearner(case, method).delete(gd.Deletion(nodes=data.at(7, [0, 2]))).notes
+    )
     rest = gd.Unlearner(Plain(), data, task="graph", method=method).delete(gd.Deletion(graphs=[7]))
-    assert not any(said in note for note in rest.notes)
+    assert not any(said in note.text for note in rest.notes)
 
 
 @pytest.mark.parametrize("lam", ["auto", 0.4])
@@ -282,10 +284,10 @@ def test_graphs_that_were_never_trained_on_get_no_operator(case, lam):
     said, method = "The model was trained on none of these graphs", gd.GNNDelete(lam=lam)
     unlearned = unlearner(case, method).delete(gd.Deletion(graphs=[50, 51]))
     assert (unlearned.assurance, unlearned.parameters) == ("inference-only", 0)
-    assert any(said in note for note in unlearned.notes)
+    assert any(said in note.text for note in unlearned.notes)
     assert not unlearned.data.alive[unlearned.data.batch == 50].any()
     inner = gd.Deletion(graphs=[50], nodes=case[1].at(52, [0]))
     for other in (gd.Deletion(graphs=[50, 1]), inner):
         found = unlearner(case, method).delete(other)
-        assert not any(said in note for note in found.notes)
+        assert not any(said in note.text for note in found.notes)
         assert found.parameters or lam == "auto"

@@ -376,7 +376,7 @@ def test_a_strength_that_was_searched_names_what_lam_0_does(kind):
 def test_a_link_model_has_learned_no_labels(graph, gcn):
     unlearned = gd.Unlearner(gcn, graph, task="link").delete(Deletion(labels=[0, 12]))
     assert unlearned.assurance == "inference-only"
-    assert any("labels play no part" in note for note in unlearned.notes)
+    assert any("labels play no part" in note.text for note in unlearned.notes)
     assert not unlearned.adapter.operators
 
 
@@ -391,10 +391,10 @@ def test_labels_that_were_never_trained_on_get_no_operator(graph, gcn, lam):
     tested, trained = graph.test_mask.nonzero().flatten().tolist(), graph.train_mask.nonzero().flatten().tolist()
     unlearned = deleted(*tested[:4])
     assert (unlearned.assurance, unlearned.parameters) == ("inference-only", 0)
-    assert any(said in note for note in unlearned.notes)
+    assert any(said in note.text for note in unlearned.notes)
     assert bool((unlearned.data.y[tested[:4]] == -1).all())
     for other in (deleted(*tested[:4], trained[0]), deleted(trained[0])):
-        assert not any(said in note for note in other.notes)
+        assert not any(said in note.text for note in other.notes)
         assert other.parameters or lam == "auto"
 
 

@@ -211,7 +211,7 @@ def test_nothing_near_changes_nothing(graph, gcn):
     result = gd.Unlearner(gcn, graph, "node", GIF()).delete(gd.Deletion(edges=[(43, 44)]))
     assert torch.equal(weights(result.model), weights(gcn))
     assert result.parameters == 0
-    assert any("none was changed" in note for note in result.notes)
+    assert any("none was changed" in note.text for note in result.notes)
 
 
 class Once(torch.autograd.Function):
@@ -259,16 +259,16 @@ def test_a_validation_score_that_falls_is_told(nodes):
         hits = (call(result.model, left).argmax(dim=-1) == data.y)[left.val_mask]
     assert after == pytest.approx(float(hits.float().mean()))
     assert before - after > 0.5
-    assert f"score fell by {before - after:.3f}, from {before:.3f} to {after:.3f}: " in result.notes[-1]
+    assert f"score fell by {before - after:.3f}, from {before:.3f} to {after:.3f}: " in result.notes[-1].text
     mild = gd.Unlearner(model, data, task, GIF(iterations=1)).delete(deletion)
-    assert not any("validation score" in note for note in mild.notes)
+    assert not any("validation score" in note.text for note in mild.notes)
 
 
 def test_scores_of_links_that_overflow_are_told():
     model, data, task = problem("link")
     result = gd.Unlearner(model, data, task, GIF(iterations=3000)).delete(gd.Deletion(edges=edges_of(data, 6)))
     assert "validation" not in result.details
-    assert "The validation score is gone (" in result.notes[-1]
+    assert "The validation score is gone (" in result.notes[-1].text
 
 
 def test_power_iteration_sees_negative_eigenvalues():

@@ -99,7 +99,7 @@ def test_a_node_that_was_not_trained_on_has_nothing_to_climb(nodes):
     result = serve(nodes, gd.Deletion(nodes=data.test_mask.nonzero().flatten()[:1]))
     assert torch.equal(weights(result.model), weights(model))
     assert result.parameters == 0
-    assert any("no weight was changed" in note for note in result.notes)
+    assert any("no weight was changed" in note.text for note in result.notes)
 
 
 def test_dropout_is_off_and_statistics_are_frozen(make_subject, snapshot):
@@ -150,7 +150,7 @@ def test_a_saturated_loss_is_called_so(links):
     model, data, _ = links
     task = gd.LinkPrediction(decoder=lambda z, e: (z[e[0]] * z[e[1]]).sum(dim=-1) * 1e-30 + 500)
     result = serve((model, data, task), gd.Deletion(edges=edges_of(data, 3)))
-    assert any("did not rise" in note for note in result.notes)
+    assert any("did not rise" in note.text for note in result.notes)
 
 
 def test_why_it_does_not_fit(nodes):

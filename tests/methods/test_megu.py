@@ -75,7 +75,7 @@ def test_kappa_drives_the_forgetting(nodes):
     assert gone.details["confidence_after"] < kept.details["confidence_after"] - 0.03
     for result in (kept, gone):
         rose = result.details["confidence_after"] >= result.details["confidence_before"]
-        assert rose == any("Raise it" in note for note in result.notes)
+        assert rose == any("Raise it" in note.text for note in result.notes)
 
 
 def test_forgotten_nodes_stand_alone_with_their_features(nodes):
@@ -125,7 +125,7 @@ def test_neighbours_are_those_whose_propagated_features_change_most(graph, gcn, 
 def test_lonely_nodes_have_nobody_to_hold_the_model(graph, gcn):
     result = gd.Unlearner(gcn, graph, "node", MEGU(epochs=2)).delete(gd.Deletion(nodes=[46]))
     assert result.details["neighbors"] == 0
-    assert any("nothing held the model" in note for note in result.notes)
+    assert any("nothing held the model" in note.text for note in result.notes)
 
 
 def test_the_seed_decides_and_the_global_state_is_left_alone(nodes):
@@ -159,15 +159,15 @@ def test_a_validation_score_that_falls_is_told(nodes):
     model, data, task = nodes
     deletion = deletions(data)["nodes"]
     mild, harsh = (gd.Unlearner(model, data, task, method).delete(deletion) for method in (MEGU(), MEGU(kappa=1.0)))
-    assert not any("validation score" in note for note in mild.notes)
+    assert not any("validation score" in note.text for note in mild.notes)
     left = deletion.remaining(data)
     with torch.no_grad():
         right = [call(m, left).argmax(dim=-1) == data.y for m in (model, harsh.model)]
     before, after = (float(hits[left.val_mask].float().mean()) for hits in right)
     assert before - after > 0.1
     assert (harsh.details["validation_before"], harsh.details["validation"]) == pytest.approx((before, after))
-    assert f"score fell by {before - after:.3f}, from {before:.3f} to {after:.3f}: " in harsh.notes[-1]
-    assert "Lower 'lr' (now 0.05)" in harsh.notes[-1]
+    assert f"score fell by {before - after:.3f}, from {before:.3f} to {after:.3f}: " in harsh.notes[-1].text
+    assert "Lower 'lr' (now 0.05)" in harsh.notes[-1].text
     unvalidated = data.__copy__()
     del unvalidated.val_mask
     quiet = gd.Unlearner(model, unvalidated, task, MEGU(kappa=1.0)).delete(deletion)

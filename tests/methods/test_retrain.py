@@ -121,7 +121,9 @@ class Reset(Running):
 def test_frozen_weights_are_given_and_stay(graph, method):
     model = Looked(torch.randn(graph.num_nodes, 4))
     unlearned = gd.Unlearner(model, graph, task="node", method=method).delete(DELETION)
-    assert any("Frozen parameters were taken as given and kept ('table.weight')" in note for note in unlearned.notes)
+    assert any(
+        "Frozen parameters were taken as given and kept ('table.weight')" in note.text for note in unlearned.notes
+    )
     if method.name == "retrain":
         assert torch.equal(unlearned.model.table.weight, model.table.weight)
         assert not unlearned.model.table.weight.requires_grad
@@ -131,7 +133,7 @@ def test_frozen_weights_are_given_and_stay(graph, method):
         )
         found = build.delete(DELETION)
         assert not found.model.table.weight.any()
-        assert not any("Frozen" in note for note in found.notes)
+        assert not any("Frozen" in note.text for note in found.notes)
 
 
 @pytest.mark.parametrize("method", [gd.Retrain(epochs=2), gd.GraphEraser(shards=2, epochs=2)], ids=lambda m: m.name)
@@ -188,7 +190,7 @@ def test_a_decoder_apart_from_the_model_does_not_pass_for_trained_anew(graph, gc
     said = "The decoder 'Pairs' is no part of the model and was kept as it is"
     decoder.requires_grad_(False)
     gd.train(gcn, graph, task, epochs=1)
-    assert any(said in note for note in gd.Unlearner(gcn, graph, task=task, method=method).delete(DELETION).notes)
+    assert any(said in note.text for note in gd.Unlearner(gcn, graph, task=task, method=method).delete(DELETION).notes)
 
 
 def test_a_decoder_within_the_model_is_trained_anew_with_it(graph, gcn):
@@ -197,7 +199,7 @@ def test_a_decoder_within_the_model_is_trained_anew_with_it(graph, gcn):
         task = gd.LinkPrediction(decoder=decoder)
         gd.train(gcn, graph, task, epochs=2)
         found = gd.Unlearner(gcn, graph, task=task, method=gd.Retrain(epochs=2)).delete(DELETION)
-        assert not any("decoder" in note for note in found.notes)
+        assert not any("decoder" in note.text for note in found.notes)
         assert found.model.score.table[3, 4] <= 0 < gcn.score.table[3, 4]
 
 
@@ -205,5 +207,5 @@ def test_a_decoder_apart_is_the_affair_of_a_fit_of_ones_own(graph, gcn):
     task = gd.LinkPrediction(decoder=Pairs(graph.num_nodes))
     found = gd.Unlearner(gcn, graph, task=task, method="retrain", fit=lambda model, data, seed: None).delete(DELETION)
     assert any(
-        "is no part of the model and was kept as it is, unless fit trained it anew" in note for note in found.notes
+        "is no part of the model and was kept as it is, unless fit trained it anew" in note.text for note in found.notes
     )

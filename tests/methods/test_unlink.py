@@ -15,7 +15,7 @@ def test_weights_stay_and_the_graph_is_cut(graph, gcn, run):
     assert unlearned.parameters == 0
     assert unlearned.adapter is None
     assert unlearned.assurance == "inference-only"
-    assert any("No weight was changed" in note for note in unlearned.notes)
+    assert any("No weight was changed" in note.text for note in unlearned.notes)
 
 
 def test_a_kept_normalised_graph_does_not_bring_the_edges_back(make_subject, run):

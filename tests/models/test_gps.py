@@ -110,7 +110,7 @@ def test_the_user_is_told_that_distance_bounds_nothing(graph: Data, attention: s
     assert [site.layer for site in found.sites] == ["convs.0", "convs.1"]
     assert "distance does not bound the influence" in str(found)
     unlearned = gd.Unlearner(model, graph, method=gd.GNNDelete(lam=0.5)).delete(gd.Deletion(nodes=[4]))
-    assert any("distance does not bound" in note for note in unlearned.notes)
+    assert any("distance does not bound" in note.text for note in unlearned.notes)
     with_operators, without = unlearned.output(), gd.Unlearner(model, graph, method="unlink")
     changed = (with_operators != without.delete(gd.Deletion(nodes=[4])).output()).any(dim=1)
     assert bool(changed.all())  # every row, however far away

@@ -258,7 +258,7 @@ def test_the_user_is_told_that_distance_bounds_nothing(batched: bool) -> None:
     assert "distance does not bound the influence" in str(found)
     assert not any(site.bounded for site in found.sites)
     unlearned = gd.Unlearner(model(), data, method=gd.GNNDelete(lam=0.5)).delete(gd.Deletion(edges=[(3, 4)]))
-    assert any("distance does not bound" in note for note in unlearned.notes)
+    assert any("distance does not bound" in note.text for note in unlearned.notes)
     changed = (run(unlearned.model, unlearned.data) != run(model(), unlearned.data)).any(dim=1)
     assert bool(changed[:31].all())  # even 25 hops away
     assert not bool(changed[31:].any())  # but not in another graph

@@ -141,9 +141,11 @@ def test_numbers_made_from_the_graph_are_told(graph):
     graph.pe, graph.pos = torch.randn(48, 3), torch.randn(48, 2)
     for method in ("unlink", gd.Retrain(epochs=1)):
         unlearner = gd.Unlearner(Encoded(), graph, task="node", method=method)
-        assert not any("The model reads" in note for note in unlearner.delete(gd.Deletion(labels=[4])).notes)
-        said = [note for note in unlearner.delete(REQUEST).notes if "The model reads" in note]
-        assert ["reads 'pe' from the graph" in note for note in said] == [True], "positions are given, encodings made"
+        assert not any("The model reads" in note.text for note in unlearner.delete(gd.Deletion(labels=[4])).notes)
+        said = [note for note in unlearner.delete(REQUEST).notes if "The model reads" in note.text]
+        assert ["reads 'pe' from the graph" in note.text for note in said] == [True], (
+            "positions are given, encodings made"
+        )
 
 
 def test_inspect_says_so_and_leaves_the_model_as_it_was(graph):
@@ -151,7 +153,7 @@ def test_inspect_says_so_and_leaves_the_model_as_it_was(graph):
     assert not gd.inspect(model, graph).notes
     assert model.edges is None
     model(graph.x, graph.edge_index)
-    assert any("same with and without the edges" in note for note in gd.inspect(model, graph).notes)
+    assert any("same with and without the edges" in note.text for note in gd.inspect(model, graph).notes)
 
 
 def test_features_need_no_edges(graph):
@@ -205,7 +207,7 @@ def test_a_model_that_reads_a_further_set_of_edges_is_served(graph):
     graph.train_edge_index = graph.edge_index.clone()
     unlearned = gd.Unlearner(Further(), graph, method="unlink").delete(REQUEST)
     assert torch.equal(unlearned.data.train_edge_index, unlearned.data.edge_index)
-    assert any("were also cut from 'train_edge_index'" in note for note in unlearned.notes)
+    assert any("were also cut from 'train_edge_index'" in note.text for note in unlearned.notes)
 
 
 def test_two_edges_of_two_nodes_are_no_matrix():
@@ -256,6 +258,6 @@ class Noisy(nn.Module):
 
 def test_random_answers_are_told(graph, gcn):
     said = "draws random numbers in evaluation mode"
-    assert any(said in note for note in gd.Unlearner(Noisy(), graph, task="node").delete(REQUEST).notes)
-    assert any(said in note for note in gd.inspect(Noisy(), graph).notes)
-    assert not any(said in note for note in gd.inspect(gcn, graph).notes)
+    assert any(said in note.text for note in gd.Unlearner(Noisy(), graph, task="node").delete(REQUEST).notes)
+    assert any(said in note.text for note in gd.inspect(Noisy(), graph).notes)
+    assert not any(said in note.text for note in gd.inspect(gcn, graph).notes)

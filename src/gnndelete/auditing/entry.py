@@ -216,7 +216,7 @@ def _frame(case: Case) -> dict[str, Any]:
             "lam": unlearned.lam,
             "assurance": unlearned.assurance,
             "assurance_meaning": unlearned.assurance_meaning,
-            "notes": list(unlearned.notes),
+            "notes": [note.to_dict() for note in unlearned.notes],
             "adapter": unlearned.adapter is not None,
         },
         "calibration": unlearned.calibration,

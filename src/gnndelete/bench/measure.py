@@ -97,7 +97,9 @@ def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:
         "assurance": unlearned.assurance,
         "calibration": _calibration(unlearned),
         "counts": unlearned.deletion.counts,
-        "notes": ["Trained by the schedule of the cell."] if isinstance(method, Retrain) else list(unlearned.notes),
+        "notes": ["Trained by the schedule of the cell."]
+        if isinstance(method, Retrain)
+        else [n.text for n in unlearned.notes],
         **({"steps": steps} if len(steps) > 1 else {}),
         **timed,
     }

@@ -71,7 +71,7 @@ def _show(console: Console, table: Comparison, title: str, out: Path) -> None:
     )
     lines = [
         *table.failures(),
-        *(f"note: {note}" for note in table.notes),
+        *(f"note: {note.text}" for note in table.notes),
         *([ranked] if "deleted_auroc" in table.scores() else []),
         f"The gap is the difference from Retrain, that is from training again. Written to {out}.",
     ]

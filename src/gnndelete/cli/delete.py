@@ -185,8 +185,7 @@ def _show(console: Console, values: dict[str, Any]) -> None:
         )
     if {"nodes", "labels"} & values["counts"].keys():
         lines.append("Both columns are taken on what remains to be tested: deleted nodes and labels take no part.")
-    said = (values["calibration"] or {}).get("sentence")
-    lines += [f"note: {text}" for text in values["notes"] if text != said]
+    lines += [f"note: {note['text']}" for note in values["notes"] if note["code"] != "calibration"]
     lines.append(f"requests so far: {values['requests']}; written to {values['out']}")
     saved = values["remaining_graph"]
     lines.append(

@@ -106,5 +106,5 @@ def _show(console: Console, found: Any) -> None:
     for name, reasons in found.methods.items():
         methods.add_row(name, "no" if reasons else "yes", "\n".join(str(reason) for reason in reasons))
     console.print(methods)
-    for line in found.notes:
-        console.print(f"note: {line}", markup=False)
+    for note in found.notes:
+        console.print(f"note: {note.text}", markup=False)

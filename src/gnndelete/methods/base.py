@@ -17,6 +17,7 @@ from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.remaining import cut
 from gnndelete.nn.adapter import Adapter
+from gnndelete.notes import Note
 from gnndelete.tasks import Task
 
 Assurance = Literal["retrained", "exact", "certified", "approximate", "inference-only"]
@@ -89,7 +90,7 @@ class Outcome:
         None  # scores of edges, class probabilities of nodes; needed without a model
     )
     assurance: Assurance | None = None  # where this deletion reached another level than the method's usual one
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()  # a method may still hand over plain strings
     details: dict[str, Any] = field(default_factory=dict)
 
 

@@ -257,8 +257,7 @@ def card(config: dict[str, Any]) -> str:
     counts = ", ".join(worded(kind, count) for kind, count in config.get("counts", {}).items()) or "nothing"
     assurance = config.get("assurance", "approximate")
     values = "\n".join(f"| {name} | `{value}` |" for name, value in in_use(settings).items())
-    said = (config.get("details", {}).get("calibration") or {}).get("sentence")  # beside the aim already
-    notes = "".join(f"\n- {note}" for note in config.get("notes", []) if note != said)
+    notes = "".join(f"\n- {note['text']}" for note in config.get("notes", []) if note["code"] != "calibration")
     operators = bool(config["operators"])
     made = f"Made by gnndelete {config['gnndelete']} with `{config.get('method', '?')}`, for {_requests(config)}."
     return f"""# Deletion adapter for `{config["base_model"]}`

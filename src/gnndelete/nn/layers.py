@@ -123,9 +123,9 @@ def chosen_layers(model: nn.Module, found: list[str], layers: Layers) -> list[st
             )
         if not found:
             raise ModelError(
-                f"'{type(model).__name__}' has no graph layers (no MessagePassing, GPSConv, HeteroConv or {MARK} = True); name "
-                "the modules whose outputs are node representations with layers=[…]: "
-                f"{some(available, 10) or 'it has no submodules'}"
+                f"'{type(model).__name__}' has no graph layers (no MessagePassing, GPSConv, HeteroConv or {MARK} = True)",
+                "name the modules whose outputs are node representations with layers=[…]: "
+                f"{some(available, 10) or 'it has no submodules'}",
             )
         return found
     unknown = [name for name in layers if name not in available and name != ""]

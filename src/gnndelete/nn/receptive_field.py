@@ -98,9 +98,10 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
     if not best.sites:
         raise ModelError(
             f"none of the layers {some(names)} of '{type(model).__name__}' gave one row per node of the graph "
-            f"({table.num_nodes} nodes), but {_other_shapes(asked, data)}; where there are other rows beside those of the nodes "
+            f"({table.num_nodes} nodes), but {_other_shapes(asked, data)}",
+            "where there are other rows beside those of the nodes "
             "(a virtual node, copies, steps in time), have a module return the rows of the nodes alone (an nn.Identity that they "
-            "pass through) and name it in layers=[…], else give the graph the model was trained on"
+            "pass through) and name it in layers=[…], else give the graph the model was trained on",
         )
     if any(isinstance(module, CHOOSERS) for module in model.modules()):
         best = replace(best, hops=None, bounded=False)
@@ -289,7 +290,8 @@ def _refuse_reordered(asked: _Asked, data: Data, table: EdgeTable) -> None:
     if wrong:
         raise ModelError(
             f"the rows behind {some(wrong)} of '{type(asked.model).__name__}' are in another order than the nodes, and operators "
-            "would act on the wrong ones; name modules whose rows are in order with layers=[…], or let the model keep that order"
+            "would act on the wrong ones",
+            "name modules whose rows are in order with layers=[…], or let the model keep that order",
         )
 
 

@@ -227,7 +227,7 @@ def test_on_a_model_that_remembers_lam_is_found_and_stated(memory, tmp_path):
     assert first["auc"] > 0.5 + first["se"]
     assert best["lam"] == found["lam"]
     assert abs(best["auc"] - 0.5) <= best["se"]
-    assert found["sentence"] in unlearned.notes
+    assert found["sentence"] in map(str, unlearned.notes)
     assert "aim: retrained: deleted elements should score like unseen ones" in str(unlearned)
     unlearned.save(tmp_path)
     assert "Aim: retrained" in (tmp_path / "README.md").read_text()

@@ -76,7 +76,7 @@ def test_the_model_is_served_on_the_remaining_graph(graph, gcn):
 
 
 def test_it_is_said_what_it_is_for(graph, gcn):
-    assert any("inputs='enclosing'" in note for note in solved(gcn, graph)[1].notes)
+    assert any("inputs='enclosing'" in note.text for note in solved(gcn, graph)[1].notes)
 
 
 @pytest.mark.parametrize("targets", ["remaining", "original"])

@@ -196,7 +196,7 @@ def test_directed_hops_are_the_authors_and_are_noted(graph, gcn):
     for hops, (_, problem, _) in enumerate(problems, start=1):
         expected = k_hop_subgraph(STAR.edges.flatten(), hops, once, num_nodes=48, flow="source_to_target")[0]
         assert problem.rows.tolist() == expected.sort().values.tolist()
-    assert any("hops='directed'" in note for note in unlearned.notes)
+    assert any("hops='directed'" in note.text for note in unlearned.notes)
 
 
 @pytest.mark.parametrize("settings", [{}, {"operator": "shared"}, {"targets": "original"}])
@@ -322,7 +322,7 @@ def test_a_layer_that_adds_a_row_is_named(graph):
             return self.second(torch.cat([h, h.mean(dim=0, keepdim=True)]), torch.cat([edge_index, hub], dim=1))[:-1]
 
     unlearned = gd.Unlearner(Virtual(), graph, method=gd.GNNDelete(lam=0.5)).delete(STAR)
-    assert any("No operator follows second" in note for note in unlearned.notes)
+    assert any("No operator follows second" in note.text for note in unlearned.notes)
     assert [place.layer for place, _ in unlearned.adapter.operators] == ["first"]
 
 
@@ -377,7 +377,7 @@ def test_rows_that_move_beyond_the_claimed_reach_are_told(graph, gcn, run):
     moved = (unlearned.output() != run(model, unlearned.data)).any(dim=1)
     near = k_hop_subgraph([2, 5], gd.inspect(model, graph).hops, graph.edge_index)[0]
     assert int(moved.sum()) > near.numel()
-    assert any(said in note for note in unlearned.notes)
+    assert any(said in note.text for note in unlearned.notes)
     for served, lam in ((model, 0.0), (gcn, 0.5)):
         unlearned = gd.Unlearner(served, graph, method=gd.GNNDelete(lam=lam)).delete(request)
-        assert not any(said in note for note in unlearned.notes)
+        assert not any(said in note.text for note in unlearned.notes)

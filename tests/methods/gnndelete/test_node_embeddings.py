@@ -64,11 +64,11 @@ def served(model: nn.Module, data: Data, request: Deletion, method: gd.Method | 
 
 
 def noted(unlearned: Unlearned) -> bool:
-    return any("counts no more" in note for note in unlearned.notes)
+    return any("counts no more" in note.text for note in unlearned.notes)
 
 
 def stays(unlearned: Unlearned) -> bool:
-    return any("lost all" in note and "stays" in note for note in unlearned.notes)
+    return any("lost all" in note.text and "stays" in note.text for note in unlearned.notes)
 
 
 @pytest.mark.parametrize("method", [GNNDelete(lam=0.3), GNNDelete(), GNNDelete(lam=0.3, solver="gradient", epochs=5)])
@@ -195,7 +195,7 @@ def test_a_neighbour_of_deleted_nodes_may_be_left_alone() -> None:
     model = Remembers()
     near = data.edge_index[1, data.edge_index[0] == 5].unique().tolist()
     unlearned = served(model, data, Deletion(nodes=near))
-    assert any(note.startswith("5 nodes lost all their edges") for note in unlearned.notes)
+    assert any(note.text.startswith("5 nodes lost all their edges") for note in unlearned.notes)
     torch.testing.assert_close(unlearned.output()[[5]], blank(model, unlearned.data, [5]), rtol=1e-4, atol=1e-5)
 
 
@@ -242,7 +242,7 @@ class Stands(Remembers):
 
 def test_what_are_no_vectors_of_nodes_is_left() -> None:
     data, request = graph()
-    assert not any("left without" in note for note in served(Wide(), data, request).notes)
+    assert not any("left without" in note.text for note in served(Wide(), data, request).notes)
 
 
 @pytest.mark.parametrize("make", [Sums, Stands])

@@ -46,7 +46,7 @@ def test_it_ranks_links_and_lowers_what_was_deleted(split, snapshot):
     assert torch.allclose(much.predict(edges[:, :9]), much.predict(edges[:, :9].flip(0)), atol=1e-5)
     assert much.assurance == "approximate"
     assert much.model is None
-    assert "Our construction" in much.notes[0]
+    assert "Our construction" in much.notes[0].text
     assert snapshot(unlearner.model, split.data) == before
 
 

@@ -123,7 +123,7 @@ def test_spending_adds_up_until_the_model_is_trained_again(digits):
     assert details["spent"] < budget / 100
     assert details["requests_since_fit"] == 0
     assert not torch.allclose(state(certified).noise, noise), "fresh noise"
-    assert any("trained again" in note for note in unlearned.notes)
+    assert any("trained again" in note.text for note in unlearned.notes)
     after = certified.delete(gd.Deletion(edges=every(digits, 240, offset=100)))
     assert after.assurance == "certified", "and spending starts anew"
 
@@ -155,13 +155,13 @@ def test_links_claim_no_certificate(graph):
     unlearned = unlearner(gd.models.GCN(6), graph, "link").delete(gd.Deletion(edges=[(3, 4)]))
     assert not unlearned.details["retrained"]
     assert unlearned.assurance == "approximate"
-    assert any("Our construction" in note for note in unlearned.notes)
-    assert not any("Certified" in note for note in unlearned.notes)
+    assert any("Our construction" in note.text for note in unlearned.notes)
+    assert not any("Certified" in note.text for note in unlearned.notes)
     nodes = unlearner(gd.models.GCN(6, out=5), graph, alpha=10.0).delete(gd.Deletion(edges=[(3, 4)]))
     assert nodes.assurance == "certified"
-    (claim,) = [note for note in nodes.notes if note.startswith("Certified")]
-    assert "epsilon=1, delta=0.0001" in claim
-    assert "keep the seed secret" in claim
+    (claim,) = [note for note in nodes.notes if note.text.startswith("Certified")]
+    assert "epsilon=1, delta=0.0001" in claim.text
+    assert "keep the seed secret" in claim.text
 
 
 def test_a_failed_request_spends_nothing(graph, monkeypatch):
@@ -188,7 +188,7 @@ def test_the_same_seed_gives_the_same_model_and_the_user_is_left_alone(graph, gc
     unlearned = unlearner(gcn, graph).delete(gd.Deletion(nodes=[9]))
     assert unlearned.model is None
     assert unlearned.predict([0, 1]).sum(dim=1).tolist() == pytest.approx([1, 1])
-    assert any("'Stack' play no part" in note for note in unlearned.notes)
+    assert any("'Stack' play no part" in note.text for note in unlearned.notes)
 
 
 def test_digits(digits):

@@ -162,7 +162,7 @@ def test_the_user_is_left_alone_and_told(graph, gcn, snapshot):
     before = snapshot(gcn, graph)
     unlearned = unlearner(gcn, graph).delete(SEQUENCE[0])
     assert snapshot(gcn, graph) == before
-    said = " ".join(unlearned.notes)
+    said = " ".join(map(str, unlearned.notes))
     for part in ("model of its own", "'Stack' play no part", "fine-tuning is left out", "Edge weights", "Exact"):
         assert part in said
     assert unlearned.parameters == 7
@@ -178,7 +178,7 @@ def test_wide_sparse_and_directed_graphs(graph):
     graph = widened(graph, 60)
     narrow = unlearner(gd.models.GCN(60), graph, dim=8).delete(SEQUENCE[1])
     assert narrow.parameters == 9
-    assert any("random map to 8 columns" in note for note in narrow.notes)
+    assert any("random map to 8 columns" in note.text for note in narrow.notes)
     sparse = graph.__copy__()
     sparse.x = graph.x.to_sparse()
     torch.testing.assert_close(
@@ -189,7 +189,7 @@ def test_wide_sparse_and_directed_graphs(graph):
         del directed[name]
     directed.edge_index = graph.edge_index[:, : graph.edge_index.size(1) // 2]
     unlearned = unlearner(gd.models.GCN(60), directed).delete(SEQUENCE[0])
-    assert any("both directions" in note for note in unlearned.notes)
+    assert any("both directions" in note.text for note in unlearned.notes)
     assert torch.isfinite(unlearned.predict(PAIRS)).all()
 
 

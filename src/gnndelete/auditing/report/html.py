@@ -156,7 +156,7 @@ def _shared(report: Mapping[str, Any]) -> dict[str, Any]:
             "aim": done.get("aim") or "",
             "aim_meaning": sentence(done.get("aim_meaning") or ""),
         },
-        "notes": [text for text in done.get("notes") or [] if text != calibrated],
+        "notes": [note["text"] for note in done.get("notes") or [] if note["code"] != "calibration"],
         # what the aim means already says how lam was chosen
         "calibration": "" if calibrated.rstrip(".") in (done.get("aim_meaning") or "") else calibrated,
         "retrain": bool(_part(report, "calibration").get("retrain_recommended")),

@@ -38,6 +38,7 @@ from gnndelete.nn.operator import LinearMap
 from gnndelete.nn.receptive_field import Probe, Site
 from gnndelete.nn.reset import seeded
 from gnndelete.nn.sparse import sparse_products
+from gnndelete.notes import Note
 from gnndelete.tasks import LinkPrediction
 from gnndelete.tasks.overlap import overlap_sentence
 
@@ -161,8 +162,7 @@ class GNNDelete(Method):
             if not isinstance(self.layers, str) or not graph_layers(context.model):
                 context.session.probe(self.layers)
         except ModelError as error:  # a name that the model does not have is a mistake in the setting, and raises
-            why, _, remedy = str(error).partition("; ")
-            return [Reason(why, remedy or "name the layers with layers=[…]")]
+            return [Reason(error.why, error.remedy or "name the layers with layers=[…]")]
         return []
 
     def unlearn(self, context: Context) -> Outcome:
@@ -193,7 +193,8 @@ class GNNDelete(Method):
                     details = {"calibration": nothing_learned(self.aim).to_dict()}
             elif self.lam == "auto":
                 calibration, solved = self._calibrated(context, solving)
-                notes, details = (*notes, calibration.sentence), {"calibration": calibration.to_dict()}
+                note = Note("calibration", calibration.sentence)
+                notes, details = (*notes, note), {"calibration": calibration.to_dict()}
             elif self.lam == 0 and self.targets == self.inputs == "remaining":
                 solved = []  # that setting is Unlink: nothing to solve
             else:
