@@ -287,8 +287,8 @@ def test_a_method_that_does_not_train_by_fit_is_named(link):
 
     said = run(eraser, epochs=5, lr=0.01)
     assert len(said) == 1
-    assert "epochs 2" in said[0]
-    assert "trained its shards for 2 epochs at lr 0.01, a schedule of its own, and not by fit" in said[0]
+    assert "epochs 2" in said[0].text
+    assert "trained its shards for 2 epochs at lr 0.01, and not by fit" in said[0].text
     assert run(eraser, epochs=2, lr=0.01) == ()  # the schedule of fit
     assert run("unlink") == ()
 
@@ -308,5 +308,5 @@ def test_why_there_is_no_retrain_is_told(link):
     found = gd.compare(model, data, deletion, task, ["unlink"], seeds=[0], controls=False)
     assert {row["label"] for row in found.rows} == {"original", "unlink"}
     assert found.notes[0].text.startswith(
-        "Retrain does not fit, so that there are no gaps to it: the decoder 'Outside' is no part"
+        "Retrain does not fit, so there are no gaps to it: the decoder 'Outside' is no part"
     )

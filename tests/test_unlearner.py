@@ -295,8 +295,12 @@ def test_a_graph_that_is_nearly_undirected_is_told(graph, gcn):
     assert any("since 2 edges have no reverse" in note.text for note in gd.inspect(gcn, nearly).notes)
     assert not any(said in note.text for note in gd.inspect(gcn, oneway).notes), "this one is meant so"
     notes = gd.Unlearner(gcn, nearly, method="unlink").delete(gd.Deletion(edges=[(4, 5), (5, 6), (6, 5), (2, 1)])).notes
-    assert [": of 1 deleted edge the reverse is still there" in note.text for note in notes if said in note.text] == [True]
-    assert not any(said in n.text for n in gd.Unlearner(gcn, nearly, method="unlink").delete(gd.Deletion(nodes=[4])).notes)
+    assert [": of 1 deleted edge the reverse is still there" in note.text for note in notes if said in note.text] == [
+        True
+    ]
+    assert not any(
+        said in n.text for n in gd.Unlearner(gcn, nearly, method="unlink").delete(gd.Deletion(nodes=[4])).notes
+    )
     assert not any(said in n.text for n in gd.Unlearner(gcn, graph).delete(gd.Deletion(edges=[(4, 5)])).notes)
 
 
