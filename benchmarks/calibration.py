@@ -30,7 +30,7 @@ from gnndelete.auditing.judging import judge
 from gnndelete.auditing.measures.forgetting import forgetting
 from gnndelete.auditing.measures.membership import membership
 from gnndelete.auditing.measures.shadow import train_shadow
-from gnndelete.metrics.unseen_test import auc
+from gnndelete.metrics.ranking import auc
 
 SEEDS = (42, 21, 13)
 #: The paper's GNNDelete, edges IN the test neighbourhood: test AUROC / deleted AUROC at 0.5, 2.5 and 5%.

@@ -25,7 +25,7 @@ from tables import Cell, link_task, matched, show
 from torch_geometric.data import Data
 
 import gnndelete as gd
-from gnndelete.tasks.filtered import filtered_scores
+from gnndelete.metrics.ranking import filtered_scores
 
 #: The paper's Table for WordNet18, 2.5%: test AUROC / deleted AUROC of GNNDelete and Retrain.
 PAPER = {

@@ -11,7 +11,7 @@ import torch
 import gnndelete as gd
 from gnndelete.auditing.judging import judge, judged, title
 from gnndelete.auditing.report.tables import key_numbers
-from gnndelete.metrics.edge_matching import BEYOND
+from gnndelete.metrics.edge_matching import ADJUSTED
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +37,10 @@ def poor():
 def test_the_surroundings_decide_without_a_reference_and_are_shown(poor):
     report = gd.audit(poor, attacks=False).to_dict()
     test = report["forgetting"]["unseen"]["served"]
-    assert test["finely"]["how"] == BEYOND
+    assert test["finely"]["how"] == ADJUSTED
     assert test["finely"]["reference"] is None
     assert abs(test["finely"]["after"]["auc"] - 0.5) < abs(test["after"]["auc"] - 0.5)
-    assert test["sentence"].endswith(BEYOND)
+    assert test["sentence"].endswith(ADJUSTED)
     assert f"AUC {test['finely']['after']['auc']:.3f}" in test["sentence"]
     assert "… corrected for surroundings (decides)" in [row[0] for row in key_numbers(report).rows]
     assert "finely" not in report["forgetting"]["unseen"]["old_id"]
@@ -56,7 +56,7 @@ def figures(auc):
 
 
 def test_a_reference_goes_before_the_surroundings():
-    test = {"after": figures(0.42), "finely": {"how": BEYOND, "after": figures(0.5)}, "reference": None}
+    test = {"after": figures(0.42), "finely": {"how": ADJUSTED, "after": figures(0.5)}, "reference": None}
     assert judged(test)["auc"] == 0.5
     assert judge(test)[0] == "indistinguishable"
     assert "never saw" in title(test)
@@ -64,7 +64,7 @@ def test_a_reference_goes_before_the_surroundings():
     assert judged(beside)["auc"] == 0.42
     word, sentence = judge(beside)
     assert word == "over-forgotten"
-    assert BEYOND not in sentence
+    assert ADJUSTED not in sentence
 
 
 def test_a_retrained_model_is_not_accused_without_a_reference(poor, monkeypatch):
@@ -83,7 +83,7 @@ def test_edges_of_another_kind_are_judged_by_a_reference_alone_unless_they_are_f
     def found(auc, told_apart, **more):
         return {
             "after": figures(0.5),
-            "finely": {"how": BEYOND, "told_apart": told_apart, "after": figures(auc)},
+            "finely": {"how": ADJUSTED, "told_apart": told_apart, "after": figures(auc)},
             **more,
         }
 

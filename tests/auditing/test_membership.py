@@ -13,9 +13,10 @@ import torch
 
 import gnndelete as gd
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.measures.attack import POINTS, Attack, answer, auc
+from gnndelete.auditing.measures.attack import POINTS, Attack, answer
 from gnndelete.auditing.measures.membership import membership
 from gnndelete.auditing.measures.shadow import Shadow, train_shadow
+from gnndelete.metrics.ranking import auc
 
 
 @pytest.fixture(scope="module")

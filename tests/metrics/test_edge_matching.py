@@ -10,9 +10,16 @@ from torch_geometric.data import Data
 
 import gnndelete as gd
 from gnndelete.methods.gnndelete.forgetting_score import ruler
-from gnndelete.metrics import edge_matching as expected
-from gnndelete.metrics.edge_matching import BEYOND, JOINED, Expected, compare, joined, surroundings
-from gnndelete.metrics.unseen_test import auc
+from gnndelete.metrics import edge_matching
+from gnndelete.metrics.edge_matching import (
+    ADJUSTED,
+    MATCHED_BY_RELATION,
+    SurroundingsRegression,
+    has_other_edge,
+    match_edges,
+    surroundings,
+)
+from gnndelete.metrics.ranking import auc
 
 
 def random_graph(nodes=60, edges=150, seed=0):
@@ -29,10 +36,10 @@ def random_pairs(count, nodes=60, seed=1):
 
 
 @pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("at_once", [1, expected.AT_ONCE])
+@pytest.mark.parametrize("at_once", [1, edge_matching.FEATURE_CHUNK])
 def test_columns_are_what_networkx_counts(monkeypatch, directed, at_once):
-    monkeypatch.setattr(expected, "AT_ONCE", at_once)
-    monkeypatch.setattr(expected, "LOOKED_UP", at_once)
+    monkeypatch.setattr(edge_matching, "FEATURE_CHUNK", at_once)
+    monkeypatch.setattr(edge_matching, "LOOKUP_CHUNK", at_once)
     data = random_graph()
     if directed:
         data.edge_index = data.edge_index[:, : data.edge_index.size(1) // 2]
@@ -55,7 +62,7 @@ def test_columns_are_what_networkx_counts(monkeypatch, directed, at_once):
 
 def test_many_features_are_looked_at_in_parts_and_give_the_same_cosines():
     data = random_graph()
-    data.x = torch.randn(60, 2 * expected.COLUMNS + 9, generator=torch.Generator().manual_seed(2))
+    data.x = torch.randn(60, 2 * edge_matching.FEATURE_COLUMNS + 9, generator=torch.Generator().manual_seed(2))
     data.x[data.x < 1.5] = 0  # mostly zero, as words of papers are
     pairs = random_pairs(40)
     both = torch.cat([data.edge_index, data.edge_index.flip(0)], dim=1).unique(dim=1)
@@ -81,13 +88,13 @@ def test_what_follows_from_the_surroundings_is_taken_out():
     data, pairs = random_graph(), random_pairs(500)
     columns = surroundings(data, pairs)
     scores = 3 + 2 * columns[:, 0] - columns[:, 4] + 0.5 * columns[:, 7]
-    judged = Expected(data, pairs, 100)
-    beyond = judged.beyond(scores)
+    judged = SurroundingsRegression(data, pairs, 100)
+    beyond = judged.residuals(scores)
     assert judged.fitted
     assert beyond.abs().quantile(0.95) < 0.05 * scores.std()  # but for pairs far from where the unseen ones are
     remembered = scores.clone()
     remembered[:100] += 1
-    torch.testing.assert_close(judged.beyond(remembered)[:100] - beyond[:100], torch.ones(100).double())
+    torch.testing.assert_close(judged.residuals(remembered)[:100] - beyond[:100], torch.ones(100).double())
 
 
 def test_poorer_surroundings_are_no_forgetting():
@@ -98,7 +105,7 @@ def test_poorer_surroundings_are_no_forgetting():
     pairs = torch.cat([pairs[:, order[chosen]], pairs[:, order[~chosen]]], dim=1)  # the poorer, the likelier deleted
     noise = torch.randn(1500, generator=torch.Generator().manual_seed(5)).double()
     scores, deleted = surroundings(data, pairs)[:, 0] + noise, int(chosen.sum())
-    beyond = Expected(data, pairs, deleted).beyond(scores)
+    beyond = SurroundingsRegression(data, pairs, deleted).residuals(scores)
     plain, adjusted = (auc(s[:deleted].numpy(), s[deleted:].numpy()) for s in (scores, beyond))
     assert plain < 0.42
     assert adjusted == pytest.approx(0.5, abs=0.05)
@@ -106,14 +113,14 @@ def test_poorer_surroundings_are_no_forgetting():
 
 def test_with_few_held_out_edges_scores_stay_as_they_are():
     data, pairs = random_graph(), random_pairs(60)
-    judged, scores = Expected(data, pairs, 20), torch.arange(60.0)
+    judged, scores = SurroundingsRegression(data, pairs, 20), torch.arange(60.0)
     assert not judged.fitted
-    assert judged.beyond(scores) is scores
+    assert judged.residuals(scores) is scores
 
 
 def test_a_graph_without_edges_or_features_tells_nothing():
     data = Data(edge_index=torch.zeros(2, 0, dtype=torch.long), num_nodes=60)
-    assert not Expected(data, random_pairs(100), 50).fitted
+    assert not SurroundingsRegression(data, random_pairs(100), 50).fitted
 
 
 def test_triples_are_compared_by_whether_their_ends_are_joined_otherwise():
@@ -124,15 +131,15 @@ def test_triples_are_compared_by_whether_their_ends_are_joined_otherwise():
     data = Data(edge_index=inverse, edge_type=torch.ones(120, dtype=torch.long), num_nodes=nodes)
     triples = torch.stack([heads, torch.zeros_like(heads), tails])
     deleted, held = triples[:, 100:160], torch.cat([triples[:, :100], triples[:, 160:]], dim=1)
-    assert int(joined(data, deleted).sum()) == 20
+    assert int(has_other_edge(data, deleted).sum()) == 20
     noise = torch.rand(2, 200, generator=torch.Generator().manual_seed(0))
-    scores = [joined(data, part) + 0.1 * noise[row, : part.size(1)] for row, part in enumerate((deleted, held))]
+    scores = [has_other_edge(data, part) + 0.1 * noise[row, : part.size(1)] for row, part in enumerate((deleted, held))]
     everyone = torch.arange(nodes)
     others = [torch.stack([everyone, (everyone + step) % nodes]) for step in (2, 4, 6)]  # so that degrees say little
     data.edge_index = torch.cat([inverse, *others], dim=1)
     data.edge_type = torch.cat([data.edge_type, torch.full((3 * nodes,), 2)])
-    coarse, fine = compare(data, deleted, held, finely=False), compare(data, deleted, held)
-    assert (coarse.finely, fine.finely, fine.share) == ("", JOINED, 1.0)
+    coarse, fine = match_edges(data, deleted, held, by_surroundings=False), match_edges(data, deleted, held)
+    assert (coarse.how, fine.how, fine.matched) == ("", MATCHED_BY_RELATION, 1.0)
     assert coarse.test(*scores).auc < 0.45
     assert fine.test(*scores).auc == pytest.approx(0.5, abs=0.08)
 
@@ -150,7 +157,7 @@ def links():
 
 def test_calibration_says_that_it_compared_beyond_the_surroundings(links):
     model, data, task, deletion = links
-    said = BEYOND
+    said = ADJUSTED
     assert said in gd.Unlearner(model, data, task=task).delete(deletion).calibration["sentence"]
     gone = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(aim="nonexistent")).delete(deletion)
     assert said not in gone.calibration["sentence"]
@@ -162,7 +169,7 @@ def test_both_rulers_measure_the_same_edges(links):
     model, data, task, deletion = links
     context = gd.Unlearner(model, data, task=task)._context.for_deletion(deletion.check(data))
     plain, adjusted = ruler(context, finely=False), ruler(context)
-    assert (plain.finely, adjusted.finely) == ("", BEYOND)
+    assert (plain.finely, adjusted.finely) == ("", ADJUSTED)
     assert plain.compared == adjusted.compared
     output = model(context.remaining.x, context.remaining.edge_index)
     (one, error), (other, same) = (measured.forgetting(model, output) for measured in (plain, adjusted))
@@ -199,7 +206,7 @@ def test_surroundings_tell_edges_of_hubs_from_others_and_random_ones_from_none()
         rest = gd.Unlearner(gd.models.GCN(64), split.data, task="link", method="unlink").delete(
             gd.Deletion(edges=chosen)
         )
-        found = compare(rest.data, chosen, split.test).told_apart
+        found = match_edges(rest.data, chosen, split.test).kind_auc
         assert (found is not None) == told
         assert found is None or 0.7 < found <= 1
-    assert compare(rest.data, chosen[:, :3], split.test).told_apart is None  # too few to tell
+    assert match_edges(rest.data, chosen[:, :3], split.test).kind_auc is None  # too few to tell

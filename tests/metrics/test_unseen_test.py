@@ -5,19 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
 from torch_geometric.data import Data
 
-from gnndelete.metrics.unseen_test import LEAST, auc, degrees, edge_degree, edge_kind, strata, unseen_test, variance
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.lists(st.integers(0, 9), min_size=1, max_size=40))
-def test_the_auc_is_scikit_learns(deleted, held):
-    own = auc(np.sort(np.array(deleted, dtype=float)), np.sort(np.array(held, dtype=float)))
-    labels = [1] * len(deleted) + [0] * len(held)
-    assert own == pytest.approx(roc_auc_score(labels, deleted + held))
+from gnndelete.metrics.ranking import auc_variance
+from gnndelete.metrics.unseen_test import STRATUM_MINIMUM, degrees, edge_degree, edge_kind, strata, unseen_test
 
 
 def test_a_difference_in_degree_is_not_mistaken_for_memory():
@@ -57,8 +48,8 @@ def test_a_request_too_small_for_strata_is_compared_with_all():
 
 
 def test_elements_without_a_counterpart_are_left_out_and_counted():
-    degrees = torch.cat([torch.ones(50), torch.full((50,), 99.0)]), torch.ones(50 + LEAST)
-    test = unseen_test(torch.zeros(100), torch.zeros(50 + LEAST), *degrees)
+    degrees = torch.cat([torch.ones(50), torch.full((50,), 99.0)]), torch.ones(50 + STRATUM_MINIMUM)
+    test = unseen_test(torch.zeros(100), torch.zeros(50 + STRATUM_MINIMUM), *degrees)
     assert test.matched == 0.5
     assert test.auc == 0.5
 
@@ -69,7 +60,7 @@ def test_more_deleted_elements_leave_no_fewer_compared(count):
     generator = torch.Generator().manual_seed(count)
     kinds, degree = [torch.randint(high, (count + 600,), generator=generator) for high in (10, 50)]
     mine, theirs = slice(count), slice(count, None)
-    found = strata(degree[mine], degree[theirs], kinds[mine], kinds[theirs], bins=3, coarser=True)
+    found = strata(degree[mine], degree[theirs], kinds[mine], kinds[theirs], bins=3, adaptive=True)
     assert sorted(np.concatenate([own for own, _ in found.parts])) == list(range(count)), "each of them once"
     for own, others in found.parts:
         assert len(set(kinds[mine][own].tolist()) | set(kinds[theirs][others].tolist())) == 1
@@ -94,10 +85,10 @@ def test_held_out_elements_count_by_how_many_deleted_ones_they_stand_beside():
     alike = torch.arange(100).repeat(3).float(), torch.arange(100).repeat(4).float()
     test = unseen_test(torch.zeros(300), torch.zeros(400), *alike, bins=4)
     assert len(test.parts) == 4
-    assert test.beside == pytest.approx(400)
-    kinds = torch.tensor([0] * 290 + [1] * 10), torch.tensor([0] * LEAST + [1] * 394)
+    assert test.effective_unseen == pytest.approx(400)
+    kinds = torch.tensor([0] * 290 + [1] * 10), torch.tensor([0] * STRATUM_MINIMUM + [1] * 394)
     test = unseen_test(torch.zeros(300), torch.zeros(400), torch.ones(300), torch.ones(400), *kinds)
-    assert LEAST <= test.beside < LEAST + 1
+    assert STRATUM_MINIMUM <= test.effective_unseen < STRATUM_MINIMUM + 1
 
 
 def test_the_standard_error_and_the_interval_agree_with_many_samples():
@@ -154,7 +145,7 @@ def test_a_kind_of_few_held_out_elements_takes_part_in_a_small_request():
 def test_one_element_has_an_interval_that_says_nothing():
     low, high = unseen_test(torch.tensor([4.0]), torch.arange(90.0), torch.ones(1), torch.ones(90)).interval(0)
     assert (low, high) == (0.0, pytest.approx(0.6, abs=0.1))
-    assert variance(0.5, 40, 60) == pytest.approx(101 / (12 * 40 * 60))
+    assert auc_variance(0.5, 40, 60) == pytest.approx(101 / (12 * 40 * 60))
 
 
 def test_the_degree_of_an_edge_grows_with_both_ends():

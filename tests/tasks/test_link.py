@@ -13,13 +13,11 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.datasets import LinkSplit, load, split_links
 from gnndelete.errors import GraphError, ModelError, RunError, SettingError
-from gnndelete.metrics.ranking import auroc
 from gnndelete.tasks import LinkPrediction, resolver
 
 MODEL = nn.Identity()
@@ -268,10 +266,3 @@ def test_bad_graphs_and_models(split: LinkSplit) -> None:
 def test_by_name() -> None:
     assert isinstance(resolver.make("link"), LinkPrediction)
     assert isinstance(resolver.make("LinkPrediction"), LinkPrediction)
-
-
-@given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 1000))
-def test_auroc_is_the_one_everybody_knows(high: int, low: int, seed: int) -> None:
-    scores = torch.randint(8, (high + low,), generator=torch.Generator().manual_seed(seed)).float()  # with ties
-    expected = roc_auc_score([1] * high + [0] * low, scores)
-    assert auroc(scores[:high], scores[high:]) == pytest.approx(expected, abs=1e-12)

@@ -12,7 +12,6 @@ from torch_geometric.data import Data
 from gnndelete import LinkPrediction
 from gnndelete.datasets import split_links, triples, with_reverse
 from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
-from gnndelete.tasks.filtered import filtered_ranks, filtered_scores
 from gnndelete.tasks.supervision import SupervisionCache, positives
 
 
@@ -110,37 +109,6 @@ def test_another_edge_type_is_noticed() -> None:
     data.edge_type = torch.tensor([0, 0])
     assert cache.of(data) is not before
     assert cache.of(data).positives[1].tolist() == [0, 0]
-
-
-def test_filtered_ranks_leave_out_what_is_known() -> None:
-    z = torch.tensor([[4.0], [3.0], [2.0], [1.0]])
-    relation = torch.tensor([[1.0]])
-    known = torch.tensor([[0, 1, 2], [0, 0, 0], [3, 3, 3]])
-    ranks = filtered_ranks(z, relation, torch.tensor([[2], [0], [3]]), known)
-    assert ranks.tolist() == [[1.0], [4.0]]  # heads 0 and 1 are true as well; among tails 0, 1 and 2 stand above 3
-    scores = filtered_scores(z, relation, torch.tensor([[2], [0], [3]]), known)
-    assert scores["mrr"] == pytest.approx((1 + 1 / 4) / 2)
-    assert scores["hits@1"] == 0.5
-    assert scores["hits@10"] == 1.0
-
-
-@given(graphs())
-def test_filtered_ranks_are_what_a_plain_loop_gives(data: Data) -> None:
-    z, relation = torch.randn(data.num_nodes, 3), torch.randn(3, 3)
-    known = triples(data)
-    true = columns(known)
-    asked = known[:, :5]
-    ranks = filtered_ranks(z, relation, asked, known, chunk=2)
-    for place, (head, kind, tail) in enumerate(asked.t().tolist()):
-        own = float((z[head] * relation[kind] * z[tail]).sum())
-        for end in (0, 1):
-            above = 0.0
-            for node in range(data.num_nodes):
-                other = (node, kind, tail) if end == 0 else (head, kind, node)
-                if other in true:
-                    continue
-                above += float((z[other[0]] * relation[kind] * z[other[2]]).sum()) > own
-            assert ranks[end, place] == 1 + above
 
 
 def test_errors() -> None:

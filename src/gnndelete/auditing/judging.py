@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gnndelete.metrics.unseen_test import variance
+from gnndelete.metrics.ranking import auc_variance
 
 #: Differences of the AUC below this are called none, and a test that misses larger ones than VAGUE decides nothing.
 TOLERANCE, VAGUE = 0.03, 0.15
@@ -233,7 +233,7 @@ def attacked(membership: Mapping[str, Any]) -> tuple[str, str] | None:
     if reference is None and membership["elements"] == "edges of deleted nodes":
         return None  # these carry messages, which test edges do not
     sizes = membership["counts"]["deleted"], membership["counts"]["test"]
-    error = variance(after, *sizes) + (0.0 if reference is None else variance(reference, *sizes))
+    error = auc_variance(after, *sizes) + (0.0 if reference is None else auc_variance(reference, *sizes))
     off = after - (0.5 if reference is None else reference)
     if abs(off) <= max(ATTACK, 1.96 * math.sqrt(error)):
         return None
@@ -253,7 +253,7 @@ def apart(test: Mapping[str, Any]) -> str | None:
         after, reference, sizes = kind.get("after"), kind.get("reference"), (kind["deleted"], kind["unseen"])
         if after is None or reference is None or min(sizes) < FEW:
             continue
-        error = 1.96 * math.sqrt(variance(after, *sizes) + variance(reference, *sizes))
+        error = 1.96 * math.sqrt(auc_variance(after, *sizes) + auc_variance(reference, *sizes))
         if abs(after - reference) > max(ATTACK, error):
             return (
                 f"Where {kind['kind']} ({sizes[0]:,} of the deleted edges) the AUC is {after:.3f}, and {reference:.3f} for the "

@@ -11,7 +11,7 @@ from torch import Tensor
 from gnndelete.auditing.case import Case
 from gnndelete.auditing.samples import labels
 from gnndelete.errors import GNNDeleteError
-from gnndelete.metrics.ranking import auroc
+from gnndelete.metrics.ranking import auc
 from gnndelete.metrics.unseen_test import UnseenTest
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
@@ -82,7 +82,7 @@ def _answers(case: Case, elements: Tensor) -> dict[str, Tensor]:
 
 def _ranked(scores: dict[str, tuple[Tensor, Tensor]]) -> dict[str, Any]:
     finite = {name: parts for name, parts in scores.items() if all(bool(torch.isfinite(part).all()) for part in parts)}
-    value = {name: auroc(*finite[name]) if name in finite else None for name in scores}
+    value = {name: auc(*finite[name]) if name in finite else None for name in scores}
     tests = {name: _test(*parts) for name, parts in finite.items()}
     errors = {f"{name}_error": _error(tests["after"], tests[name]) for name in BESIDE if {"after", name} <= set(tests)}
     return {"metric": "auroc", "auroc": value, **errors, "chance": 0.5, "constant": 0.5}

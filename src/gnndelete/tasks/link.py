@@ -16,7 +16,7 @@ from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable, ends_of
 from gnndelete.graph.hetero import EdgeType, HeteroGraph
 from gnndelete.graph.validation import edge_table
-from gnndelete.metrics.ranking import auroc, ranking
+from gnndelete.metrics.ranking import auc, ranking
 from gnndelete.tasks.base import ONLY_DATA, Near, Part, Predict, Reduction, Task, per_edge, shuffled
 from gnndelete.tasks.decoders import Decoder, bind, by_number, check_decoder
 from gnndelete.tasks.edges import LabeledEdges, check_range, check_width, edge_list, labeled_edges
@@ -425,7 +425,7 @@ class LinkPrediction(Task):
 def _ranked(predict: Predict, positives: Tensor, negatives: Tensor) -> float:
     """The AUROC of edges of both kinds, asked about together."""
     scores = predict(torch.cat([positives, negatives.to(positives.device)], dim=1))
-    return auroc(*scores.split([positives.size(1), negatives.size(1)]))
+    return auc(*scores.split([positives.size(1), negatives.size(1)]))
 
 
 def _bounds(rows: range) -> tuple[int, int]:

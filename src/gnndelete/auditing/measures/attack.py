@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import roc_auc_score, roc_curve
+from sklearn.metrics import roc_curve
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
+
+from gnndelete.metrics.ranking import auc
 
 Floats = NDArray[np.float64]
 
@@ -66,16 +68,6 @@ class Attack:
         width = features.shape[1] - self._keep
         scaled = self._scaler.transform(np.nan_to_num(features[:, :width]))
         return np.concatenate([scaled, features[:, width:]], axis=1)
-
-
-def auc(present: Floats, absent: Floats) -> float:
-    """How often one of the first scores above one of the second; ties count half.
-
-    >>> auc(np.array([0.9, 0.4]), np.array([0.4, 0.1]))
-    0.875
-    """
-    labels = np.repeat([1, 0], [len(present), len(absent)])
-    return float(roc_auc_score(labels, np.concatenate([present, absent])))
 
 
 def answer(deleted: Floats, others: Floats) -> dict[str, Any]:

@@ -14,9 +14,8 @@ from gnndelete.errors import GNNDeleteError
 from gnndelete.graph.batch import GraphBatch
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.validation import edge_table
-from gnndelete.methods.gnndelete.forgetting_score import NODE_BINS
-from gnndelete.metrics.edge_matching import compare
-from gnndelete.metrics.unseen_test import UnseenTest, degrees, edge_degree, edge_strata, unseen_test
+from gnndelete.metrics.edge_matching import match_edges
+from gnndelete.metrics.unseen_test import CLASS_QUANTILES, UnseenTest, degrees, edge_degree, edge_strata, unseen_test
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
 NO_EDGE_SCORE = (
@@ -151,14 +150,14 @@ def _finely(case: Case, tests: dict[str, UnseenTest]) -> dict[str, Any]:
     """
     if not isinstance(case.task, LinkPrediction) or not case.deletion.edges.size(1):
         return {}
-    alike = compare(case.remaining, *attacked(case))
-    if not alike.finely:
+    alike = match_edges(case.remaining, *attacked(case))
+    if not alike.how:
         return {}
     scores = {key: [torch.from_numpy(part) for part in test.scores] for key, test in tests.items()}
     found = {key: _figures(alike.test(*parts), case.seed) for key, parts in scores.items()}
     aimed = {"aimed": (case.unlearned.calibration or {}).get("target")}  # what the method itself took for forgotten
-    apart = {"told_apart": alike.told_apart}
-    return {"finely": {"how": alike.finely, **apart, **aimed, "before": None, "reference": None, **found}}
+    apart = {"told_apart": alike.kind_auc}
+    return {"finely": {"how": alike.how, **apart, **aimed, "before": None, "reference": None, **found}}
 
 
 def _kinds(case: Case, tests: dict[str, UnseenTest]) -> list[dict[str, Any]]:
@@ -169,13 +168,13 @@ def _kinds(case: Case, tests: dict[str, UnseenTest]) -> list[dict[str, Any]]:
     if not isinstance(case.task, LinkPrediction) or not case.deletion.edges.size(1):
         return []
     strata = _edge_strata(case, *attacked(case))
-    alone = [strata[f"kind_{part}"] % 3 > 0 for part in ("deleted", "held")]  # `edge_kind` counts up to two ends
+    alone = [strata[f"kind_{part}"] % 3 > 0 for part in ("deleted", "unseen")]  # `edge_kind` counts up to two ends
     if bool(alone[0].all()) or not bool(alone[0].any()):
         return []
     found = []
     for kind, words in ((False, CONNECTED), (True, LEFT_ALONE)):
         own = [part == kind for part in alone]
-        chosen = {name: values[own[name.endswith("held")]] for name, values in strata.items()}
+        chosen = {name: values[own[name.endswith("unseen")]] for name, values in strata.items()}
         row: dict[str, Any] = {"kind": words, "deleted": int(own[0].sum()), "unseen": int(own[1].sum())}
         for key, test in tests.items():
             scores = [torch.from_numpy(part)[mask] for part, mask in zip(test.scores, own, strict=True)]
@@ -226,7 +225,7 @@ def _figures(test: UnseenTest, seed: int) -> dict[str, Any]:
         "deleted": test.deleted,
         "unseen": test.unseen,
         "matched": test.matched,
-        "beside": test.beside,
+        "beside": test.effective_unseen,
     }
 
 
@@ -237,9 +236,12 @@ def _edge_strata(case: Case, deleted: Tensor, unseen: Tensor) -> dict[str, Any]:
     degree = degrees(case.original).cpu()
     itself = 1.0 if deleted.size(0) == 3 or edge_table(case.original).undirected else 0.5
     ends = (degree[ends_of(deleted)] - itself).clamp(min=0)  # without the edge itself, as for those held out
-    found: dict[str, Any] = {"degree_deleted": (ends + 1).log().mean(dim=0), "degree_held": edge_degree(degree, unseen)}
+    found: dict[str, Any] = {
+        "degree_deleted": (ends + 1).log().mean(dim=0),
+        "degree_unseen": edge_degree(degree, unseen),
+    }
     if deleted.size(0) == 3:
-        found |= {"kind_deleted": deleted[1], "kind_held": unseen[1]}
+        found |= {"kind_deleted": deleted[1], "kind_unseen": unseen[1]}
     return found
 
 
@@ -251,11 +253,11 @@ def _extent(case: Case) -> Tensor:
 def _strata(degree: Tensor, true: Tensor, deleted: Tensor, unseen: Tensor) -> dict[str, Any]:
     return {
         "degree_deleted": degree[deleted],
-        "degree_held": degree[unseen],
+        "degree_unseen": degree[unseen],
         "kind_deleted": true[deleted],
-        "kind_held": true[unseen],
-        "bins": NODE_BINS,
-        "coarser": True,
+        "kind_unseen": true[unseen],
+        "bins": CLASS_QUANTILES,
+        "adaptive": True,
     }
 
 

@@ -15,8 +15,8 @@ from gnndelete.errors import GraphError, ModelError
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.methods.base import Context
 from gnndelete.methods.gnndelete.peers import chance
-from gnndelete.metrics.edge_matching import compare
-from gnndelete.metrics.unseen_test import degrees, strata
+from gnndelete.metrics.edge_matching import match_edges
+from gnndelete.metrics.unseen_test import CLASS_QUANTILES, degrees, strata
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.tasks.edges import LabeledEdges
 from gnndelete.tasks.graph import graph_labels
@@ -104,7 +104,7 @@ def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
             missing="no deleted edge has a unseen one like it: of one kind all have an end that is now without edges, of the "
             "other none has",
         )
-    alike = compare(data, edges, held, finely)
+    alike = match_edges(data, edges, held, finely)
     both = torch.cat([edges.to(held.device), held], dim=1)
 
     def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:
@@ -113,7 +113,7 @@ def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
         return test.auc, test.standard_error
 
     only_edges = not context.deletion.nodes.numel() and not context.deletion.features.numel()
-    lifts = only_edges and alike.share >= MOST
+    lifts = only_edges and alike.matched >= MOST
     ends = ends_of(edges).unique()
 
     def by_chance(model: nn.Module) -> float:
@@ -124,10 +124,10 @@ def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
         data,
         forgetting,
         lifts=lifts,
-        compared=alike.share,
+        compared=alike.matched,
         seen=edges_learned(held, context.session.table),
         ends=ends,
-        finely=alike.finely,
+        finely=alike.how,
         chance=by_chance if finely else None,
     )
 
@@ -211,7 +211,7 @@ def _of_true_class(
     And the share of those named that have unseen ones like them.
     """
     both = torch.cat([named, held])
-    alike = strata(size[named], size[held], labels[named], labels[held], bins=NODE_BINS, coarser=True)
+    alike = strata(size[named], size[held], labels[named], labels[held], bins=CLASS_QUANTILES, adaptive=True)
 
     def forgetting(model: nn.Module, output: Any) -> tuple[float, float]:
         if isinstance(task, NodeClassification):
@@ -247,7 +247,3 @@ MOST = 0.5
 #: 0.69 on DBLP, 0.82 on CiteSeer, 0.57 on Cora and 0.5 on a random graph; single seeds scatter far more. A constant chosen
 #: from these very runs, so that they are no test of it.
 LABEL_STAYS = 2 / 3
-
-
-#: Quantiles of the degree within each class: fewer than for edges, since classes divide the nodes already.
-NODE_BINS = 3

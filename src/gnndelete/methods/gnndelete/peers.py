@@ -19,8 +19,17 @@ from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.remaining import cut
 from gnndelete.graph.validation import count_nodes
 from gnndelete.methods.base import Context
-from gnndelete.metrics.edge_matching import Expected, alike
-from gnndelete.metrics.unseen_test import BINS, FEW, LEAST, degrees, edge_degree
+from gnndelete.metrics.edge_matching import TYPED_QUANTILES, SurroundingsRegression, has_other_edge
+from gnndelete.metrics.unseen_test import (
+    DEGREE_QUANTILES,
+    SMALL_REQUEST,
+    STRATUM_MINIMUM,
+    Strata,
+    degrees,
+    edge_degree,
+    edge_strata,
+    strata,
+)
 from gnndelete.nn.sparse import one_more
 from gnndelete.tasks import LinkPrediction
 
@@ -58,7 +67,7 @@ def chance(context: Context, model: nn.Module, task: LinkPrediction, edges: Tens
     edges = edges.to(learned.device)
     edges = _connected(context.remaining, edges[:, edges[0] != edges[-1]] if edges.size(0) == 2 else edges)
     wanted = min(max(EACH * edges.size(1), FEWEST), int(TENTH * others))
-    if min(wanted, edges.size(1)) < LEAST:
+    if min(wanted, edges.size(1)) < STRATUM_MINIMUM:
         return 0.0
     generator = torch.Generator().manual_seed(context.seed)
     degree, found, drawn = degrees(context.data), [], 0
@@ -119,10 +128,10 @@ def _like(edges: Tensor, pool: Tensor, degree: Tensor, wanted: int) -> Tensor:
     theirs = edge_degree(degree, pool)
     within = (theirs >= mine.min()) & (theirs <= mine.max())
     pool, theirs = pool[:, within], theirs[within]
-    inner = torch.linspace(0, 1, BINS + 1, dtype=mine.dtype, device=mine.device)[1:-1]
+    inner = torch.linspace(0, 1, DEGREE_QUANTILES + 1, dtype=mine.dtype, device=mine.device)[1:-1]
     bounds = torch.quantile(mine, inner).unique()
     places = [
-        torch.bucketize(value, bounds, right=True) + (BINS * part[1] if part.size(0) == 3 else 0)
+        torch.bucketize(value, bounds, right=True) + (DEGREE_QUANTILES * part[1] if part.size(0) == 3 else 0)
         for value, part in ((mine, edges), (theirs, pool))
     ]
     order = torch.argsort(places[1], stable=True)
@@ -138,7 +147,7 @@ def _difference(
     """The AUC of deleted edges minus that of their peers, against the same unseen ones, on the graph that has none of them."""
     graph = cut(context.deletion | Deletion(edges=parts[1].cpu()), context.data, context.session.table)
     mine, peers, unseen = (_connected(graph, part) for part in parts)
-    if min(mine.size(1), peers.size(1), unseen.size(1)) < LEAST or peers.size(1) < TOO_FEW * mine.size(1):
+    if min(mine.size(1), peers.size(1), unseen.size(1)) < STRATUM_MINIMUM or peers.size(1) < TOO_FEW * mine.size(1):
         return None
     every, sizes = torch.cat([mine, peers, unseen], dim=1), [mine.size(1), peers.size(1), unseen.size(1)]
     with one_more(model, graph):
@@ -147,7 +156,17 @@ def _difference(
     if not bool(torch.isfinite(scores).all()):
         return None
     if every.size(0) == 2:
-        scores = Expected(graph, every, mine.size(1) + peers.size(1)).beyond(scores)
+        scores = SurroundingsRegression(graph, every, mine.size(1) + peers.size(1)).residuals(scores)
     *own, rest = scores.cpu().split(sizes)
-    deleted, others = alike(graph, (mine, peers), unseen, coarser=context.deletion.edges.size(1) < FEW)  # both alike
+    adaptive = context.deletion.edges.size(1) < SMALL_REQUEST
+    deleted, others = (_strata(graph, part, unseen, adaptive) for part in (mine, peers))
     return deleted.test(own[0], rest).auc - others.test(own[1], rest).auc
+
+
+def _strata(data: Data, edges: Tensor, unseen: Tensor, adaptive: bool) -> Strata:
+    found, bins = edge_strata(degrees(data), edges, unseen), DEGREE_QUANTILES
+    if edges.size(0) == 3:
+        bins = TYPED_QUANTILES
+        for name, part in (("kind_deleted", edges), ("kind_unseen", unseen)):
+            found[name] = 2 * found[name] + has_other_edge(data, part)
+    return strata(**found, bins=bins, adaptive=adaptive)
