@@ -24,7 +24,7 @@ def only_reported(case: Case) -> str | None:
     if not isinstance(case.task, LinkPrediction) or not case.asked_edges.size(1):
         return None
     pairs = some(case.asked_edges.cpu(), PAIRS, case.generator(11))
-    other = case.task.any_target(case.original, pairs.size(1), case.generator(12))
+    other = case.task.random_targets(case.original, pairs.size(1), case.generator(12))
     beside = torch.stack([*pairs[:-1], other])
     base = with_base(case, case.after.graph)
     moved = [case.after.predict(part).double().cpu() - base.predict(part).double().cpu() for part in (pairs, beside)]

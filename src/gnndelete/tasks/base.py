@@ -39,6 +39,7 @@ class Task(ABC):
         pairwise: Whether an element is a pair of nodes that both stay in the graph when the element is deleted.
         learns_labels: Whether the model is trained on ``data.y``.
         score_title: What `scores_by` gives, as the title of an axis.
+        near_title: Where the elements are that `near` marks, such as "within a hop of the deletion".
     """
 
     name: ClassVar[str]
@@ -46,6 +47,7 @@ class Task(ABC):
     pairwise: ClassVar[bool] = False
     learns_labels: ClassVar[bool] = True
     score_title: ClassVar[str] = "score"
+    near_title: ClassVar[str] = "near the deletion"
 
     @abstractmethod
     def check(self, data: Any) -> None:
@@ -150,6 +152,14 @@ class Task(ABC):
             Edges, each in every direction in which the graph lists it, or the ids of nodes or graphs.
         """
         return torch.empty(0, dtype=torch.long)
+
+    def learned_once(self, data: Any) -> Tensor:
+        """`learned`, each element once: of an undirected edge one direction, and no self-loop.
+
+        Args:
+            data: The training graph.
+        """
+        return self.learned(data)
 
     def elements(self, deletion: Deletion, data: Any, *, incident: bool = False) -> Tensor:
         """The deleted elements that the model was trained on and has a score for.
@@ -295,6 +305,63 @@ class Task(ABC):
             data: The graph before the deletion.
         """
         return self.elements(deletion, data, incident=True)
+
+    def near(self, elements: Tensor, deletion: Deletion, data: Any) -> Tensor:
+        """Which elements are so close to the deletion that it may have damaged them, as a mask.
+
+        Args:
+            elements: What is asked about.
+            deletion: What is deleted.
+            data: The graph before the deletion.
+        """
+        return torch.zeros(elements.size(-1), dtype=torch.bool)
+
+    def incomparable(self, deletion: Deletion, served: bool) -> str:
+        """Why deleted elements differ from unseen ones in more than being deleted; empty where they do not.
+
+        Args:
+            deletion: What is deleted.
+            served: Whether the model is asked on the graph as served, or on one with the deleted elements presented again.
+        """
+        return ""
+
+    def no_served_answer(self, deletion: Deletion) -> str:
+        """Why the graph as served gives no answer about deleted elements; empty where it gives one.
+
+        Args:
+            deletion: What is deleted.
+        """
+        return ""
+
+    def random_elements(self, data: Any, count: int, seed: int, remaining: Tensor) -> Tensor:
+        """Elements that never were any, such as random pairs of nodes without an edge; none where there is no such thing.
+
+        Args:
+            data: The graph before the deletion.
+            count: How many.
+            seed: Draws them.
+            remaining: Elements that are left; on a typed graph they are given another head.
+        """
+        return torch.empty(0, dtype=torch.long)
+
+    def random_targets(self, data: Any, count: int, generator: torch.Generator) -> Tensor:
+        """Random nodes that could be the target of an edge.
+
+        Args:
+            data: The graph before the deletion.
+            count: How many.
+            generator: Draws them.
+        """
+        raise SettingError(f"a '{self.name}' task has no edges")
+
+    def confidence(self, predict: Predict, data: Any) -> Tensor | None:
+        """How sure a model is about each node; None where the task does not answer about nodes.
+
+        Args:
+            predict: Any function from elements to predictions.
+            data: The graph that the model answers on.
+        """
+        return None
 
     def never_learned(self, deletion: Deletion, data: Any) -> str:
         """A sentence about deleted labels or graphs that the model never learned from; empty where it learned from some.

@@ -53,6 +53,7 @@ class GraphClassification(Classification):
     name: ClassVar[str] = "graph"
     synonyms: ClassVar[set[str]] = {"graph"}
     noun: ClassVar[str] = "graph"
+    near_title: ClassVar[str] = "that lost an edge or a node"
     _no_score: ClassVar[str] = (
         "a graph classifier has no score for an edge or a node within a graph, so none can be compared with unseen ones"
     )
@@ -119,6 +120,13 @@ class GraphClassification(Classification):
             nodes = torch.cat([ends_of(deletion.edges).flatten(), deletion.nodes])
             graphs = data.batch.cpu()[nodes].unique()
         return graphs[graph_labels(data).cpu()[graphs] >= 0]
+
+    def near(self, elements: Tensor, deletion: Deletion, data: Any) -> Tensor:
+        nodes = torch.cat([ends_of(deletion.edges).flatten(), deletion.nodes])
+        return torch.isin(elements.cpu(), data.batch.cpu()[nodes])
+
+    def no_served_answer(self, deletion: Deletion) -> str:
+        return "a deleted graph is empty in what is served, and every empty graph gets the same answer; it is presented again below"
 
     def untrained(self, deletion: Deletion, data: Any) -> bool:
         if not deletion.graphs.numel() or self.elements(deletion, data).numel():

@@ -15,13 +15,21 @@ from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError,
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable, ends_of
 from gnndelete.graph.hetero import EdgeType, HeteroGraph
-from gnndelete.graph.validation import edge_table
+from gnndelete.graph.parsing import distinct
+from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.metrics.ranking import auc, ranking
 from gnndelete.tasks.base import ONLY_DATA, Near, Part, Predict, Reduction, Task, per_edge, shuffled
 from gnndelete.tasks.decoders import Decoder, bind, by_number, check_decoder
 from gnndelete.tasks.edges import LabeledEdges, check_range, check_width, edge_list, labeled_edges
 from gnndelete.tasks.relation import Relation
-from gnndelete.tasks.supervision import DrawnSupervision, Supervision, SupervisionCache, false_triples, positives
+from gnndelete.tasks.supervision import (
+    DrawnSupervision,
+    Supervision,
+    SupervisionCache,
+    distinct_positives,
+    false_triples,
+    positives,
+)
 
 #: Why a link model has no score for what is deleted.
 _OTHER_EDGE_TYPE = (
@@ -69,6 +77,7 @@ class LinkPrediction(Task):
     pairwise: ClassVar[bool] = True
     learns_labels: ClassVar[bool] = False
     score_title: ClassVar[str] = "score (logit)"
+    near_title: ClassVar[str] = "that touch the deletion"
 
     def __init__(
         self,
@@ -123,7 +132,7 @@ class LinkPrediction(Task):
         """The edge type of a HeteroData that the task is about; None on any other graph."""
         return self._relation
 
-    def any_target(self, data: Any, count: int, generator: torch.Generator) -> Tensor:
+    def random_targets(self, data: Any, count: int, generator: torch.Generator) -> Tensor:
         """Random nodes that could be the target of an edge."""
         low, high = (0, int(data.num_nodes)) if self._relation is None else _bounds(self._relation.target)
         return torch.randint(low, high, (count,), generator=generator)
@@ -294,6 +303,49 @@ class LinkPrediction(Task):
 
     def learned(self, data: Any) -> Tensor:
         return self.positives(data)
+
+    def learned_once(self, data: Any) -> Tensor:
+        if self._relation is None:
+            return distinct_positives(data)
+        edges = self.positives(data)
+        if self._relation.both:
+            low, high = edges[[0, 2]].sort(dim=0).values
+            edges = torch.stack([low, edges[1], high])
+        return distinct(edges)
+
+    def near(self, elements: Tensor, deletion: Deletion, data: Any) -> Tensor:
+        named = deletion.named_nodes.cpu()
+        left = named[~torch.isin(named, deletion.nodes.cpu())]
+        return torch.isin(ends_of(elements.cpu()), left).any(dim=0)
+
+    def incomparable(self, deletion: Deletion, served: bool) -> str:
+        if not served or deletion.edges.size(1):
+            return ""
+        return "deleted nodes have neither edges nor features left in this graph"
+
+    def random_elements(self, data: Any, count: int, seed: int, remaining: Tensor) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        held = [part.positives.cpu() for part in (self.validation, self.test) if part]
+        if self._relation is not None:
+            return self._relation.non_edges(data, held, count, generator)
+        if data.get("edge_type") is not None:
+            known = torch.cat(held, dim=1) if held else remaining[:, :0]
+            try:
+                return false_triples(data, remaining.cpu(), known, generator)
+            except GraphError:  # nearly every triple of a relation is true
+                return remaining[:, :0].cpu()
+        edges = torch.cat([data.edge_index.cpu(), positives(data).cpu(), *held], dim=1)
+        sampler = NegativeSampler(edges, count_nodes(data), undirected=edge_table(data).undirected)
+        return sampler.sample(count, generator) if sampler.available else edges[:, :0]
+
+    def confidence(self, predict: Predict, data: Any) -> Tensor | None:
+        """The mean probability of a node's own edges; the mean of all edges for a node without any."""
+        edges = self.learned_once(data)
+        chance = predict(edges).detach().double().sigmoid()
+        ends, nodes = ends_of(edges).flatten(), count_nodes(data)
+        total = chance.new_zeros(nodes).index_add_(0, ends, chance.repeat(2))
+        count = chance.new_zeros(nodes).index_add_(0, ends, torch.ones_like(ends, dtype=chance.dtype))
+        return torch.where(count > 0, total / count.clamp(min=1), chance.mean())
 
     def elements(self, deletion: Deletion, data: Any, *, incident: bool = False) -> Tensor:
         edges = self.scored(deletion.edges)

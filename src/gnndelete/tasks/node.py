@@ -15,6 +15,8 @@ from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError,
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.hetero import HeteroGraph, one_type
+from gnndelete.graph.neighborhood import Neighborhood
+from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.tasks.base import (
     ONLY_DATA,
     Classification,
@@ -44,6 +46,7 @@ class NodeClassification(Classification):
     name: ClassVar[str] = "node"
     synonyms: ClassVar[set[str]] = {"node"}
     noun: ClassVar[str] = "node"
+    near_title: ClassVar[str] = "within a hop of the deletion"
     _no_score: ClassVar[str] = (
         "a node classifier has no score for an edge, so deleted edges cannot be compared with unseen ones; the trend attack "
         "looks for what they leave behind"
@@ -208,6 +211,25 @@ class NodeClassification(Classification):
         named = self.named(deletion)
         named = named if named.numel() else ends_of(deletion.edges).flatten()
         return (torch.zeros_like(labelled).index_fill(0, named, True) & labelled).nonzero().flatten()
+
+    def near(self, elements: Tensor, deletion: Deletion, data: Any) -> Tensor:
+        rings = Neighborhood(edge_table(data), data.edge_index).rings(deletion.named_nodes, 1)
+        mask = torch.zeros(data.num_nodes, dtype=torch.bool).index_fill(0, torch.cat(rings).cpu(), True)
+        return mask.index_fill(0, deletion.nodes.cpu(), False)[elements.cpu()]
+
+    def incomparable(self, deletion: Deletion, served: bool) -> str:
+        if served and deletion.nodes.numel():
+            return "deleted nodes have neither edges nor features left in this graph"
+        if served and deletion.features.size(1):
+            return "nodes without their features do not compare with unseen ones here"
+        if deletion.features.size(1):
+            return "the labels of nodes that lost features are still learned, by a retrained model as well"
+        return ""
+
+    def confidence(self, predict: Predict, data: Any) -> Tensor | None:
+        """The largest class probability."""
+        every = torch.arange(count_nodes(data), device=data.edge_index.device)
+        return predict(every).detach().double().max(dim=1).values
 
     def never_learned(self, deletion: Deletion, data: Any) -> str:
         if not deletion.labels.numel() or self.learned_labels(deletion.labels, data).numel():

@@ -11,10 +11,13 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from gnndelete.datasets.forget import training_edges
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.datasets.typed_edges import TripleCorrupter, triples
 from gnndelete.errors import GraphError
 from gnndelete.graph.edge_table import EdgeTable
+from gnndelete.graph.parsing import distinct
+from gnndelete.graph.validation import edge_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +86,21 @@ def positives(data: Any) -> Tensor:
     if pairs is None:
         return data.edge_index
     return pairs if label is None else pairs[:, label.view(-1) > 0]
+
+
+def distinct_positives(data: Any) -> Tensor:
+    """The edges a link model was trained on, each once, without self-loops; triples where they are typed.
+
+    >>> from torch_geometric.data import Data
+    >>> distinct_positives(Data(edge_index=torch.tensor([[0, 1, 1, 1], [1, 0, 1, 1]]), num_nodes=2)).tolist()
+    [[0], [1]]
+    """
+    if data.get("edge_label_index") is None:
+        return training_edges(data)
+    edges = positives(data)
+    if edge_table(data).undirected:
+        edges = edges.sort(dim=0).values
+    return distinct(edges[:, edges[0] != edges[1]])
 
 
 def false_triples(data: Any, true: Tensor, held: Tensor, generator: torch.Generator) -> Tensor:

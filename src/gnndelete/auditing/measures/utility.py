@@ -98,7 +98,7 @@ def _near_links(case: Case, near: Tensor) -> dict[str, Any]:
         true = edges_from(near, task, case.remaining)[:, :RETAINED]
         what = "remaining edges that touch the deletion"
         # the same near ends with any other node: a model that says the same of all of them has no skill left there
-        other = task.any_target(case.remaining, true.size(1), case.generator(13))
+        other = task.random_targets(case.remaining, true.size(1), case.generator(13))
         false = torch.stack([*true[:-1], other])
     if not true.size(1) or not false.size(1):
         return {"available": False, "reason": "no test edge and no remaining edge touches the deletion"}
