@@ -126,7 +126,7 @@ class GraphClassification(Classification):
         return torch.isin(elements.cpu(), data.batch.cpu()[nodes])
 
     def no_served_answer(self, deletion: Deletion) -> str:
-        return "a deleted graph is empty in what is served, and every empty graph gets the same answer; it is presented again below"
+        return "a deleted graph is empty as served, and every empty graph gets the same answer; it is presented again below"
 
     def untrained(self, deletion: Deletion, data: Any) -> bool:
         if not deletion.graphs.numel() or self.elements(deletion, data).numel():
