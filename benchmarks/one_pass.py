@@ -19,8 +19,8 @@ from torch import nn
 
 import gnndelete as gd
 from gnndelete.methods.gnndelete.solvers import Problem, gradient, objective
+from gnndelete.nn.hooks import Site
 from gnndelete.nn.operator import LinearMap
-from gnndelete.nn.receptive_field import Site
 
 
 def main() -> None:

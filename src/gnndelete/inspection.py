@@ -17,8 +17,8 @@ from gnndelete.methods import resolver
 from gnndelete.methods.base import Context, Reason, reasons
 from gnndelete.methods.gnndelete.method import GNNDelete
 from gnndelete.nn.forward import Forward, as_seen, call, evaluating
+from gnndelete.nn.hooks import Site
 from gnndelete.nn.layers import Layers, working_copy
-from gnndelete.nn.receptive_field import Site
 from gnndelete.notes import Note
 from gnndelete.registry import by_name
 from gnndelete.tasks import LinkPrediction, Task

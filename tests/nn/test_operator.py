@@ -10,6 +10,7 @@ from torch import nn
 
 import gnndelete as gd
 from gnndelete.errors import ModelError
+from gnndelete.nn.hooks import Site
 from gnndelete.nn.operator import LinearMap, Operator, attach, detach, disabled, layer_operators
 
 
@@ -72,8 +73,12 @@ class Twice(nn.Module):
 
 def test_every_call_of_a_layer_has_its_own_operator():
     model = Twice()
-    attach(model, "layer", 0, None, Operator(1, 1, [torch.tensor([0])], [scaled(2.0, 1)]), calls=2)
-    attach(model, "layer", 1, None, Operator(1, 1, [torch.tensor([0])], [LinearMap(1, torch.tensor([[7.0]]))]), calls=2)
+    attach(model, Site("layer", calls=2), Operator(1, 1, [torch.tensor([0])], [scaled(2.0, 1)]))
+    attach(
+        model,
+        Site("layer", call=1, calls=2),
+        Operator(1, 1, [torch.tensor([0])], [LinearMap(1, torch.tensor([[7.0]]))]),
+    )
     for _ in range(3):
         assert model(torch.ones(1, 1)).item() == 21
     assert model.layer(torch.ones(1, 1)).item() == 2  # a pass broken off after one call
@@ -92,7 +97,7 @@ def test_detach_leaves_the_hooks_of_the_user():
     model = Twice()
     model.layer.register_forward_hook(lambda *args: args[2] + 1)
     model.register_forward_pre_hook(lambda *args: None)
-    attach(model, "layer", 0, None, Operator(1, 1, [torch.tensor([0])], [scaled(2.0, 1)]), calls=2)
+    attach(model, Site("layer", calls=2), Operator(1, 1, [torch.tensor([0])], [scaled(2.0, 1)]))
     detach(model)
     assert model(torch.ones(1, 1)).item() == 4
     assert len(model._forward_pre_hooks) == 1
@@ -100,7 +105,7 @@ def test_detach_leaves_the_hooks_of_the_user():
 
 def test_rows_is_undone_also_after_an_error():
     model = Twice()
-    attach(model, "layer", 0, None, doubled(), calls=2)
+    attach(model, Site("layer", calls=2), doubled())
     with pytest.raises(ZeroDivisionError), gd.rows(model, torch.tensor([1])):
         raise ZeroDivisionError
     assert layer_operators(model)[0].ids is None
@@ -115,7 +120,7 @@ def test_rows_is_undone_also_after_an_error():
 
 def test_a_batch_with_more_rows_than_ids_is_refused():
     model = Twice()
-    attach(model, "layer", 0, None, doubled(), calls=2)
+    attach(model, Site("layer", calls=2), doubled())
     with gd.rows(model, torch.tensor([1, 2])), pytest.raises(ModelError, match=r"got 3 rows.* given 2 ids.*n_id"):
         model(torch.ones(3, 3))
     with gd.rows(model, torch.tensor([0, 1, 2])):  # layers that trim a batch keep its first rows

@@ -57,7 +57,7 @@ class UntrainedOperator(Method):
             if not rows.numel():
                 continue
             operator = Operator(len(site.rows), site.width, [rows], maps)
-            attach(model, site.layer, site.call, site.key, operator, probe.calls[site.layer])
+            attach(model, site, operator)
         adapter = Adapter(model)
         note = "A control, not a method: it forgets by ruining the model."
         return Outcome(model=model, parameters=adapter.num_parameters, adapter=adapter, notes=(note,))

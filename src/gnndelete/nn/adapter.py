@@ -7,7 +7,7 @@ import json
 import platform
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,45 +22,64 @@ from gnndelete.errors import AdapterError, some, why
 from gnndelete.graph.validation import tensor_digest
 from gnndelete.io.files import WRITING, write_all
 from gnndelete.nn.forward import bare, unwrapped
-from gnndelete.nn.hooks import Key
+from gnndelete.nn.hooks import Key, Site
 from gnndelete.nn.operator import PREFIX, GivenRows, LinearMap, Operator, attach, detach, disabled, layer_operators
 from gnndelete.version import __version__
 
 FORMAT = 1
-_OWN = ("format", "gnndelete", "torch", "python", "base_model", "base_fingerprint", "tensors_sha256", "operators")
-REQUIRED = (*_OWN, "method", "settings", "assurance", "seconds", "parameters", "notes", "seed")
 CONFIG, TENSORS, CARD = "adapter_config.json", "adapter_model.safetensors", "README.md"
+
+#: Keys of the config that an adapter writes itself; all others are facts about the result.
+_WRITTEN = ("format", "gnndelete", "torch", "python", "base_model", "base_fingerprint", "tensors_sha256", "operators")
+REQUIRED = (*_WRITTEN, "method", "settings", "assurance", "seconds", "parameters", "notes", "seed")
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where one operator sits."""
+class OperatorConfig:
+    """What the config on disk says of one operator: its site, its size, and who makes its maps."""
 
     layer: str
     call: int
     key: Key
     calls: int
+    num_rows: int
+    width: int
+    sizes: list[int]
+    map: str  # "linear", or "custom" where the user's factory makes the maps
+
+    @classmethod
+    def of(cls, site: Site, operator: Operator, layer: str) -> OperatorConfig:
+        """``layer`` is the name of the site's layer without wrappers such as ``torch.compile``."""
+        linear = all(isinstance(part, (LinearMap, GivenRows)) for part in operator.maps)
+        size = operator.num_rows, operator.width, operator.sizes
+        return cls(layer, site.call, site.key, site.calls, *size, "linear" if linear else "custom")
 
 
 @dataclass(frozen=True, repr=False)
 class Adapter:
-    """The operators of one model, with what is known about how they were made (``facts``)."""
+    """All operators of one unlearned model.
+
+    Args:
+        model: The model that the operators are attached to.
+        facts: What is known about how the operators were made; it is saved with them.
+    """
 
     model: nn.Module
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def operators(self) -> list[tuple[Place, Operator]]:
-        """Every operator with its place, in the order of the model's modules."""
+    def operators(self) -> list[tuple[Site, Operator]]:
+        """Every operator with its site (``site.layer``, ``site.call``, ``site.key``), in the order of the modules."""
         return [
-            (Place(layer.name, call, key, layer.calls), operator)
+            (site, operator)
             for layer in layer_operators(self.model)
-            for (call, key), operator in zip(layer.places, layer.operators, strict=True)
+            for site, operator in zip(layer.sites, layer.operators, strict=True)
             if isinstance(operator, Operator)
         ]
 
     @property
     def num_parameters(self) -> int:
+        """How many numbers the operators hold."""
         return sum(p.numel() for _, operator in self.operators for p in operator.parameters())
 
     def __repr__(self) -> str:
@@ -68,36 +87,36 @@ class Adapter:
         return f"Adapter(model={type(self.model).__name__}, {size})"
 
     def disabled(self) -> AbstractContextManager[None]:
-        """Switch the operators off for a block; this brings the deleted data back into the answers."""
+        """Switch the operators off for the length of a block. This brings the deleted data back into the answers.
+
+        Returns:
+            A context manager for a ``with`` statement.
+        """
         return disabled(self.model)
 
     def detach(self) -> nn.Module:
-        """Take the operators off the model for good; the base checkpoint then loads strictly."""
+        """Remove the operators from the model for good; the base checkpoint then loads strictly.
+
+        Returns:
+            The model, which is the base model again.
+        """
         detach(self.model)
         return self.model
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write config, tensors and card; each file replaces an older one only when it is complete.
+        """Write config, tensors and model card into a folder. A file is replaced only by a complete one.
 
-        A folder that holds other files and no adapter is refused: the card is a README.md, and theirs would be lost.
+        Args:
+            path: A new folder, or one that holds an adapter, which is replaced.
+
+        Raises:
+            AdapterError: If the folder holds other files and no adapter: the card would replace their README.md.
         """
         _refuse_other_files(Path(path))
         tensors: dict[str, Tensor] = {}
-        places = []
-        for index, (place, operator) in enumerate(self.operators):
-            linear = all(isinstance(m, (LinearMap, GivenRows)) for m in operator.maps)
-            places.append(
-                {
-                    "layer": bare(self.model, place.layer),
-                    "call": place.call,
-                    "key": place.key,
-                    "calls": place.calls,
-                    "num_rows": operator.num_rows,
-                    "width": operator.width,
-                    "sizes": operator.sizes,
-                    "map": "linear" if linear else "custom",
-                }
-            )
+        entries = []
+        for index, (site, operator) in enumerate(self.operators):
+            entries.append(asdict(OperatorConfig.of(site, operator, bare(self.model, site.layer))))
             for name, value in operator.state_dict().items():
                 tensors[f"{index}.{name}"] = value.detach().cpu().contiguous()
         content = dump_tensors(tensors)
@@ -109,17 +128,11 @@ class Adapter:
             "base_model": type(unwrapped(self.model)).__name__,
             "base_fingerprint": model_fingerprint(self.model),
             "tensors_sha256": hashlib.sha256(content).hexdigest(),
-            "operators": places,
+            "operators": entries,
             **self.facts,
         }
-        write_all(
-            Path(path),
-            {
-                TENSORS: content,
-                CONFIG: (json.dumps(config, indent=2) + "\n").encode(),
-                CARD: card(config).encode(),
-            },
-        )
+        written = (json.dumps(config, indent=2) + "\n").encode()
+        write_all(Path(path), {TENSORS: content, CONFIG: written, CARD: card(config).encode()})
 
 
 def _refuse_other_files(folder: Path) -> None:
@@ -135,7 +148,7 @@ def _refuse_other_files(folder: Path) -> None:
 
 
 def read_config(path: str | PathLike[str]) -> dict[str, Any]:
-    """The adapter's config, or one sentence that says why there is none."""
+    """The config of the adapter in a folder; an AdapterError where there is none that can be read."""
     file = Path(path) / CONFIG
     try:
         config = json.loads(file.read_text())
@@ -153,7 +166,7 @@ def read_config(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def restore(path: str | PathLike[str], config: dict[str, Any], model: nn.Module, factory: Any = None) -> Adapter:
-    """Attach the operators on disk to ``model`` (a copy of the base model), after making sure it is the right one."""
+    """Attach the operators in a folder to ``model``, a copy of the base model; another model is refused."""
     if layer_operators(model):
         raise AdapterError(f"the model for the adapter at '{path}' already carries one; give the base model")
     if model_fingerprint(model) != config["base_fingerprint"]:
@@ -161,72 +174,61 @@ def restore(path: str | PathLike[str], config: dict[str, Any], model: nn.Module,
             f"the adapter at '{path}' was made for another base model ('{config['base_model']}' with fingerprint "
             f"{config['base_fingerprint'][:12]}, got {model_fingerprint(model)[:12]}); load the checkpoint it was made from"
         )
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    layers = {bare(model, name): name for name, _ in model.named_modules()}  # of nested wrappers, the innermost
     try:
-        content = (Path(path) / TENSORS).read_bytes()
-        if hashlib.sha256(content).hexdigest() != config["tensors_sha256"]:
-            raise AdapterError(
-                f"'{TENSORS}' at '{path}' is not the file the config belongs to; restore both, or delete again"
-            )
-        tensors = load_tensors(content)
-        for index, place in enumerate(config["operators"]):
-            own = {
-                name.split(".", 1)[1]: value for name, value in tensors.items() if name.split(".", 1)[0] == str(index)
-            }
-            operator = _operator(path, place, own, factory)
-            device = next((p.device for p in model.parameters()), torch.device("cpu"))
-            attach(
-                model, _layer(model, place["layer"]), place["call"], place["key"], operator.to(device), place["calls"]
-            )
+        tensors = _read_tensors(Path(path) / TENSORS, config["tensors_sha256"])
+        for index, entry in enumerate(config["operators"]):
+            found = OperatorConfig(**entry)
+            prefix = f"{index}."
+            values = {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
+            site = Site(layers.get(found.layer, found.layer), found.call, found.key, found.width, calls=found.calls)
+            attach(model, site, _operator(path, found, values, factory).to(device))
     except AdapterError:
         raise
-    except Exception as error:  # whatever is wrong inside the files: they are damaged
+    except Exception as error:  # anything that is wrong inside the files
         raise AdapterError(
             f"the adapter at '{path}' is damaged ({type(error).__name__}: {error}); restore it from a backup, or delete again"
         ) from error
-    return Adapter(model, {name: value for name, value in config.items() if name not in _OWN})
+    return Adapter(model, {name: value for name, value in config.items() if name not in _WRITTEN})
 
 
-def _layer(model: nn.Module, saved: str) -> str:
-    """The name that a layer has in this model, which torch may have wrapped."""
-    names = {bare(model, name): name for name, _ in model.named_modules()}  # the innermost of several
-    return names.get(saved, saved)
-
-
-def _operator(path: str | PathLike[str], place: dict[str, Any], tensors: dict[str, Tensor], factory: Any) -> Operator:
-    groups = list(tensors["rows"].split(place["sizes"]))
-    if place["map"] == "linear":
-        maps: list[nn.Module] = [
-            GivenRows(tensors[given])
-            if (given := f"maps.{i}.values") in tensors
-            else LinearMap(0, tensors[f"maps.{i}.weight"])
-            for i in range(len(groups))
-        ]
-    elif factory is None:
+def _read_tensors(file: Path, digest: str) -> dict[str, Tensor]:
+    content = file.read_bytes()
+    if hashlib.sha256(content).hexdigest() != digest:
         raise AdapterError(
-            f"the adapter at '{path}' holds operators of your own making; pass operator= the factory that makes them"
+            f"'{file.name}' at '{file.parent}' is not the file that the config belongs to; restore both, or delete again"
         )
-    else:
-        maps = [factory(place["width"]) for _ in groups]
-    operator = Operator(place["num_rows"], place["width"], groups, maps)
+    return load_tensors(content)
+
+
+def _operator(path: str | PathLike[str], found: OperatorConfig, tensors: dict[str, Tensor], factory: Any) -> Operator:
+    groups = list(tensors["rows"].split(found.sizes))
+    maps: list[nn.Module] = []
+    for index in range(len(groups)):
+        if found.map != "linear":
+            if factory is None:
+                raise AdapterError(
+                    f"the adapter at '{path}' holds custom operators; pass operator= the factory that makes them"
+                )
+            maps.append(factory(found.width))
+        elif (values := tensors.get(f"maps.{index}.values")) is not None:
+            maps.append(GivenRows(values))
+        else:
+            maps.append(LinearMap(0, tensors[f"maps.{index}.weight"]))
+    operator = Operator(found.num_rows, found.width, groups, maps)
     operator.load_state_dict(tensors)
     return operator
 
 
 def base_state(model: nn.Module) -> dict[str, Tensor]:
-    """The weights and buffers of a model without its deletion operators; of one that torch has wrapped, those within."""
-    return {bare(model, name): value for name, value in _base_state(model).items()}
-
-
-def _base_state(model: nn.Module) -> dict[str, Tensor]:
-    return {
-        name: value
-        for name, value in model.state_dict().items()
-        if isinstance(value, Tensor) and PREFIX not in name.split(".")
-    }
+    """The weights and buffers of a model without its operators, under the names that they have without wrappers."""
+    state = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    return {bare(model, name): value for name, value in state.items() if PREFIX not in name.split(".")}
 
 
 def model_fingerprint(model: nn.Module) -> str:
-    """A stable name of a model's weights, operators left out: the same for a model and its compiled self."""
+    """A digest of a model's weights without its operators; a compiled model has the one of the model inside."""
     return tensor_digest(base_state(model))
 
 

@@ -1,11 +1,11 @@
-"""Listening to a model's layers while it runs: which tensors of an output are node representations, and hooks that see them."""
+"""Sites of a model: which tensors of a layer's output hold node representations, and hooks that read or replace them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -17,18 +17,50 @@ from gnndelete.graph.validation import count_nodes
 #: An entry of a layer's output: None for a plain tensor, a position in a tuple, or a name in a dict.
 Key = None | int | str
 
+#: Called with a layer's name, the number of the call and the output; a result other than None replaces the output.
 Visit = Callable[[str, int, Any], Any]
 
 
-def all_rows(data: Data) -> Rows:
-    """Where the rows of a tensor can stand among the nodes of a graph: all of them, or those of one node type."""
-    whole = range(count_nodes(data))
-    return Rows(whole, data.types.nodes if isinstance(data, HeteroGraph) else {})
+@dataclass(frozen=True)
+class Site:
+    """One entry of the output of one call of one layer: where an operator can sit.
+
+    Two sites are equal when layer, call and key are; the rest is what a probe measured there.
+    """
+
+    layer: str
+    call: int = 0
+    key: Key = None
+    #: Numbers in one row.
+    width: int = field(default=0, compare=False)
+    #: Rows up to this distance from a deleted element may change here.
+    hops: int = field(default=0, compare=False)
+    #: False where every node sees every other, so that distance bounds nothing.
+    bounded: bool = field(default=True, compare=False)
+    #: False where the reach could only be counted, not measured.
+    probed: bool = field(default=True, compare=False)
+    #: The nodes that the rows are: all nodes of the graph, or those of one type.
+    rows: range = field(default=range(0), compare=False)
+    #: How often the layer is called in one forward pass.
+    calls: int = field(default=1, compare=False)
+
+    def local(self, nodes: Tensor) -> Tensor:
+        """The row numbers of those nodes that have a row here."""
+        if not nodes.numel():
+            return nodes
+        return nodes[(nodes >= self.rows.start) & (nodes < self.rows.stop)] - self.rows.start
+
+    @property
+    def title(self) -> str:
+        """The site in words: layer, call and key."""
+        call = f" [call {self.call}]" if self.call else ""
+        key = "" if self.key is None else f" [{self.key!r}]"
+        return (self.layer or "(the model itself)") + call + key
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Which nodes the rows of a tensor are.
+    """Finds out which nodes the rows of a tensor are.
 
     >>> import torch
     >>> rows = Rows(range(5), {"author": range(0, 2), "paper": range(2, 5)})
@@ -40,7 +72,7 @@ class Rows:
     types: dict[str, range]
 
     def of(self, value: Any, key: Any = None) -> range | None:
-        """The nodes that the rows of a floating-point matrix are, by the name it goes by or by their number."""
+        """The nodes of a floating-point matrix, found by the name of its node type or by the number of rows."""
         if not isinstance(value, Tensor) or not value.is_floating_point() or value.dim() < 2:
             return None
         if key in self.types:
@@ -48,13 +80,18 @@ class Rows:
         if value.size(0) == len(self.whole):
             return self.whole
         fitting = [rows for rows in self.types.values() if len(rows) == value.size(0)]
-        return fitting[0] if len(fitting) == 1 else None  # of two types of one size nothing tells which it is
+        return fitting[0] if len(fitting) == 1 else None  # two types of one size cannot be told from each other
+
+
+def all_rows(data: Data) -> Rows:
+    """The rows that a tensor on this graph can have: all nodes, or those of one node type."""
+    return Rows(range(count_nodes(data)), data.types.nodes if isinstance(data, HeteroGraph) else {})
 
 
 def representations(output: Any, rows: Rows) -> list[tuple[Key, Tensor, range]]:
-    """The entries of a layer's output that hold one row per node: the tensor itself, a tuple's first, every one of a dict.
+    """The entries of a layer's output with one row per node: a tensor, the first of a tuple, every one of a dict.
 
-    With several node types an entry of a dict holds the rows of the type it is named by.
+    With several node types an entry of a dict holds the rows of the type that names it.
 
     >>> import torch
     >>> [key for key, _, _ in representations((torch.ones(3, 2), torch.ones(9)), Rows(range(3), {}))]
@@ -65,7 +102,7 @@ def representations(output: Any, rows: Rows) -> list[tuple[Key, Tensor, range]]:
         entries = list(output.items())
     elif isinstance(output, (tuple, list)):
         entries = list(enumerate(output))
-    found = [(key, value, own) for key, value in entries if (own := rows.of(value, key)) is not None]
+    found = [(key, value, nodes) for key, value in entries if (nodes := rows.of(value, key)) is not None]
     return found if isinstance(output, dict) else found[:1]
 
 
@@ -75,7 +112,7 @@ def entry(output: Any, key: Key) -> Tensor:
 
 
 def replaced(output: Any, key: Key, value: Tensor) -> Any:
-    """The same output with another tensor at ``key``; the output itself is not changed."""
+    """A copy of the output with another tensor at ``key``."""
     if key is None:
         return value
     if isinstance(output, dict):
@@ -89,9 +126,9 @@ def replaced(output: Any, key: Key, value: Tensor) -> Any:
 
 @contextmanager
 def listening(model: nn.Module, names: list[str], visit: Visit) -> Iterator[None]:
-    """Call ``visit(name, call, output)`` after every call of the named modules; what it returns replaces the output.
+    """Call ``visit(name, call, output)`` after every call of the named modules; its result replaces the output.
 
-    ``call`` counts the calls of one module from 0; hooks are gone afterwards, whatever happened.
+    ``call`` counts the calls of one module from 0. The hooks are removed afterwards, also after an error.
     """
     calls: Counter[str] = Counter()
 
@@ -110,5 +147,5 @@ def listening(model: nn.Module, names: list[str], visit: Visit) -> Iterator[None
             handle.remove()
 
 
-class Finished(Exception):  # noqa: N818  (control flow, never seen by a user)
-    """Raised by a visitor that has seen all it needs, to spare the rest of the forward pass."""
+class Finished(Exception):  # noqa: N818  (control flow, never shown to a user)
+    """Raised by a visitor that needs nothing more, to skip the rest of the forward pass."""

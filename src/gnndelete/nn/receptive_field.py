@@ -29,39 +29,12 @@ from gnndelete.graph.neighborhood import walk
 from gnndelete.graph.remaining import cut
 from gnndelete.graph.validation import count_nodes
 from gnndelete.nn.forward import Forward, eagerly, evaluating
-from gnndelete.nn.hooks import Key, listening
+from gnndelete.nn.hooks import Site, listening
 from gnndelete.nn.layers import Layers, chosen_layers, gathered_parts, gathering, graph_layers, working_copy
 from gnndelete.nn.perturb import Seen, poisoned_run
 
 #: Hops between the hub and the node that is poisoned first.
 _NEAR = 4
-
-
-@dataclass(frozen=True)
-class Site:
-    """A place where an operator can sit: one entry of the output of one call of one layer."""
-
-    layer: str
-    call: int
-    key: Key
-    width: int
-    hops: int  # rows up to this distance from a deleted element may change by here
-    bounded: bool  # False where every node sees every other, so that distance bounds nothing
-    probed: bool  # False where the reach could only be counted
-    rows: range = range(0)  # the nodes that its rows are: all of the graph's, or those of one type
-
-    def local(self, nodes: Tensor) -> Tensor:
-        """The rows of those of the nodes that have one here."""
-        if not nodes.numel():
-            return nodes
-        return nodes[(nodes >= self.rows.start) & (nodes < self.rows.stop)] - self.rows.start
-
-    @property
-    def title(self) -> str:
-        name = self.layer or "(the model itself)"
-        return (
-            name + (f" [call {self.call}]" if self.call else "") + (f" [{self.key!r}]" if self.key is not None else "")
-        )
 
 
 #: Pooling that chooses among all nodes: one of them can push another out, which no value that travels along edges shows.
@@ -73,9 +46,13 @@ class Probe:
     """What one run of the model on its graph showed."""
 
     sites: tuple[Site, ...]
-    calls: dict[str, int]
     hops: int | None  # of the model's output; None if unknown, or if it sees the whole graph
     bounded: bool
+
+    @property
+    def layers(self) -> list[str]:
+        """Names of the layers that have sites, in the order of their first call."""
+        return list(dict.fromkeys(site.layer for site in self.sites))
 
     def is_last(self, site: Site) -> bool:
         """Whether no later site has the same rows."""
@@ -91,7 +68,7 @@ def probe(model: nn.Module, data: Data, table: EdgeTable, forward: Forward, laye
     asked = _Asked(model, forward, poisoned, names, found)
     other = None if isinstance(data, HeteroGraph) or alike(data, table) else _on_a_line(asked, data, table)
     best = _probed(asked, data, table, both=table.undirected, plainly=other is not None)
-    if other is not None and list(map(_place, other.sites)) != list(map(_place, best.sites)):
+    if other is not None and other.sites != best.sites:
         best = _probed(asked, data, table, both=table.undirected)  # a line of its nodes is another thing to the model
     elif other is not None and best.bounded:
         best = _further_of(best, other)
@@ -142,10 +119,6 @@ def _further_of(own: Probe, other: Probe) -> Probe:
         sites.append(replace(site, hops=max(shown, default=site.hops), probed=bool(shown)))
     hops = [reach for reach in (own.hops, other.hops) if reach is not None]
     return replace(own, sites=tuple(sites), hops=max(hops, default=None))
-
-
-def _place(site: Site) -> tuple[str, int, Key]:
-    return site.layer, site.call, site.key
 
 
 @dataclass(frozen=True)
@@ -333,7 +306,8 @@ def _measure(seen: list[Seen], reaches: list[Reach | None], mixed: list[bool], t
             )
         )
     bounded = output_bounded and all(site.bounded for site in sites)
-    return Probe(tuple(sites), calls, output_hops if bounded else None, bounded)
+    found = tuple(replace(site, calls=calls[site.layer]) for site in sites)
+    return Probe(found, output_hops if bounded else None, bounded)
 
 
 #: The most hops that are walked from a node.

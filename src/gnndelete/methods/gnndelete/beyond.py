@@ -7,7 +7,8 @@ from torch import Tensor
 
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.methods.base import Context
-from gnndelete.nn.receptive_field import Probe, Site
+from gnndelete.nn.hooks import Site
+from gnndelete.nn.receptive_field import Probe
 
 #: Rows that are looked at, and the part of their size (and steps of their precision) that is no more than rounding.
 _ROWS, _NEAR, _STEPS = 256, 1e-4, 16

@@ -16,9 +16,9 @@ from gnndelete.methods.gnndelete.node_embeddings import Alone
 from gnndelete.methods.gnndelete.passes import BasePass, base_pass, first_output_given, presented_rows
 from gnndelete.methods.gnndelete.row_groups import Group, Shape
 from gnndelete.methods.gnndelete.solvers import Problem, Unchecked, sound
-from gnndelete.nn.hooks import Finished, entry, listening, replaced
+from gnndelete.nn.hooks import Finished, Site, entry, listening, replaced
 from gnndelete.nn.operator import Operator, attach, detach
-from gnndelete.nn.receptive_field import Probe, Site
+from gnndelete.nn.receptive_field import Probe
 
 Solved = list[tuple[Site, Operator]]
 #: Makes the map of a problem; in the list it may leave to be checked later what would have to wait for the device now.
@@ -117,7 +117,7 @@ class Solving:
         last = (probe.sites[-1].layer, probe.sites[-1].call)
         solved: Solved = []
         outside = self._alone.outside()
-        names = [*probe.calls, ""] if outside else list(probe.calls)
+        names = [*probe.layers, ""] if outside else probe.layers
 
         def solve(site: Site, problem: Problem) -> nn.Module:
             return make(site, problem, unchecked)
@@ -158,7 +158,7 @@ class Solving:
         """Put the operators behind the layers of the working copy, in place of any others."""
         detach(self.model)
         for site, operator in solved:
-            attach(self.model, site.layer, site.call, site.key, operator, self.probe.calls.get(site.layer, 1))
+            attach(self.model, site, operator)
 
     def presented(self, solved: Solved) -> Any:
         """The output on the original graph, where what was deleted is presented again under its old id."""

@@ -33,9 +33,10 @@ from gnndelete.methods.gnndelete.sentences import Done
 from gnndelete.methods.gnndelete.solvers import Problem, Unchecked, closed_form, gradient
 from gnndelete.nn.adapter import Adapter
 from gnndelete.nn.forward import eagerly, evaluating
+from gnndelete.nn.hooks import Site
 from gnndelete.nn.layers import Layers, graph_layers, working_copy
 from gnndelete.nn.operator import LinearMap
-from gnndelete.nn.receptive_field import Probe, Site
+from gnndelete.nn.receptive_field import Probe
 from gnndelete.nn.reset import seeded
 from gnndelete.nn.sparse import sparse_products
 from gnndelete.notes import Note

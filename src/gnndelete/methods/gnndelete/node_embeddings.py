@@ -19,9 +19,8 @@ from torch_geometric.data import Data
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.existing import label_edges
 from gnndelete.methods.base import Context
-from gnndelete.nn.hooks import all_rows, entry, listening, replaced, representations
+from gnndelete.nn.hooks import Site, all_rows, entry, listening, replaced, representations
 from gnndelete.nn.operator import GivenRows, Operator
-from gnndelete.nn.receptive_field import Site
 from gnndelete.tasks import LinkPrediction
 
 Filling = Callable[["Vectors", Tensor], Tensor]

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gnndelete.methods.base import Context
-from gnndelete.nn.hooks import Finished, entry, listening
-from gnndelete.nn.receptive_field import Site
+from gnndelete.nn.hooks import Finished, Site, entry, listening
 
 #: Rows that are summed in their own precision, and numbers of which a copy in double precision costs nothing.
 BLOCK_ROWS, SMALL = 1024, 1 << 21

@@ -11,7 +11,8 @@ from gnndelete.graph.batch import GraphBatch
 from gnndelete.graph.neighborhood import Hops
 from gnndelete.methods.base import Context
 from gnndelete.methods.gnndelete.solvers import Problem
-from gnndelete.nn.receptive_field import Probe, Site
+from gnndelete.nn.hooks import Site
+from gnndelete.nn.receptive_field import Probe
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
 
