@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import TransformerConv
 
 import gnndelete as gd
 from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError, SettingError
@@ -65,8 +64,8 @@ def test_history_grows_with_served_requests_alone():
     assert len(unlearner.history) == 2
 
 
-def test_what_was_joined_before_follows_a_sequence_that_is_taken_back(tmp_path):
-    """All earlier requests are joined once; a refused request and `current` leave nothing behind."""
+def test_the_union_of_requests_follows_the_history(tmp_path):
+    """A refused request and `current` leave nothing behind."""
     data, model = example()
     unlearner = gd.Unlearner(model, data)
     serve(unlearner, A, B)
@@ -78,7 +77,7 @@ def test_what_was_joined_before_follows_a_sequence_that_is_taken_back(tmp_path):
     other = gd.Unlearner(model, data)
     serve(other, gd.Deletion(nodes=[15]), gd.Deletion(nodes=[25]))
     other.save_state(tmp_path / "state.json")
-    with pytest.raises(AdapterError, match=r"has served requests that the state at .* does not hold"):
+    with pytest.raises(AdapterError, match="has served requests that are not in the state"):
         unlearner.load_state(tmp_path / "state.json")
     assert len(unlearner.history) == 3
     begun = gd.Unlearner(model, data)
@@ -245,23 +244,6 @@ def test_a_held_out_edge_is_called_so():
     assert unlearner.history == ()
 
 
-def test_a_model_that_is_bound_to_its_edges_is_told_so():
-    class PerEdge(nn.Module):
-        def __init__(self, edges):
-            super().__init__()
-            self.weight, self.conv = nn.Parameter(torch.ones(edges)), gd.models.GCN(4)
-
-        def forward(self, x, edge_index):
-            return self.conv(x * (self.weight * edge_index[0]).mean(), edge_index)
-
-    data, _ = example()
-    model = PerEdge(data.edge_index.size(1))
-    unlearner = gd.Unlearner(model, data, method=gd.GNNDelete(lam=0.3))
-    with pytest.raises(ModelError, match=r"'PerEdge' runs on its graph and not on what remains .*as an edge attribute"):
-        unlearner.delete(A)
-    assert unlearner.history == ()
-
-
 def test_model_and_data_are_within_reach():
     data, model = example()
     unlearner = gd.Unlearner(model, data)
@@ -302,22 +284,3 @@ def test_a_graph_that_is_nearly_undirected_is_told(graph, gcn):
         said in n.text for n in gd.Unlearner(gcn, nearly, method="unlink").delete(gd.Deletion(nodes=[4])).notes
     )
     assert not any(said in n.text for n in gd.Unlearner(gcn, graph).delete(gd.Deletion(edges=[(4, 5)])).notes)
-
-
-class Timed(nn.Module):
-    def __init__(self, name):
-        super().__init__()
-        self.conv, self.name = TransformerConv(4, 3, edge_dim=1), name
-
-    def forward(self, data):
-        return self.conv(data.x, data.edge_index, data[self.name].view(-1, 1))
-
-
-@pytest.mark.parametrize("deletion", [A, B])
-def test_an_attribute_of_edges_on_a_graph_with_as_many_nodes_is_named(deletion):
-    nodes = torch.arange(30)
-    ring = Data(x=torch.randn(30, 4), edge_index=torch.stack([nodes, nodes.roll(-1)]), t=torch.rand(30))
-    with pytest.raises(ModelError, match=r"as many edges as nodes \(30\), and 't' was taken .*rename it 'edge_t'"):
-        gd.Unlearner(Timed("t"), ring, method=gd.GNNDelete(lam=0.3)).delete(deletion)
-    ring.edge_t = ring.t
-    assert gd.Unlearner(Timed("edge_t"), ring, method=gd.GNNDelete(lam=0.3)).delete(deletion).parameters

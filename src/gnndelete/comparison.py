@@ -26,7 +26,7 @@ from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.validation import attributes, check_graph, tensor_digest
 from gnndelete.io.progress import track
-from gnndelete.methods import CONTROLS, GraphEraser, Method, Retrain
+from gnndelete.methods import CONTROLS, GraphEraser, Method, Retrain, require_fit
 from gnndelete.methods import resolver as methods_resolver
 from gnndelete.methods.base import Context, Fit, reasons
 from gnndelete.methods.gnndelete.node_embeddings import possible_vectors
@@ -38,7 +38,7 @@ from gnndelete.tasks import resolver as tasks_resolver
 from gnndelete.tasks.trained import check_request
 from gnndelete.titles import Kept, Titled, check_labels, titled
 from gnndelete.training.loop import as_fitting
-from gnndelete.unlearner import Unlearner, refuse_unfit
+from gnndelete.unlearner import Unlearner
 from gnndelete.version import __version__
 
 Methods = Sequence[Method | str] | Mapping[str, Method | str]
@@ -179,7 +179,7 @@ def compare(
     known.check(data)
     session = Session(model, data, as_seen(forward) or call)
     checked = check_request(deletion, data, session.table, known)
-    context = Context(session, task=known, deletion=checked, request=checked, fit=as_fitting(fit), build=build)
+    context = Context(session, task=known, fit=as_fitting(fit), build=build).for_deletion(checked)
     chosen = _chosen(methods, context, controls)
     scope = {
         "version": __version__,
@@ -235,7 +235,7 @@ def _chosen(methods: Methods | None, context: Context, controls: bool) -> list[T
         picked = titled(by_name("method", method, methods_resolver) for method in methods)
     if methods is not None:
         for one in picked:
-            refuse_unfit(one.method, context)
+            require_fit(one.method, context)
     if not any(one.method.name == "retrain" for one in picked):
         reference = methods_resolver.make("retrain")
         picked = [*([] if reasons(reference, context) else titled([reference])), *picked]

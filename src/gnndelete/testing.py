@@ -125,7 +125,7 @@ def _check_class(make: Callable[[], Method]) -> None:
 
 
 def _reasons(method: Method, model: nn.Module, data: Data, task: Task, deletion: Deletion) -> list[Reason]:
-    context = Context(Session(model, data, call), task=task, deletion=deletion, request=deletion)
+    context = Context(Session(model, data, call), task=task).for_deletion(deletion.check(data))
     reasons = method.unfit(context)
     for reason in reasons:
         assert reason.why, "a reason must say why"

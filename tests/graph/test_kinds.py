@@ -464,7 +464,7 @@ def test_methods_by_kinds_serve_or_say_why_not(task):
     for name in ("grapheditor", "certunlearn"):
         methods[name] = type(methods[name])(own_model=True)
     for (name, method), (kind, deletion) in itertools.product(methods.items(), kinds.items()):
-        reasons = method.unfit(Context(session, task=how, deletion=deletion, request=deletion))
+        reasons = method.unfit(Context(session, task=how).for_deletion(deletion.check(session.data)))
         told = DECLINED.get((name, task, kind))
         assert bool(reasons) == bool(told), (name, task, kind, reasons)
         assert told is None or any(told in r.why and r.remedy for r in reasons)

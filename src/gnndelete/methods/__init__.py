@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from class_resolver import ClassResolver
 
+from gnndelete.errors import ModelError
 from gnndelete.methods.base import Context, Method, Outcome, Reason, reasons
 from gnndelete.methods.controls import RetrainAgain, UntrainedOperator, ZeroedEndpoints
 from gnndelete.methods.d2d import D2D
@@ -39,6 +40,23 @@ CONTROLS: tuple[type[Method], ...] = (ZeroedEndpoints, UntrainedOperator)
 _PREFERRED = ("gnndelete", "unlink", "retrain")
 
 
+def require_fit(method: Method, context: Context) -> None:
+    """Refuse a method that does not fit, before any work is done.
+
+    Args:
+        method: The method to be used.
+        context: The model, graph and task, and the deletion if there is one already.
+
+    Raises:
+        ModelError: With the first reason, what to do about it, and a method that fits.
+    """
+    found = reasons(method, context)
+    if found:
+        other = nearest_fit(context)
+        hint = "" if other in (None, method.name) else f" (method='{other}' fits)"
+        raise ModelError(f"method '{method.name}' does not fit: {found[0].why}", f"{found[0].remedy}{hint}")
+
+
 def nearest_fit(context: Context) -> str | None:
     """The method to recommend for a model, graph and task that another one does not fit."""
     return next((name for name in _PREFERRED if not reasons(resolver.make(name), context)), None)
@@ -67,5 +85,6 @@ __all__ = [
     "ZeroedEndpoints",
     "nearest_fit",
     "reasons",
+    "require_fit",
     "resolver",
 ]

@@ -48,6 +48,7 @@ class Context:
     build: Callable[[], nn.Module] | None = None
     seed: int = 0
     progress: bool = False
+    remaining: Data = None  # type: ignore[assignment]  # the graph without the deletion; `for_deletion` sets it
 
     @property
     def model(self) -> nn.Module:
@@ -60,11 +61,6 @@ class Context:
         return self.session.data
 
     @cached_property
-    def remaining(self) -> Data:
-        """The graph without the deletion."""
-        return cut(self.deletion, self.data, self.session.table)
-
-    @cached_property
     def gone(self) -> Tensor:
         """The deleted nodes, on the device of the graph: many ask for them, and mostly there are none."""
         return self.deletion.nodes.to(self.data.edge_index.device)
@@ -74,9 +70,19 @@ class Context:
         """The task without unseen data that names deleted nodes."""
         return None if self.task is None else self.task.without(self.deletion.nodes)
 
-    def for_deletion(self, deletion: Deletion, request: Deletion | None = None) -> Context:
-        """The context of one request: everything deleted so far, and what is new. What a method remembers is shared."""
-        return replace(self, deletion=deletion, request=deletion if request is None else request)
+    def for_deletion(
+        self, deletion: Deletion, request: Deletion | None = None, remaining: Data | None = None
+    ) -> Context:
+        """Return the context of one request.
+
+        Args:
+            deletion: Everything that is deleted so far, checked against the graph.
+            request: The newest request alone. The default is ``deletion``.
+            remaining: The graph without the deletion. The default is to cut it here.
+        """
+        if remaining is None:
+            remaining = cut(deletion, self.data, self.session.table)
+        return replace(self, deletion=deletion, request=request or deletion, remaining=remaining)
 
 
 @dataclass(frozen=True)
