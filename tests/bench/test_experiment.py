@@ -1,4 +1,4 @@
-"""Experiments as data: files that come with the package are sound, and a mistake in one is a sentence."""
+"""Experiment files: the shipped ones are sound, and a mistake in a file is one sentence that says what to write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnndelete.bench.cells import LATER, Cell, cells, make_method
+from gnndelete.bench.cells import ADDED_SETTINGS, Cell, cells, make_method
 from gnndelete.bench.experiment import Experiment, find, names, read
 from gnndelete.datasets.registry import ENTRIES
 from gnndelete.errors import SettingError
@@ -29,7 +29,7 @@ def test_a_shipped_experiment_is_sound(experiment: Experiment) -> None:
     for cell in found:
         assert json.loads(json.dumps(cell.key)) == cell.key
         method = make_method(cell.key["method"])
-        first = LATER.get(method.name, {})  # what settings that came later were before stands in no key
+        first = ADDED_SETTINGS.get(method.name, {})  # what settings that came later were before stands in no key
         settings = {name: value for name, value in method.settings().items() if first.get(name, ...) != value}
         written = {"name": method.name, **settings}
         rule = method.rule(experiment.task, vectors=cell.key["model"]["name"] in ("rgcn", "rgat"))
@@ -93,12 +93,12 @@ def test_groups_and_single_names() -> None:
         ({"models": ["gcn", {"name": "gat", "dropout": "x"}]}, "'models.dropout' should be a number (got 'x')"),
         (
             {"models": [{"name": "gcn", "hidden": -3}]},
-            "'models': no 'gcn' can be made with hidden -3: 'hidden' must be a whole number of at least 1 (got -3)",
+            "'models': no 'gcn' with hidden -3 can be made: 'hidden' must be a whole number of at least 1 (got -3)",
         ),
         ({"models": [{"name": "gcn", "dropout": 2}]}, "'dropout' must be a number from 0 to below 1 (got 2)"),
         (
             {"models": [{"name": "gps", "heads": 3}]},
-            "'models': no 'gps' can be made with heads 3: 'hidden' must be a multiple of 'heads'",
+            "'models': no 'gps' with heads 3 can be made: 'hidden' must be a multiple of 'heads'",
         ),
         (
             {"task": "graph", "datasets": ["mutag"], "models": [{"name": "gin", "hidden": "abc"}]},
@@ -106,7 +106,7 @@ def test_groups_and_single_names() -> None:
         ),
         (
             {"task": "graph", "datasets": ["mutag"], "models": [{"name": "gin", "pool": "maxx"}]},
-            "no 'gin' can be made with pool 'maxx': 'pool' must be 'mean' or 'add'",
+            "no 'gin' with pool 'maxx' can be made: 'pool' must be 'mean' or 'add'",
         ),
         ({"title": " "}, "'title': write what the experiment is"),
         ({"split": {"val": 0.5, "test": 0.5}}, "val 0.5 and test 0.5 leave nothing for 'train'"),
@@ -128,7 +128,7 @@ def test_groups_and_single_names() -> None:
         ),
         ({"measures": ["score"]}, "'measures': there is no 'score'; did you mean 'scores'?"),
         ({"task": "links"}, "'task': there is no 'links'; did you mean 'link'?"),
-        ({"task": 3}, "'task': write link, node or graph (got 3)"),
+        ({"task": 3}, "'task': write one of link, node, graph (got 3)"),
         ({"forget": {"where": "inn", "amount": 3}}, "'forget.where': there is no 'inn'; did you mean 'in'?"),
         ({"forget": {"kind": "node", "amount": 3}}, "'forget.kind': there is no 'node'; did you mean 'nodes'?"),
         ({"forget": {"hops": "direct", "amount": 3}}, "'forget.hops': there is no 'direct'; did you mean 'directed'?"),
@@ -137,7 +137,7 @@ def test_groups_and_single_names() -> None:
             "'methods.only.where': there is no 'hub'; did you mean",
         ),
         ({"datasets": []}, "'datasets' is an empty list; name at least one"),
-        ({"seeds": []}, "'seeds' is an empty list; name at least one, or leave it out"),
+        ({"seeds": []}, "'seeds' is an empty list; name at least one"),
         ({"forget": {"amount": []}}, "'forget.amount' is an empty list; name at least one"),
         (
             {"seeds": [1, 2**32], "measures": ["mi"]},
@@ -154,10 +154,10 @@ def test_groups_and_single_names() -> None:
             {"task": "node", "forget": {"where": "in", "amount": 3}},
             "in is relative to test edges, and task 'node' has none",
         ),
-        ({"forget": {"kind": "graphs", "amount": 3}}, "graphs are deleted in task 'graph'"),
+        ({"forget": {"kind": "graphs", "amount": 3}}, "'forget.kind': task 'link' has no graphs to delete"),
         (
             {"task": "graph", "datasets": ["mutag"], "forget": {"kind": "labels", "amount": 3}},
-            "labels are those of nodes",
+            "'forget.kind': task 'graph' has no labels to delete",
         ),
         ({"forget": {"kind": "relations", "amount": 1}}, "has no relations to delete"),
         (
@@ -188,9 +188,12 @@ def test_groups_and_single_names() -> None:
         ({"forget": {"amount": 3, "steps": 4}}, "'forget.steps': 3 edges cannot be deleted in 4 steps"),
         (
             {"forget": {"amount": 8, "steps": 4}, "measures": ["scores", "time"]},
-            "'measures': time is that of one request, and 'forget.steps' asks for 4",
+            "'measures': time is that of one request, and 'forget.steps' is 4",
         ),
-        ({"methods": [{"name": "unlink", "label": "original"}]}, "the model before the deletion goes by that name"),
+        (
+            {"methods": [{"name": "unlink", "label": "original"}]},
+            "a method is called 'original', which is the name of the model before the deletion",
+        ),
         ({"methods": [{"name": "unlink", "label": "_mine"}]}, "a method is called '_mine', and figures leave such"),
         (
             {"methods": [{"name": "gnndelete", "preset": "settings"}]},
@@ -315,3 +318,246 @@ def test_cells_know_what_they_share(write: Write) -> None:
     found: list[Cell] = cells(experiment, seeds=1)
     assert len({json.dumps(cell.base) for cell in found}) == 1
     assert len({json.dumps(cell.shadow) for cell in found}) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"models": [3]}, "'models': write, for example, [gcn, {name: gin, hidden: 64}] (got 3)"),
+        ({"models": None}, "'models': write, for example, [gcn, {name: gin, hidden: 64}] (got None)"),
+        (
+            {"methods": [["unlink"]]},
+            "'methods': write, for example, [retrain, {name: gnndelete, label: mine}] (got ['unlink'])",
+        ),
+        ({"methods": [{"name": 3}]}, "'methods.name': write a name (got 3)"),
+        ({"train": 3}, "'train': write, for example, {epochs: 1000, lr: 0.001} (got 3)"),
+        ({"forget": [0.05]}, "'forget': write, for example, {amount: 0.05} (got 0.05)"),
+        ({"missing": 3}, "'missing': write, for example, {cora: it has to be downloaded} (got 3)"),
+        ({"datasets": "digits"}, "'datasets': write, for example, [digits] (got 'digits')"),
+        ({"seeds": 5}, "'seeds': write, for example, [42, 21] (got 5)"),
+        (
+            {"methods": [{"name": "unlink", "only": {"models": "gcn"}}]},
+            "'methods.only.models': write, for example, [gcn] (got 'gcn')",
+        ),
+        (
+            {"methods": [{"name": "unlink", "only": {"datasets": "digits"}}]},
+            "'methods.only.datasets': write, for example, [digits] (got 'digits')",
+        ),
+        ({"forget": {"amount": 3, "hops": -1}}, "'forget.hops': write one of undirected, directed (got -1)"),
+        ({"train": {5: 3}}, "'train': write, for example, {epochs: 1000, lr: 0.001} (got 5)"),
+        (
+            {"models": [{"hidden": 3}]},
+            "it lacks 'models.name'; write, for example, models: [gcn, {name: gin, hidden: 64}]",
+        ),
+        (
+            {"forget": {"kind": "nodes", "where": "in", "amount": 3}},
+            ": 'forget.where' is for edges, and nodes are drawn",
+        ),
+    ],
+)
+def test_how_a_setting_is_written(write: Write, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingError) as error:
+        read(str(write(**changes)))
+    assert words in str(error.value)
+
+
+def test_what_is_missing_is_shown(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("{title: T, task: link, datasets: [digits], models: [gcn], methods: [unlink]}")
+    with pytest.raises(SettingError, match=r"it lacks 'forget'; write, for example, forget: \{amount: 0.05\}$"):
+        read(str(file))
+    file.write_text("{title: T, task: link, datasets: [digits], modles: [gcn], forget: {amount: 3}, methods: [unlink]}")
+    with pytest.raises(SettingError, match=r": there is no setting 'modles'; did you mean 'models'\?$"):
+        read(str(file))
+
+
+def test_what_is_shown_can_be_read(tmp_path: Path) -> None:
+    """The examples of an empty file, each in a line of its own, are an experiment."""
+    file = tmp_path / "mine.yaml"
+    file.write_text("")
+    with pytest.raises(SettingError) as error:
+        read(str(file))
+    examples = str(error.value).partition("write, for example, ")[2]
+    for name in ("task", "datasets", "models", "forget", "methods"):
+        examples = examples.replace(f", {name}: ", f"\n{name}: ")
+    file.write_text(examples)
+    assert read(str(file)).datasets == ["digits"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"train": {"epochs": "twenty"}}, "'train.epochs': write a whole number from 1 to 10,000,000 (got 'twenty')"),
+        ({"train": {"epochs": 10**20}}, "from 1 to 10,000,000 (got 100000000000000000000)"),
+        ({"train": {"lr": float("inf")}}, "'train.lr': write a number above 0, such as 0.001 (got inf)"),
+        ({"train": {"lr": 10**400}}, "'train.lr': write a number above 0, such as 0.001 (got 1000"),
+        ({"train": {"lr": True}}, "'train.lr': write a number above 0, such as 0.001 (got True)"),
+        ({"train": {"weight_decay": float("inf")}}, "'train.weight_decay': write a number from 0 on, such as 0.0005"),
+        ({"train": {"batch_size": 10**20}}, "'train.batch_size': write a whole number from 1 to 1,000,000,000"),
+        ({"seeds": [1.5]}, "'seeds': write a whole number from 0 to 9,223,372,036,854,775,807 (got 1.5)"),
+        ({"split": {"val": "a"}}, "'split.val': write a share above 0 and below 1, such as 0.05 (got 'a')"),
+        ({"summary": "maybe"}, "'summary': write true or false (got 'maybe')"),
+        ({"title": 7}, "'title': write text, in quotes where YAML reads something else (got 7)"),
+        ({"methods": [{"name": "unlink", "label": 5}]}, "'methods.label': write text, in quotes"),
+        ({"methods": [{"name": "retrain", "epochs": 0}]}, "'epochs' of method 'retrain': write a whole number from 1"),
+        (
+            {"methods": [{"name": "retrain", "label": "hot", "lr": float("inf")}]},
+            "'lr' of method 'hot': write a number above 0, such as 0.001 (got inf)",
+        ),
+    ],
+)
+def test_what_to_write_instead(write: Write, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingError) as error:
+        read(str(write(**changes)))
+    assert words in str(error.value)
+    assert "input should" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        ("", "write what tables are to call the method (got '')"),
+        (" , ", "write what tables are to call the method (got ' , ')"),
+        ("a,b", "write 'a, b', with single spaces, so that --only can name it (got 'a,b')"),
+        ("a ,  b", "write 'a, b'"),
+        ("a,", "write 'a'"),
+        (" a", "write 'a'"),
+        ("a\nb", "write 'a b'"),
+    ],
+)
+def test_a_label_that_could_not_be_named(write: Write, label: str, words: str) -> None:
+    with pytest.raises(SettingError) as error:
+        read(str(write(methods=[{"name": "unlink", "label": label}])))
+    assert f"'methods.label': {words}" in str(error.value)
+
+
+def test_what_is_allowed_stays_as_it_is(write: Write) -> None:
+    schedule = {"epochs": 10**7, "lr": 1, "weight_decay": 0, "patience": None, "batch_size": 512}
+    experiment = read(str(write(train=schedule, methods=[{"name": "unlink", "label": "lam 0.5, all"}])))
+    (cell, _) = cells(experiment)
+    assert cell.label == "lam 0.5, all"
+    assert cell.key["train"] == {**schedule, "validate_every": 10}
+    assert type(cell.key["train"]["lr"]) is float
+
+
+COLLAB = "generated:collab?nodes=300&edges=2400"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seeds": [1, 2, 1]}, "'seeds': 1 is there twice; leave one of them out"),
+        ({"measures": ["scores", "scores"]}, "'measures': 'scores' is there twice"),
+        ({"forget": {"where": ["random", "random"], "amount": 3}}, "'forget.where': 'random' is there twice"),
+        ({"forget": {"amount": [0.05, 0.1, 0.05]}}, "'forget.amount': 0.05 is there twice"),
+        (
+            {"forget": [{"amount": 3}, {"amount": [4, 3], "hops": "directed"}]},
+            "'forget': 3 edges (random) is there twice",
+        ),
+        (
+            {"methods": [{"name": "unlink", "only": {"models": ["gcn", "gcn"]}}]},
+            "'methods.only.models': 'gcn' is there twice",
+        ),
+        ({"datasets": ["digits", "digits"]}, "'datasets': 'digits' is there twice"),
+        ({"datasets": ["digits", "Digits"]}, "'datasets': 'digits' and 'Digits' are the same"),
+        (
+            {"datasets": [COLLAB, "generated:collab?edges=2400&nodes=300&seed=0"]},
+            f"'{COLLAB}' and 'generated:collab?edges=2400&nodes=300&seed=0' are the same",
+        ),
+        ({"models": ["gcn", {"name": "gcn"}]}, "'models': gcn is there twice"),
+        (
+            {"models": ["gcn", {"name": "gcn", "hidden": 128}]},
+            "'models': gcn and {name: gcn, hidden: 128} are the same",
+        ),
+        ({"models": ["gcn", {"name": "gcn", "dropout": 0}]}, "'models': gcn and {name: gcn, dropout: 0} are the same"),
+        (
+            {"methods": ["unlink", {"name": "unlink", "label": "u2"}]},
+            "methods 'unlink' and 'u2' have the same settings, defaults filled in; leave one of them out, or give each different",
+        ),
+        (
+            {"methods": ["retrain", {"name": "retrain", "label": "longer", "epochs": 10}]},
+            "methods 'retrain' and 'longer' have the same settings",
+        ),
+        (
+            {
+                "forget": {"amount": [3, 4]},
+                "methods": ["unlink", {"name": "unlink", "label": "few", "only": {"amount": [3]}}],
+            },
+            "methods 'unlink' and 'few' have the same settings",
+        ),
+    ],
+)
+def test_the_same_under_two_names(write: Write, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingError) as error:
+        cells(read(str(write(**changes))))
+    assert words in str(error.value)
+    assert "the experiment '" in str(error.value)
+
+
+def test_methods_for_cells_of_their_own_may_repeat(write: Write) -> None:
+    methods = [{"name": "unlink", "label": f"on {name}", "only": {"models": [name]}} for name in ("gcn", "gat")]
+    found = cells(read(str(write(models=["gcn", "gat"], methods=methods))), seeds=1)
+    assert [cell.label for cell in found] == ["on gcn", "on gat"]
+
+
+def test_what_differs_may_be_there_twice(write: Write) -> None:
+    models = ["gcn", {"name": "gcn", "hidden": 64}]
+    assert len(cells(read(str(write(models=models, methods=["unlink"]))), seeds=1)) == 2
+    forget = {"kind": "features", "amount": [1, 1.0]}  # one node, and all of them
+    assert len(cells(read(str(write(forget=forget, methods=["unlink"]))), seeds=1)) == 2
+    parts = [{"amount": 4}, {"amount": 4, "steps": 2}]
+    assert len(cells(read(str(write(forget=parts, methods=["unlink"]))), seeds=1)) == 2
+
+
+def test_a_setting_that_is_given_twice_is_refused(write: Write) -> None:
+    file = write()
+    file.write_text(f"{file.read_text()}seeds: [5]\n")
+    with pytest.raises(SettingError, match=r"'seeds' is given twice, in lines \d+ and \d+"):
+        read(str(file))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"forget": {"kind": "labels", "amount": 3}},
+            "'forget.kind': task 'link' has no labels to delete; take one of edges, nodes",
+        ),
+        (
+            {"datasets": ["wordnet18"], "models": ["rgcn"], "forget": {"kind": "features", "amount": 3}},
+            "'forget.kind': 'wordnet18' has no features of nodes to delete; take another kind",
+        ),
+        (
+            {"datasets": ["digits"], "split": {"given": True}},
+            "'split.given': 'digits' came without a split for task 'link'; leave 'given' out, or take a dataset that has one "
+            "(ogbl-collab, ogbl-biokg, wordnet18, wordnet18rr)",
+        ),
+        (
+            {"datasets": ["planetoid-cora"], "split": {"given": True}},
+            "'planetoid-cora' came without a split for task 'link'",
+        ),
+        (
+            {"task": "graph", "datasets": ["mutag"], "split": {"given": True}},
+            "'mutag' came without a split for task 'graph'; leave 'given' out, or take a dataset that has one (ogbg-molhiv)",
+        ),
+        (
+            {"datasets": ["wordnet18"], "models": ["rgcn"], "split": {"given": True, "val": 0.1}},
+            "'split.val' cannot be set for a split that is given; leave one of them out",
+        ),
+        ({"datasets": ["generated:collab?nodes=0"]}, "'generated:collab?nodes=0': 'nodes' must be at least 1 (got 0)"),
+    ],
+)
+def test_what_there_is_nothing_for(write: Write, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingError) as error:
+        cells(read(str(write(**changes))))
+    assert words in str(error.value)
+    assert "the experiment '" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "dataset", "model"),
+    [("node", "planetoid-cora", "gcn"), ("link", "wordnet18", "rgcn"), ("graph", "ogbg-molhiv", "gin")],
+)
+def test_splits_that_came_with_a_dataset(write: Write, task: str, dataset: str, model: str) -> None:
+    experiment = read(str(write(task=task, datasets=[dataset], models=[model], split={"given": True})))
+    assert all(cell.key["split"] == {"given": True} for cell in cells(experiment))

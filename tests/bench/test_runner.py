@@ -197,8 +197,8 @@ def test_a_base_model_that_cannot_be_trained(write: Write, store: Path) -> None:
     [
         ({"models": ["rgcn"]}, "'rgcn' is for typed edges"),
         ({"models": [{"name": "gcn", "hidden": "abc"}]}, "'models.hidden' should be a whole number (got 'abc')"),
-        ({"models": [{"name": "gps", "hidden": 9}]}, "no 'gps' can be made with hidden 9: 'hidden' must be a multiple"),
-        ({"seeds": []}, "'seeds' is an empty list; name at least one, or leave it out"),
+        ({"models": [{"name": "gps", "hidden": 9}]}, "no 'gps' with hidden 9 can be made: 'hidden' must be a multiple"),
+        ({"seeds": []}, "'seeds' is an empty list; name at least one"),
         ({"seeds": [2**32], "measures": ["mi"]}, "4294967296 is too large for the measure 'mi'"),
         ({"forget": {"amount": 5000}}, "5,000 edges are more than there are"),
         ({"methods": [{"name": "gnndelete", "layers": ["conv9"]}]}, "no module 'conv9'; take all, last or names among"),
@@ -447,14 +447,14 @@ def test_a_dataset_that_was_expected_here_fails_no_cell(
         return load(name)
 
     materials._material.cache_clear()
-    monkeypatch.setattr(materials, "load", offline)
+    monkeypatch.setattr(materials, "load_dataset", offline)
     asked = read(str(write(datasets=["cora", own])))
     summary = run([asked], store=store)
     assert list(summary.skipped) == ["cora"]
     assert (summary.done, summary.failed, summary.left) == (6, 0, 0)
     assert "FAILED" not in capsys.readouterr().err
     assert {line["key"]["dataset"] for line in lines(store)} == {own}
-    monkeypatch.setattr(materials, "load", lambda name: load(own))
+    monkeypatch.setattr(materials, "load_dataset", lambda name: load(own))
     again = run([asked], store=store)
     materials._material.cache_clear()
     assert (again.already, again.done, again.skipped) == (6, 6, {})

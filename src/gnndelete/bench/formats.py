@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gnndelete.bench.cells import unusual
+from gnndelete.bench.cells import unusual_options
 from gnndelete.bench.gathered import Plan, Result, references
 from gnndelete.bench.published import Published
 from gnndelete.bench.reasons import UNRUN
@@ -198,7 +198,7 @@ def tidy_csv(plan: Plan, cells: Sequence[Result]) -> str:
     options, settings = model_options(cell.place.variant for cell in cells), settings_apart(c.place for c in cells)
     for cell in cells:
         model, task = json.loads(cell.place.variant), cell.place.task
-        apart = options[cell.place.variant] or unusual(model, task), settings[cell.place.setting]
+        apart = options[cell.place.variant] or unusual_options(model, task), settings[cell.place.setting]
         reference = retrained.get(cell.place.rest)
         for step in range(1, cell.place.steps + 1) if cell.place.steps > 1 else (None,):
             for metric in metrics:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gnndelete.bench.own import load
+from gnndelete.bench.dataset_names import load_dataset
 from gnndelete.bench.reasons import ALL_INSIDE
 from gnndelete.datasets import forget_edges, forget_graphs, forget_nodes, split_graphs, split_links, split_nodes
 from gnndelete.datasets.forget import edge_pool, share
@@ -54,7 +54,7 @@ def _material(parts: str, device: str) -> Material:
 
 @lru_cache(maxsize=1)
 def _loaded(dataset: str) -> Any:
-    return collate(load(dataset))
+    return collate(load_dataset(dataset))
 
 
 def _links(data: Data, split: dict[str, Any], seed: int) -> Material:

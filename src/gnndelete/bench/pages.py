@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from gnndelete.bench.acceptance import Acceptance
 from gnndelete.bench.caveats import other_bases, outdated
-from gnndelete.bench.cells import unusual
+from gnndelete.bench.cells import unusual_options
 from gnndelete.bench.formats import markdown, plain, published_markdown
 from gnndelete.bench.gathered import Plan, Result
 from gnndelete.bench.reasons import GIVEN, UNRUN, grouped, kept_to, noted
@@ -189,7 +189,9 @@ def _models(plan: Plan) -> str:
     """The models that are not the usual ones of their names, with what is not."""
     asked = [(wanted.key["model"], str(wanted.key.get("task"))) for wanted in plan.cells]
     given = {
-        model_name(model["name"]) + f" ({plain(said)})": None for model, task in asked if (said := unusual(model, task))
+        model_name(model["name"]) + f" ({plain(said)})": None
+        for model, task in asked
+        if (said := unusual_options(model, task))
     }
     return f"Options of models that are not the usual ones: {listed(given)}." if given else ""
 

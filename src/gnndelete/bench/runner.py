@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 from gnndelete.bench.cells import Cell, cells
+from gnndelete.bench.dataset_names import load_dataset, without_digest
 from gnndelete.bench.executors import executor
 from gnndelete.bench.experiment import Experiment
 from gnndelete.bench.jobs import UNFIT, failure
 from gnndelete.bench.kept import place
 from gnndelete.bench.lock import Lock
-from gnndelete.bench.own import as_written, load
 from gnndelete.bench.provenance import source
 from gnndelete.bench.rows import open_store
 from gnndelete.bench.sweep import Summary, Sweep
@@ -69,7 +69,7 @@ _TRAITS = ("method", "dataset", "model", "amount")
 
 
 def _traits(cell: Cell) -> tuple[Any, ...]:
-    return cell.label, as_written(cell.key["dataset"]), cell.key["model"]["name"], cell.key["forget"]["amount"]
+    return cell.label, without_digest(cell.key["dataset"]), cell.key["model"]["name"], cell.key["forget"]["amount"]
 
 
 def wanted(
@@ -126,7 +126,7 @@ def run(
         if missing:
             with _writable(folder, missing):
                 sweep = Sweep(rows, folder, device, threads, start, limit_seconds, summary)
-                beside = sum(not cell.alone for cell in missing)  # more processes than these would have nothing to do
+                beside = sum(not cell.timed for cell in missing)  # more processes than these would have nothing to do
                 sweep.run(missing, executor(min(jobs, max(beside, 1)), ray))
         summary.seconds = time.perf_counter() - start
     return summary
@@ -174,7 +174,7 @@ def _without_absent(missing: list[Cell], experiments: Sequence[Experiment], summ
     for dataset in dict.fromkeys(cell.key["dataset"] for cell in missing):
         if dataset in reasons:
             try:
-                load(dataset)
+                load_dataset(dataset)
             except GraphError:
                 summary.skipped[dataset] = f"is not here ({reasons[dataset]})"
     return [cell for cell in missing if cell.key["dataset"] not in summary.skipped]

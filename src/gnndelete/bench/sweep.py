@@ -78,7 +78,7 @@ class Sweep:
     def run(self, missing: list[Cell], workers: Executor) -> None:
         """All cells; those that measure times come last, alone, and nothing runs beside their models either."""
         missing = _in_turn(missing)
-        together, alone = ([cell for cell in missing if cell.alone is flag] for flag in (False, True))
+        together, alone = ([cell for cell in missing if cell.timed is flag] for flag in (False, True))
         models = sum(kind != "cell" for kind, _ in self._tasks(missing))
         announce(self._summary, len(missing), models, self._cost.total(missing))
         try:

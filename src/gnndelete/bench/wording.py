@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from gnndelete.bench.dataset_names import is_path, without_digest
 from gnndelete.bench.gathered import Place, Stat
-from gnndelete.bench.own import as_written, is_path
 
 #: Scores in the order in which tables show them, with their titles.
 METRICS = {
@@ -81,7 +81,7 @@ def dataset_name(name: str) -> str:
     'payments'
     """
     if is_path(name):
-        return PurePath(as_written(name)).name
+        return PurePath(without_digest(name)).name
     if name.startswith("generated:"):
         kind, size = name[10:].partition("?")[0], re.search(r"(?:edges|triples)=(\d+)", name)
         return f"generated {kind}, {count(int(size[1]))} edges" if size else f"generated graph ({name[10:]})"

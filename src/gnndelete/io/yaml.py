@@ -12,7 +12,18 @@ from gnndelete.errors import SettingError
 
 
 class Loader(yaml.SafeLoader):
-    """Safe YAML that also takes 1e-3 for a number, which YAML 1.1 does not."""
+    """Safe YAML that reads 1e-3 as a number, which YAML 1.1 does not, and refuses a setting that is given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        lines: dict[str, int] = {}
+        for name, _ in node.value:
+            line = name.start_mark.line + 1
+            if str(name.value) in lines:
+                raise SettingError(
+                    f"'{name.value}' is given twice, in lines {lines[str(name.value)]} and {line}; remove one of them"
+                )
+            lines[str(name.value)] = line
+        return super().construct_mapping(node, deep)
 
 
 Loader.add_implicit_resolver(
@@ -24,6 +35,8 @@ def read_yaml(path: Path, expected: str = "sections such as data:, model:, train
     """The settings in a YAML file, or one sentence that says why there are none."""
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)  # a SafeLoader
+    except SettingError as error:
+        raise SettingError(f"the settings file '{path}': {error}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(
             f"the settings file '{path}' cannot be read ({getattr(error, 'strerror', None) or error})"

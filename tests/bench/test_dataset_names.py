@@ -11,8 +11,8 @@ import torch
 from torch_geometric.data import Data
 
 from gnndelete.bench.cells import cells
+from gnndelete.bench.dataset_names import load_dataset, with_digest
 from gnndelete.bench.experiment import read
-from gnndelete.bench.own import load, stamped
 from gnndelete.cli import run as command
 from gnndelete.datasets import load_graph, save_graph
 from gnndelete.errors import GraphError, SettingError
@@ -50,9 +50,9 @@ def test_a_path_stands_for_the_graph_that_lies_there(make: Any, write: Write, tm
     path = make(tmp_path / "mine")
     for task in ("link", "node"):
         (dataset,) = {cell.key["dataset"] for cell in cells(read(str(write(datasets=[path], task=task))))}
-        assert dataset == stamped(path)
+        assert dataset == with_digest(path)
         assert dataset.startswith(f"{path}@")
-        assert load(dataset).edge_index.size(1) == 6 * NODES
+        assert load_dataset(dataset).edge_index.size(1) == 6 * NODES
 
 
 def test_changed_tables_are_other_cells_and_files_beside_them_are_not(write: Write, tmp_path: Path) -> None:
@@ -61,11 +61,11 @@ def test_changed_tables_are_other_cells_and_files_beside_them_are_not(write: Wri
     before = [cell.digest for cell in cells(read(experiment))]
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     assert [cell.digest for cell in cells(read(experiment))] == before
-    dataset = stamped(path)
+    dataset = with_digest(path)
     tables(tmp_path / "mine", feature=2)
     assert not {cell.digest for cell in cells(read(experiment))} & set(before)
     with pytest.raises(GraphError, match=r"mine' has changed since the experiment was read; start again"):
-        load(dataset)
+        load_dataset(dataset)
 
 
 def test_what_is_not_there_or_does_not_fit_is_refused_when_the_file_is_read(write: Write, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_tables_of_ones_own_are_run_chosen_and_reported(
     file = str(write(datasets=["./pay_ments"], methods=methods, seeds=[1]))
     assert command(["bench", "run", file, "--store", str(store), "--dataset", "./pay_ments", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["done"] == 2
-    assert {line["key"]["dataset"] for line in lines(store)} == {stamped("./pay_ments")}
+    assert {line["key"]["dataset"] for line in lines(store)} == {with_digest("./pay_ments")}
     assert command(["bench", "report", file, "--store", str(store), "--out", str(tmp_path / "report")]) == 0
     page = (tmp_path / "report/own/small.md").read_text()
     assert r"## pay\_ments: 5% of the edges, at random" in page
