@@ -558,7 +558,6 @@ CASES: dict[str, Case] = {
     ),
     "link-gat-original-targets": Case(lambda: link("gat"), some(), gnndelete(lam=0.3, targets="original")),
     "link-gin-last-layer": Case(lambda: link("gin"), some(), gnndelete(lam=0.5, layers="last")),
-    "link-gcn-negative-lam": Case(lambda: link("gcn"), some(), gnndelete(lam=-0.1)),
     "link-gcn-mixed": Case(lambda: link("gcn"), mixed),
     "link-gcn-features-sequence": Case(
         lambda: link("gcn"), given({"features": {3: [0, 2], 8: [1]}, "fill": 0.5}, {"features": [12, 13]}), HALF

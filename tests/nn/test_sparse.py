@@ -14,7 +14,7 @@ from torch_geometric.nn.aggr import MaxAggregation
 
 import gnndelete as gd
 from gnndelete.nn import sparse as products
-from gnndelete.nn.sparse import one_more, sparse_products
+from gnndelete.nn.sparse import sparse_products
 
 
 def graph(seed=0, nodes=30, edges=120):
@@ -271,27 +271,6 @@ def test_a_deletion_makes_one_matrix_per_graph_and_the_same_operators(model, lam
     assert any("gnndelete" in name for name in got) or lam == "auto"
     for name, value in expected.items():
         torch.testing.assert_close(got[name], value, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", LAYERS)
-@torch.no_grad()
-def test_one_more_graph_is_multiplied_for_a_while(kind, made):
-    layer = LAYERS[kind]()
-    known, further = graph(), graph(seed=1)
-    with sparse_products(layer, known):
-        first = layer(known.x, known.edge_index)
-        count = len(made)
-        with one_more(layer, further):
-            product = layer(further.x, further.edge_index)
-            assert torch.equal(layer(known.x, known.edge_index), first)
-        assert len(made) == count + 1
-        message = layer(further.x, further.edge_index)
-        assert len(made) == count + 1, "forgotten again, so that its edges pass as messages"
-        assert torch.equal(layer(known.x, known.edge_index), first)
-    assert torch.allclose(product, message, atol=1e-5)
-    with one_more(layer, known):  # outside of any block nothing is multiplied
-        assert torch.allclose(layer(known.x, known.edge_index), first, atol=1e-5)
-    assert len(made) == count + 1
 
 
 FIRST_A_MEDIAN = """

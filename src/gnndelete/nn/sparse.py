@@ -8,7 +8,6 @@ The layers, their weights and what they compute stay PyG's own; afterwards they 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import warnings
@@ -62,16 +61,6 @@ def sparse_products(model: nn.Module, *graphs: Data, loopless: bool = False) -> 
             del layer.forward
 
 
-@contextmanager
-def one_more(model: nn.Module, graph: Data) -> Iterator[None]:
-    """In a block of `sparse_products` layers of ``model`` multiply by the edges of one more graph, which they forget again."""
-    made = [getattr(vars(module).get("forward"), "shared", None) for module in model.modules()]
-    with contextlib.ExitStack() as stack:
-        for shared in {known for known in made if isinstance(known, _Shared)}:
-            stack.enter_context(shared.one_more(graph))
-        yield
-
-
 @functools.cache
 def _arguments(function: Callable[..., Any]) -> tuple[str, ...]:
     """The names of what a layer is called with, in their order."""
@@ -116,18 +105,6 @@ class _Shared:
         self._tensors += [v for _, v in named]
         self._loopless |= {self._place(v) for name, v in named if self._all_loopless and name == "edge_index"}
 
-    @contextmanager
-    def one_more(self, graph: Data) -> Iterator[None]:
-        """Know one more graph for a while, which has a loop only where the others may have."""
-        known, loopless, matrices = len(self._tensors), self._loopless, self._matrices
-        self._loopless, self._matrices = set(loopless), dict(matrices)
-        try:
-            self._add(graph)
-            yield
-        finally:
-            del self._tensors[known:]
-            self._loopless, self._matrices = loopless, matrices
-
     def forward(self, layer: Any) -> Callable[..., Any]:
         compute = layer.forward
         names = _arguments(type(layer).forward)
@@ -151,7 +128,6 @@ class _Shared:
             finally:
                 layer.cached, layer._cached_edge_index = False, None
 
-        forward.shared = self  # type: ignore[attr-defined]
         return forward
 
     def _key(self, x: Any, edge_index: Any, edge_weight: Any = None, size: Any = None, **_: Any) -> Key | None:

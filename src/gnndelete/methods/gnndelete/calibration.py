@@ -24,10 +24,6 @@ START = 0.03
 #: Beyond this nothing of the endpoints is left, and their other edges go with the deleted ones.
 STRONGEST = 0.8
 
-#: How far below unseen elements, and how many standard errors, deleted ones must lie before a search lifts them again:
-#: training again gives AUCs down to 0.475 on its own. Where that search begins, and how far it goes.
-FAINT, FAINT_SE, LIFT_START, LIFT = 0.03, 2.0, 0.01, 0.1
-
 #: Weight of forgetting where nothing can be measured: inside the range that calibration finds on link models.
 FALLBACK = 0.03
 
@@ -85,43 +81,26 @@ class Calibration:
 Measure = Callable[[float], Trial]
 
 
-def as_retrained(
-    measure: Measure, kept: float = 0.0, chance: float = 0.0, lifts: bool = False, at: Done | None = None
-) -> Calibration:
+def as_retrained(measure: Measure, kept: float = 0.0, at: Done | None = None) -> Calibration:
     """The lam at which deleted elements score like unseen ones: an AUC of 0.5, within its standard error.
 
-    ``kept`` is the share of what lies above 0.5 with the graph cut alone that training again would keep too, ``chance`` what
-    lies above it whatever the model remembers. ``lifts``:
-    where cutting alone makes deleted elements fainter than unseen ones, a negative lam may undo that. ``at`` says
+    ``kept`` is the share of what lies above 0.5 with the graph cut alone that training again would keep too. ``at`` says
     in words what is done at lam 0; by default the graph is cut.
 
     >>> search = as_retrained(lambda lam: Trial(lam, auc=0.56 - lam, se=0.01, utility=0.9))
     >>> search.status, round(search.lam, 2)
     ('reached', 0.06)
-    >>> search = as_retrained(lambda lam: Trial(lam, auc=0.44 - lam, se=0.01, utility=0.9), lifts=True)
-    >>> search.status, round(search.lam, 2)
-    ('reached', -0.06)
     """
     first, at = measure(0.0), at or Done()
     assert first.auc is not None
     assert first.se is not None
-    chance = 0.0 if first.vague else chance  # a handful of elements shows nothing of it
-    moved = abs(chance) > first.se / 4
-    goal = 0.5 + chance + kept * max(first.auc - 0.5, 0.0)
-    faint = lifts and first.auc < goal - max(FAINT, FAINT_SE * first.se)
+    goal = 0.5 + kept * max(first.auc - 0.5, 0.0)
     enough = 2 * first.se if first.vague else first.se  # and has to show more
-    if first.auc <= goal + enough and not faint:
-        said = sentences.as_much(first, at, goal) if kept else sentences.already(first, at, moved)
+    if first.auc <= goal + enough:
+        said = sentences.as_much(first, at, goal) if kept else sentences.already(first, at)
         sentence = sentences.too_few(first) if first.blind else said
-        sentence += sentences.by_chance(chance) if moved else ""
         return Calibration("retrained", 0.0, "already", sentence, (first,), target=goal)
-    if faint:  # the same search, seen in a mirror
-        trials = [
-            _mirrored(t)
-            for t in _searched(lambda lam: _mirrored(measure(-lam)), _mirrored(first), 1 - goal, LIFT_START, LIFT)
-        ]
-    else:
-        trials = _searched(measure, first, goal, START, STRONGEST)
+    trials = _searched(measure, first, goal)
 
     def distance(trial: Trial) -> float:
         return abs((trial.auc or 0.0) - goal)
@@ -129,28 +108,24 @@ def as_retrained(
     bearable = [trial for trial in trials if _bearable(first, trial)]
     best = min(bearable, key=distance)
     reached = distance(best) <= first.se
-    if faint and not reached:  # then nothing is lifted by halves
-        sentence = sentences.faint_still(first, best, at) + (sentences.by_chance(chance) if moved else "")
-        return Calibration("retrained", 0.0, "unreached", sentence, tuple(trials), None, True, goal)
     if not reached:  # what the sample cannot show to be nearer is not worth its cost
         near = distance(best) + first.se / 2
         best = min((trial for trial in bearable if distance(trial) <= near), key=lambda trial: trial.lam)
     lost = _lost(first, best)
-    elsewhere = moved or (kept > 0 and goal > 0.5)  # then it is not like unseen ones that they are to score
+    elsewhere = kept > 0 and goal > 0.5  # then it is not like unseen ones that they are to score
     sentence = (sentences.reached_by if reached else sentences.unreached_by)(first, best, at, elsewhere)
     if lost > COSTLY:
         sentence += f" It costs {lost:.3f} of the validation score{': training again is advised' * reached}."
     sentence += sentences.stays(goal) if kept else ""
-    sentence += sentences.by_chance(chance) if moved else ""
     status: Status = "reached" if reached else "unreached"
     return Calibration("retrained", best.lam, status, sentence, tuple(trials), None, not reached or lost > COSTLY, goal)
 
 
-def _searched(measure: Measure, first: Trial, goal: float, start: float, strongest: float) -> list[Trial]:
+def _searched(measure: Measure, first: Trial, goal: float) -> list[Trial]:
     """Trials at ever better lam from ``first``, whose AUC lies above the goal, until one is close or their number is spent."""
     assert first.se is not None
     trials, close = [first], first.se / 4
-    low, high, lam = first, None, start
+    low, high, lam = first, None, START
     while len(trials) < TRIALS:
         trial = measure(lam)
         assert trial.auc is not None
@@ -163,18 +138,12 @@ def _searched(measure: Measure, first: Trial, goal: float, start: float, stronge
         else:
             high = trial
         if high is None:
-            if low.lam >= strongest:
+            if low.lam >= STRONGEST:
                 break
-            lam = min(max(_beyond(trials, goal), 1.5 * low.lam), strongest)
+            lam = min(max(_beyond(trials, goal), 1.5 * low.lam), STRONGEST)
         else:
             lam = _between(first, low, high, trials, goal)
     return trials
-
-
-def _mirrored(trial: Trial) -> Trial:
-    """The trial of the opposite lam, seen from the other side of 0.5."""
-    assert trial.auc is not None
-    return Trial(-trial.lam if trial.lam else 0.0, 1 - trial.auc, trial.se, trial.utility, trial.near)
 
 
 def _bearable(first: Trial, trial: Trial) -> bool:

@@ -14,7 +14,6 @@ from torch_geometric.data import Data
 from gnndelete.errors import GraphError, ModelError
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.methods.base import Context
-from gnndelete.methods.gnndelete.peers import chance
 from gnndelete.metrics.edge_matching import match_edges
 from gnndelete.metrics.unseen_test import CLASS_QUANTILES, degrees, strata
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
@@ -38,13 +37,11 @@ class Ruler:
     forgetting: Forgetting | None = None
     presented: bool = False
     kept: float = 0.0  # of what lies above 0.5, the share that training again would keep
-    lifts: bool = False  # whether a negative lam means something: where nothing but edges goes
     missing: str = ""
     compared: float = 1.0  # share of the deleted elements that have unseen ones like them
     seen: int = 0  # unseen elements that the model was trained on: these were not held out
     ends: Tensor | None = None  # of deleted edges: around them damage is looked for apart
     finely: str = ""  # by what of their surroundings edges were compared, beside the degree of their ends
-    chance: Callable[[nn.Module], float] | None = None  # what of the AUC above 0.5 says nothing of the model
 
     def near(self, model: nn.Module, output: Any) -> float | None:
         """The score on validation edges that touch the deletion, where there are enough of them."""
@@ -112,23 +109,16 @@ def _of_edges(context: Context, task: LinkPrediction, finely: bool) -> Ruler:
         test = alike.test(*scores.split([edges.size(1), held.size(1)]))
         return test.auc, test.standard_error
 
-    only_edges = not context.deletion.nodes.numel() and not context.deletion.features.numel()
-    lifts = only_edges and alike.matched >= MOST
     ends = ends_of(edges).unique()
-
-    def by_chance(model: nn.Module) -> float:
-        return chance(context, model, task, edges, held)
 
     return Ruler(
         task,
         data,
         forgetting,
-        lifts=lifts,
         compared=alike.matched,
         seen=edges_learned(held, context.session.table),
         ends=ends,
         finely=alike.how,
-        chance=by_chance if finely else None,
     )
 
 
@@ -239,8 +229,7 @@ RULES = {
     ("vectors", "retrained"): 5,
 }
 
-#: Share of the deleted edges that must have unseen ones like them before a search may lift all of them, and below which a
-#: result says that it was chosen by a few.
+#: Share of the deleted elements with unseen ones like them below which a result says that it was chosen by a few.
 MOST = 0.5
 
 #: A node that lost its features is still trained on. Of what shows above 0.5 when they are presented again, retraining kept

@@ -16,7 +16,6 @@ from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.neighborhood import Hops
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gnndelete.calibration import (
-    LIFT,
     Aim,
     Calibration,
     Trial,
@@ -121,11 +120,9 @@ class GNNDelete(Method):
             if getattr(self, name) not in allowed:
                 raise SettingError(f"'{name}' must be {' or '.join(map(repr, allowed))} (got {getattr(self, name)!r})")
         if self.lam != "auto" and (
-            isinstance(self.lam, (bool, str)) or not isinstance(self.lam, Real) or not -LIFT <= self.lam <= 1
+            isinstance(self.lam, (bool, str)) or not isinstance(self.lam, Real) or not 0 <= self.lam <= 1
         ):
-            raise SettingError(
-                f"'lam' must be 'auto' or a number from 0 to 1, or down to -{LIFT} as calibration may find (got {self.lam!r})"
-            )
+            raise SettingError(f"'lam' must be 'auto' or a number from 0 to 1 (got {self.lam!r})")
         if isinstance(self.budget, (bool, str)) or not isinstance(self.budget, Real) or not 0 <= self.budget < 1:
             raise SettingError(
                 f"'budget' must be a share of the validation score from 0 to below 1 (got {self.budget!r})"
@@ -254,10 +251,8 @@ class GNNDelete(Method):
         if self.aim == "retrained":
             if measured.forgetting is None:
                 return fallback(self.aim, measured.missing)
-            chance = 0.0 if measured.chance is None else measured.chance(solving.model)
-            lifts = measured.lifts and self.operator == "ring"
             at = Done.of(solving.context.deletion.counts, solving.gives_rows)
-            return as_retrained(measure, measured.kept, chance, lifts, at)
+            return as_retrained(measure, measured.kept, at)
         if measured.task is None or not measured.task.validates(measured.data):
             return fallback(self.aim, "there is no validation data to measure a loss of utility on", lam=0.5)
         return as_nonexistent(measure, self.budget)

@@ -127,9 +127,6 @@ class Shape:
     def problem(self, group: Group, h: Tensor, lam: float, mean: Tensor, keep: Tensor | None) -> Problem:
         weight = lam if group.forget else 0.0  # outer rings see Neighborhood Influence alone
         ends = group.ends if weight else None
-        if ends is not None and weight < 0:
-            # away from the mean, every end alike: then no row has a negative weight in all
-            ends = torch.full_like(ends, 1 / max(ends.numel(), 1))
         dec = None if ends is None else weight * ends
         alive = group.alive * (1 - weight) if weight else group.alive
         if not isinstance(alive, Tensor):

@@ -39,11 +39,11 @@ class Done:
         return cls()
 
 
-def already(trial: Trial, at: Done, moved: bool) -> str:
+def already(trial: Trial, at: Done) -> str:
     figures = f"AUC {trial.auc:.3f} on validation data (standard error {trial.se:.3f}), so lam is 0"
     if trial.vague:
         return f"With {at.done}, deleted elements cannot be told from unseen ones: {figures}.{_weak(trial)}"
-    return f"{at.doing} already makes deleted elements {_met(moved)}: {figures}."
+    return f"{at.doing} already makes deleted elements {_met(False)}: {figures}."
 
 
 def _weak(trial: Trial) -> str:
@@ -73,23 +73,9 @@ def as_much(trial: Trial, at: Done, goal: float) -> str:
 
 
 def reached_by(first: Trial, best: Trial, at: Done, moved: bool) -> str:
-    if best.lam < 0:
-        return (
-            f"{at.doing} makes deleted elements fainter than unseen ones (AUC {first.auc:.3f}), which would give "
-            f"them away; lam {best.lam:.3g} lifts their ends until they score alike: AUC {best.auc:.3f} on validation data "
-            f"(standard error {first.se:.3f}).{_weak(first)}"
-        )
     return (
         f"lam {best.lam:.3g} makes deleted elements {_met(moved)}: AUC {best.auc:.3f} against unseen ones, on validation data "
         f"(standard error {first.se:.3f}), {first.auc:.3f} with {at.done}.{_weak(first)}"
-    )
-
-
-def faint_still(first: Trial, best: Trial, at: Done) -> str:
-    return (
-        f"{at.doing} makes deleted elements fainter than unseen ones (AUC {first.auc:.3f} on validation data), "
-        f"and no lam that was tried changes that (lam {best.lam:.3g}: {best.auc:.3f}), so lam is 0. Train again to forget "
-        "just as much as retraining does."
     )
 
 
@@ -98,20 +84,6 @@ def unreached_by(first: Trial, best: Trial, at: Done, moved: bool) -> str:
         f"No lam that was tried makes deleted elements {_met(moved)} at a bearable cost: lam {best.lam:.3g}, the "
         f"weakest of those that come nearest, leaves an AUC of {best.auc:.3f} on validation data ({first.auc:.3f} with "
         f"{at.done}). Train again to forget as much as retraining does."
-    )
-
-
-def by_chance(chance: float) -> str:
-    """Why the aim is not 0.5: edges that stay score otherwise than the deleted ones when they are cut, too.
-
-    >>> by_chance(-0.02)
-    " The aim was 0.480 and not 0.5: other learned edges with ends as connected, cut for a trial, score higher than the deleted \
-ones (0.040 of the AUC); half of that is put down to the edges' own nature."
-    """
-    return (
-        f" The aim was {0.5 + chance:.3f} and not 0.5: other learned edges with ends as connected, cut for a trial, score "
-        f"{'lower' if chance > 0 else 'higher'} than the deleted ones ({2 * abs(chance):.3f} of the AUC); half of that is put "
-        "down to the edges' own nature."
     )
 
 
