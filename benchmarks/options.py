@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gnndelete.cli.setup import device_here
+from gnndelete.cli.construct import find_device
 from gnndelete.errors import SettingError
 
 
@@ -22,6 +22,6 @@ def at_least_one(text: str) -> int:
 def device_name(text: str) -> str:
     """A device of this machine by its name."""
     try:
-        return str(device_here(text, "--device"))
+        return str(find_device(text, "--device"))
     except SettingError as error:
         raise argparse.ArgumentTypeError(str(error)) from None

@@ -356,7 +356,7 @@ def test_a_shorter_audit_does_not_replace_a_fuller_report_in_silence(cli: Cli, s
     cli("audit", served, "--no-attacks")
     report = (served / "audit" / "report.html").read_bytes()
     said = cli("audit", served, *QUICK).err
-    assert "the report before had a reference" in said
+    assert "the earlier report had a reference" in said
     assert (served / "audit" / "earlier" / "fuller" / "report.html").read_bytes() == report
     assert "fuller" not in cli("audit", served, *QUICK).err
 

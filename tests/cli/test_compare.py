@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from gnndelete.cli.asking import OPTIONS
-from gnndelete.cli.runs import open_run, run_settings
+from gnndelete.cli.deletion_options import OPTIONS
+from gnndelete.cli.run_folder import open_run, run_settings
 from gnndelete.cli.settings import resolve
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import gnndelete as gd
-from gnndelete.cli.runs import open_run, run_settings
+from gnndelete.cli.run_folder import open_run, run_settings
 from gnndelete.cli.settings import resolve
 from gnndelete.datasets.forget import training_edges
 
@@ -55,7 +55,7 @@ def test_an_option_that_takes_one_value_is_not_given_twice(cli: Cli, link_run: P
     values = ("a.csv", "b.csv") if option == "--edges" else (5, 10)
     found = cli("delete", link_run, option, values[0], option, values[1])
     assert found.code == 2
-    assert f"'{option}': it is given twice" in found.err
+    assert f"'{option}': it comes twice" in found.err
     assert contents(link_run) == before
 
 

@@ -58,7 +58,7 @@ def test_demo(cli: Cli, tmp_path: Path) -> None:
         "gnndelete paper",
         "retrain",
         "times as fast",
-        "proves nothing",
+        "A ruined model",
         "At 0.5 they look alike",
         "merely unseen",
         "The audit of gnndelete",

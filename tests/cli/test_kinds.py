@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 import gnndelete as gd
-from gnndelete.cli.runs import run_settings
+from gnndelete.cli.construct import prepare
+from gnndelete.cli.run_folder import run_settings
 from gnndelete.cli.settings import resolve
-from gnndelete.cli.setup import prepare
 
 from .conftest import Cli
 

@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 
 import gnndelete as gd
 from gnndelete.cli import run
-from gnndelete.cli.remaining import without_names
-from gnndelete.cli.runs import open_run, run_settings
+from gnndelete.cli.run_folder import open_run, run_settings, without_names
 from gnndelete.cli.settings import resolve
 from gnndelete.datasets.forget import training_edges
 from gnndelete.datasets.formats import load_saved

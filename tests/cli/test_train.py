@@ -13,7 +13,7 @@ import yaml
 from torch_geometric.transforms import RandomLinkSplit
 
 import gnndelete as gd
-from gnndelete.cli.loading import load_weights
+from gnndelete.cli.construct import load_weights
 from gnndelete.datasets.formats import load_saved
 from gnndelete.errors import GraphError, ModelError
 

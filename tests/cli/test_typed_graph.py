@@ -52,8 +52,8 @@ def test_train_and_retrain_by_batches(cli, typed_file: Path) -> None:
 
 
 def test_a_triple_or_a_relation_is_named(cli, typed_run: Path, typed_file: Path) -> None:
+    from gnndelete.cli.construct import prepare
     from gnndelete.cli.settings import resolve
-    from gnndelete.cli.setup import prepare
 
     graph, task = prepare(resolve(options={"data.graph": typed_file, "data.val": 0.1, "data.test": 0.1}))
     data = graph.data

@@ -21,8 +21,8 @@ from gnndelete.cli.delete import delete as _delete
 from gnndelete.cli.demo import demo as _demo
 from gnndelete.cli.inspect import inspect as _inspect
 from gnndelete.cli.ls import ls as _ls
-from gnndelete.cli.parsing import UsageError, Verb, Verbs
-from gnndelete.cli.report import Failure, Report, failure
+from gnndelete.cli.options import UsageError, Verb, Verbs
+from gnndelete.cli.output import Failure, Report, failure
 from gnndelete.cli.train import train as _train
 from gnndelete.version import __version__
 

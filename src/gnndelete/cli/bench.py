@@ -11,8 +11,8 @@ import typer
 
 from gnndelete.cli import options
 from gnndelete.cli.bench_report import report
-from gnndelete.cli.parsing import Verb, Verbs
-from gnndelete.cli.report import Report, note, prose
+from gnndelete.cli.options import Verb, Verbs
+from gnndelete.cli.output import Report, note, prose
 from gnndelete.errors import RunError
 
 if TYPE_CHECKING:
@@ -180,9 +180,9 @@ def _number(text: str) -> float:
 
 
 def _device(name: str) -> str:
-    from gnndelete.cli.setup import device_here
+    from gnndelete.cli.construct import find_device
 
-    return str(device_here(name, "--device"))
+    return str(find_device(name, "--device"))
 
 
 def _listed_device(name: str | None, store: Path) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.report import Report, prose
+from gnndelete.cli.output import Report, prose
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,4 +1,4 @@
-"""``gnndelete compare``: one deletion by several methods and seeds, in one table beside Retrain and the controls."""
+"""``gnndelete compare``: one deletion by several methods and seeds, in one table with Retrain and the controls."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.asking import asking
-from gnndelete.cli.report import Report
+from gnndelete.cli.deletion_options import deletion_options
+from gnndelete.cli.output import Report
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 _HOW = "How"
 
 
-@asking
+@deletion_options
 def compare(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote.")],
     request: dict[str, Any],
     methods: Annotated[
         str | None,
-        typer.Option(help="Names with commas between; every method that fits by default.", rich_help_panel=_HOW),
+        typer.Option(help="Names separated by commas; every method that fits by default.", rich_help_panel=_HOW),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.", rich_help_panel=_HOW)] = 3,
-    controls: Annotated[bool, typer.Option(help="Show what ruined models reach, too.", rich_help_panel=_HOW)] = True,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.", rich_help_panel=_HOW)] = 3,
+    controls: Annotated[
+        bool, typer.Option(help="Also show the scores of models ruined on purpose.", rich_help_panel=_HOW)
+    ] = True,
     device: options.Device = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; RUN/comparison by default.")] = None,
     skip_unseen: options.SkipUnseen = False,
@@ -36,13 +38,13 @@ def compare(
     set_: options.Set = None,
     json: options.Json = False,
 ) -> Report:
-    """Delete the same elements by several methods from the model of a run, and compare them with training again.
+    """Delete the same elements from the model of a run by several methods, and compare them with retraining.
 
     [bold]gnndelete compare runs/a --random 0.025 --methods gnndelete,unlink --seeds 3[/]
 
-    Nothing of the run changes. Finished rows are kept in OUT/rows.jsonl: started again, a stopped comparison goes on.
+    The run does not change. Finished rows are kept in OUT/rows.jsonl: a stopped comparison resumes there.
     """
-    from gnndelete.cli.runs import SETTINGS, run_settings, to_bytes, unchanged
+    from gnndelete.cli.run_folder import SETTINGS, run_settings, to_bytes, unchanged
     from gnndelete.cli.settings import resolve
     from gnndelete.errors import SettingError
     from gnndelete.io.files import commit, writable
@@ -54,8 +56,8 @@ def compare(
         raise SettingError(f"'{out}' is a file; give --out a folder")
     writable(out)
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-    table, asked = _table(run, out, settings, names, seeds, controls, skip_unseen)
-    values = {"out": str(out), "run": str(run), **asked, **table.to_dict()}
+    table, request_counts = _table(run, out, settings, names, seeds, controls, skip_unseen)
+    values = {"out": str(out), "run": str(run), **request_counts, **table.to_dict()}
     contents = {out / "comparison.json": to_bytes(values), out / SETTINGS: settings.to_yaml().encode()}
     commit(contents)
     title = f"{run.name}: one deletion, {len(table.methods)} ways, {seeds} seed{'s' * (seeds > 1)}"
@@ -66,14 +68,12 @@ def _show(console: Console, table: Comparison, title: str, out: Path) -> None:
     from gnndelete.comparison import WIDE
 
     console.print(table.table(title, wide=console.width >= WIDE))
-    ranked = (
-        "E_d says how surely deleted edges score below remaining ones; ruined models reach it, so read it beside E_t."
-    )
+    ranked = "E_d: deleted edges score below remaining ones. Ruined models reach it too, so read it together with E_t."
     lines = [
         *table.failures(),
         *(f"note: {note.text}" for note in table.notes),
         *([ranked] if "deleted_auroc" in table.scores() else []),
-        f"The gap is the difference from Retrain, that is from training again. Written to {out}.",
+        f"The gap is the difference from Retrain. Written to {out}.",
     ]
     console.print("\n".join(lines), markup=False, soft_wrap=True)
 
@@ -81,29 +81,23 @@ def _show(console: Console, table: Comparison, title: str, out: Path) -> None:
 def _table(
     run: Path, out: Path, settings: Any, names: list[str] | None, seeds: int, controls: bool, skip_unseen: bool
 ) -> tuple[Comparison, dict[str, Any]]:
-    from gnndelete.cli.construct import build_method
-    from gnndelete.cli.requests import read_request
-    from gnndelete.cli.runs import open_run
-    from gnndelete.cli.untrained import check_trained
+    from gnndelete.cli.construct import build_method, fit_function
+    from gnndelete.cli.deletion_options import check_trained, read_request
+    from gnndelete.cli.run_folder import open_run
+    from gnndelete.cli.settings import SCHEDULE
     from gnndelete.comparison import compare as run_comparison
     from gnndelete.graph.validation import edge_table
-    from gnndelete.training.loop import train
 
     def method(name: str) -> Any:
         chosen = settings.method.model_dump() if settings.method.name == name else {"name": name}
         return build_method(settings.model_copy(update={"method": type(settings.method).model_validate(chosen)}))
 
-    chosen = [method(name) for name in names] if names is not None else None  # mistakes show before anything is loaded
+    chosen = (
+        [method(name) for name in names] if names is not None else None
+    )  # refuses mistakes before anything is loaded
     model, graph, task = open_run(run, settings)
-    asked = read_request(settings.deletion, graph, task)
-    request, skipped = check_trained(asked, graph, edge_table(graph.data), task, skip_unseen)
-    schedule = settings.train.model_dump(include={"epochs", "lr", "weight_decay", "patience", "batch_size"})
-    left = task.without(request.nodes)
-
-    def fit(model: Any, data: Any, seed: int) -> Any:
-        train(model, data, left, seed=seed, **schedule)
-        return model
-
+    request = read_request(settings.deletion, graph, task)
+    request, skipped = check_trained(request, graph, edge_table(graph.data), task, skip_unseen)
     table = run_comparison(
         model,
         graph.data,
@@ -111,10 +105,10 @@ def _table(
         task,
         chosen,
         range(settings.train.seed, settings.train.seed + seeds),
-        fit=fit,
+        fit=fit_function(settings, task.without(request.nodes), progress=False),
         controls=controls,
         store=out / "rows.jsonl",
-        schedule=schedule,
+        schedule=settings.train.model_dump(include=set(SCHEDULE)),
         progress=True,
     )
     return table, {"request": request.counts, "skipped_unseen": skipped}

@@ -1,4 +1,4 @@
-"""From names and options to objects: models (built in, or made by the user's own factory) and methods."""
+"""From settings to objects: the graph, the task and the device, the model and its weights, the method."""
 
 from __future__ import annotations
 
@@ -8,25 +8,156 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as dump_tensors
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gnndelete.cli.settings import SCHEDULE, ModelSettings, Settings
-from gnndelete.errors import ModelError, SettingError, unknown
+from gnndelete.cli.settings import SCHEDULE, DataSettings, ModelSettings, Settings
+from gnndelete.datasets import NamedGraph, load, load_graph, split_graphs, split_links, split_nodes
+from gnndelete.datasets.formats import load_pickle, load_saved
+from gnndelete.datasets.tables import SUFFIXES
+from gnndelete.errors import GraphError, ModelError, SettingError, some, unknown
+from gnndelete.graph.batch import GraphBatch, collate, with_split
 from gnndelete.methods import Method
 from gnndelete.methods import resolver as methods
+from gnndelete.methods.base import Fit
 from gnndelete.models import resolver as models
 from gnndelete.models.from_graph import fill_options, model_factory
+from gnndelete.nn.forward import WRAPPERS
 from gnndelete.parameters import check_parameters
+from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
+from gnndelete.training.loop import train
+
+
+def prepare(settings: Settings) -> tuple[NamedGraph, Task]:
+    """The graph to train on, on the chosen device and with the user's names where it has any, and the task."""
+    parts = _load(settings.data)
+    split = {"graph": _split_graphs, "link": _split_links, "node": _split_nodes}[settings.task.name]
+    data, task = split(tuple(part.data for part in parts), settings)
+    return replace(parts[0], data=data.to(find_device(settings.train.device, "train.device"))), task
+
+
+def find_device(name: str, setting: str) -> torch.device:
+    """A device by its name, refused where this machine has none; ``setting`` is the option that named it."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if name == "auto":
+        return accelerator or torch.device("cpu")
+    try:
+        chosen = torch.device(name)
+    except RuntimeError:
+        raise SettingError(f"'{setting}' must be auto, cpu or cuda (got '{name}')") from None
+    if chosen.type == "cpu":
+        return chosen
+    same = accelerator is not None and chosen.type == accelerator.type
+    if not same or (chosen.index or 0) >= torch.accelerator.device_count():
+        raise SettingError(f"'{setting}' is '{name}', and torch finds no such device here; use auto or cpu")
+    return chosen
+
+
+def _load(settings: DataSettings) -> tuple[NamedGraph, ...]:
+    """The graph, or its training, validation and test parts."""
+    if settings.dataset is not None and settings.graph is not None:
+        raise SettingError(
+            f"both a dataset ('{settings.dataset}') and a graph file ('{settings.graph}') are given; give one"
+        )
+    path, tables = settings.graph, settings.table_options
+    if path is not None:
+        pickled = path.is_file() and not path.name.lower().endswith(SUFFIXES)
+        if pickled and not tables:
+            return tuple(NamedGraph(collate(part)) for part in load_saved(path))
+        return (load_graph(path, **tables),)
+    if tables:
+        names = some(f"'data.{name}'" for name in tables)
+        raise SettingError(f"{names} says how tables are read, and --graph names none; leave it out")
+    if settings.dataset is None:
+        raise SettingError(
+            "there is no graph to work on; give --dataset NAME (see 'gnndelete ls datasets') or --graph PATH"
+        )
+    return (NamedGraph(collate(load(settings.dataset, settings.root))),)
+
+
+def _split_graphs(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
+    options, data = settings.data, graphs[0]
+    if not isinstance(data, GraphBatch):
+        raise GraphError(
+            f"'{options.dataset or options.graph}' is one graph, and --task graph needs many; choose a dataset of graphs "
+            "such as proteins, or another task"
+        )
+    if options.split == "random" or (options.split == "auto" and "train_mask" not in data):
+        split = split_graphs(
+            range(data.num_graphs), options.seed, train=1 - options.val - options.test, val=options.val
+        )
+        data = with_split(data, split)
+    task = GraphClassification()
+    task.check(data)
+    return data, task
+
+
+def _split_links(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
+    options = settings.data
+    if isinstance(graphs[0], GraphBatch):
+        raise GraphError(f"'{options.dataset or options.graph}' holds many graphs; use --task graph")
+    typed = "edge_type" in graphs[0]
+    decoder = settings.task.decoder or ("distmult" if typed else "dot")
+    if len(graphs) == 3 and options.split != "random":
+        return graphs[0], LinkPrediction(validation=graphs[1], test=graphs[2], decoder=decoder, seed=options.seed)
+    if options.split != "random" and "validation" in graphs[0] and "test" in graphs[0]:
+        return _split_by_dataset(graphs[0], settings)
+    if options.split == "given" and not (typed and "val_mask" in graphs[0]):
+        return graphs[0], LinkPrediction(decoder=decoder, seed=options.seed)
+    if len(graphs) == 3:
+        raise GraphError(f"'{options.graph}' is already split in three parts; leave data.split at auto")
+    split = split_links(
+        graphs[0], seed=options.seed, val=options.val, test=options.test, given=typed and options.split == "given"
+    )
+    task = LinkPrediction(
+        validation=split.validation,
+        test=split.test,
+        decoder=decoder,
+        validation_negatives=split.validation_negatives,
+        test_negatives=split.test_negatives,
+        seed=options.seed,
+    )
+    return split.data, task
+
+
+def _split_by_dataset(data: Data, settings: Settings) -> tuple[Data, Task]:
+    """A dataset that brings its validation and test edges along, such as ogbl-collab."""
+    names = ("validation", "test", "validation_negatives", "test_negatives")
+    parts = {name: data[name] for name in names if name in data}
+    task = LinkPrediction(decoder=settings.task.decoder or "dot", seed=settings.data.seed, **parts)
+    return Data.from_dict({name: value for name, value in data.to_dict().items() if name not in parts}), task
+
+
+def _split_nodes(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
+    options = settings.data
+    if isinstance(graphs[0], GraphBatch):
+        raise GraphError(f"'{options.dataset or options.graph}' holds many graphs; use --task graph")
+    if len(graphs) == 3:
+        raise GraphError(
+            f"'{options.graph}' holds three parts, which is a split of links; give one Data with masks for --task node"
+        )
+    data, task = graphs[0], NodeClassification()
+    if options.split == "random" or (options.split == "auto" and not (options.graph and "train_mask" in data)):
+        if options.val + options.test >= 1:
+            raise SettingError(
+                f"data.val ({options.val}) and data.test ({options.test}) leave nothing to train on; lower them"
+            )
+        data = split_nodes(data, seed=options.seed, train=1 - options.val - options.test, val=options.val)
+    task.check(data)
+    return data, task
 
 
 def model_options(settings: ModelSettings, data: Data, task: str) -> dict[str, Any]:
-    """All options of the model of a run, as `fill_options` has them."""
+    """All options of the model of a run: those that were set, defaults, and sizes that the graph gives."""
     factory, builtin = _factory(settings.name, task), ":" not in settings.name
     return fill_options(factory, settings.options, data, task, settings.name, builtin)
 
@@ -44,8 +175,16 @@ def build_model(settings: ModelSettings, data: Data, task: str, seed: int) -> nn
     return model
 
 
+def start_model(settings: Settings, data: Data) -> nn.Module:
+    """The model that training starts from, on the device of the graph: new weights, or those of the checkpoint."""
+    model = build_model(settings.model, data, settings.task.name, settings.train.seed)
+    if settings.model.checkpoint is not None:
+        load_weights(settings.model.checkpoint, model)
+    return model.to(data.edge_index.device)
+
+
 def _factory(name: str, task: str) -> Any:
-    """A built-in model answers for whole graphs with a pool behind it."""
+    """The class or function that makes the model; a built-in model gets a pooling layer for whole graphs."""
     found: Any = find_factory(name)
     return found if ":" in name else model_factory(found, task)
 
@@ -53,7 +192,7 @@ def _factory(name: str, task: str) -> Any:
 @cache
 def find_factory(name: str) -> Callable[..., Any]:
     """The class of a built-in model, or what ``file.py:factory`` or ``package.module:factory`` names."""
-    place, colon, attribute = name.rpartition(":")
+    path, colon, attribute = name.rpartition(":")
     if not colon:
         try:
             return models.lookup(name)
@@ -62,7 +201,7 @@ def find_factory(name: str) -> Callable[..., Any]:
             raise SettingError(
                 f"{sentence} (a model of your own is named file.py:factory or package.module:factory)"
             ) from None
-    module = _module_of_file(Path(place)) if place.endswith(".py") else _module_of_package(place)
+    module = _module_of_file(Path(path)) if path.endswith(".py") else _module_of_package(path)
     factory = getattr(module, attribute, None)
     if isinstance(factory, nn.Module) or not callable(factory):
         what = "is not in it" if factory is None else f"is a '{type(factory).__name__}'"
@@ -73,14 +212,14 @@ def find_factory(name: str) -> Callable[..., Any]:
 def _module_of_file(path: Path) -> Any:
     if not path.is_file():
         raise SettingError(f"there is no model file '{path}'; check the path before the colon")
-    # A name of its own, so that a file called like an installed package hides nothing.
+    # A unique name, so that a file named like an installed package does not shadow it.
     name = f"gnndelete_model_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise SettingError(f"'{path}' is no Python file; a model is named file.py:factory")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickling look their module up there
-    _search(path.parent)  # for what the file imports from beside it
+    sys.modules[name] = module  # dataclasses and pickle look it up there
+    _search(path.parent)  # for imports from the same folder
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -106,8 +245,60 @@ def _search(folder: Path) -> None:
         sys.path.append(str(folder))
 
 
+def load_weights(path: Path, model: nn.Module) -> None:
+    """Put the weights in a ``.safetensors`` file, or in a state dict that ``torch.save`` wrote, into ``model``."""
+    state = _safetensors(path) if path.suffix == ".safetensors" else load_pickle(path, ModelError, "checkpoint")
+    for name in ("state_dict", "model_state_dict", "model"):
+        if isinstance(state, dict) and isinstance(state.get(name), dict):
+            state = state[name]
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ModelError(f"'{path}' holds no weights by name; save model.state_dict()")
+    needed = model.state_dict()
+    state = _unwrapped(state, needed)
+    for what, names in (
+        ("lacks", needed.keys() - state.keys()),
+        ("also holds", state.keys() - needed.keys()),
+    ):
+        if names:
+            raise ModelError(
+                f"the checkpoint '{path}' does not fit: it {what} {some(sorted(names))}; check the model's options"
+            )
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        first = str(error).splitlines()[1:2] or [str(error)]
+        raise ModelError(
+            f"the checkpoint '{path}' does not fit: {first[0].strip()} Check the model's options"
+        ) from None
+
+
+def _unwrapped(state: dict[str, Tensor], needed: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights without the prefixes that ``DataParallel`` and ``torch.compile`` add to all names."""
+    for prefix in WRAPPERS * 2:  # in either order
+        if (
+            state
+            and all(name.startswith(prefix) for name in state)
+            and not any(name.startswith(prefix) for name in needed)
+        ):
+            state = {name.removeprefix(prefix): value for name, value in state.items()}
+    return state
+
+
+def dump_weights(model: nn.Module, facts: dict[str, str] | None = None) -> bytes:
+    """The weights as the content of a safetensors file, with metadata."""
+    weights = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
+    return dump_tensors(weights, facts)
+
+
+def _safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_tensors(path.read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"the weights '{path}' cannot be read ({getattr(error, 'strerror', None) or error})") from None
+
+
 def build_method(settings: Settings) -> Method:
-    """The method of a run. One that trains takes the run's schedule where its own parameters leave it open."""
+    """The method of a run. One that trains takes the schedule of the run where its parameters do not set another."""
     try:
         kind = methods.lookup(settings.method.name)
     except (KeyError, TypeError):
@@ -118,3 +309,24 @@ def build_method(settings: Settings) -> Method:
         takes = inspect.signature(kind).parameters
         parameters = {name: value for name, value in schedule.items() if name in takes} | parameters
     return kind(**check_parameters(kind, parameters, f"method '{kind.name}'", "method."))
+
+
+def fit_function(settings: Settings, task: Task, method: Method | None = None, progress: bool = True) -> Fit:
+    """A function that trains by the schedule of the run, with what the parameters of ``method`` set instead."""
+    schedule = settings.train.model_dump(include=set(SCHEDULE))
+    schedule |= {name: getattr(method, name) for name in schedule if hasattr(method, name)}
+
+    def fit(model: nn.Module, data: Data, seed: int) -> nn.Module:
+        train(model, data, task, seed=seed, progress=progress, **schedule)
+        return model
+
+    return fit
+
+
+def build_function(
+    settings: Settings, data: Data, seed: Callable[[], int] = torch.initial_seed
+) -> Callable[[], nn.Module] | None:
+    """A function that makes the model of the run again; None for built-in models, whose weights can be reset."""
+    if ":" not in settings.model.name:
+        return None
+    return lambda: build_model(settings.model, data, settings.task.name, seed())

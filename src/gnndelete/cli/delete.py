@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.asking import asking
-from gnndelete.cli.report import Report, note, prose
+from gnndelete.cli.deletion_options import deletion_options
+from gnndelete.cli.output import Report, note, prose
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _HOW = "How"
 
 
-@asking
+@deletion_options
 def delete(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote.")],
     request: dict[str, Any],
@@ -28,7 +28,7 @@ def delete(
     aim: Annotated[
         str | None,
         typer.Option(
-            help="With --lam auto: as if retrained, or as if nonexistent (gnndelete); as for earlier requests by default.",
+            help="Forget as if retrained, or as if nonexistent (gnndelete); as for earlier requests by default.",
             rich_help_panel=_HOW,
         ),
     ] = None,
@@ -37,48 +37,48 @@ def delete(
     save_graph: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Folder to write the remaining graph to; without a request, that of earlier ones."
+            metavar="DIR", help="Write the remaining graph to this folder; without a request, that of earlier requests."
         ),
     ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Drop the earlier requests of this run: what they deleted comes back.")
     ] = False,
     skip_deleted: Annotated[
-        bool, typer.Option("--skip-deleted", help="Leave out what earlier requests have deleted, and say how much.")
+        bool, typer.Option("--skip-deleted", help="Leave out what earlier requests have deleted, and report how much.")
     ] = False,
     skip_unseen: options.SkipUnseen = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the request and say what would happen.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the request and show what would happen.")] = False,
     config: options.Config = None,
     set_: options.Set = None,
     json: options.Json = False,
 ) -> Report:
-    """Make the model of a run forget edges, nodes, features or labels, together with everything that was deleted from it before.
+    """Make the model of a run forget edges, nodes, features, labels, relations or graphs.
 
     [bold]gnndelete delete runs/a --edges requests.csv[/]
 
-    For link models the edges must be among the training edges of the run: unseen ones were never learned.
-    RUN/state.json names what was deleted, to go on with later requests: keep it as safe as the data itself.
+    The request is solved together with all earlier requests of the run.
+    For link models the edges must be training edges of the run: the model never learned the others.
+    RUN/state.json names what was deleted and is needed for later requests: keep it as safe as the data itself.
     """
-    from gnndelete.cli.runs import STATE, put_in_order, run_settings, unchanged
-    from gnndelete.cli.sequence import go_on
+    from gnndelete.cli.run_folder import STATE, repair, run_settings, take_over, unchanged
     from gnndelete.cli.settings import resolve
 
-    given = {
+    chosen = {
         **request,
         "method.name": method,
         "method.lam": _number(lam),
         "method.aim": aim,
         "train.device": device,
     }
-    settings = resolve(run_settings(run), config, set_, given)
+    settings = resolve(run_settings(run), config, set_, chosen)
     unchanged(run, settings)
     out = run / "unlearned" if out is None else out
-    put_in_order(out, *([save_graph] if save_graph is not None else []))
+    repair(out, *([save_graph] if save_graph is not None else []))
     _refuse_target(run, out)
     changed = ""
     if not fresh and settings.deletion.asks:
-        settings, changed = go_on(settings, run / STATE)
-    from gnndelete.cli.serving import Serving  # takes seconds: what is refused by its settings is told before
+        settings, changed = take_over(settings, run / STATE)
+    from gnndelete.cli.serving import Serving  # imports torch, after the settings were checked
 
     serving = Serving(run, out, settings, save_graph, skip_deleted, skip_unseen)
     if save_graph is not None and not settings.deletion.asks and not (fresh or dry_run):
@@ -91,20 +91,20 @@ def delete(
 
 
 def _refuse_target(run: Path, out: Path) -> None:
-    from gnndelete.cli import runs
+    from gnndelete.cli.run_folder import METRICS, RESULT, result_of
     from gnndelete.errors import SettingError
 
     if out.exists() and not out.is_dir():
         raise SettingError(f"'{out}' is a file; give --out a folder")
-    if out.resolve() == run.resolve() or (out / runs.METRICS).exists():
+    if out.resolve() == run.resolve() or (out / METRICS).exists():
         raise SettingError(f"'{out}' is a run, and its trained model stays there; give --out another folder")
-    if out.is_dir() and any(out.iterdir()) and not (out / runs.RESULT).exists():
+    if out.is_dir() and any(out.iterdir()) and not (out / RESULT).exists():
         raise SettingError(f"'{out}' holds other files and no earlier result; give --out a new folder")
-    whose = (
-        None if out.resolve().parent == run.resolve() else runs.result_of(out)
-    )  # a run may have been copied as a whole
-    if whose is not None and whose.resolve() != run.resolve() and whose.is_dir():
-        raise SettingError(f"'{out}' holds the result of the run '{whose}'; give --out another folder")
+    if out.resolve().parent == run.resolve():  # a copied run names the original one in its result
+        return
+    owner = result_of(out)
+    if owner is not None and owner.resolve() != run.resolve() and owner.is_dir():
+        raise SettingError(f"'{out}' holds the result of the run '{owner}'; give --out another folder")
 
 
 def _number(text: str | None) -> float | str | None:
@@ -172,7 +172,7 @@ def _show(console: Console, values: dict[str, Any]) -> None:
     for name in after:
         table.add_row(name.replace("_", " "), f"{before[name]:.4f}", f"{after[name]:.4f}")
     if not after:
-        table.add_row("scores", "nothing held out", "nothing held out")
+        table.add_row("scores", "no test data", "no test data")
     table.add_row("seconds", "", f"{values['seconds']:.3g}")
     table.add_row("parameters changed", "", f"{values['parameters']:,}")
     console.print(table)

@@ -1,4 +1,4 @@
-"""``gnndelete inspect``: what a deletion would work with in a model, and which methods fit it."""
+"""``gnndelete inspect``: the graph layers of a model, how far each one reaches, and which methods fit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.report import Report
+from gnndelete.cli.output import Report
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def inspect(
     run: Annotated[
         Path | None,
-        typer.Argument(metavar="RUN", help="A run that 'train' wrote, or leave it out and name both below."),
+        typer.Argument(metavar="RUN", help="A run that 'train' wrote; or leave it out and name a graph and a model."),
     ] = None,
     dataset: options.Dataset = None,
     graph: options.Graph = None,
@@ -31,14 +31,14 @@ def inspect(
     set_: options.Set = None,
     json: options.Json = False,
 ) -> Report:
-    """Show the graph layers of a model, how far each one really sees, and which methods fit.
+    """Show the graph layers of a model, how far each one reaches, and which methods fit.
 
     [bold]gnndelete inspect runs/a[/] or [bold]gnndelete inspect --dataset digits --model gcn[/]
     """
-    from gnndelete.cli.runs import open_run, run_settings, unchanged
+    from gnndelete.cli.run_folder import open_run, run_settings, unchanged
     from gnndelete.cli.settings import resolve
 
-    given = {
+    chosen = {
         "data.dataset": dataset,
         "data.graph": graph,
         "data.undirected": undirected or None,
@@ -48,34 +48,21 @@ def inspect(
         "task.name": task,
         "train.device": device,
     }
+    settings = resolve(None if run is None else run_settings(run), config, set_, chosen)
     if run is not None:
-        settings = resolve(run_settings(run), config, set_, given)
         unchanged(run, settings)
-    else:
-        settings = resolve(None, config, set_, given)
-    from gnndelete.cli.construct import build_model  # takes seconds: a mistake in the settings is told before
-    from gnndelete.cli.loading import load_weights
-    from gnndelete.cli.setup import prepare
-    from gnndelete.inspection import inspect as look
+    # imports torch, after the settings were checked
+    from gnndelete.cli.construct import build_function, prepare, start_model
+    from gnndelete.inspection import inspect as inspect_model
 
     if run is not None:
-        network, found, kind = open_run(run, settings)
-        data = found.data
+        network, named, of_task = open_run(run, settings)
     else:
-        found, kind = prepare(settings)
-        data = found.data
-        network = build_model(settings.model, data, settings.task.name, settings.train.seed)
-        if settings.model.checkpoint is not None:
-            load_weights(settings.model.checkpoint, network)
-        network.to(data.edge_index.device)
-    # As 'delete' does: a model of the user's that cannot be reset can still be made again.
-    build = (
-        (lambda: build_model(settings.model, data, kind.name, settings.train.seed))
-        if ":" in settings.model.name
-        else None
-    )
-    seen = look(network, data, task=kind, build=build)
-    return Report(seen.to_dict(), lambda console: _show(console, seen))
+        named, of_task = prepare(settings)
+        network = start_model(settings, named.data)
+    build = build_function(settings, named.data, lambda: settings.train.seed)
+    inspection = inspect_model(network, named.data, task=of_task, build=build)
+    return Report(inspection.to_dict(), lambda console: _show(console, inspection))
 
 
 def _show(console: Console, found: Any) -> None:
@@ -87,7 +74,7 @@ def _show(console: Console, found: Any) -> None:
     console.print(f"[bold]{found.model}[/] on {found.nodes:,} nodes and {found.edges:,} edges ({kind})\n")
     if found.error:
         console.print(f"error: the model could not be run on this graph: {found.error}\n", markup=False, soft_wrap=True)
-    console.print("layers an operator would follow:")
+    console.print("graph layers, each of which can get an operator:")
     layers = Table()
     layers.add_column("layer", overflow="fold")
     layers.add_column("width", justify="right")

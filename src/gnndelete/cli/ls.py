@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.report import Report
+from gnndelete.cli.output import Report
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,4 +1,4 @@
-"""The reference of an audit: the same deletion by training again, kept so that a second audit need not train."""
+"""The reference of an audit: the same deletion by training again, cached so that a second audit need not train."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from gnndelete.cli.loading import dump_weights, load_weights
-from gnndelete.cli.report import note
+from gnndelete.cli.construct import dump_weights, load_weights
+from gnndelete.cli.output import note
 from gnndelete.cli.settings import Settings
 from gnndelete.errors import ModelError
 from gnndelete.graph.validation import fingerprint, tensor_digest
@@ -22,30 +22,41 @@ from gnndelete.methods import Retrain
 from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.nn.layers import working_copy
 from gnndelete.result import Unlearned
-from gnndelete.tasks import LinkPrediction
 from gnndelete.unlearner import Unlearner
 from gnndelete.version import __version__
 
-#: Where an audit goes within its run by default, and where it keeps references.
-AUDIT, CACHE, START = "audit", "cache", "reference-"
+#: The folder of cached references within that of an audit, and how their names begin.
+CACHE, PREFIX = "cache", "reference-"
+
+
+def cached_references(out: Path) -> list[Path]:
+    """The cached references of the audit in ``out``."""
+    return sorted((out / CACHE).glob(f"{PREFIX}*"))
 
 
 def reference(unlearned: Unlearned, out: Path, settings: Settings) -> Unlearned:
-    """The same deletion by `Retrain`: taken from the cache in ``out``, else trained by the run's schedule and kept there."""
+    """The same deletion by `Retrain`: from the cache in ``out``, else trained by the schedule of the run and cached."""
     assert unlearned.original is not None
     assert unlearned.base is not None
     method = _method(unlearned, settings)
     key = _key(unlearned, method, settings)
-    file = out / CACHE / f"{START}{key}.safetensors"
-    kept = _kept(file, unlearned, method) if file.is_file() else None
-    if kept is not None:
+    file = out / CACHE / f"{PREFIX}{key}.safetensors"
+    cached = _cached(file, unlearned, method) if file.is_file() else None
+    if cached is not None:
         note(f"the reference was trained before; taken from {file}")
-        return kept
+        return cached
     epochs = settings.train.epochs
     note(f"training the reference without what was deleted, {epochs} epoch{'s' * (epochs != 1)}")
-    given = {"fit": unlearned.fit, "build": unlearned.build, "seed": settings.train.seed}
-    trained = Unlearner(unlearned.base, unlearned.original, unlearned.task, method, **given).delete(unlearned.deletion)  # type: ignore[arg-type]
-    trained = replace(trained, notes=())
+    unlearner = Unlearner(
+        unlearned.base,
+        unlearned.original,
+        unlearned.task,
+        method,
+        fit=unlearned.fit,
+        build=unlearned.build,
+        seed=settings.train.seed,
+    )
+    trained = replace(unlearner.delete(unlearned.deletion), notes=())
     assert trained.model is not None
     facts = {"seconds": trained.seconds, "peak_mb": trained.peak_mb, "fingerprint": model_fingerprint(trained.model)}
     commit({file: dump_weights(trained.model, {"reference": json.dumps(facts)})}, remove=_older(file))
@@ -53,22 +64,22 @@ def reference(unlearned: Unlearned, out: Path, settings: Settings) -> Unlearned:
 
 
 def _method(unlearned: Unlearned, settings: Settings) -> Retrain:
-    """Retrain from the next seed, or from another one where that is the very model under audit."""
+    """Retrain from the next seed, or from another one where the model under audit was retrained from that."""
     schedule, seed = settings.train, settings.train.seed + 1
     if unlearned.method == "retrain":
-        own = unlearned.settings.get("seed")
-        seed += 2 * (seed == (unlearned.seed + 1 if own is None else own))  # the shadow has the one between
+        chosen = unlearned.settings.get("seed")
+        seed += 2 * (seed == (unlearned.seed + 1 if chosen is None else chosen))  # the shadow uses the seed in between
     return Retrain(schedule.epochs, schedule.lr, schedule.patience, seed)
 
 
 def _key(unlearned: Unlearned, method: Retrain, settings: Settings) -> str:
-    """A name for everything the reference depends on; it starts with that of the remaining graph."""
+    """A name for everything the reference depends on; it starts with the fingerprint of the remaining graph."""
     assert unlearned.data is not None
     assert unlearned.base is not None
-    task, data = unlearned.task, unlearned.data
+    data = unlearned.data
     tensors: dict[str, Any] = {f"data.{name}": value for name, value in data.to_dict().items()}
-    if isinstance(task, LinkPrediction) and task.validation is not None:
-        tensors |= {"val.true": task.validation.positives, "val.false": task.validation.negatives}
+    if unlearned.task is not None:
+        tensors |= unlearned.task.measured_on(unlearned.original)
     facts = {
         "version": __version__,
         "base": model_fingerprint(unlearned.base),
@@ -86,8 +97,8 @@ def _key(unlearned: Unlearned, method: Retrain, settings: Settings) -> str:
     return f"{fingerprint(data)[:16]}-{digest[:16]}"
 
 
-def _kept(file: Path, unlearned: Unlearned, method: Retrain) -> Unlearned | None:
-    """The reference in a file; None, with a word about it, where that is not what was written there."""
+def _cached(file: Path, unlearned: Unlearned, method: Retrain) -> Unlearned | None:
+    """The reference in a file; None, with a note, where the file is damaged."""
     assert unlearned.base is not None
     try:
         with safe_open(file, framework="pt") as opened:
@@ -111,11 +122,11 @@ def _kept(file: Path, unlearned: Unlearned, method: Retrain) -> Unlearned | None
             predictor=None,
         )
     except (OSError, SafetensorError, ModelError, ValueError, KeyError, TypeError) as error:
-        note(f"the reference kept in {file} is damaged ({type(error).__name__}), so it is trained again")
+        note(f"the cached reference {file} is damaged ({type(error).__name__}), so it is trained again")
         return None
 
 
 def _older(file: Path) -> list[Path]:
-    """References for other deletions: they were trained on what may have been deleted since."""
-    same = file.name.rpartition("-")[0]
-    return [path for path in file.parent.glob(f"{START}*.safetensors") if not path.name.startswith(f"{same}-")]
+    """Cached references of other deletions: they may have been trained on elements that were deleted since."""
+    same_graph = file.name.rpartition("-")[0]
+    return [path for path in cached_references(file.parent.parent) if not path.name.startswith(f"{same_graph}-")]

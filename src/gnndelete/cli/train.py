@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.report import Report
+from gnndelete.cli.output import Report
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,16 +39,16 @@ def train(
     set_: options.Set = None,
     json: options.Json = False,
 ) -> Report:
-    """Train a model on a graph and keep it as a run that 'inspect' and 'delete' can use.
+    """Train a model on a graph and write it as a run that the other commands use.
 
     [bold]gnndelete train --dataset digits --model gcn --task link --out runs/a[/]
 
-    Node and edge tables of your own, with your own ids: --graph FOLDER, perhaps with --undirected.
-    A model trained elsewhere becomes a run with --checkpoint weights.safetensors --epochs 0.
+    Your own node and edge tables: --graph FOLDER, with --undirected if every edge goes both ways.
+    A model that was trained elsewhere: --checkpoint weights.safetensors --epochs 0.
     """
     from gnndelete.cli.settings import resolve
 
-    given = {
+    chosen = {
         "data.dataset": dataset,
         "data.graph": graph,
         "data.undirected": undirected or None,
@@ -65,25 +65,22 @@ def train(
         "train.seed": seed,
         "train.device": device,
     }
-    settings = resolve(None, config, set_, given)
+    settings = resolve(None, config, set_, chosen)
     values = train_run(settings, out, force)
     return Report(values, lambda console: _show(console, values))
 
 
 def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     """Train by the settings and write the run; everything that can be refused is refused before the first epoch."""
-    from gnndelete.cli import runs
-    from gnndelete.cli.construct import build_model, model_options
-    from gnndelete.cli.loading import dump_weights, load_weights
-    from gnndelete.cli.settings import TaskSettings
-    from gnndelete.cli.setup import prepare
+    from gnndelete.cli.construct import dump_weights, model_options, prepare, start_model
+    from gnndelete.cli.run_folder import METRICS, MODEL, SETTINGS, ids_fingerprint, to_bytes, versions
+    from gnndelete.cli.settings import SCHEDULE, TaskSettings
     from gnndelete.evidence import evidence
     from gnndelete.graph.deletion import Deletion
     from gnndelete.graph.validation import attributes, check_graph, count_nodes, edge_table, fingerprint
     from gnndelete.io import files
     from gnndelete.models.from_graph import FROM_GRAPH
     from gnndelete.nn.adapter import model_fingerprint
-    from gnndelete.tasks import LinkPrediction
     from gnndelete.training.loop import train as fit
 
     _refuse_overwriting(out, force)
@@ -93,26 +90,11 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     check_graph(data)
     options = model_options(settings.model, data, settings.task.name)
     settings = settings.filled("model", {name: value for name, value in options.items() if name not in FROM_GRAPH})
-    if isinstance(task, LinkPrediction):  # what was left open is written down as what it is
-        settings = settings.model_copy(update={"task": TaskSettings(name="link", decoder=str(task.decoder))})
-    model = build_model(settings.model, data, settings.task.name, settings.train.seed)
-    if settings.model.checkpoint is not None:
-        load_weights(settings.model.checkpoint, model)
-    model.to(data.edge_index.device)
-    schedule = settings.train
-    result = fit(
-        model,
-        data,
-        task,
-        epochs=schedule.epochs,
-        lr=schedule.lr,
-        weight_decay=schedule.weight_decay,
-        patience=schedule.patience,
-        batch_size=schedule.batch_size,
-        num_neighbors=schedule.num_neighbors,
-        seed=schedule.seed,
-        progress=True,
-    )
+    if (decoder := getattr(task, "decoder", None)) is not None:  # write down the decoder that was chosen
+        settings = settings.model_copy(update={"task": TaskSettings(name=task.name, decoder=str(decoder))})
+    model = start_model(settings, data)
+    schedule = settings.train.model_dump(include=set(SCHEDULE))
+    result = fit(model, data, task, seed=settings.train.seed, progress=True, **schedule)
     values = {
         "model": settings.model.name,
         "task": settings.task.name,
@@ -121,33 +103,33 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
         "edges": data.edge_index.size(1),
         "undirected": edge_table(data).undirected,
         "unused_columns": list(graph.ignored),
-        **(_classes(graph) if settings.task.name == "node" else {}),
+        **(_classes(graph) if task.learns_labels else {}),
         "parameters": sum(p.numel() for p in model.parameters()),
         "test": {k.removeprefix("test_"): v for k, v in evidence(model, data, task, Deletion(), data).items()},
         "validation": {"best": result.best_score, "epoch": result.best_epoch},
         "epochs": result.epochs_run,
         "seconds": result.seconds,
-        "seed": schedule.seed,
+        "seed": settings.train.seed,
         "split_seed": settings.data.seed,
         "device": str(data.edge_index.device),
-        "versions": runs.versions(),
+        "versions": versions(),
         "base_fingerprint": model_fingerprint(model),
         "graph_fingerprint": fingerprint(data),
-        "graph_attributes": attributes(data, labels=settings.task.name != "link"),
-        "ids_fingerprint": runs.ids_fingerprint(graph),
+        "graph_attributes": attributes(data, labels=task.learns_labels),
+        "ids_fingerprint": ids_fingerprint(graph),
     }
     files.commit(
         {
-            out / runs.MODEL: dump_weights(model),
-            out / runs.SETTINGS: settings.to_yaml("data", "model", "task", "train").encode(),
-            out / runs.METRICS: runs.to_bytes(values),
+            out / MODEL: dump_weights(model),
+            out / SETTINGS: settings.to_yaml("data", "model", "task", "train").encode(),
+            out / METRICS: to_bytes(values),
         }
     )
     return {"out": str(out), **values}
 
 
 def _classes(graph: NamedGraph) -> dict[str, Any]:
-    """How many nodes have each class that tables of one's own name, and how many have none."""
+    """How many nodes have each class that the user's tables name, and how many have none."""
     if not graph.classes:
         return {}
     y = graph.data.y
@@ -156,17 +138,17 @@ def _classes(graph: NamedGraph) -> dict[str, Any]:
 
 
 def _refuse_overwriting(out: Path, force: bool) -> None:
-    from gnndelete.cli import runs
+    from gnndelete.cli.run_folder import METRICS, MODEL, RESULT, SETTINGS, STATE
     from gnndelete.errors import SettingError
 
     if out.exists() and not out.is_dir():
         raise SettingError(f"'{out}' is a file; give --out a folder")
-    if (out / runs.STATE).exists():
+    if (out / STATE).exists():
         raise SettingError(
-            f"'{out}' has served deletions ({runs.STATE}); training over it would bring them back: give another --out, "
-            f"or remove {runs.STATE} first"
+            f"'{out}' has served deletions ({STATE}), and training over it would bring them back; give another --out, "
+            f"or remove {STATE} first"
         )
-    found = [name for name in (runs.MODEL, runs.SETTINGS, runs.METRICS, runs.RESULT) if (out / name).exists()]
+    found = [name for name in (MODEL, SETTINGS, METRICS, RESULT) if (out / name).exists()]
     if found and not force:
         raise SettingError(f"'{out}' already holds {found[0]}; give another --out, or --force to replace that run")
 
@@ -184,7 +166,7 @@ def _show(console: Console, values: dict[str, Any]) -> None:
     for name, value in values["test"].items():
         table.add_row(f"test {name}", f"{value:.4f}")
     if not values["test"]:
-        table.add_row("test", "nothing held out")
+        table.add_row("test", "no test data")
     best = values["validation"]
     if best["best"] is not None:
         table.add_row("best validation", f"{best['best']:.4f} (epoch {best['epoch']})")
@@ -201,5 +183,5 @@ def _show(console: Console, values: dict[str, Any]) -> None:
         console.print(f"{len(classes)} classes (and their nodes): {nodes}{none}", soft_wrap=True, markup=False)
     if values["unused_columns"]:
         unused = ", ".join(values["unused_columns"])
-        console.print(f"note: columns of the tables that were not used: {unused}", soft_wrap=True, markup=False)
+        console.print(f"note: columns of your tables that were not used: {unused}", soft_wrap=True, markup=False)
     console.print(f"written to {values['out']}", soft_wrap=True, markup=False)

@@ -1,4 +1,4 @@
-"""What a verb hands back, and how it and every error reach the screen or, with ``--json``, another program."""
+"""What a verb returns, and how it and every error are printed for people or, with ``--json``, for programs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Failure:
-    """An error in one sentence; ``trace`` is set where it was not raised on purpose."""
+    """An error in one sentence; ``trace`` is set for errors that gnndelete does not raise on purpose."""
 
     kind: str
     message: str
@@ -54,9 +54,9 @@ class Failure:
 
 
 def failure(error: BaseException) -> Failure:
-    """Sort an exception into bad requests (2), failed runs (1) and an interrupt (130)."""
+    """An exception as a failure with its exit code: 2 for a bad request, 1 for a failed run, 130 for an interrupt."""
     if isinstance(error, KeyboardInterrupt):
-        return Failure("Interrupted", "stopped; earlier results are intact and nothing half-done was written", 130)
+        return Failure("Interrupted", "stopped; earlier results are intact and nothing was half written", 130)
     if isinstance(error, GNNDeleteError):
         return Failure(type(error).__name__, str(error), error.exit_code)
     if isinstance(error, OSError):
@@ -76,21 +76,21 @@ def note(text: str) -> None:
 
 
 def prose(console: Console, lines: Iterable[str]) -> None:
-    """Sentences, wrapped between words on a terminal and one to a line elsewhere, so that they can be searched."""
+    """Print sentences, wrapped on a terminal, one per line elsewhere so that they can be searched."""
     for line in lines:
         words = wrap(line, console.width, break_long_words=False, break_on_hyphens=False)
         console.print("\n".join(words) if console.is_terminal else line, markup=False, soft_wrap=True)
 
 
 def plain(text: str) -> str:
-    """Text of others within rich markup, shown as it is."""
+    """Text with rich markup escaped, so that it is shown as it is."""
     from rich.markup import escape
 
     return escape(text)
 
 
 def to_json(values: Any) -> str:
-    """Strict JSON: what is not finite becomes null, what is not plain becomes text.
+    """Strict JSON: numbers that are not finite become null, other objects become text.
 
     >>> to_json({"a": float("nan"), "b": (1, 2)})
     '{"a": null, "b": [1, 2]}'

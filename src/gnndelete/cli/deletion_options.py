@@ -1,0 +1,361 @@
+"""The options that name a deletion, for every verb that deletes, and the `Deletion` they mean on the graph of a run.
+
+`deletion_options` adds the options to a verb, `read_request` turns their settings into a deletion, and `check_trained`
+checks that the model was trained on it.
+"""
+
+from __future__ import annotations
+
+import csv
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gnndelete.cli.output import Report, note, plain
+from gnndelete.errors import DeletionError, SettingError, some
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gnndelete.cli.settings import DeletionSettings
+    from gnndelete.datasets import NamedGraph
+    from gnndelete.graph.deletion import Deletion
+    from gnndelete.graph.edge_table import EdgeTable
+    from gnndelete.tasks import Task
+
+
+def _option(kind: Any, text: str, *names: str, metavar: str | None = None) -> Any:
+    """An option of the panel that says what to forget; None where it is not used."""
+    return Annotated[kind | None, typer.Option(*names, help=text, metavar=metavar, rich_help_panel="What to forget")]
+
+
+#: The options by name, in the order of --help.
+OPTIONS: dict[str, Any] = {
+    "edges": _option(Path, "CSV with columns source,target, in your own ids."),
+    "nodes": _option(Path, "CSV with a column node."),
+    "edge": _option(list[str], "One edge; can be repeated.", metavar="U,V"),
+    "node": _option(list[str], "One node; can be repeated.", metavar="ID"),
+    "graphs": _option(Path, "CSV with a column graph: positions of whole graphs.", "--graphs"),
+    "graph": _option(list[int], "One whole graph; can be repeated.", "--graph", metavar="ID"),
+    "features": _option(Path, "CSV with a column node; add a column named column to forget single features."),
+    "labels": _option(Path, "CSV with a column node: whose labels to forget."),
+    "feature": _option(list[str], "All features of a node, or one column; can be repeated.", metavar="ID[,COLUMN]"),
+    "label": _option(list[str], "The label of one node; can be repeated.", metavar="ID"),
+    "fill": _option(float, "Value that replaces deleted features; 0 by default."),
+    "relation": _option(list[str], "All edges of one relation; can be repeated.", metavar="NAME"),
+    "random": _option(float, "Draw a share (below 1) or a number of elements."),
+    "kind": _option(str, "With --random: edges, nodes or graphs."),
+    "where": _option(str, "With --random: in or out of the test edges' 2-hop neighbourhood, hubs, or community."),
+    "hops": _option(str, "With --where: undirected, or directed as in the paper."),
+    "draw_seed": _option(int, "With --random: seed."),
+}
+
+
+def deletion_options(verb: Callable[..., Report]) -> Callable[..., Report]:
+    """Replace the argument ``request`` of a verb by all options above; the verb receives them as settings."""
+
+    @wraps(verb)
+    def with_options(**arguments: Any) -> Report:
+        options = {name: arguments.pop(name, None) for name in OPTIONS}
+        return verb(request=_settings(**options), **arguments)
+
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(verb, eval_str=True).parameters.values():
+        if parameter.name != "request":
+            parameters.append(parameter)
+            continue
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters += [inspect.Parameter(name, kind, default=None, annotation=of) for name, of in OPTIONS.items()]
+    with_options.__signature__ = inspect.Signature(parameters, return_annotation=Report)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_options
+
+
+def _settings(
+    edge: list[str] | None,
+    node: list[str] | None,
+    feature: list[str] | None,
+    label: list[str] | None,
+    relation: list[str] | None,
+    graph: list[int] | None,
+    random: float | None,
+    draw_seed: int | None,
+    **rest: Any,
+) -> dict[str, Any]:
+    """The options as settings by dotted name; None where an option is not used."""
+    files = {f"deletion.{name}_csv": rest.pop(name) for name in ("edges", "nodes", "graphs", "features", "labels")}
+    whole = random is not None and random >= 1 and random.is_integer()
+    return {
+        **files,
+        "deletion.edges": _cells(edge, "an edge is written source,target, such as --edge 0,5"),
+        "deletion.nodes": _stripped(node),
+        "deletion.graphs": list(graph or ()) or None,
+        "deletion.features": _cells(feature, "features are written node or node,column, such as --feature 3,7"),
+        "deletion.labels": _stripped(label),
+        "deletion.relations": _stripped(relation),
+        "deletion.random": int(random) if random is not None and whole else random,
+        "deletion.seed": draw_seed,
+        **{f"deletion.{name}": value for name, value in rest.items()},
+    }
+
+
+def _stripped(names: list[str] | None) -> list[str] | None:
+    return [name.strip() for name in names or ()] or None
+
+
+def _cells(texts: Iterable[str] | None, form: str) -> list[list[str]] | None:
+    """Edges or features as cells. They are read as lines of a CSV file, so that an id in quotes can hold a comma."""
+    found = []
+    for text in texts or ():
+        try:
+            rows = list(csv.reader([text], strict=True, skipinitialspace=True))
+        except csv.Error as error:
+            raise DeletionError(f"{form} (got {text}: {error})") from None
+        found.append([cell.strip() for cell in rows[0]] if rows else [])
+    return found or None
+
+
+def read_request(settings: DeletionSettings, graph: NamedGraph, task: Task) -> Deletion:
+    """The elements to delete from ``graph``, which earlier requests may have made smaller; in the ids of its user."""
+    request = _from_files(settings, graph)
+    if settings.fill and not request.features.size(1):
+        raise SettingError(
+            f"--fill says what replaces features, and none are named (got {settings.fill}); name --feature"
+        )
+    if settings.random is None:
+        if not len(request):
+            raise DeletionError(
+                "nothing is named to be deleted; give --edges or --nodes FILE, --edge 0,5, --node 3, --feature 3, --label 3, "
+                "--relation NAME, --graph 7, or --random 0.025"
+            )
+        return request
+    if len(request):
+        raise SettingError("elements are named and --random is given too; name what to delete, or have it drawn")
+    return _drawn(settings, settings.random, graph, task)
+
+
+def _drawn(settings: DeletionSettings, amount: int | float, graph: NamedGraph, task: Task) -> Deletion:
+    """Elements drawn at random."""
+    from gnndelete.datasets.forget import forget_edges, forget_graphs, forget_nodes
+    from gnndelete.graph.batch import GraphBatch
+    from gnndelete.graph.deletion import Deletion
+
+    data, kind, where, seed = graph.data, settings.kind, settings.where, settings.seed
+    if amount >= 1 and amount != int(amount):
+        raise SettingError(f"--random must be a share below 1 or a whole number (got {amount})")
+    if kind != "edges" and where != "random":
+        raise SettingError(
+            f"--where {where} says which edges are drawn, and --kind {kind} draws {kind} from all; leave one of them out"
+        )
+    if kind == "graphs":
+        if not isinstance(data, GraphBatch):
+            raise SettingError("--kind graphs draws whole graphs, and this run has one; leave it out")
+        return Deletion(graphs=forget_graphs(data, amount, seed=seed))
+    if kind == "nodes":
+        return Deletion(nodes=forget_nodes(data, amount, seed=seed))
+    test = task.unseen(data, "test") if task.pairwise else None
+    if where in ("in", "out") and (test is None or not test.numel()):
+        raise SettingError(f"--where {where} is relative to test edges, and this run has none; leave it out")
+    return Deletion(edges=forget_edges(data, amount, where, test=test, hops=settings.hops, seed=seed))
+
+
+def _from_files(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
+    """The elements that are named in place and in CSV files."""
+    from gnndelete.graph.deletion import Deletion
+
+    request = _in_place(settings, graph)
+    if settings.graphs_csv is not None:
+        request = request | Deletion(graphs=Deletion.from_csv(_from_here(settings.graphs_csv)).nodes)
+    for kind in ("edges", "nodes", "features", "labels"):
+        path = getattr(settings, f"{kind}_csv")
+        if path is None:
+            continue
+        path = _from_here(path)
+        of_nodes: Any = kind if kind in ("features", "labels") else None
+        fill = settings.fill if kind == "features" else 0.0
+        found = Deletion.from_csv(
+            path, graph.ids, graph.relations or None, kind=of_nodes, fill=fill, columns=graph.features
+        )
+        if kind not in found.counts:
+            other = next(iter(found.counts))
+            raise DeletionError(f"'{path}' names {other}, and --{kind} takes {kind}; give it with --{other}")
+        request = request | found
+    return request
+
+
+def _from_here(path: Path) -> Path:
+    """The path as errors show it: relative where the file is below the current folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _in_place(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
+    """The elements that are named on the command line or in a settings file; all bad ones are reported together."""
+    from gnndelete.graph.deletion import Deletion
+
+    bad: list[str] = []
+
+    def parsed(option: str, elements: Sequence[Any], parse: Callable[[Any, NamedGraph], tuple[int, ...]]) -> list[Any]:
+        found = []
+        for element in elements:
+            try:
+                found.append(parse(element if isinstance(element, list) else [element], graph))
+            except ValueError as error:
+                shown = ",".join(map(str, element)) if isinstance(element, list) else element
+                bad.append(f"--{option} {shown} ({error})")
+        return found
+
+    edges = parsed("edge", settings.edges, _edge)
+    nodes = parsed("node", settings.nodes, _ids)
+    labels = parsed("label", settings.labels, _ids)
+    features = parsed("feature", settings.features, _feature)
+    if bad:
+        raise DeletionError(
+            f"{len(bad)} of the elements to delete {'is' if len(bad) == 1 else 'are'} not in the graph: {some(bad, 20)}; "
+            "correct or remove them"
+        )
+    request = Deletion(
+        edges=edges or None,
+        nodes=[node for (node,) in nodes] or None,
+        labels=[node for (node,) in labels] or None,
+        relations=[_relation(name, graph) for name in settings.relations] or None,
+        graphs=settings.graphs or None,
+    )
+    rows = [cells[0] for cells in features if len(cells) == 1]
+    columns = [cells for cells in features if len(cells) == 2]
+    for chosen in (rows, columns):
+        if chosen:
+            request = request | Deletion(features=chosen, fill=settings.fill)
+    return request._named(None if graph.ids is None else graph.ids.calling(graph.relations))
+
+
+def _relation(name: Any, graph: NamedGraph) -> int:
+    if "edge_type" not in graph.data:
+        raise DeletionError(
+            f"--relation names {name!r}, and the graph has no relation types; name edges with --edge, or nodes with --node"
+        )
+    if graph.relations and name in graph.relations:
+        return graph.relations.index(name)
+    if graph.relations or not str(name).isdigit():
+        known = some(map(repr, graph.relations)) or "numbers from 0"
+        raise DeletionError(f"no relation of the graph is called {name!r}; there are {known}")
+    return int(name)
+
+
+def _feature(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:
+    from gnndelete.graph.parsing import look_up_columns
+
+    if not 1 <= len(cells) <= 2:
+        example = "such as --feature 3,7" if graph.ids is None else "an id with a comma in quotes"
+        raise ValueError(f"features of this graph are written node or node,column, {example}")
+    return (*_ids(cells[:1], graph), *look_up_columns([str(cell) for cell in cells[1:]], graph.features))
+
+
+def _edge(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:
+    form, example = ("source,relation,target", "0,2,5") if "edge_type" in graph.data else ("source,target", "0,5")
+    if graph.ids is None:
+        try:
+            return _ids(cells, graph)
+        except ValueError:
+            got = ",".join(map(str, cells))
+            raise DeletionError(f"an edge is written {form}, such as --edge {example} (got {got})") from None
+    if len(cells) != form.count(",") + 1:
+        raise ValueError(f"an edge of this graph is written {form}, an id with a comma in quotes")
+    return _ids(cells, graph)
+
+
+def _ids(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:
+    """Nodes (and the relation between them) by their names, or by their numbers where they have no names."""
+    from gnndelete.graph.parsing import look_up
+
+    if graph.ids is None:
+        if all(isinstance(cell, int) or (cell.isascii() and cell.isdigit()) for cell in cells):
+            return tuple(map(int, cells))
+        raise ValueError(f"nodes have numbers here, from 0, and no names (got {','.join(map(str, cells))})")
+    number = next((cell for cell in cells if isinstance(cell, int)), None)
+    if number is not None:  # YAML has read it: 007 would be 7, and 010 be 8
+        raise ValueError(f"ids of this graph are text, and {number} is a number: write it in quotes")
+    return look_up(cells, graph.ids, graph.relations or None)
+
+
+def check_trained(
+    request: Deletion, graph: NamedGraph, table: EdgeTable, task: Task, skip: bool = False
+) -> tuple[Deletion, int]:
+    """Check the request against the graph and what the model was trained on.
+
+    Returns the request in the graph's own terms, and how many unseen edges were left out of it. Without ``skip`` unseen
+    edges are an error.
+    """
+    from gnndelete.tasks.trained import check_request
+
+    unseen, names = _unseen_edges(request, graph, table, task)
+    if names and skip:
+        request = _without_edges(request, unseen, names)
+    try:
+        return check_request(request, graph.data, table, task, graph.ids), len(names) if skip else 0
+    except DeletionError as error:
+        if not names or skip:
+            raise
+        raise DeletionError(f"{error} (--skip-unseen leaves them out)") from None
+
+
+def _without_edges(request: Deletion, unseen: Tensor, names: list[str]) -> Deletion:
+    """The request without its unseen edges; a note names them."""
+    import copy
+
+    rest = copy.copy(request)
+    object.__setattr__(rest, "edges", request.edges[:, ~unseen])
+    if not len(rest):
+        raise DeletionError(
+            f"nothing is left to delete: all of it was held out from training, so the model has not learned it: "
+            f"{some(names)}; remove it from your own data"
+        )
+    edges = f"{len(names)} edge{'s' * (len(names) != 1)}"
+    note(
+        f"note: left out {edges} that the model was not trained on: {plain(some(names))}; there is nothing to forget, but "
+        "this run goes on validating and testing with them: remove them from your own data before you train again"
+    )
+    return rest
+
+
+def _unseen_edges(request: Deletion, graph: NamedGraph, table: EdgeTable, task: Task) -> tuple[Tensor, list[str]]:
+    """Which edges are in the validation or test part and nowhere trained on, and what errors call them, each once."""
+    import torch
+
+    from gnndelete.graph.edge_table import ends_of
+    from gnndelete.graph.existing import tuples
+
+    edges = request.edges
+    none = torch.zeros(edges.size(1), dtype=torch.bool)
+    fits = edges.size(0) == (3 if table.typed else 2) and not bool((ends_of(edges) >= table.num_nodes).any())
+    if not edges.size(1) or not fits or not task.pairwise:
+        return none, []
+    found = {
+        "validation": _is_in(edges, task.unseen(graph.data, "validation"), table),
+        "testing": _is_in(edges, task.unseen(graph.data, "test"), table),
+    }
+    unseen = found["validation"] | found["testing"]
+    if bool(unseen.any()):  # a parallel edge may be in the training part as well
+        unseen &= ~_is_in(edges, task.learned(graph.data), table)
+        unseen &= ~table.contains(edges.to(table.keys.device)).cpu()
+    names: dict[str, None] = {}
+    for use, in_part in found.items():
+        chosen = edges[:, in_part & unseen]
+        chosen = chosen.sort(dim=0).values if table.undirected else chosen
+        names |= dict.fromkeys(f"{pair} (for {use})" for pair in tuples(chosen, request._ids or graph.ids))
+    return unseen, list(names)
+
+
+def _is_in(edges: Tensor, part: Tensor, table: EdgeTable) -> Tensor:
+    """Which edges are in a part, in either direction where the graph is undirected."""
+    import torch
+
+    from gnndelete.graph.parsing import among
+
+    part = part.cpu()
+    if not part.size(1):
+        return torch.zeros(edges.size(1), dtype=torch.bool)
+    return among(edges, torch.cat([part, part.flip(0)], dim=1) if table.undirected else part)
