@@ -11,8 +11,8 @@ from torch_geometric.data import Data
 import gnndelete as gd
 from gnndelete.datasets import load, split_links
 from gnndelete.errors import ModelError, SettingError
+from gnndelete.methods._gradients import saturation
 from gnndelete.methods.d2d import D2D
-from gnndelete.methods.validation import saturation
 from gnndelete.nn.forward import call
 from gnndelete.testing import problem
 from gnndelete.training.loop import train
@@ -236,7 +236,7 @@ def test_what_does_not_fit(links):
         gd.Unlearner(model, data, method=D2D())
     for wrong in ({"preset": "best"}, {"m": 0.0}, {"m": 3.0}, {"delta": 1.5}, {"iterations": 0}, {"radius": -1.0}):
         with pytest.raises(SettingError, match=next(iter(wrong))):
-            D2D(**wrong)
+            D2D(**wrong).check()
 
 
 def test_a_graph_classifier_that_overflows_is_handed_back_with_a_note():

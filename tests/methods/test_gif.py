@@ -285,4 +285,4 @@ def test_what_does_not_fit(graph, gcn):
         gd.Unlearner(gcn, graph, method=GIF())
     for wrong in ({"iterations": 0}, {"damp": 1.0}, {"scale": 0.0}, {"scale": "large"}, {"hops": -1}):
         with pytest.raises(SettingError, match=next(iter(wrong))):
-            GIF(**wrong)
+            GIF(**wrong).check()

@@ -188,4 +188,4 @@ def test_why_it_does_not_fit():
         gd.Unlearner(model, data, method=MEGU())
     for wrong in ({"kappa": -1.0}, {"temperature": 0.0}, {"lr": 0.0}, {"epochs": 0}):
         with pytest.raises(SettingError, match=next(iter(wrong))):
-            MEGU(**wrong)
+            MEGU(**wrong).check()

@@ -207,5 +207,6 @@ def test_a_decoder_apart_is_the_affair_of_a_fit_of_ones_own(graph, gcn):
     task = gd.LinkPrediction(decoder=Pairs(graph.num_nodes))
     found = gd.Unlearner(gcn, graph, task=task, method="retrain", fit=lambda model, data, seed: None).delete(DELETION)
     assert any(
-        "is no part of the model and was kept as it is, unless fit trained it anew" in note.text for note in found.notes
+        "is no part of the model and was kept as it is, unless fit trained it again" in note.text
+        for note in found.notes
     )

@@ -188,7 +188,9 @@ def make_method(key: Mapping[str, Any]) -> Method:
     """
     kind = _method_class(key["name"])
     takes = inspect.signature(kind).parameters
-    return kind(**{name: value for name, value in key.items() if name in takes})
+    method = kind(**{name: value for name, value in key.items() if name in takes})
+    method.check()
+    return method
 
 
 def _method_class(name: str) -> type[Method]:

@@ -308,7 +308,9 @@ def build_method(settings: Settings) -> Method:
         schedule = settings.train.model_dump(include=set(SCHEDULE))
         takes = inspect.signature(kind).parameters
         parameters = {name: value for name, value in schedule.items() if name in takes} | parameters
-    return kind(**check_parameters(kind, parameters, f"method '{kind.name}'", "method."))
+    method = kind(**check_parameters(kind, parameters, f"method '{kind.name}'", "method."))
+    method.check()
+    return method
 
 
 def fit_function(settings: Settings, task: Task, method: Method | None = None, progress: bool = True) -> Fit:

@@ -111,6 +111,14 @@ class Method(ABC):
     presets: ClassVar[tuple[str, ...]] = ()  # class methods that make it with other settings, such as GNNDelete.paper
     keeps_model: ClassVar[bool] = True  # False where it answers through `predict` with a model of its own
 
+    def check(self) -> None:
+        """Check the parameters. Constructors only store them; `Unlearner` calls this before any work.
+
+        Raises:
+            SettingError: If a parameter has a value that is not allowed.
+        """
+        return None
+
     def unfit(self, context: Context) -> list[Reason]:
         """Why this method cannot serve this model, graph and task; an empty list where it can."""
         return []
@@ -135,7 +143,8 @@ class Method(ABC):
 
 
 def reasons(method: Method, context: Context) -> list[Reason]:
-    """Why a method cannot serve this model, graph and task: the kind of graph comes first."""
+    """Why a method cannot serve this model, graph and task; its own parameters are checked first."""
+    method.check()
     if isinstance(context.data, HeteroGraph) and not method.node_types:
         why = (
             f"'{method.name}' works on one table of nodes, and the graph has {len(context.data.types.nodes)} node types"

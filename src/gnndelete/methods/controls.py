@@ -1,6 +1,7 @@
-"""Controls: ways to reach a high deleted AUROC by ruining the model, which every table of methods carries as a warning.
+"""Controls for tables of methods.
 
-And how far two models that both were trained again lie apart: nothing can be expected to be nearer to one of them.
+`ZeroedEndpoints` and `UntrainedOperator` reach a high deleted AUROC by ruining the model. `RetrainAgain` shows how far two
+retrained models differ by chance: no method can be expected to come closer to one of them.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ from gnndelete.methods.retrain import Retrain
 from gnndelete.nn.adapter import Adapter
 from gnndelete.nn.layers import graph_layers, working_copy
 from gnndelete.nn.operator import LinearMap, Operator, attach
+from gnndelete.notes import Note
 
 
 class UntrainedOperator(Method):
-    """The paper's operator as its authors initialise it, ones/1000 throughout, and never trained.
+    """The paper's operator as its authors initialise it, every entry 1/1000, and never trained.
+
+    Args:
+        value: Every entry of the operator.
 
     >>> UntrainedOperator().settings()
     {'value': 0.001}
@@ -38,33 +43,36 @@ class UntrainedOperator(Method):
         return [Reason(f"'{type(context.model).__name__}' has no graph layers", "leave this control out")]
 
     def _reach(self, hops: int, last: bool) -> int | None:
-        """How far around the deletion the map behind a layer acts; None where there is none."""
+        """How many hops around the deletion the map behind a layer acts; None for no map."""
         return hops
 
     def unlearn(self, context: Context) -> Outcome:
         probe = context.session.probe("all")
         model = working_copy(context.model)
         device = context.data.edge_index.device
-        ends = context.deletion.named_nodes.to(device)
-        near = context.session.neighborhood("undirected")
+        named = context.deletion.named_nodes.to(device)
+        neighborhood = context.session.neighborhood("undirected")
         for site in probe.sites:
             reach = self._reach(site.hops, probe.is_last(site))
             if reach is None:
                 continue
             weight = torch.full((site.width, site.width), self.value, device=device)
             maps: list[nn.Module] = [LinearMap(site.width, weight).requires_grad_(False)]
-            rows = site.local(near.within(ends, reach))
+            rows = site.local(neighborhood.within(named, reach))
             if not rows.numel():
                 continue
             operator = Operator(len(site.rows), site.width, [rows], maps)
             attach(model, site, operator)
         adapter = Adapter(model)
-        note = "A control, not a method: it forgets by ruining the model."
+        note = Note("control", "A control, not a method: it forgets by ruining the model.")
         return Outcome(model=model, parameters=adapter.num_parameters, adapter=adapter, notes=(note,))
 
 
 class ZeroedEndpoints(UntrainedOperator):
-    """The last layer's rows of everything that touches the deletion set to zero.
+    """Rows of the last layer that touch the deletion, set to zero.
+
+    Args:
+        value: Every entry of the operator.
 
     >>> ZeroedEndpoints().value
     0.0
@@ -73,15 +81,15 @@ class ZeroedEndpoints(UntrainedOperator):
     name: ClassVar[str] = "zeroed"
     summary: ClassVar[str] = "a control: representations next to the deletion set to zero"
 
-    def __init__(self) -> None:
-        super().__init__(value=0.0)
+    def __init__(self, value: float = 0.0) -> None:
+        super().__init__(value)
 
     def _reach(self, hops: int, last: bool) -> int | None:
         return 0 if last else None
 
 
 class RetrainAgain(Retrain):
-    """Retrain with another seed, to be compared with Retrain.
+    """Retrain with another seed, to be compared with `Retrain`. It has the parameters of `Retrain`.
 
     >>> RetrainAgain.next_seed - Retrain.next_seed
     1

@@ -11,37 +11,60 @@ from torch import Tensor, nn
 
 from gnndelete.errors import SettingError
 from gnndelete.graph.deletion import Deletion
+from gnndelete.methods._gradients import (
+    assign,
+    flat,
+    has_fallen,
+    known_task,
+    loss_reasons,
+    trainable,
+    validation_scores,
+)
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
-from gnndelete.methods.gradients import assign, flat, known_task, loss_reasons, trainable
-from gnndelete.methods.validation import ruined, validation
 from gnndelete.nn.forward import evaluating
 from gnndelete.nn.layers import working_copy
-from gnndelete.tasks import GraphClassification, NodeClassification, Task
+from gnndelete.notes import Note
+from gnndelete.tasks import Task
 
 #: Strong convexity and steps per request: those of Neel et al., and those behind the GNNDelete paper's tables.
 PRESETS: dict[str, tuple[float, int]] = {"reference": (0.05, 25), "paper": (5e-4, 1)}
 
-_MOST_HALVINGS = 60
-_NO_GUARANTEE = (
-    "The guarantee of Descent-to-Delete needs a strongly convex, smooth and Lipschitz loss. A graph neural network has "
-    "none of these: no guarantee holds, and sigma is what the formula gives for the constants, not a bound."
+#: How often a step may be halved in one request before the descent ends.
+MOST_HALVINGS = 60
+
+#: AUROC from logits and from 32-bit probabilities may differ by this much before the difference is reported.
+SATURATION_GAP = 0.005
+
+_NO_GUARANTEE = Note(
+    "no-guarantee",
+    "The guarantee of Descent-to-Delete needs a strongly convex, smooth and Lipschitz loss. The loss of a graph neural network "
+    "is none of these: no guarantee holds, and sigma is what the formula gives for the constants, not a bound.",
 )
 
 
 class D2D(Method):
     """Descend on the loss of the remaining graph, then publish the weights with Gaussian noise.
 
-    Steps are ``w ← Proj(w − η ∇f(w))`` with ``η = 2/(M+m)`` on ``f = the task's mean loss + m/2 |w − c|²``; σ follows from the
-    constants and from n, the directed edges that remain (training nodes under node classification). ``preset`` sets
-    what is not given: ``"reference"`` m=0.05 and 25 steps, ``"paper"`` m=5e-4 and 1 step; both L=1+m, M=4−m, ε=5, δ=1/n².
-    The analysis takes f to be what the model was trained on. A model trained without that penalty loses half its weights
-    in 25 steps towards c = 0 (``center="zero"``: DBLP, GCN, test AUROC .961 to .806), so that ``center="base"`` puts c at
-    the trained weights. Steps stay within ``radius`` of c, by default the norm of the trained weights: the radius 1 that
-    L=1+m stands for would crush a network. Where a step raises f, the model is not M-smooth there, and the step is halved
-    until it does not.
-    Negatives of a link loss are drawn once, and gradients are taken in evaluation mode (no dropout, statistics frozen).
+    Steps are ``w ← Proj(w − η ∇f(w))`` with ``η = 2/(M+m)`` on ``f = the task's mean loss + m/2 |w − c|²``. σ follows from the
+    constants and from n, the number of training elements that remain (edges in both directions). Where a step raises f, the
+    model is not M-smooth there, and the step is halved until it does not. Non-edges of a link loss are drawn once, and
+    gradients are taken in evaluation mode (no dropout, fixed statistics). The weights without noise are kept in memory, and
+    the next request starts from them.
 
-    The weights without noise are kept in memory, and the next request starts from them.
+    Args:
+        preset: Sets what is not given. ``"reference"``: m=0.05 and 25 steps; ``"paper"``: m=5e-4 and 1 step. Both have
+            L=1+m, M=4−m, ε=5, δ=1/n².
+        m: Strong convexity that the analysis assumes; also the weight of the penalty.
+        L: Lipschitz constant that the analysis assumes.
+        M: Smoothness that the analysis assumes; must be larger than ``m``.
+        epsilon: Privacy parameter ε.
+        delta: Privacy parameter δ, below 1.
+        iterations: Steps per request.
+        radius: Steps stay within this distance of c; by default the norm of the trained weights. The radius 1 that L=1+m
+            stands for would destroy a network.
+        center: Where the penalty's centre c is. The analysis takes f to be what the model was trained on. A model trained
+            without the penalty loses half its weights in 25 steps towards ``"zero"`` (DBLP, GCN: test AUROC .961 to .806),
+            so ``"base"`` puts c at the trained weights.
 
     >>> D2D("paper").constants(n=92_782).sigma()  # doctest: +ELLIPSIS
     981.8...
@@ -73,10 +96,12 @@ class D2D(Method):
         self.iterations = iterations
         self.radius = radius
         self.center = center
-        if center not in ("base", "zero"):
-            raise SettingError(f"'center' must be 'base' or 'zero' (got {center!r})")
-        if preset not in PRESETS:
-            raise SettingError(f"'preset' must be {' or '.join(map(repr, PRESETS))} (got {preset!r})")
+
+    def check(self) -> None:
+        if self.center not in ("base", "zero"):
+            raise SettingError(f"'center' must be 'base' or 'zero' (got {self.center!r})")
+        if self.preset not in PRESETS:
+            raise SettingError(f"'preset' must be {' or '.join(map(repr, PRESETS))} (got {self.preset!r})")
         for name in ("m", "L", "M", "epsilon", "delta", "iterations", "radius"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -85,10 +110,14 @@ class D2D(Method):
         if not known.m < known.M:
             raise SettingError(f"'M' must be larger than 'm' (got {known.M:g} and {known.m:g})")
         if not known.delta < 1:
-            raise SettingError(f"'delta' must lie below 1 (got {delta!r})")
+            raise SettingError(f"'delta' must lie below 1 (got {self.delta!r})")
 
     def constants(self, n: int) -> Constants:
-        """What was given, and for the rest the preset, for ``n`` remaining elements."""
+        """The constants of the analysis: those that were given, else those of the preset.
+
+        Args:
+            n: The number of training elements that remain.
+        """
         m, iterations = PRESETS[self.preset]
         m = m if self.m is None else self.m
         return Constants(
@@ -114,7 +143,7 @@ class D2D(Method):
         base = flat(weights)
         radius = float(base.norm()) if self.radius is None else self.radius
         start, remembered = _start(context, base)
-        before = validation(model, context)
+        before = validation_scores(model, context)
         with evaluating(model):
             assign(weights, start)
             center = base if self.center == "base" else torch.zeros_like(base)
@@ -126,7 +155,7 @@ class D2D(Method):
             )
             noise = torch.randn(clean.numel(), generator=generator).to(clean) * constants.sigma()
             assign(weights, clean + noise)
-        after = validation(model, context)
+        after = validation_scores(model, context)
         details = {
             **vars(constants),
             "gamma": constants.gamma,
@@ -140,7 +169,7 @@ class D2D(Method):
             **after,
         }
         outcome = Outcome(model, clean.numel(), notes=_notes(details, remembered), details=details)
-        context.memory[self.name] = _Kept(context.deletion, start, clean)  # last: an interruption changes nothing
+        context.memory[self.name] = _Previous(context.deletion, start, clean)  # last: an interruption changes nothing
         return outcome
 
 
@@ -170,8 +199,8 @@ class Constants:
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """The weights without noise, what they have forgotten, and where that request started."""
+class _Previous:
+    """The previous request: what was forgotten, the weights it started from, and its result without noise."""
 
     deletion: Deletion
     start: Tensor
@@ -179,18 +208,17 @@ class _Kept:
 
 
 def _elements(context: Context) -> int:
-    if isinstance(context.task, (NodeClassification, GraphClassification)):
-        return int(context.task.part(context.remaining, "train").sum())
-    return context.remaining.edge_index.size(1)
+    """The number of training elements that remain."""
+    return known_task(context).learned(context.remaining).size(-1)
 
 
 def _start(context: Context, base: Tensor) -> tuple[Tensor, bool]:
-    """Where this request starts, and whether that remembers all requests before it."""
-    kept: _Kept | None = context.memory.get(D2D.name)
-    if kept is not None and kept.deletion == context.deletion:  # the last request again
-        return kept.start, True
-    if kept is not None and kept.deletion | context.request == context.deletion:
-        return kept.weights, True
+    """The weights that this request starts from, and whether they have forgotten all earlier requests."""
+    previous: _Previous | None = context.memory.get(D2D.name)
+    if previous is not None and previous.deletion == context.deletion:  # the same request again
+        return previous.start, True
+    if previous is not None and previous.deletion | context.request == context.deletion:
+        return previous.weights, True
     return base, context.request == context.deletion
 
 
@@ -223,42 +251,41 @@ def _steps(
             assign(weights, center + away * min(1.0, radius / max(float(away.norm()), 1e-30)))
             with torch.enable_grad():
                 following = objective()
-            if following <= value or halvings == _MOST_HALVINGS:
+            if following <= value or halvings == MOST_HALVINGS:
                 break
             rate, halvings = rate / 2, halvings + 1
-        if not following <= value:  # no step leads down any more
+        if not following <= value:  # no step reduces the objective any more
             assign(weights, here)
             break
         value = following
     return halvings
 
 
-def _notes(details: dict[str, Any], remembered: bool) -> tuple[str, ...]:
+def _notes(details: dict[str, Any], remembered: bool) -> tuple[Note, ...]:
     notes = [_NO_GUARANTEE]
     ratio = details["sigma"] / max(details["weight_rms"], 1e-30)
     size = f"sigma {details['sigma']:.3g} is {ratio:.3g} times the size of a weight (RMS {details['weight_rms']:.3g})"
     before, after = details.get("validation_before"), details.get("validation")
     scores = "" if before is None or after is None else f"; the validation score went from {before:.3f} to {after:.3f}"
     if ratio >= 1:
-        notes.append(
-            f"The noise destroys the weights: {size}{scores}. More steps, a larger m or more data lower sigma."
-        )
-    elif ruined(before, after):
-        notes.append(
-            f"The model is destroyed{scores}: by noise ({size}) or by the descent towards the penalty's center."
-        )
+        text = f"The noise destroys the weights: {size}{scores}. More steps, a larger m or more data lower sigma."
+        notes.append(Note("noise-destroys", text))
+    elif has_fallen(before, after):
+        text = f"The model is destroyed{scores}: by noise ({size}) or by the descent towards the penalty's centre."
+        notes.append(Note("validation-fell", text))
     else:
-        notes.append(f"{size[0].upper()}{size[1:]}{scores}.")
+        notes.append(Note("noise", f"{size[0].upper()}{size[1:]}{scores}."))
     logits, squashed = details.get("auroc_from_logits"), details.get("auroc_from_probabilities")
-    if logits is not None and squashed is not None and abs(logits - squashed) > 0.005:
-        notes.append(
+    if logits is not None and squashed is not None and abs(logits - squashed) > SATURATION_GAP:
+        text = (
             f"Validation AUROC is {logits:.3f} from logits and {squashed:.3f} from 32-bit probabilities, which saturate and "
             "tie: the second figure is an artefact."
         )
+        notes.append(Note("saturation", text))
     if details["halvings"]:
-        notes.append(
-            f"The step was halved {details['halvings']} times, since the loss is less smooth than M={details['M']:g} says."
-        )
+        text = f"The step was halved {details['halvings']} times, since the loss is less smooth than M={details['M']:g} says."
+        notes.append(Note("step-halved", text))
     if not remembered:
-        notes.append("The weights kept by earlier requests are gone, so this one started from the base model.")
+        text = "The weights of earlier requests are gone, so this one started from the base model."
+        notes.append(Note("started-from-base", text))
     return tuple(notes)

@@ -1,31 +1,35 @@
-"""GradAscent: climb the loss of what must be forgotten. Also what every method here that follows a loss must know first."""
+"""GradAscent: gradient ascent on the loss of the forgotten elements."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from gnndelete.errors import RunError, SettingError
-from gnndelete.graph.edge_table import ends_of
+from gnndelete.graph.deletion import Deletion
+from gnndelete.methods._gradients import descend, known_task, loss_reasons, trainable
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
-from gnndelete.methods.gradients import descend, known_task, loss_reasons, trainable
 from gnndelete.nn.forward import evaluating
 from gnndelete.nn.layers import working_copy
-from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
-from gnndelete.tasks.supervision import SupervisionCache
+from gnndelete.notes import Note
+from gnndelete.tasks import Task
 
 
 class GradAscent(Method):
-    """Raise the loss of the forgotten elements by a few steps of Adam; nothing holds the rest in place.
+    """Raise the loss of the forgotten elements by a few steps of Adam. Nothing protects the rest of the model.
 
-    Link prediction: minimise ``-BCE(score, 1)`` over the deleted edges and the edges of deleted nodes; features have no loss
-    there, so their deletion does not fit. Node classification: maximise the cross-entropy of the training nodes that are
-    deleted, or whose features or label are; an edge has no loss there, so edge deletions do not fit.
-    Messages run over the training graph, the deleted elements included. Gradients are taken in evaluation mode: dropout
-    is off and running statistics stay as they are. All requests so far are climbed together, from the user's weights.
+    Link prediction: maximise the loss of the deleted edges and of the edges of deleted nodes, as true edges. Node
+    classification: maximise the cross-entropy of the training nodes that are deleted, or whose features or label are. What
+    has no loss of its own under the task, such as an edge under node classification, does not fit.
+
+    Messages run over the training graph, with the deleted elements. Gradients are taken in evaluation mode: dropout is off
+    and running statistics do not change. All requests so far are climbed together, from the user's weights.
+
+    Args:
+        epochs: Number of steps.
+        lr: Learning rate of Adam.
 
     >>> GradAscent().settings()
     {'epochs': 10, 'lr': 0.001}
@@ -39,87 +43,65 @@ class GradAscent(Method):
     def __init__(self, epochs: int = 10, lr: float = 1e-3) -> None:
         self.epochs = epochs
         self.lr = lr
-        if epochs < 1 or not lr > 0:
-            raise SettingError(f"'epochs' must be at least 1 and 'lr' positive (got {epochs!r} and {lr!r})")
+
+    def check(self) -> None:
+        if self.epochs < 1 or not self.lr > 0:
+            raise SettingError(f"'epochs' must be at least 1 and 'lr' positive (got {self.epochs!r} and {self.lr!r})")
 
     def unfit(self, context: Context) -> list[Reason]:
         reasons = loss_reasons(context)
-        if isinstance(context.task, NodeClassification) and context.deletion.edges.size(1):
-            reasons.append(
-                Reason("an edge has no loss of its own under node classification", "use method='gif' or method='megu'")
-            )
-        if (
-            isinstance(context.task, GraphClassification)
-            and len(context.deletion)
-            and not context.deletion.graphs.numel()
-        ):
-            reasons.append(
-                Reason("an edge or a node has no loss of its own under graph classification", "use method='gnndelete'")
-            )
-        if isinstance(context.task, LinkPrediction) and context.deletion.features.size(1):
-            reasons.append(
-                Reason(
-                    "features have no loss of their own under link prediction", "use method='gif' or method='gnndelete'"
-                )
-            )
+        if context.task is not None and (why := context.task.no_loss(context.deletion)):
+            others = "method='gif' or method='gnndelete'" if context.task.on_nodes else "method='gnndelete'"
+            reasons.append(Reason(why, f"use {others}"))
         return reasons
 
     def unlearn(self, context: Context) -> Outcome:
-        task = known_task(context)
+        task, data, forward = known_task(context), context.data, context.session.forward
         model = working_copy(context.model)
         weights = trainable(model)
         elements = _forgotten(context, task)
         details: dict[str, Any] = {"forgotten": elements.size(-1)}
         if not elements.size(-1):
-            note = "None of the forgotten elements was trained on, so there was no loss to climb and no weight was changed."
-            return Outcome(model=model, parameters=0, notes=(note,), details=details)
+            text = "The model was trained on none of the forgotten elements, so there was no loss to climb and no weight changed."
+            return Outcome(model=model, parameters=0, notes=(Note("none-trained", text),), details=details)
         optimizer = torch.optim.Adam(weights, lr=self.lr)
         with evaluating(model), torch.enable_grad():
             for epoch in range(self.epochs):
-                loss = _loss(task, model, context.session.forward(model, context.data), context.data, elements)
+                loss = task.losses(model, forward(model, data), data, elements, "mean")
                 if epoch == 0:
                     details["loss_before"] = loss.item()
                 descend(-loss, weights, optimizer)
             with torch.no_grad():
-                after = _loss(task, model, context.session.forward(model, context.data), context.data, elements).item()
+                after = task.losses(model, forward(model, data), data, elements, "mean").item()
         if not torch.isfinite(torch.tensor(after)):
             raise RunError(f"the loss of the forgotten elements became {after}; lower 'lr' (now {self.lr})")
         details["loss_after"] = after
-        notes = [
-            f"The loss of {elements.size(-1)} forgotten elements went from {details['loss_before']:.3g} to {after:.3g}. "
-            "Nothing held the rest of the model in place: read the test score beside it."
-        ]
-        if after <= details["loss_before"]:
-            notes.append(
-                "The loss did not rise: where the model is certain beyond 32-bit precision its gradient is zero. Raise 'lr', or "
-                "use another method."
-            )
-        return Outcome(model=model, parameters=sum(p.numel() for p in weights), notes=tuple(notes), details=details)
+        return Outcome(model=model, parameters=sum(p.numel() for p in weights), notes=_notes(details), details=details)
 
 
 def _forgotten(context: Context, task: Task) -> Tensor:
-    """Forgotten pairs ``[2, k]`` (triples ``[3, k]``) of a link task, or forgotten training nodes or graphs ``[k]``."""
-    deletion, device = context.deletion, context.data.edge_index.device
-    nodes = deletion.nodes.to(device)
-    if isinstance(task, GraphClassification):
-        graphs = deletion.graphs.to(device)
-        return graphs[task.part(context.data, "train")[graphs]]
-    if isinstance(task, NodeClassification):
-        nodes = torch.cat([deletion.nodes, deletion.features[0], deletion.labels]).unique().to(device)
-        return nodes[task.part(context.data, "train")[nodes]]
-    pairs = deletion.edges.to(device)
-    if nodes.numel():
-        positives = SupervisionCache().of(context.data).positives
-        theirs = positives[:, torch.isin(ends_of(positives), nodes).any(dim=0)]
-        pairs = torch.cat([pairs, theirs], dim=1) if pairs.size(1) else theirs
-    return torch.unique(pairs, dim=1)
+    """The deleted elements with a loss; of a link task also the edges of deleted nodes. Each once."""
+    deletion, data = context.deletion, context.data
+    elements = task.elements(deletion, data).to(data.edge_index.device)
+    if not task.pairwise:
+        return elements
+    if deletion.nodes.numel():
+        incident = task.elements(Deletion(nodes=deletion.nodes), data, incident=True)
+        elements = torch.cat([elements, incident], dim=1) if elements.size(1) else incident
+    return torch.unique(elements, dim=1)
 
 
-def _loss(task: Task, model: nn.Module, output: Any, data: Any, elements: Tensor) -> Tensor:
-    if isinstance(task, LinkPrediction):
-        logits = task.score(model, output, elements)
-        return F.binary_cross_entropy_with_logits(logits, torch.ones_like(logits))
-    if isinstance(task, GraphClassification):
-        return task.losses(model, output, data, elements, "mean")
-    assert isinstance(task, NodeClassification)
-    return F.cross_entropy(task.logits(output, data)[elements], task.labels(data)[elements])
+def _notes(details: dict[str, Any]) -> tuple[Note, ...]:
+    before, after = details["loss_before"], details["loss_after"]
+    change = Note(
+        "loss-change",
+        f"The loss of {details['forgotten']} forgotten elements went from {before:.3g} to {after:.3g}. Nothing protected the "
+        "rest of the model: read the test score with it.",
+    )
+    if after > before:
+        return (change,)
+    text = (
+        "The loss did not rise: where the model is certain beyond 32-bit precision its gradient is zero. Raise 'lr', or use "
+        "another method."
+    )
+    return change, Note("loss-not-risen", text)

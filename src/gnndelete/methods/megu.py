@@ -11,29 +11,35 @@ from torch_geometric.data import Data
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from gnndelete.errors import RunError, SettingError
+from gnndelete.methods._gradients import descend, known_task, loss_reasons, trainable, validation_change
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
-from gnndelete.methods.gradients import descend, loss_reasons, trainable
-from gnndelete.methods.validation import fall
 from gnndelete.nn.forward import evaluating
 from gnndelete.nn.layers import working_copy
-from gnndelete.tasks import LinkPrediction, NodeClassification
+from gnndelete.notes import Note
 from gnndelete.tasks.base import representation
 
-_HOPS = 2
+#: The paper's neighbourhood: how far around the deletion nodes hold the model in place.
+NEIGHBOR_HOPS = 2
 
 
 class MEGU(Method):
     """Mutual evolution of the model (logits o) and an operator f = Linear(C, C) behind it; node classification only.
 
-    Minimises ``κ [KD(o_U, f(o)_U) − CE(f(o)_U, p0)] + KD(f(o)_N, o_N) + CE(o_N, p0)``: U are the forgotten nodes, those whose
-    features or label are forgotten, and the endpoints of forgotten edges, N those within two hops of them, U left out,
-    whose propagated features the deletion changes most (at least as much as the mean), p0 the original model's classes, KD
-    at ``temperature``. Both parts are trained by SGD on the graph without the deleted edges; forgotten nodes stand alone
-    in it, and features that are to be forgotten are still there.
+    Minimises ``κ [KD(o_U, f(o)_U) − CE(f(o)_U, p0)] + KD(f(o)_N, o_N) + CE(o_N, p0)``. U are the forgotten nodes, those whose
+    features or label are forgotten, and the ends of forgotten edges. N are the other nodes within two hops whose propagated
+    features the deletion changes at least as much as on average. p0 are the classes that the original model predicts. Both
+    parts are trained by SGD on the graph without the deleted edges; forgotten nodes stay in it as isolated nodes, and
+    features that are to be forgotten are still there.
 
-    Predictions come from the updated model alone: f is thrown away after training, the model keeps its class and its
-    forward. No labels are smoothed, so none of U can leak through them. Evaluation mode throughout: dropout is off and
-    running statistics stay. All requests so far are served together, from the user's weights.
+    Predictions come from the updated model alone: f is dropped after training, and the model keeps its class and forward.
+    Labels are not smoothed, so none of U can leak through them. Everything runs in evaluation mode: dropout is off and
+    running statistics do not change. All requests so far are served together, from the user's weights.
+
+    Args:
+        kappa: Weight κ of forgetting against the neighbours.
+        temperature: Temperature of the distillation KD.
+        lr: Learning rate of SGD.
+        epochs: Number of steps.
 
     >>> MEGU().settings()
     {'kappa': 0.01, 'temperature': 1.5, 'lr': 0.05, 'epochs': 30}
@@ -49,18 +55,20 @@ class MEGU(Method):
         self.temperature = temperature
         self.lr = lr
         self.epochs = epochs
-        if not kappa >= 0:
-            raise SettingError(f"'kappa' must not be negative (got {kappa!r})")
-        if not temperature > 0:
-            raise SettingError(f"'temperature' must be positive (got {temperature!r})")
-        if epochs < 1 or not lr > 0:
-            raise SettingError(f"'epochs' must be at least 1 and 'lr' positive (got {epochs!r} and {lr!r})")
+
+    def check(self) -> None:
+        if not self.kappa >= 0:
+            raise SettingError(f"'kappa' must not be negative (got {self.kappa!r})")
+        if not self.temperature > 0:
+            raise SettingError(f"'temperature' must be positive (got {self.temperature!r})")
+        if self.epochs < 1 or not self.lr > 0:
+            raise SettingError(f"'epochs' must be at least 1 and 'lr' positive (got {self.epochs!r} and {self.lr!r})")
 
     def unfit(self, context: Context) -> list[Reason]:
-        if context.task is not None and not isinstance(context.task, NodeClassification):
-            why = f"it is defined on class predictions of nodes, and the task is '{context.task.name}'"
-            link = isinstance(context.task, LinkPrediction)
-            return [Reason(why, "use method='gif'" if link else "use method='gnndelete' or method='retrain'")]
+        task = context.task
+        if task is not None and (task.pairwise or not task.on_nodes):
+            why = f"it is defined on class predictions of nodes, and the task is '{task.name}'"
+            return [Reason(why, "use method='gif'" if task.pairwise else "use method='gnndelete' or method='retrain'")]
         return loss_reasons(context)
 
     def unlearn(self, context: Context) -> Outcome:
@@ -71,8 +79,7 @@ class MEGU(Method):
         forgotten = context.deletion.named_nodes.to(device)
         near = influenced(context, forgotten)
         with evaluating(model):
-            assert isinstance(context.task, NodeClassification)
-            known = context.task.logits(forward(model, context.data), context.data).argmax(dim=-1)
+            known = known_task(context).logits(forward(model, context.data), context.data).argmax(dim=-1)
             logits = representation(forward(model, graph))
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(context.seed)
@@ -95,22 +102,12 @@ class MEGU(Method):
             "confidence_before": _confidence(logits, known, forgotten),
             "confidence_after": _confidence(after, known, forgotten),
         }
-        notes = [
-            f"The probability of their old classes went from {details['confidence_before']:.3f} to "
-            f"{details['confidence_after']:.3f} for {forgotten.numel()} forgotten nodes or endpoints; "
-            f"{near.numel()} neighbours held the model in place."
-        ]
-        if details["confidence_after"] >= details["confidence_before"]:
-            notes.append("They are no less certain than before: the neighbours pull harder than 'kappa'. Raise it.")
-        if not near.numel():
-            notes.append("The forgotten elements have no neighbours, so nothing held the model in place.")
-        scores, fallen = fall(
-            model, context, f"Lower 'lr' (now {self.lr}) or 'epochs' (now {self.epochs}), or train again."
-        )
+        remedy = f"Lower 'lr' (now {self.lr}) or 'epochs' (now {self.epochs}), or train again."
+        scores, fallen = validation_change(model, context, remedy)
         return Outcome(
             model=model,
             parameters=sum(p.numel() for p in together),
-            notes=(*notes, *fallen),
+            notes=(*_notes(details), *fallen),
             details=details | scores,
         )
 
@@ -134,7 +131,7 @@ def influenced(context: Context, forgotten: Tensor) -> Tensor:
 
     Without dense features there is nothing to rank by, and all of them are taken.
     """
-    rings = context.session.neighborhood("undirected").rings(forgotten, _HOPS)
+    rings = context.session.neighborhood("undirected").rings(forgotten, NEIGHBOR_HOPS)
     near = torch.cat(rings[1:]).sort().values
     x = context.data.get("x")
     if not near.numel() or not isinstance(x, Tensor) or x.layout != torch.strided or not x.is_floating_point():
@@ -147,13 +144,13 @@ def _propagated(data: Data) -> Tensor:
     edges, weight = gcn_norm(data.edge_index, num_nodes=data.x.size(0), dtype=data.x.dtype)
     P = torch.sparse_coo_tensor(edges.flip(0), weight, (data.x.size(0),) * 2, check_invariants=False)
     x = data.x.flatten(1)
-    for _ in range(_HOPS):
+    for _ in range(NEIGHBOR_HOPS):
         x = P @ x
     return x
 
 
 def _forgetting_graph(context: Context) -> Data:
-    """Edges as they remain, nodes as they were: a forgotten node stands alone with its features."""
+    """Edges as they remain, nodes as they were: a forgotten node is isolated and has its features."""
     graph = context.data.__copy__()
     for name in context.data.to_dict():
         if context.data.is_edge_attr(name):
@@ -164,3 +161,19 @@ def _forgetting_graph(context: Context) -> Data:
 
 def _confidence(logits: Tensor, known: Tensor, nodes: Tensor) -> float:
     return float(logits[nodes].softmax(dim=-1).gather(1, known[nodes].unsqueeze(1)).mean())
+
+
+def _notes(details: dict[str, Any]) -> tuple[Note, ...]:
+    before, after = details["confidence_before"], details["confidence_after"]
+    text = (
+        f"The probability of their old classes went from {before:.3f} to {after:.3f} for {details['forgotten']} forgotten nodes "
+        f"or endpoints; {details['neighbors']} neighbours held the model in place."
+    )
+    notes = [Note("confidence-change", text)]
+    if after >= before:
+        text = "They are no less certain than before: the neighbours pull harder than 'kappa'. Raise it."
+        notes.append(Note("confidence-not-fallen", text))
+    if not details["neighbors"]:
+        text = "The forgotten elements have no neighbours, so nothing held the model in place."
+        notes.append(Note("no-neighbors", text))
+    return tuple(notes)

@@ -7,14 +7,26 @@ from typing import ClassVar
 from gnndelete.errors import ModelError
 from gnndelete.methods.base import Assurance, Context, Fit, Method, Outcome, Reason
 from gnndelete.nn.reset import carried, kept_note, untrained
+from gnndelete.notes import Note
 from gnndelete.training.loop import train
 
 
 class Retrain(Method):
     """Train again from fresh weights without the deleted elements.
 
-    Weights are drawn anew by ``reset_parameters()`` throughout the model, or by ``build`` of the `Unlearner`. Training is
-    the Unlearner's ``fit(model, data, seed)``, else the built-in loop with the options given here.
+    Weights are drawn by ``reset_parameters()`` throughout the model, or by ``build`` of the `Unlearner`. Training is the
+    Unlearner's ``fit(model, data, seed)``, else the built-in loop `gnndelete.train` with the options given here.
+
+    Args:
+        epochs: Passes over the training data.
+        lr: Learning rate of Adam.
+        patience: Stop after this many validations without a better score; None trains to the end.
+        seed: Seed of the new weights; None takes the one after the seed of the deletion.
+        batch_size: Train in batches of this size; None trains on the whole graph at once.
+        num_neighbors: Neighbours that are sampled per hop for a batch; None takes all.
+
+    >>> Retrain(epochs=100).settings()["epochs"]
+    100
     """
 
     name: ClassVar[str] = "retrain"
@@ -22,7 +34,7 @@ class Retrain(Method):
     needs = "a training function"
     summary: ClassVar[str] = "train a new model on the remaining graph"
     node_types: ClassVar[bool] = True
-    next_seed: ClassVar[int] = 1  # which seed after that of the deletion it takes, where it is given none
+    next_seed: ClassVar[int] = 1  # added to the seed of the deletion where no seed is given
 
     def __init__(
         self,
@@ -46,16 +58,14 @@ class Retrain(Method):
             reasons.append(
                 Reason("nothing says how to train the model", "pass task=…, or fit=lambda model, data, seed: …")
             )
-        return reasons + not_anew(context) + not_trained(context, context.fit)
+        return reasons + reset_reasons(context) + decoder_reasons(context, context.fit)
 
     def unlearn(self, context: Context) -> Outcome:
         seed = context.seed + self.next_seed if self.seed is None else self.seed
-        device = context.data.edge_index.device
-        model = untrained(context.model, context.build, seed).to(device)
-        kept = (*(() if context.build else kept_note(context.model)), *apart_note(context))
+        model = untrained(context.model, context.build, seed).to(context.data.edge_index.device)
         if context.fit is not None:
             model = context.fit(model, context.remaining, seed) or model
-            notes = ("Trained by the given fit function; epochs, lr and patience of this method played no part.",)
+            text = "Trained by the given fit function; epochs, lr and patience of this method played no part."
         else:
             assert context.remaining_task is not None
             result = train(
@@ -71,12 +81,13 @@ class Retrain(Method):
                 batch_size=self.batch_size,
                 num_neighbors=self.num_neighbors,
             )
-            notes = (f"Trained by the built-in loop: {result.epochs_run} epochs, best at {result.best_epoch}.",)
-        return Outcome(model=model, parameters=sum(p.numel() for p in model.parameters()), notes=(*notes, *kept))
+            text = f"Trained by the built-in loop: {result.epochs_run} epochs, best at {result.best_epoch}."
+        notes = (Note("training", text), *kept_notes(context))
+        return Outcome(model=model, parameters=sum(p.numel() for p in model.parameters()), notes=notes)
 
 
-def not_anew(context: Context) -> list[Reason]:
-    """Why the model cannot be made as it was before training."""
+def reset_reasons(context: Context) -> list[Reason]:
+    """Why the model cannot be brought back to its state before training."""
     if context.build is not None:
         return []
     try:
@@ -86,24 +97,26 @@ def not_anew(context: Context) -> list[Reason]:
     return [] if why is None else [Reason(why, "pass build=lambda: … that makes an untrained model")]
 
 
-def not_trained(context: Context, fit: Fit | None) -> list[Reason]:
-    """Why training, unless the user's own ``fit`` knows better, would not reach all that is to be learned."""
-    other = None if context.task is None or fit is not None else context.task.apart(context.model)
-    if other is None or not any(weight.requires_grad for weight in other.parameters()):
+def decoder_reasons(context: Context, fit: Fit | None) -> list[Reason]:
+    """Why training would not reach every weight; a ``fit`` of the user may know how to."""
+    decoder = None if context.task is None or fit is not None else context.task.outside_weights(context.model)
+    if decoder is None or not any(weight.requires_grad for weight in decoder.parameters()):
         return []
-    why = (
-        f"the decoder '{type(other).__name__}' is no part of the model, and its weights would stay as they were learned"
-    )
+    name = type(decoder).__name__
+    why = f"the decoder '{name}' is no part of the model, and its weights would stay as they were learned"
     return [Reason(why, "make it a submodule of the model and name it (decoder='…')")]
 
 
-def apart_note(context: Context) -> tuple[str, ...]:
-    """What to say of weights outside of the model where it is trained anew."""
-    other = None if context.task is None else context.task.apart(context.model)
-    if other is None:
-        return ()
-    kept = "was kept as it is" if context.fit is None else "was kept as it is, unless fit trained it anew"
-    return (
-        f"The decoder '{type(other).__name__}' is no part of the model and {kept}; where it was learned from what was "
-        "deleted, it still knows that: make it a submodule of the model and name it (decoder='…').",
-    )
+def kept_notes(context: Context) -> tuple[Note, ...]:
+    """Notes on weights that a new training leaves as they are: frozen parameters, and a decoder outside the model."""
+    frozen = () if context.build else kept_note(context.model)
+    notes = [Note("frozen-weights-kept", text) for text in frozen]
+    decoder = None if context.task is None else context.task.outside_weights(context.model)
+    if decoder is not None:
+        kept = "was kept as it is" if context.fit is None else "was kept as it is, unless fit trained it again"
+        text = (
+            f"The decoder '{type(decoder).__name__}' is no part of the model and {kept}; where it was learned from what was "
+            "deleted, it still knows that: make it a submodule of the model and name it (decoder='…')."
+        )
+        notes.append(Note("decoder-kept", text))
+    return tuple(notes)

@@ -1,4 +1,4 @@
-"""Unlink: weights unchanged, inference on the remaining graph. The control every other method must beat."""
+"""Unlink: weights unchanged, inference on the remaining graph. The control that every other method must beat."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from gnndelete.methods.base import Assurance, Context, Method, Outcome
 from gnndelete.nn.layers import working_copy
+from gnndelete.notes import Note
 
 
 class Unlink(Method):
@@ -21,8 +22,5 @@ class Unlink(Method):
     node_types: ClassVar[bool] = True
 
     def unlearn(self, context: Context) -> Outcome:
-        return Outcome(
-            model=working_copy(context.model),
-            parameters=0,
-            notes=("No weight was changed: whatever the weights remember of the deleted elements is still there.",),
-        )
+        text = "No weight was changed: whatever the weights remember of the deleted elements is still there."
+        return Outcome(model=working_copy(context.model), parameters=0, notes=(Note("weights-kept", text),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from math import ceil
 from typing import Any, ClassVar, Literal
 
@@ -22,6 +23,15 @@ Part = Literal["validation", "test"]
 Reduction = Literal["none", "mean", "sum"]
 
 
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """The terms of a training loss: elements, what each should be, and whether it leaves with the deletion."""
+
+    elements: Tensor
+    classes: Tensor
+    deleted: Tensor
+
+
 class Task(ABC):
     """What a model is trained for: its loss, its predictions, its scores, and what it learned from.
 
@@ -37,6 +47,7 @@ class Task(ABC):
         name: Short name by which the task can be chosen: ``"link"``, ``"node"`` or ``"graph"``.
         noun: What one element is called in sentences: ``"edge"``, ``"node"`` or ``"graph"``.
         pairwise: Whether an element is a pair of nodes that both stay in the graph when the element is deleted.
+        on_nodes: Whether an element is a node of one graph, or a pair of its nodes.
         learns_labels: Whether the model is trained on ``data.y``.
         score_title: What `scores_by` gives, as the title of an axis.
         near_title: Where the elements are that `near` marks, such as "within a hop of the deletion".
@@ -45,6 +56,7 @@ class Task(ABC):
     name: ClassVar[str]
     noun: ClassVar[str] = "element"
     pairwise: ClassVar[bool] = False
+    on_nodes: ClassVar[bool] = False
     learns_labels: ClassVar[bool] = True
     score_title: ClassVar[str] = "score"
     near_title: ClassVar[str] = "near the deletion"
@@ -69,7 +81,7 @@ class Task(ABC):
         """The same task once these nodes are deleted: unseen data that names them is left out."""
         return self
 
-    def apart(self, model: nn.Module) -> nn.Module | None:
+    def outside_weights(self, model: nn.Module) -> nn.Module | None:
         """A module with weights that answers depend on and that is no part of ``model``: no training of it moves these."""
         return None
 
@@ -264,19 +276,91 @@ class Task(ABC):
         """
         return predicted
 
+    def logits(self, output: Any, data: Any) -> Tensor:
+        """The model's answer about every node or graph: a column for each class.
+
+        Args:
+            output: What the model's forward pass on ``data`` returned.
+            data: The graph.
+
+        Raises:
+            ModelError: If the output does not have the shape that the task needs.
+        """
+        raise SettingError(f"a '{self.name}' task has no classes")
+
     def losses(
-        self, model: nn.Module, output: Any, data: Any, elements: Tensor, reduction: Reduction = "none"
+        self,
+        model: nn.Module,
+        output: Any,
+        data: Any,
+        elements: Tensor,
+        reduction: Reduction = "none",
+        classes: Tensor | None = None,
     ) -> Tensor:
-        """The training loss of single elements, as true ones.
+        """The training loss of single elements.
 
         Args:
             model: The model that made ``output``.
-            output: What its forward pass on ``data`` returned.
+            output: What its forward pass returned.
             data: The graph that holds the labels.
             elements: Which elements.
             reduction: ``"none"`` for one number each, or their ``"mean"`` or ``"sum"``.
+            classes: What the elements should be; by default their true `classes`.
         """
         raise SettingError(f"a '{self.name}' task has no loss for single elements")
+
+    def no_loss(self, deletion: Deletion) -> str:
+        """Which part of a deletion has no loss of its own under this task; empty where every part has one.
+
+        Args:
+            deletion: What is deleted.
+        """
+        return f"what is deleted has no loss of its own under a '{self.name}' task" if len(deletion) else ""
+
+    def terms(self, data: Any, remaining: Any, deletion: Deletion, generator: torch.Generator) -> Terms:
+        """All terms of the training loss, and which of them leave with a deletion.
+
+        Args:
+            data: The training graph.
+            remaining: The graph without the deletion.
+            deletion: What is deleted.
+            generator: Draws the non-edges of a link loss.
+        """
+        raise SettingError(f"the loss of a '{self.name}' task is not a sum over nodes or pairs of nodes")
+
+    def sample(self, data: Any, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Some of the elements to train on, and their classes; for links as many non-edges follow.
+
+        Args:
+            data: The training graph.
+            count: How many at most.
+            generator: Draws them.
+        """
+        elements = draw(self.learned(data), count, generator)
+        return elements, self.classes(data, elements)
+
+    def can_learn(self, data: Any) -> bool:
+        """Whether a graph has anything to train on.
+
+        Args:
+            data: A graph, or a part of one.
+        """
+        try:
+            self.check(data)
+        except GraphError:
+            return False
+        return True
+
+    def on_part(self, part: Any, nodes: Tensor, total: int, generator: torch.Generator) -> Task:
+        """The task on the subgraph that some nodes induce. Masks move with the nodes, so most tasks stay as they are.
+
+        Args:
+            part: The subgraph; its ids are positions in ``nodes``.
+            nodes: The ids of its nodes in the whole graph.
+            total: The number of nodes of the whole graph.
+            generator: Draws non-edges within the subgraph.
+        """
+        return self
 
     def blank(self, deletion: Deletion) -> bool:
         """Whether deleted elements have nothing left in the graph as served, so that they must be presented again.
@@ -456,10 +540,6 @@ class Classification(Task):
         """The labelled elements of ``"train"``, ``"val"`` or ``"test"``, as a mask."""
 
     @abstractmethod
-    def logits(self, output: Any, data: Any) -> Tensor:
-        """The model's answer about every element: a column for each class."""
-
-    @abstractmethod
     def named(self, deletion: Deletion) -> Tensor:
         """The elements that a deletion names: by themselves, their features or their label."""
 
@@ -512,9 +592,16 @@ class Classification(Task):
         return super().scores(model, output, data, elements)
 
     def losses(
-        self, model: nn.Module, output: Any, data: Any, elements: Tensor, reduction: Reduction = "none"
+        self,
+        model: nn.Module,
+        output: Any,
+        data: Any,
+        elements: Tensor,
+        reduction: Reduction = "none",
+        classes: Tensor | None = None,
     ) -> Tensor:
-        return class_loss(self.logits(output, data)[elements], self.classes(data, elements), reduction)
+        classes = self.classes(data, elements) if classes is None else classes
+        return class_loss(self.logits(output, data)[elements], classes, reduction)
 
     def count_overlap(self, elements: Tensor, data: Any, table: EdgeTable | None = None) -> int:
         learned = self.part(data, "train")
@@ -523,6 +610,12 @@ class Classification(Task):
     def measured_on(self, data: Any) -> dict[str, Tensor]:
         names = ("y", "train_mask", "val_mask", "test_mask")
         return {name: data[name] for name in names if isinstance(data.get(name), Tensor)}
+
+
+def draw(elements: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Up to ``count`` of the elements in random order."""
+    chosen = torch.randperm(elements.size(-1), generator=generator)[:count]
+    return elements[..., chosen.to(elements.device)]
 
 
 def class_loss(logits: Tensor, classes: Tensor, reduction: Reduction = "mean") -> Tensor:

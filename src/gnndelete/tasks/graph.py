@@ -104,6 +104,10 @@ class GraphClassification(Classification):
         """The model's answer about every graph: a column for each class, or a single one for two classes."""
         return _logits(output, data)
 
+    def no_loss(self, deletion: Deletion) -> str:
+        inner = len(deletion) and not deletion.graphs.numel()
+        return "an edge or a node has no loss of its own under graph classification" if inner else ""
+
     def named(self, deletion: Deletion) -> Tensor:
         return deletion.graphs
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import torch
@@ -18,7 +19,7 @@ from gnndelete.graph.hetero import EdgeType, HeteroGraph
 from gnndelete.graph.parsing import distinct
 from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.metrics.ranking import auc, ranking
-from gnndelete.tasks.base import ONLY_DATA, Near, Part, Predict, Reduction, Task, per_edge, shuffled
+from gnndelete.tasks.base import ONLY_DATA, Near, Part, Predict, Reduction, Task, Terms, draw, per_edge, shuffled
 from gnndelete.tasks.decoders import Decoder, bind, by_number, check_decoder
 from gnndelete.tasks.edges import LabeledEdges, check_range, check_width, edge_list, labeled_edges
 from gnndelete.tasks.relation import Relation
@@ -75,6 +76,7 @@ class LinkPrediction(Task):
     synonyms: ClassVar[set[str]] = {"link"}
     noun: ClassVar[str] = "edge"
     pairwise: ClassVar[bool] = True
+    on_nodes: ClassVar[bool] = True
     learns_labels: ClassVar[bool] = False
     score_title: ClassVar[str] = "score (logit)"
     near_title: ClassVar[str] = "that touch the deletion"
@@ -193,7 +195,7 @@ class LinkPrediction(Task):
             raise ModelError(f"the decoder must return one score for each of the {edges.size(1)} edges (got {got})")
         return scores.view(-1)
 
-    def apart(self, model: nn.Module) -> nn.Module | None:
+    def outside_weights(self, model: nn.Module) -> nn.Module | None:
         decoder = self.decoder if isinstance(self.decoder, str) else bind(self.decoder, model)
         decoder = getattr(decoder, "__self__", decoder)  # a method speaks for its module
         if not isinstance(decoder, nn.Module):
@@ -384,10 +386,66 @@ class LinkPrediction(Task):
         return torch.stack([1 - edge, edge], dim=1)
 
     def losses(
-        self, model: nn.Module, output: Any, data: Any, elements: Tensor, reduction: Reduction = "none"
+        self,
+        model: nn.Module,
+        output: Any,
+        data: Any,
+        elements: Tensor,
+        reduction: Reduction = "none",
+        classes: Tensor | None = None,
     ) -> Tensor:
         logits = self.score(model, output, elements)
-        return F.binary_cross_entropy_with_logits(logits, torch.ones_like(logits), reduction=reduction)
+        target = torch.ones_like(logits) if classes is None else classes.to(logits.dtype)
+        return F.binary_cross_entropy_with_logits(logits, target, reduction=reduction)
+
+    def no_loss(self, deletion: Deletion) -> str:
+        return "features have no loss of their own under link prediction" if deletion.features.size(1) else ""
+
+    def terms(self, data: Any, remaining: Any, deletion: Deletion, generator: torch.Generator) -> Terms:
+        supervision = self._supervised(data)
+        true, false = supervision.positives, supervision.negatives(generator)
+        if remaining.get("edge_label_index") is None:
+            table = edge_table(remaining)
+        else:
+            table = EdgeTable(positives(remaining), int(data.num_nodes))
+        gone = deletion.nodes.to(true.device)
+        deleted = torch.cat([~table.contains(true), torch.isin(ends_of(false), gone).any(dim=0)])
+        classes = torch.cat([torch.ones_like(true[0]), torch.zeros_like(false[0])])
+        return Terms(torch.cat([true, false], dim=1), classes, deleted)
+
+    def sample(self, data: Any, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        supervision = self._supervised(data)
+        true = draw(supervision.positives, count, generator)
+        edges = torch.cat([true, supervision.false(true, generator)], dim=1)
+        return edges, (torch.arange(edges.size(1), device=edges.device) < true.size(1)).long()
+
+    def can_learn(self, data: Any) -> bool:
+        """Whether there is an edge to learn from, and a pair of nodes that is none."""
+        try:
+            return self._supervised(data).sampler.available > 0
+        except GraphError:
+            return False
+
+    def on_part(self, part: Any, nodes: Tensor, total: int, generator: torch.Generator) -> LinkPrediction:
+        """The task validates on the edges among these nodes, against non-edges among them."""
+        result = copy.copy(self)
+        result.validation = result.test = None
+        validation, test = (_within(edges, nodes, total) for edges in (self.validation, self.test))
+        if validation is None or not validation.size(1):
+            return result
+        held = validation if test is None else torch.cat([validation, test], dim=1)
+        with suppress(GraphError):  # where nearly every pair is an edge, it trains without validation
+            result.validation = LabeledEdges(validation, self._non_edges(part, validation, held, generator))
+        return result
+
+    def _non_edges(self, part: Any, validation: Tensor, held: Tensor, generator: torch.Generator) -> Tensor:
+        """A non-edge for each validation edge; of typed edges a false triple of the same relation."""
+        if part.get("edge_type") is not None:
+            return false_triples(part, validation.cpu(), held.cpu(), generator).to(validation.device)
+        supervision = self._supervised(part)
+        known = torch.cat([part.edge_index, supervision.positives, held], dim=1)
+        sampler = NegativeSampler(known, part.num_nodes, undirected=supervision.sampler.undirected)
+        return sampler.sample(validation.size(1), generator, distinct=True)
 
     def blank(self, deletion: Deletion) -> bool:
         gone = bool(deletion.nodes.numel() or deletion.features.size(1))
@@ -478,6 +536,17 @@ def _ranked(predict: Predict, positives: Tensor, negatives: Tensor) -> float:
     """The AUROC of edges of both kinds, asked about together."""
     scores = predict(torch.cat([positives, negatives.to(positives.device)], dim=1))
     return auc(*scores.split([positives.size(1), negatives.size(1)]))
+
+
+def _within(edges: LabeledEdges | None, nodes: Tensor, total: int) -> Tensor | None:
+    """The true edges among some nodes, by the positions of these."""
+    if edges is None:
+        return None
+    position = torch.full((total,), -1, device=nodes.device)
+    position[nodes] = torch.arange(nodes.numel(), device=nodes.device)
+    moved = edges.positives.to(nodes.device, copy=True)
+    moved[[0, -1]] = position[ends_of(moved)]
+    return moved[:, (moved >= 0).all(dim=0)]
 
 
 def _bounds(rows: range) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from gnndelete.tasks.base import (
     Classification,
     Near,
     Predict,
+    Terms,
     as_tensor_of_ids,
     chances,
     per_edge,
@@ -47,6 +48,7 @@ class NodeClassification(Classification):
     synonyms: ClassVar[set[str]] = {"node"}
     noun: ClassVar[str] = "node"
     near_title: ClassVar[str] = "within a hop of the deletion"
+    on_nodes: ClassVar[bool] = True
     _no_score: ClassVar[str] = (
         "a node classifier has no score for an edge, so deleted edges cannot be compared with unseen ones; the trend attack "
         "looks for what they leave behind"
@@ -191,6 +193,14 @@ class NodeClassification(Classification):
         if not bool(chosen.any()):
             raise GraphError(f"no labelled node is in '{part}_mask'; mark some, or use split_nodes(data)")
         return chosen
+
+    def no_loss(self, deletion: Deletion) -> str:
+        return "an edge has no loss of its own under node classification" if deletion.edges.size(1) else ""
+
+    def terms(self, data: Any, remaining: Any, deletion: Deletion, generator: torch.Generator) -> Terms:
+        nodes = self.learned(data)
+        gone = torch.cat([deletion.nodes, deletion.labels]).to(nodes.device)
+        return Terms(nodes, self.classes(data, nodes), torch.isin(nodes, gone))
 
     def named(self, deletion: Deletion) -> Tensor:
         return torch.cat([deletion.nodes, deletion.features[0], deletion.labels]).unique()

@@ -124,7 +124,7 @@ def train(
     data = copy.copy(graph).to(where)
     task = known.on(data)
     task.check(data)
-    _refuse_apart(task.apart(model), model)
+    _refuse_apart(task.outside_weights(model), model)
     selects = task.validates(data)
     scored = task.validation_view(data) if selects else data
     for module in model.modules():  # what a layer keeps (cached=True) may be another graph's

@@ -97,7 +97,7 @@ def test_one_edge_retrains_one_shard_and_leaves_the_others_bit_identical(task, d
     before, fit = snapshot(model, data), Recorder()
     unlearner = gd.Unlearner(model, data, task=task, method=eraser(), fit=fit)
     first = unlearner.delete(gd.Deletion(nodes=[7]))
-    place, old = unlearner._context.memory["grapheraser"].place, weights(unlearner)
+    place, old = unlearner._context.memory["grapheraser"].shard_of, weights(unlearner)
     assert first.details["retrained"] == [int(place[7])]
     assert first.details["prepared"] == SHARDS - 1
     assert len(fit.seen) == SHARDS
@@ -116,7 +116,7 @@ def test_one_edge_retrains_one_shard_and_leaves_the_others_bit_identical(task, d
 def test_nothing_is_retrained_for_an_edge_between_shards(data, model):
     unlearner = gd.Unlearner(model, data, task="link", method=eraser())
     unlearner.delete(gd.Deletion(nodes=[7]))
-    place, old = unlearner._context.memory["grapheraser"].place, weights(unlearner)
+    place, old = unlearner._context.memory["grapheraser"].shard_of, weights(unlearner)
     unlearned = unlearner.delete(gd.Deletion(edges=[edge(place, data, inside=False)]))
     assert unlearned.details["retrained"] == []
     assert unlearned.parameters == SHARDS, "the weights of the mixture alone"
@@ -146,7 +146,7 @@ def test_the_built_in_loop_sees_no_deleted_element_either(split, model, monkeypa
         seen.append((data, task))
         return gd.train(model, data, task, **options)
 
-    monkeypatch.setattr("gnndelete.methods.grapheraser.jobs.train", watched)
+    monkeypatch.setattr("gnndelete.methods.grapheraser.shards.train", watched)
     node = int(split.validation[0, 0])
     gd.Unlearner(model, split.data, task=link(split), method=eraser()).delete(gd.Deletion(nodes=[node]))
     true = {tuple(pair) for pair in split.validation.t().tolist()}
@@ -163,7 +163,7 @@ def test_a_random_partition_equals_training_without_the_elements(data, model):
     method, other = eraser(partition="random"), gd.Deletion(nodes=[0])
     step = gd.Unlearner(model, data, task="link", method=method)
     step.delete(other)
-    place = step._context.memory["grapheraser"].place
+    place = step._context.memory["grapheraser"].shard_of
     gone = gd.Deletion(edges=[edge(place, other.remaining(data), inside=True)])
     after = step.delete(gone)
     assert len(after.details["retrained"]) == 1
@@ -197,7 +197,7 @@ def test_an_interruption_leaves_the_shards_whole(data, model):
     assert all(same(a, b) for a, b in zip(old, weights(unlearner), strict=True))
     fit.fail_at = None
     again = unlearner.delete(gd.Deletion(nodes=[8]))
-    assert again.details["retrained"] == [int(kept.place[8])]
+    assert again.details["retrained"] == [int(kept.shard_of[8])]
 
 
 def test_a_sequence_equals_one_request(data, model):
@@ -262,14 +262,14 @@ def test_learned_weights_form_a_simplex_and_beat_equal_ones(shards, samples, see
     evidence = torch.randn(samples, shards, generator=generator) * 3
     evidence = evidence if kind == "link" else evidence.sigmoid()
     target = (torch.rand(samples, generator=generator) < 0.5).float()
-    alpha = aggregate.weights(evidence, target, kind)
+    alpha = aggregate.weights(evidence, target, kind == "link")
     assert bool((alpha >= 0).all())
     assert float(alpha.sum()) == pytest.approx(1)
     equal = torch.full((shards,), 1 / shards, dtype=torch.double)
-    learned = aggregate.loss(alpha, evidence, target, kind)
-    assert learned <= aggregate.loss(equal, evidence, target, kind) + 1e-12
+    learned = aggregate.loss(alpha, evidence, target, kind == "link")
+    assert learned <= aggregate.loss(equal, evidence, target, kind == "link") + 1e-12
     for one in torch.eye(shards, dtype=torch.double):  # convex: no corner is better either
-        assert learned <= aggregate.loss(one, evidence, target, kind) + 1e-4
+        assert learned <= aggregate.loss(one, evidence, target, kind == "link") + 1e-4
 
 
 def test_shards_without_anything_to_learn_have_no_say(graph, gcn):
@@ -319,7 +319,7 @@ def test_why_it_does_not_fit(data, model, make_subject, monkeypatch):
 
     refused("answers are mixed; pass task", task=None)
     refused("151 shards .* 150 nodes; ask for fewer", shards=151)
-    refused("place in the graph.*n_id", model=Tabled(by_place=True))
+    refused("position in the graph.*n_id", model=Tabled(by_place=True))
     assert gd.Unlearner(Tabled(by_place=False), data, task="link", method=eraser())
     subject = make_subject("embedding")
     refused("returns 48 rows for a part.*n_id", model=subject.model, data=subject.data)
@@ -347,4 +347,4 @@ def test_why_it_does_not_fit(data, model, make_subject, monkeypatch):
 )
 def test_settings_are_checked(settings, match):
     with pytest.raises(SettingError, match=match):
-        GraphEraser(**settings)
+        GraphEraser(**settings).check()

@@ -143,7 +143,7 @@ def test_batches_give_what_single_events_give(graph, undirected):
     together, alone = model.blank(48), model.blank(48)
     model.run(together, static, stream, t_batches(stream, 48), undirected)
     model.run(alone, static, stream, list(torch.arange(stream.num_events).split(1)), undirected)
-    for name in ("user", "item", "seen", "last"):
+    for name in ("user", "item", "time", "last"):
         torch.testing.assert_close(getattr(together, name), getattr(alone, name))
     every = torch.ones(stream.num_events, dtype=torch.bool)
     assert torch.equal(together.last, last_partners(stream, every, 48, undirected))
@@ -160,7 +160,7 @@ def test_why_it_does_not_fit(graph, gcn):
 @pytest.mark.parametrize("settings", [{"dim": 0}, {"epochs": 0}, {"lr": 0}, {"lam_u": -1}, {"lam_i": -0.5}])
 def test_settings_are_checked(settings):
     with pytest.raises(SettingError, match=f"'{next(iter(settings))}'"):
-        JODIE(**settings)
+        JODIE(**settings).check()
 
 
 def test_a_deleted_node_is_as_if_it_never_had_an_event(graph, gcn):
@@ -170,7 +170,7 @@ def test_a_deleted_node_is_as_if_it_never_had_an_event(graph, gcn):
     gone = (trained.stream.src == 9) | (trained.stream.dst == 9)
     after = JODIE(dim=8)._retract(trained, gone, torch.tensor([9]))
     blank = after.model.blank(48)
-    for name in ("user", "item", "seen", "last"):
+    for name in ("user", "item", "time", "last"):
         assert torch.equal(getattr(after.memory, name)[9], getattr(blank, name)[9])
     assert not after.static[9].any()
     assert not bool((after.memory.last == 9).any()), "and nobody's last partner"

@@ -54,7 +54,7 @@ def test_the_budget():
     assert CertUnlearn(alpha=0.3, epsilon=2, delta=0.01).budget == pytest.approx(0.6 / math.sqrt(2 * math.log(150)))
     for wrong in ({"alpha": 0}, {"epsilon": -1}, {"delta": 0}, {"delta": 1.0}):
         with pytest.raises(SettingError, match=f"'{next(iter(wrong))}'"):
-            CertUnlearn(**wrong)
+            CertUnlearn(**wrong).check()
 
 
 @pytest.mark.parametrize("task", ["node", "link"])

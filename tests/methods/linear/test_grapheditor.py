@@ -11,8 +11,8 @@ from gnndelete.engine.session import Session
 from gnndelete.errors import GraphError, RunError
 from gnndelete.methods import Context
 from gnndelete.methods.linear import grapheditor
-from gnndelete.methods.linear.features import alive_nodes, training_rows
 from gnndelete.methods.linear.grapheditor import GraphEditor
+from gnndelete.methods.linear.rows import alive_nodes, training_rows
 from gnndelete.nn.forward import call
 
 SEQUENCE = [gd.Deletion(edges=[(3, 4)]), gd.Deletion(nodes=[9]), gd.Deletion(edges=[(20, 22), (43, 45)], nodes=[30])]
@@ -111,7 +111,7 @@ def test_many_small_updates_do_not_drift(graph):
 
 
 def test_rounding_that_shows_ends_in_a_fresh_solve(graph, monkeypatch):
-    monkeypatch.setattr(grapheditor, "DRIFT", 0.0)
+    monkeypatch.setattr(grapheditor, "MAX_DRIFT", 0.0)
     graph = widened(graph, 60)
     unlearned = unlearner(gd.models.GCN(60), graph).delete(SEQUENCE[0])
     assert unlearned.details["path"] == "solve"

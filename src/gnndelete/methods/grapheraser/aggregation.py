@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 import torch
@@ -11,23 +10,20 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnndelete.tasks import LinkPrediction, NodeClassification, Task
+from gnndelete.tasks import Task
 from gnndelete.tasks.base import Predict
-from gnndelete.tasks.supervision import SupervisionCache
-
-Kind = Literal["link", "node"]
 
 
-def weights(evidence: Tensor, target: Tensor, kind: Kind) -> Tensor:
+def weights(scores: Tensor, target: Tensor, logits: bool) -> Tensor:
     """Weights alpha >= 0 that sum to 1 and minimise `loss`, never worse than equal weights; both problems are convex.
 
-    ``evidence`` is ``[samples, shards]``: scores of links with ``target`` 0 or 1, or what each shard gives the true
-    class of a node (``target`` is not read then).
+    ``scores`` is ``[samples, shards]``. With ``logits`` they are logits of links with ``target`` 0 or 1, else the probability
+    that each shard gives the true class (``target`` is not read then).
 
-    >>> weights(torch.tensor([[0.9, 0.1], [0.8, 0.3]]), torch.ones(2), "node").tolist()
+    >>> weights(torch.tensor([[0.9, 0.1], [0.8, 0.3]]), torch.ones(2), logits=False).tolist()
     [1.0, 0.0]
     """
-    E, y = evidence.double().cpu().numpy(), target.double().cpu().numpy()
+    E, y = scores.double().cpu().numpy(), target.double().cpu().numpy()
     shards = E.shape[1]
     equal = np.full(shards, 1 / shards)
     if shards == 1 or not len(E):
@@ -35,7 +31,7 @@ def weights(evidence: Tensor, target: Tensor, kind: Kind) -> Tensor:
 
     def value_and_slope(alpha: np.ndarray) -> tuple[float, np.ndarray]:
         mixed = E @ alpha
-        if kind == "link":
+        if logits:
             return float(np.mean(np.logaddexp(0, mixed) - y * mixed)), E.T @ (_sigmoid(mixed) - y) / len(E)
         mixed = np.maximum(mixed, 1e-12)
         return float(-np.log(mixed).mean()), -E.T @ (1 / mixed) / len(E)
@@ -56,10 +52,10 @@ def weights(evidence: Tensor, target: Tensor, kind: Kind) -> Tensor:
     return torch.from_numpy(alpha if value_and_slope(alpha)[0] < value_and_slope(equal)[0] else equal)
 
 
-def loss(alpha: Tensor, evidence: Tensor, target: Tensor, kind: Kind) -> float:
-    """Binary cross-entropy of the mixed link scores, or cross-entropy of the mixed class probabilities."""
-    mixed = evidence.double().cpu() @ alpha.double().cpu()
-    if kind == "link":
+def loss(alpha: Tensor, scores: Tensor, target: Tensor, logits: bool) -> float:
+    """Binary cross-entropy of the mixed logits, or cross-entropy of the mixed probabilities."""
+    mixed = scores.double().cpu() @ alpha.double().cpu()
+    if logits:
         return float(torch.nn.functional.binary_cross_entropy_with_logits(mixed, target.double().cpu()))
     return float(-mixed.clamp(min=1e-12).log().mean())
 
@@ -67,33 +63,9 @@ def loss(alpha: Tensor, evidence: Tensor, target: Tensor, kind: Kind) -> float:
 def sampled(
     task: Task, data: Data, models: Sequence[Predict], samples: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """What every shard says about sampled training nodes, or training edges and as many non-edges: `weights`' input."""
-    if isinstance(task, LinkPrediction):
-        supervision = SupervisionCache().of(data)
-        true = _some(supervision.positives, samples, generator)
-        edges = torch.cat([true, supervision.false(true, generator)], dim=1)
-        target = (torch.arange(edges.size(1), device=edges.device) < true.size(1)).float()
-        return torch.stack([predict(edges) for predict in models], dim=1), target
-    nodes = _some(training_nodes(data), samples, generator)
-    assert isinstance(task, NodeClassification)
-    true = task.labels(data)[nodes]
-    return torch.cat([predict(nodes).gather(1, true[:, None]) for predict in models], dim=1), true
-
-
-def training_nodes(data: Data) -> Tensor:
-    """Ids of the labelled nodes that are trained on: ``train_mask``, or all outside the other masks."""
-    chosen = data.y.view(-1) >= 0
-    if data.get("train_mask") is not None:
-        return (chosen & data.train_mask).nonzero().flatten()
-    for name in ("val_mask", "test_mask"):
-        if data.get(name) is not None:
-            chosen = chosen & ~data[name]
-    return chosen.nonzero().flatten()
-
-
-def _some(elements: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    pick = torch.randperm(elements.size(-1), generator=generator)[:count]
-    return elements[..., pick.to(elements.device)]
+    """The scores of sampled training elements by every shard, and their classes: the input of `weights`."""
+    elements, classes = task.sample(data, samples, generator)
+    return torch.stack([task.scores_by(predict, data, elements) for predict in models], dim=1), classes
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:

@@ -16,7 +16,6 @@ from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.validation import count_nodes
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, synchronize
 from gnndelete.methods.grapheraser.aggregation import sampled, weights
-from gnndelete.methods.grapheraser.jobs import Job, run_all
 from gnndelete.methods.grapheraser.partition import (
     METIS_REMEDY,
     at_random,
@@ -26,50 +25,59 @@ from gnndelete.methods.grapheraser.partition import (
     metis,
     metis_available,
 )
-from gnndelete.methods.grapheraser.shards import can_learn, indivisible, induced, places, shard_task
-from gnndelete.methods.retrain import apart_note, not_anew, not_trained
+from gnndelete.methods.grapheraser.shards import Job, indivisible, induced, positions, run_all
+from gnndelete.methods.retrain import decoder_reasons, kept_notes, reset_reasons
 from gnndelete.nn.forward import evaluating
 from gnndelete.nn.layers import working_copy
-from gnndelete.nn.reset import kept_note, untrained
-from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
+from gnndelete.nn.reset import untrained
+from gnndelete.notes import Note
 from gnndelete.tasks.base import Predict, representation
 
 Partition = Literal["blpa", "bekm", "metis", "random"]
-_WHOLE = Deletion().fingerprint
+
+#: The fingerprint of an empty deletion: that of a shard which lacks nothing.
+_COMPLETE = Deletion().fingerprint
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A trained shard. ``missing`` names what had been deleted inside it, by fingerprint, when it was trained."""
+    """A trained shard. ``missing`` is the fingerprint of what had been deleted inside it when it was trained."""
 
     model: nn.Module | None  # None where there was nothing to learn from
-    missing: str = _WHOLE
+    missing: str = _COMPLETE
 
 
 @dataclass(frozen=True)
 class Shards:
-    """What is kept from one request to the next."""
+    """What is remembered from one request to the next."""
 
-    place: Tensor  # the shard of every node, -1 for none
+    shard_of: Tensor  # the shard of every node, -1 for none
     shards: tuple[Shard, ...]
 
 
 class GraphEraser(Method):
     """Split the graph into shards, train a model on each, and mix their answers (Chen et al., CCS 2022).
 
-    Edges between shards are never trained on. A shard is trained on its induced subgraph with ids of its own, so that all
-    shards together cost about one graph; to answer, every model runs on the whole remaining graph. The first request makes
-    the partition on the original graph and trains the shards that it does not touch (``details``: ``prepare_seconds``),
-    then those it touches, without the deleted elements (``unlearn_seconds``); later requests keep all shards in which
-    nothing new is deleted. Mixing weights are learned anew each time, from ``samples`` training elements that remain.
+    Edges between shards are never trained on. A shard is trained on its induced subgraph with ids of its own, so all shards
+    together cost about one graph; to answer, every model runs on the whole remaining graph. The first request makes the
+    partition on the original graph and trains the shards that it does not touch (``details``: ``prepare_seconds``), then
+    those it touches, without the deleted elements (``unlearn_seconds``). Later requests reuse all shards in which nothing
+    new is deleted. Mixing weights are learned again at each request. A model with a vector per node needs the argument
+    ``n_id``, by which it finds the vectors of a shard's nodes; each shard's model has trained only those of its own nodes.
 
-    ``partition``: ``"blpa"`` (label propagation), ``"bekm"`` (k-means on the output of your model), ``"metis"``, or
-    ``"random"``, which looks at no data, so that the result is exact. ``repartition=True`` makes a new partition of the
-    remaining graph (BEKM: of its features) and trains all shards, at every request. ``jobs`` trains in that many
-    processes, ``ray`` on the cluster at that address. ``use_fit=True`` trains shards by the Unlearner's ``fit``, which must
-    then take a part of the graph with ids of its own; else the built-in loop does, for ``epochs`` at ``lr``. A model with a
-    vector per node needs the argument ``n_id``, by which it finds the vectors of a shard's nodes; each shard's model has
-    trained those of its own nodes alone.
+    Args:
+        shards: Number of shards.
+        partition: ``"blpa"`` (label propagation), ``"bekm"`` (k-means on the output of your model), ``"metis"``, or
+            ``"random"``, which reads no data, so that the result is exact.
+        aggregation: ``"learned"`` learns how much each shard's model counts, ``"mean"`` weighs all equally.
+        epochs: Passes over a shard's training data by the built-in loop.
+        lr: Learning rate of the built-in loop.
+        samples: Number of remaining training elements from which mixing weights are learned.
+        jobs: Train in this many processes; -1 takes all cores.
+        ray: Train on the Ray cluster at this address.
+        repartition: Make a new partition of the remaining graph (BEKM: of its features) and train all shards at every
+            request.
+        use_fit: Train shards by the Unlearner's ``fit``, which must then accept a part of the graph with ids of its own.
 
     >>> GraphEraser(shards=4, partition="random").settings()["aggregation"]
     'learned'
@@ -104,6 +112,8 @@ class GraphEraser(Method):
         self.ray = ray
         self.repartition = repartition
         self.use_fit = use_fit
+
+    def check(self) -> None:
         for name, allowed in (("partition", get_args(Partition)), ("aggregation", ("learned", "mean"))):
             if getattr(self, name) not in allowed:
                 raise SettingError(f"'{name}' must be {' or '.join(map(repr, allowed))} (got {getattr(self, name)!r})")
@@ -111,16 +121,16 @@ class GraphEraser(Method):
             value = getattr(self, name)
             if (not isinstance(value, int) or value < 1) and not (name == "jobs" and value == -1):
                 raise SettingError(f"'{name}' must be a whole number of at least 1 (got {value!r})")
-        if not lr > 0:
-            raise SettingError(f"'lr' must be positive (got {lr!r})")
+        if not self.lr > 0:
+            raise SettingError(f"'lr' must be positive (got {self.lr!r})")
 
     def unfit(self, context: Context) -> list[Reason]:
         reasons, nodes = [], count_nodes(context.data)
-        if isinstance(context.task, GraphClassification):
-            said = "its partition cuts one graph into shards, and here whole graphs are learned from"
-            return [Reason(said, "use method='gnndelete' or method='retrain'")]
-        if not isinstance(context.task, (LinkPrediction, NodeClassification)):
+        if context.task is None:
             reasons.append(Reason("nothing says how the shards' answers are mixed", "pass task='link' or task='node'"))
+        elif not context.task.on_nodes:
+            why = f"its partition cuts one graph into shards, and the task is about {context.task.noun}s"
+            return [Reason(why, "use method='gnndelete' or method='retrain'")]
         if self.shards > nodes:
             reasons.append(
                 Reason(f"{self.shards} shards were asked for and the graph has {nodes} nodes", "ask for fewer")
@@ -135,7 +145,7 @@ class GraphEraser(Method):
                     "repartition=True with 'bekm' needs features 'x'", "choose partition='blpa', or keep the partition"
                 )
             )
-        reasons += not_anew(context) + not_trained(context, context.fit if self.use_fit else None)
+        reasons += reset_reasons(context) + decoder_reasons(context, context.fit if self.use_fit else None)
         if not reasons and (why := indivisible(context, self.shards)) is not None:
             reasons.append(
                 Reason(
@@ -148,31 +158,31 @@ class GraphEraser(Method):
 
     def unlearn(self, context: Context) -> Outcome:
         began = time.perf_counter()
-        kept: Shards | None = None if self.repartition else context.memory.get(self.name)
-        place = kept.place if kept is not None else self._partition(context)
-        missing = _missing(context.deletion, place, self.shards)
-        trained = list(kept.shards) if kept is not None else [Shard(None)] * self.shards
-        first = [] if kept or self.repartition else [s for s in range(self.shards) if missing[s] == _WHOLE]
-        if kept is not None:
+        previous: Shards | None = None if self.repartition else context.memory.get(self.name)
+        shard_of = self._partition(context) if previous is None else previous.shard_of
+        missing = _missing(context.deletion, shard_of, self.shards)
+        trained = [Shard(None)] * self.shards if previous is None else list(previous.shards)
+        first = [] if previous or self.repartition else [s for s in range(self.shards) if missing[s] == _COMPLETE]
+        if previous is not None:
             touched = [s for s in range(self.shards) if missing[s] != trained[s].missing]
         else:
             touched = [s for s in range(self.shards) if s not in first]
-        self._train(context, place, first, missing, trained)
+        self._train(context, shard_of, first, missing, trained)
         synchronize(context.data.edge_index.device)
         prepared = time.perf_counter() if first else began
-        self._train(context, place, touched, missing, trained)
+        self._train(context, shard_of, touched, missing, trained)
 
         predictors, alpha = self._mix(context, trained)
         active = [s for s in range(self.shards) if trained[s].model is not None]
         learned = sum(p.numel() for s in touched if (model := trained[s].model) is not None for p in model.parameters())
         learned += alpha.numel() if self.aggregation == "learned" else 0
-        crossing = int((place[context.data.edge_index[0].cpu()] != place[context.data.edge_index[1].cpu()]).sum())
+        crossing = int((shard_of[context.data.edge_index[0].cpu()] != shard_of[context.data.edge_index[1].cpu()]).sum())
         details: dict[str, Any] = {
             "prepare_seconds": prepared - began,
             "prepared": len(first),
             "retrained": touched,
-            "sizes": torch.bincount(place[place >= 0], minlength=self.shards).tolist(),
-            "capacity": capacity(int((place >= 0).sum()), self.shards),
+            "sizes": torch.bincount(shard_of[shard_of >= 0], minlength=self.shards).tolist(),
+            "capacity": capacity(int((shard_of >= 0).sum()), self.shards),
             "crossing": crossing / max(1, context.data.edge_index.size(1)),
             "alpha": dict(zip(active, alpha.tolist(), strict=True)),
         }
@@ -187,7 +197,7 @@ class GraphEraser(Method):
             details=details,
         )
         if not self.repartition:
-            context.memory[self.name] = Shards(place, tuple(trained))  # last: an interruption leaves the old ones
+            context.memory[self.name] = Shards(shard_of, tuple(trained))  # last: an interruption changes nothing
         return outcome
 
     def _partition(self, context: Context) -> Tensor:
@@ -198,47 +208,46 @@ class GraphEraser(Method):
         if self.repartition:
             alive[context.deletion.nodes] = False
         nodes, generator = alive.nonzero().flatten(), torch.Generator().manual_seed(context.seed)
-        edges = places(nodes, total)[data.edge_index.cpu()]  # a deleted node has no edges left
+        edges = positions(nodes, total)[data.edge_index.cpu()]  # a deleted node has no edges left
         if self.partition == "random":
             found = at_random(nodes.numel(), k, generator)
         elif self.partition == "blpa":
             found = blpa(edges, nodes.numel(), k, generator)
         elif self.partition == "metis":
             found = metis(edges, nodes.numel(), k, context.seed)
-        elif self.repartition:  # your model has seen what is deleted; features of the others have not
+        elif self.repartition:  # the model was trained on what is deleted; features of other nodes were not
             found = bekm(_dense(data.x)[nodes.to(data.x.device)], k, generator)
         else:
             model = working_copy(context.model)
             with evaluating(model):
                 found = bekm(representation(context.session.forward(model, data)), k, generator)
-        place = torch.full((total,), -1)
-        place[nodes] = found
-        return place
+        shard_of = torch.full((total,), -1)
+        shard_of[nodes] = found
+        return shard_of
 
-    def _train(self, context: Context, place: Tensor, which: list[int], missing: list[str], into: list[Shard]) -> None:
+    def _train(
+        self, context: Context, shard_of: Tensor, which: list[int], missing: list[str], into: list[Shard]
+    ) -> None:
         """Train the shards ``which`` from fresh weights on what remains of them."""
         assert context.remaining_task is not None
-        data, total, jobs = context.remaining, place.numel(), {}
+        task, data, total, jobs = context.remaining_task, context.remaining, shard_of.numel(), {}
         alive = torch.ones(total, dtype=torch.bool)
         alive[context.deletion.nodes] = False
         for s in which:
-            nodes = ((place == s) & alive).nonzero().flatten().to(data.edge_index.device)
+            nodes = ((shard_of == s) & alive).nonzero().flatten().to(data.edge_index.device)
             part, seed = induced(data, nodes), context.seed + s
             into[s] = Shard(None, missing[s])
-            if not can_learn(context.remaining_task, part):
+            if not task.can_learn(part):
                 continue
-            task = shard_task(context.remaining_task, part, nodes, total, torch.Generator().manual_seed(seed))
             jobs[s] = Job(
                 model=untrained(context.model, context.build, seed).to(data.edge_index.device),
                 data=part,
-                task=task,
+                task=task.on_part(part, nodes, total, torch.Generator().manual_seed(seed)),
                 seed=seed,
                 epochs=self.epochs,
                 lr=self.lr,
                 forward=context.session.forward,
-                fit=context.fit
-                if self.use_fit
-                else None,  # one written for the whole graph does not know a shard's ids
+                fit=context.fit if self.use_fit else None,
                 progress=context.progress and self.jobs == 1,
             )
         for s, model in zip(jobs, run_all(list(jobs.values()), self.jobs, self.ray), strict=True):
@@ -253,41 +262,53 @@ class GraphEraser(Method):
         if self.aggregation == "mean":
             return predictors, torch.full((len(predictors),), 1 / len(predictors), dtype=torch.double)
         generator = torch.Generator().manual_seed(context.seed)
-        evidence, target = sampled(context.remaining_task, context.remaining, predictors, self.samples, generator)
-        kind: Literal["link", "node"] = "link" if isinstance(context.task, LinkPrediction) else "node"
-        return predictors, weights(evidence, target, kind)
+        scores, target = sampled(context.remaining_task, context.remaining, predictors, self.samples, generator)
+        return predictors, weights(scores, target, logits=context.remaining_task.pairwise)
 
     def _reached(self) -> Assurance:
         if self.repartition:
             return "retrained"
         return "exact" if self.partition == "random" else "approximate"
 
-    def _notes(self, context: Context, touched: list[int], crossing: int, active: int) -> tuple[str, ...]:
+    def _notes(self, context: Context, touched: list[int], crossing: int, active: int) -> tuple[Note, ...]:
         notes = [
-            f"Answers come from {active} models of its own, one per shard, mixed; your model takes no part in them.",
-            f"{len(touched)} of {self.shards} shards were retrained; {crossing} of {context.data.edge_index.size(1)} "
-            "entries of edge_index cross shards and were never trained on.",
+            Note(
+                "other-model",
+                f"Answers come from {active} models, one per shard, mixed; your model takes no part in them.",
+            ),
+            Note(
+                "shards",
+                f"{len(touched)} of {self.shards} shards were retrained; {crossing} of {context.data.edge_index.size(1)} "
+                "entries of edge_index cross shards and were never trained on.",
+            ),
         ]
         if active < self.shards:
-            notes.append(f"{self.shards - active} shards have nothing to train on and no say; ask for fewer shards.")
+            empty = self.shards - active
+            text = f"{empty} shards have nothing to train on and take no part in answers; ask for fewer shards."
+            notes.append(Note("empty-shards", text))
         if context.fit is not None and self.use_fit:
-            notes.append("Trained by the given fit function; epochs and lr of this method played no part.")
+            text = "Trained by the given fit function; epochs and lr of this method played no part."
+            notes.append(Note("training", text))
         if self._reached() == "approximate":
-            notes.append(
-                "No model has seen the deleted elements, but the partition was made with them and may still tell of them: "
-                "repartition=True or partition='random' leaves nothing of them."
+            text = (
+                "No model was trained on the deleted elements, but the partition was made with them and may still reveal "
+                "them: repartition=True or partition='random' avoids this."
             )
+            notes.append(Note("partition-remembers", text))
         elif self._reached() == "exact":
-            notes.append("Equal to training all shards without the deleted elements: the partition looks at no data.")
-        return (*notes, *(() if context.build else kept_note(context.model)), *apart_note(context))
+            text = "Equal to training all shards without the deleted elements: the partition reads no data."
+            notes.append(Note("exact", text))
+        return (*notes, *kept_notes(context))
 
 
-def _missing(deletion: Deletion, place: Tensor, shards: int) -> list[str]:
-    """For each shard a name of what is deleted inside it; edges between shards are inside none."""
-    ends = place[ends_of(deletion.edges)]
+def _missing(deletion: Deletion, shard_of: Tensor, shards: int) -> list[str]:
+    """For each shard the fingerprint of what is deleted inside it; edges between shards are inside none."""
+    ends = shard_of[ends_of(deletion.edges)]
     edge_shard = torch.where(ends[0] == ends[1], ends[0], -1)
-    node_shard, label_shard, feature_shard = (place[p] for p in (deletion.nodes, deletion.labels, deletion.features[0]))
-    found = [_WHOLE] * shards
+    node_shard, label_shard, feature_shard = (
+        shard_of[p] for p in (deletion.nodes, deletion.labels, deletion.features[0])
+    )
+    found = [_COMPLETE] * shards
     for s in torch.unique(torch.cat([edge_shard, node_shard, label_shard, feature_shard])).tolist():
         if s >= 0:
             inside = Deletion(
@@ -303,7 +324,7 @@ def _missing(deletion: Deletion, place: Tensor, shards: int) -> list[str]:
 def _predictor(context: Context, model: nn.Module) -> Predict:
     task = context.remaining_task
     assert task is not None
-    model = working_copy(model)  # without the normalised graph of its shard, where it keeps one
+    model = working_copy(model)  # drops the normalised adjacency that some layers cache for their shard
     with evaluating(model):
         output = context.session.forward(model, context.remaining)
 

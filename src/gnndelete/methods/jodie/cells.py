@@ -1,7 +1,7 @@
 """JODIE's equations: two recurrent cells that move the embeddings of both ends of an event, a drift, and a prediction.
 
-PyG's `TemporalData` carries the stream. Its `TGNMemory` does not fit: one GRU for both roles, no drift with time, and
-messages kept per node in Python. So the cells are torch's own.
+PyG's `TemporalData` carries the stream. Its `TGNMemory` does not fit: it has one GRU for both roles, no drift with time, and
+stores messages per node in Python. So the cells are those of torch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from torch_geometric.data import TemporalData
 
 from gnndelete.methods.jodie.events import t_batches
 
-_SPAN = 4  # t-batches between two steps of the optimizer; gradients reach back this far
+#: t-batches between two steps of the optimizer; gradients reach back this far.
+BATCHES_PER_STEP = 4
 
 
 @dataclass
@@ -25,7 +26,7 @@ class Memory:
 
     user: Tensor
     item: Tensor
-    seen: Tensor
+    time: Tensor
     last: Tensor  # -1: none yet
 
     def copy(self) -> Memory:
@@ -63,7 +64,7 @@ class Coevolution(nn.Module):
 
     def gap(self, memory: Memory, static: Tensor, edges: Tensor, now: float) -> Tensor:
         """|j̃(u) − [ī, i]|² of pairs (u, i): what training makes small."""
-        guess = self.expected(memory, static, edges[0], now - memory.seen[edges[0]])
+        guess = self.expected(memory, static, edges[0], now - memory.time[edges[0]])
         return (guess - torch.cat([static[edges[1]], memory.item[edges[1]]], dim=1)).square().sum(dim=1)
 
     def distance(self, memory: Memory, static: Tensor, edges: Tensor, now: float) -> Tensor:
@@ -71,7 +72,7 @@ class Coevolution(nn.Module):
 
         That term is the same for all partners of u: it changes no ranking of theirs, and would only compare users.
         """
-        guess = self.expected(memory, static, edges[0], now - memory.seen[edges[0]])
+        guess = self.expected(memory, static, edges[0], now - memory.time[edges[0]])
         partner = torch.cat([static[edges[1]], memory.item[edges[1]]], dim=1)
         return (partner * (partner - 2 * guess)).sum(dim=1)
 
@@ -81,7 +82,7 @@ class Coevolution(nn.Module):
         """The memory after events that share no node, and their loss; a negative event pushes its end ``margin`` away."""
         head, tail, sign = event.src, event.dst, event.msg
         user, item = memory.user.index_select(0, head), memory.item.index_select(0, tail)
-        waited_user, waited_item = event.t - memory.seen[head], event.t - memory.seen[tail]
+        waited_user, waited_item = event.t - memory.time[head], event.t - memory.time[tail]
         guess = self.expected(memory, static, head, waited_user)
         gap = (guess - torch.cat([static[tail], item.detach()], dim=1)).square().sum(dim=1)
         new_user = F.normalize(
@@ -93,10 +94,10 @@ class Coevolution(nn.Module):
         loss = torch.where(sign[:, 0] > 0, gap, F.relu(margin - gap)).sum()
         loss = loss + lam[0] * (new_user - user.detach()).square().sum()
         loss = loss + lam[1] * (new_item - item.detach()).square().sum()
-        seen, last = memory.seen.clone(), memory.last.clone()
-        seen[head] = seen[tail] = event.t
+        time, last = memory.time.clone(), memory.last.clone()
+        time[head] = time[tail] = event.t
         last[head] = tail
-        after = Memory(memory.user.index_copy(0, head, new_user), memory.item.index_copy(0, tail, new_item), seen, last)
+        after = Memory(memory.user.index_copy(0, head, new_user), memory.item.index_copy(0, tail, new_item), time, last)
         return after, loss
 
     def run(
@@ -111,29 +112,29 @@ class Coevolution(nn.Module):
         margin: float = 0.0,
     ) -> None:
         """Go through the t-batches of a stream, change ``memory`` in place and, with an optimizer, learn on the way."""
-        for begin in range(0, len(batches), _SPAN):
-            window = [_both(stream[batch], undirected) for batch in batches[begin : begin + _SPAN]]
+        for begin in range(0, len(batches), BATCHES_PER_STEP):
+            window = [_both(stream[batch], undirected) for batch in batches[begin : begin + BATCHES_PER_STEP]]
             active = torch.unique(torch.cat([torch.cat([event.src, event.dst]) for event in window]))
             names = torch.unique(torch.cat([active, memory.last[active].clamp(min=0)]))  # and their last partners
-            place = torch.full_like(memory.last, -1)
-            place[names] = torch.arange(names.numel(), device=names.device)
+            position = torch.full_like(memory.last, -1)
+            position[names] = torch.arange(names.numel(), device=names.device)
             last = memory.last[names]
             local = Memory(
-                memory.user[names], memory.item[names], memory.seen[names], torch.where(last >= 0, place[last], -1)
+                memory.user[names], memory.item[names], memory.time[names], torch.where(last >= 0, position[last], -1)
             )
             total = torch.zeros((), device=names.device)
             with torch.set_grad_enabled(optimizer is not None):
                 for event in window:
-                    event.src, event.dst = place[event.src], place[event.dst]
+                    event.src, event.dst = position[event.src], position[event.dst]
                     local, loss = self.event(local, static[names], event, lam, margin)
                     total = total + loss
             if optimizer is not None:
                 optimizer.zero_grad()
                 (total / sum(event.num_events for event in window)).backward()
                 optimizer.step()
-            rows = place[active]  # the last partners outside the window stay as they are
+            rows = position[active]  # the last partners outside the window stay as they are
             memory.user[active], memory.item[active] = local.user[rows].detach(), local.item[rows].detach()
-            memory.seen[active], last = local.seen[rows], local.last[rows]
+            memory.time[active], last = local.time[rows], local.last[rows]
             memory.last[active] = torch.where(last >= 0, names[last.clamp(min=0)], -1)
 
     def learn(

@@ -25,17 +25,18 @@ def edge_stream(data: Data, generator: torch.Generator) -> TemporalData:
 def retractions(stream: TemporalData, gone: Tensor, replay: int = 0) -> TemporalData:
     """The events marked in ``gone`` once more, in the same order, as negative events after the end of the stream.
 
-    Behind each come ``replay`` of the events that stay, spread over the stream: on negative events alone a model that
-    goes on learning forgets everything.
+    Each is followed by ``replay`` of the remaining events, spread over the stream: a model that learns from negative events
+    alone forgets everything.
     """
-    place, kept = gone.nonzero().flatten(), (~gone).nonzero().flatten()
-    again = place.numel() * replay if kept.numel() else 0
-    spread = torch.linspace(0, max(kept.numel() - 1, 0), again, device=place.device).round().long()
-    order = torch.cat([place[:, None], kept[spread].view(place.numel(), replay if kept.numel() else 0)], dim=1)
-    sign = torch.ones(order.shape, device=place.device)
+    retracted, remaining = gone.nonzero().flatten(), (~gone).nonzero().flatten()
+    replay = replay if remaining.numel() else 0
+    count = retracted.numel()
+    spread = torch.linspace(0, max(remaining.numel() - 1, 0), count * replay, device=gone.device).round().long()
+    order = torch.cat([retracted[:, None], remaining[spread].view(count, replay)], dim=1)
+    sign = torch.ones(order.shape, device=gone.device)
     sign[:, 0] = -1
     order, sign = order.flatten(), sign.flatten()
-    time = 1 + torch.arange(1, order.numel() + 1, device=place.device) / max(1, stream.num_events)
+    time = 1 + torch.arange(1, order.numel() + 1, device=gone.device) / max(1, stream.num_events)
     return TemporalData(src=stream.src[order], dst=stream.dst[order], t=time, msg=sign[:, None])
 
 
@@ -57,9 +58,9 @@ def t_batches(stream: TemporalData, nodes: int) -> list[Tensor]:
     return list(order.split(torch.bincount(found).tolist())) if level else []
 
 
-def last_partners(stream: TemporalData, kept: Tensor, nodes: int, undirected: bool) -> Tensor:
-    """For each node the target of its last event among those kept, or -1."""
-    source, target = stream.src[kept], stream.dst[kept]
+def last_partners(stream: TemporalData, remaining: Tensor, nodes: int, undirected: bool) -> Tensor:
+    """For each node the target of its last event among the remaining ones, or -1."""
+    source, target = stream.src[remaining], stream.dst[remaining]
     if undirected:
         source, target = (
             torch.stack([source, target], dim=1).flatten(),

@@ -14,17 +14,18 @@ from torch_geometric.data import Data
 
 from gnndelete.errors import RunError, SettingError
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
-from gnndelete.methods.linear.features import (
+from gnndelete.methods.linear.features import Adjacency, project, propagate
+from gnndelete.methods.linear.rows import (
     Rows,
     alive_nodes,
-    asked,
+    as_ends,
     check_settings,
     classes,
+    linear_reasons,
     shared_notes,
     training_rows,
-    why_not,
 )
-from gnndelete.methods.linear.propagation import Adjacency, project, propagate
+from gnndelete.notes import Note
 
 
 class CertUnlearn(Method):
@@ -35,6 +36,15 @@ class CertUnlearn(Method):
     ``sum -log sigmoid(y w.z) + lam m/2 |w|^2 + b.w`` with noise b ~ N(0, alpha^2 I). A request moves w by one Newton step.
     What the step may be off by adds up over requests; past ``budget`` the model is trained again with fresh noise.
     On links (our construction, the paper has none) one such regression works on ``z_u * z_v``.
+
+    Args:
+        lam: Ridge of the regression, per training row.
+        alpha: Standard deviation of the noise.
+        epsilon: Privacy parameter ε of the certificate.
+        delta: Privacy parameter δ of the certificate, below 1.
+        hops: Propagation steps.
+        dim: Wider features go through a random map to this many columns.
+        own_model: Fit a linear model of its own where yours is not linear, as the paper's comparison does.
 
     >>> round(CertUnlearn().budget, 4)
     0.0228
@@ -62,9 +72,11 @@ class CertUnlearn(Method):
         self.hops = hops
         self.dim = dim
         self.own_model = own_model
+
+    def check(self) -> None:
         check_settings(self, ("lam", "alpha", "epsilon", "delta"))
-        if not delta < 1:
-            raise SettingError(f"'delta' is a probability and must be below 1 (got {delta!r})")
+        if not self.delta < 1:
+            raise SettingError(f"'delta' is a probability and must be below 1 (got {self.delta!r})")
 
     @property
     def budget(self) -> float:
@@ -72,12 +84,12 @@ class CertUnlearn(Method):
         return self.alpha * self.epsilon / math.sqrt(2 * math.log(1.5 / self.delta))
 
     def unfit(self, context: Context) -> list[Reason]:
-        return why_not("CertUnlearn", context, self.own_model)
+        return linear_reasons("CertUnlearn", context, self.own_model)
 
     def unlearn(self, context: Context) -> Outcome:
         memory = f"{self!r} seed={context.seed}"
-        kept: _State | None = context.memory.get(memory)
-        before = kept or self._fit(context, self._objective(context, context.data, alive_nodes(context)), fits=0)
+        previous: _State | None = context.memory.get(memory)
+        before = previous or self._fit(context, self._objective(context, context.data, alive_nodes(context)), fits=0)
         after = self._objective(context, context.remaining, alive_nodes(context, context.deletion.nodes))
 
         # g = grad F(w; Z, D) - grad F(w; Z', D'); the noise is in both and drops out
@@ -125,33 +137,36 @@ class CertUnlearn(Method):
             )
         return _State(objective, weight, noise, off, fits, 0)
 
-    def _notes(self, context: Context, details: dict[str, Any], link: bool) -> tuple[str, ...]:
+    def _notes(self, context: Context, details: dict[str, Any], link: bool) -> tuple[Note, ...]:
         notes = shared_notes("CertUnlearn", context, self.dim)
         spent = f"{details['spent']:.2g} of a budget of {details['budget']:.2g} is spent"
         if details["retrained"]:
-            notes.append(
+            text = (
                 f"The step would have brought the spending to {details['would_have_spent']:.2g}, past the budget of "
                 f"{details['budget']:.2g}: the linear model was trained again on the remaining graph with fresh noise."
             )
+            notes.append(Note("budget-exceeded", text))
         elif link:
-            notes.append(
-                "Our construction: the paper does not define CertUnlearn on links, so no certificate is claimed although "
-                f"the same budget is kept ({spent})."
+            text = (
+                "Our construction: the paper does not define CertUnlearn on links, so no certificate is claimed although the "
+                f"same budget is used ({spent})."
             )
+            notes.append(Note("construction", text))
         else:
-            notes.append(
+            text = (
                 f"Certified: after each request so far, the weights of all classes together are (epsilon={self.epsilon:g}, "
                 f"delta={self.delta:g})-indistinguishable from those trained on what then remained; {spent} by "
-                f"{details['requests_since_fit']} request(s). It covers these weights alone, against those who do not know "
-                "the noise: keep the seed secret, it decides the noise."
+                f"{details['requests_since_fit']} request(s). The certificate covers only these weights, and only against "
+                "those who do not know the noise: keep the seed secret, since it decides the noise."
             )
+            notes.append(Note("certified", text))
         return tuple(notes)
 
 
 def standardised(x: Tensor, alive: Tensor) -> Tensor:
     """Columns with zero mean and unit variance, then all rows divided by the largest norm.
 
-    All three statistics come from the nodes that are alive: kept from the original graph they would carry deleted nodes on.
+    All three statistics come from the nodes that are alive: those of the original graph would still reflect deleted nodes.
 
     >>> x = torch.tensor([[1.0], [3.0], [99.0]])
     >>> standardised(x, torch.tensor([True, True, False])).flatten().tolist()
@@ -261,7 +276,7 @@ class _Predictor:
 
     def __call__(self, elements: Any) -> Tensor:
         objective = self._state.objective
-        ends = asked(elements, objective.classes is not None, objective.alive)
+        ends = as_ends(elements, objective.classes is not None, objective.alive)
         logits = objective.features(ends) @ self._state.weight
         if objective.classes is None:
             return logits.flatten()

@@ -1,258 +1,111 @@
-"""What the methods with a linear model of their own share: whether they fit, and the rows they are trained on.
+"""Propagated features for the linear methods: P = D^-1 (A + I) on the graph taken as simple and undirected, nothing n x n.
 
-The rows are a function of the remaining graph and the seed alone. Each true edge draws its own non-edge from a hash of
-the seed and its two ends, so that a fit without the deleted elements meets exactly the same rows as an update.
+Also which rows a change of the graph reaches, their recomputation alone, and common neighbours by binary search.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import torch
-from torch import Tensor, nn
-from torch_geometric.data import Data
-from torch_geometric.nn import APPNP, LGConv, MessagePassing, SGConv, SSGConv
-from torch_geometric.nn import Linear as PyGLinear
-from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
+from torch import Tensor
 
-from gnndelete.errors import GraphError, NotYetError, SettingError
-from gnndelete.graph.edge_table import EdgeTable
-from gnndelete.graph.validation import count_nodes
-from gnndelete.methods.base import Context, Method, Reason
-from gnndelete.nn.forward import evaluating
-from gnndelete.nn.layers import working_copy
-from gnndelete.tasks import LinkPrediction, NodeClassification
-from gnndelete.tasks.base import representation
-from gnndelete.tasks.edges import check_range, edge_list
+from gnndelete.graph.edge_table import EdgeTable, ranges
+from gnndelete.graph.neighborhood import walk
 
-#: Modules that are linear in the features, whatever their weights.
-_LINEAR = (
-    SGConv,
-    SSGConv,
-    LGConv,
-    APPNP,
-    nn.Linear,
-    PyGLinear,
-    nn.Identity,
-    nn.Dropout,
-    SumAggregation,
-    MeanAggregation,
-)
-
-#: How often a true edge draws before it goes without a non-edge: only an almost complete graph comes that far.
-_DRAWS = 64
+#: Neighbours that are looked up at once when common ones are counted.
+CHUNK_NEIGHBORS = 1 << 22
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Training rows, sorted by ``key``: nodes with their class, or pairs with +1 (an edge) or -1 (none).
+class Adjacency:
+    """Neighbours of every node: each edge once in both directions, without self-loops.
 
-    The key names the row, not its content: the non-edge of a true edge keeps its key when it is drawn anew.
+    >>> path = Adjacency(torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
+    >>> path.degree.tolist()
+    [1, 2, 1]
+    >>> path.average(torch.tensor([[0.0], [3.0], [6.0]])).flatten().tolist()
+    [1.5, 3.0, 4.5]
     """
 
-    key: Tensor  # [m]
-    ends: Tensor  # [2, m]; a node stands in both places
-    target: Tensor  # [m]
+    def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
+        edges = edge_index[:, edge_index[0] != edge_index[1]]
+        keys = torch.unique(torch.cat([edges[0] * num_nodes + edges[1], edges[1] * num_nodes + edges[0]]))
+        self.table = EdgeTable(torch.stack([keys // num_nodes, keys % num_nodes]), num_nodes)
 
-    def __len__(self) -> int:
-        return self.key.numel()
+    @property
+    def num_nodes(self) -> int:
+        return self.table.num_nodes
 
-    def signs(self, classes: int | None) -> Tensor:
-        """Targets as ``[m, C]`` columns of +1 and -1, one per class; for pairs one column."""
-        if classes is None:
-            return self.target.double()[:, None]
-        return 2.0 * nn.functional.one_hot(self.target, classes).double() - 1.0
+    @property
+    def degree(self) -> Tensor:
+        """Neighbours of every node."""
+        return self.table.degree
 
+    def average(self, h: Tensor, rows: Tensor | None = None) -> Tensor:
+        """``P h``: the mean of a node's row and its neighbours' rows, for all nodes or for ``rows``."""
+        nodes = torch.arange(self.num_nodes, device=h.device) if rows is None else rows
+        degree = self.degree[nodes]
+        target = torch.repeat_interleave(torch.arange(nodes.numel(), device=h.device), degree)
+        index = torch.stack([target, self.table.neighbors(nodes)])
+        ones = torch.ones(target.numel(), dtype=h.dtype, device=h.device)
+        shape = (nodes.numel(), self.num_nodes)
+        matrix = torch.sparse_coo_tensor(index, ones, shape, is_coalesced=True, check_invariants=False)
+        return (torch.sparse.mm(matrix, h) + h[nodes]) / (degree + 1).to(h.dtype)[:, None]
 
-def changed_rows(before: Rows, after: Rows, moved: Tensor) -> tuple[Tensor, Tensor]:
-    """Places in ``before`` and in ``after`` of the rows that differ; ``moved`` is a mask of nodes with new features."""
-
-    def unlike(a: Rows, b: Rows) -> Tensor:
-        if not len(a) or not len(b):
-            return torch.arange(len(a), device=a.key.device)
-        place = torch.searchsorted(b.key, a.key).clamp_(max=len(b) - 1)
-        same = (b.key[place] == a.key) & (b.ends[:, place] == a.ends).all(dim=0) & (b.target[place] == a.target)
-        return (~same | moved[a.ends].any(dim=0)).nonzero().flatten()
-
-    return unlike(before, after), unlike(after, before)
-
-
-def training_rows(context: Context, data: Data, alive: Tensor) -> Rows:
-    """What a linear model of the task is trained on: labelled training nodes, or true edges with one non-edge each."""
-    if isinstance(context.task, NodeClassification):
-        rows = _nodes(data)
-    else:
-        rows = _pairs(data, alive, context.session.table.undirected, context.seed)
-    if not len(rows):
-        what = "labelled training node" if isinstance(context.task, NodeClassification) else "edge"
-        raise GraphError(f"no {what} is left to train on after this deletion; a model of nothing cannot be kept")
-    return rows
-
-
-def classes(context: Context) -> int | None:
-    """Number of classes, as the original graph declares them; None for pairs."""
-    return int(context.data.y.max()) + 1 if isinstance(context.task, NodeClassification) else None
+    def common_neighbors(self, pairs: Tensor) -> Tensor:
+        """How many neighbours the two ends of each ``[2, k]`` pair share, by looking up those of the end that has fewer."""
+        swap = self.degree[pairs[0]] > self.degree[pairs[1]]
+        few, many = torch.where(swap, pairs[1], pairs[0]), torch.where(swap, pairs[0], pairs[1])
+        size = self.degree[few]
+        counts = torch.zeros_like(few)
+        part = (size.cumsum(0) - size) // CHUNK_NEIGHBORS
+        start = (self.degree.cumsum(0) - self.degree)[few]
+        for chunk in range(int(part.max()) + 1 if part.numel() else 0):
+            here = (part == chunk).nonzero().flatten()
+            pair = torch.repeat_interleave(here, size[here])
+            near = self.table.keys[ranges(start[here], start[here] + size[here])] % self.num_nodes
+            shared = self.table.contains(torch.stack([many[pair], near]))
+            counts += torch.bincount(pair[shared], minlength=counts.numel())
+        return counts
 
 
-def alive_nodes(context: Context, deleted: Tensor | None = None) -> Tensor:
-    """A mask over the nodes without the ``deleted`` ones."""
-    alive = torch.ones(count_nodes(context.data), dtype=torch.bool, device=context.data.edge_index.device)
-    return alive if deleted is None else alive.index_fill(0, deleted.to(alive.device), False)
+def propagate(adjacency: Adjacency, x: Tensor, hops: int) -> list[Tensor]:
+    """``[X, PX, …, P^hops X]``."""
+    levels = [x]
+    for _ in range(hops):
+        levels.append(adjacency.average(levels[-1]))
+    return levels
 
 
-def asked(elements: Any, nodes: bool, alive: Tensor) -> Tensor:
-    """What `predict` was asked about as ``[2, k]`` ends on the right device: edges, or nodes in both places."""
-    if nodes:
-        ids = torch.as_tensor(elements, device=alive.device).long().view(-1)
-        ends = torch.stack([ids, ids])
-    else:
-        ends = edge_list(elements, "edges").to(alive.device)
-    check_range(ends, alive.numel(), "nodes" if nodes else "edges")
-    return ends
+def propagate_again(adjacency: Adjacency, x: Tensor, before: list[Tensor], rows: Tensor) -> list[Tensor]:
+    """`propagate` after a change that reaches only ``rows``; all others are taken from ``before``, which stays as it is."""
+    levels = [x]
+    for old in before[1:]:
+        levels.append(old.index_copy(0, rows, adjacency.average(levels[-1], rows)))
+    return levels
 
 
-def check_settings(method: Method, positive: tuple[str, ...], whole: tuple[str, ...] = ("hops", "dim")) -> None:
-    """Refuse parameters that are not positive numbers, or not whole ones."""
-    for name in positive:
-        value = getattr(method, name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-            raise SettingError(f"'{name}' must be a positive number (got {value!r})")
-    for name in whole:
-        value = getattr(method, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise SettingError(f"'{name}' must be a whole number of at least 1 (got {value!r})")
+def reached(old: Adjacency, new: Adjacency, exchanged: Tensor, hops: int) -> Tensor:
+    """Sorted ids of the nodes whose propagated features can differ between two graphs.
+
+    A row of P changes where an edge came or went, and that is seen up to ``hops - 1`` steps away in either graph.
+    ``exchanged`` names the nodes whose own features differ, which is seen ``hops`` steps away.
+    """
+    changed = [a.table.edges(a.table.keys[~b.table.contains(a.table.edges(a.table.keys))]) for a, b in _both(old, new)]
+    seeds, tables = torch.cat([edges[0] for edges in changed]), [old.table, new.table]
+    return torch.cat([*walk(tables, seeds, hops - 1), *walk(tables, exchanged, hops)]).unique()
 
 
-def shared_notes(title: str, context: Context, dim: int) -> list[str]:
-    """What every linear method must say about its model."""
-    notes = [
-        f"{title} answers with a linear model of its own; the weights of '{type(context.model).__name__}' play no part, "
-        "still hold the deleted elements, and give other scores."
-    ]
-    if context.data.x.size(1) > dim:
-        notes.append(f"{context.data.x.size(1)} features went through a random map to {dim} columns (dim=).")
-    if not context.session.table.undirected:
-        notes.append("Features are propagated along edges in both directions.")
-    if "edge_weight" in context.data or "edge_attr" in context.data:
-        notes.append("Edge weights and attributes are not used.")
-    return notes
+def _both(old: Adjacency, new: Adjacency) -> list[tuple[Adjacency, Adjacency]]:
+    return [(old, new), (new, old)]
 
 
-def why_not(title: str, context: Context, own_model: bool) -> list[Reason]:
-    """Why a method that fits a linear model of its own cannot serve this model, graph and task."""
-    reasons = []
-    data, task = context.data, context.task
-    if task is None:
-        reasons.append(Reason(f"{title} fits a model of its own and must know for what", "pass task='link' or 'node'"))
-    elif not isinstance(task, (LinkPrediction, NodeClassification)):
-        reasons.append(Reason(f"{title} serves links and nodes, not '{task.name}'", "use retrain"))
-    elif not context.session.table.typed:
-        try:
-            task.check(data)
-        except (GraphError, NotYetError) as error:
-            why, _, remedy = str(error).partition("; ")
-            reasons.append(Reason(why, remedy or "complete the graph"))
-    x = data.get("x")
-    if not isinstance(x, Tensor) or x.dim() != 2 or x.size(0) != count_nodes(data):
-        reasons.append(Reason(f"{title} propagates features, and the graph has no 'x' [num_nodes, d]", "use gnndelete"))
-    if context.session.table.typed:
-        reasons.append(Reason(f"{title} is not defined on typed edges", "drop 'edge_type', or use gnndelete"))
-    if not reasons and not own_model and not is_linear(context):
-        reasons.append(
-            Reason(
-                f"{title} edits a linear model; '{type(context.model).__name__}' is not linear",
-                "pass own_model=True to fit its own linear model on the same graph (as the paper's comparison does), "
-                "or use gnndelete",
-            )
-        )
-    return reasons
+def project(x: Tensor, dim: int, seed: int) -> Tensor:
+    """Features in double precision; wider ones are mapped to ``dim`` columns by a random matrix that only ``seed`` decides.
 
-
-def is_linear(context: Context) -> bool:
-    """Whether the user's model is made of linear parts alone, and on its own graph behaves like it."""
-    for module in context.model.modules():
-        holder = next(module.children(), None) is not None and not isinstance(module, MessagePassing)
-        if not isinstance(module, _LINEAR) and not holder:
-            return False
-    model = working_copy(context.model)
-    data = context.data.__copy__()
-    with evaluating(model):
-
-        def output(factor: float) -> Tensor:
-            data.x = factor * context.data.x
-            return representation(context.session.forward(model, data)).double()
-
-        # parts do not show what stands between them in `forward`: relu fails the first test, tanh the second
-        zero, one = output(0.0), output(1.0)
-        scale = 1e-3 * float((one - zero).abs().max()) + 1e-9
-        return all(
-            float((output(factor) - zero - factor * (one - zero)).abs().max()) <= scale * abs(factor)
-            for factor in (-1.0, 3.0)
-        )
-
-
-def _nodes(data: Data) -> Rows:
-    y = data.y.view(-1).long()
-    chosen = y >= 0
-    if "train_mask" in data:
-        chosen = chosen & data.train_mask
-    else:
-        for name in ("val_mask", "test_mask"):
-            chosen = chosen & ~data[name] if name in data else chosen
-    node = chosen.nonzero().flatten()
-    return Rows(node, torch.stack([node, node]), y[node])
-
-
-def _pairs(data: Data, alive: Tensor, undirected: bool, seed: int) -> Rows:
-    count = alive.numel()
-    true, label = data.get("edge_label_index"), data.get("edge_label")
-    if true is None:
-        true = data.edge_index[:, data.edge_index[0] != data.edge_index[1]]
-    elif label is not None:
-        true = true[:, label.view(-1) > 0]
-    edges = torch.cat([data.edge_index, true], dim=1)
-    if undirected:
-        true, edges = true.sort(dim=0).values, edges.sort(dim=0).values
-    key = torch.unique(true[0] * count + true[1])
-    false, found = _non_edges(key, EdgeTable(edges, count), alive, undirected, seed)
-    ends = torch.cat([torch.stack([key // count, key % count]), false[:, found]], dim=1)
-    target = torch.ones(ends.size(1), dtype=torch.long, device=key.device)
-    target[key.numel() :] = -1
-    name, order = torch.sort(torch.cat([2 * key, 2 * key[found] + 1]))
-    return Rows(name, ends[:, order], target[order])
-
-
-def _non_edges(key: Tensor, known: EdgeTable, alive: Tensor, undirected: bool, seed: int) -> tuple[Tensor, Tensor]:
-    """For each true edge the first of its own draws that is a pair of living nodes and no edge, and whether there is one."""
-    count = alive.numel()
-    pairs = torch.zeros(2, key.numel(), dtype=torch.long, device=key.device)
-    open_ = torch.arange(key.numel(), device=key.device)
-    for draw in range(_DRAWS):
-        hashed = _mix(key[open_] + _mix(torch.tensor((_DRAWS * seed + draw) % (1 << 62), device=key.device)))
-        pair = torch.stack([_positive(hashed), _positive(_mix(hashed + 1))]) % count
-        if undirected:
-            pair = pair.sort(dim=0).values
-        fine = (pair[0] != pair[1]) & alive[pair].all(dim=0) & ~known.contains(pair)
-        pairs[:, open_[fine]] = pair[:, fine]
-        open_ = open_[~fine]
-        if not open_.numel():
-            break
-    found = torch.ones(key.numel(), dtype=torch.bool, device=key.device).index_fill(0, open_, False)
-    return pairs, found
-
-
-def _mix(value: Tensor) -> Tensor:
-    """A 64-bit hash (the finaliser of splitmix64): the same on every device, and a number for every single edge."""
-    value = value + -7046029254386353131
-    value = (value ^ _shift(value, 30)) * -4658895280553007687
-    value = (value ^ _shift(value, 27)) * -7723592293110705685
-    return value ^ _shift(value, 31)
-
-
-def _shift(value: Tensor, bits: int) -> Tensor:
-    return (value >> bits) & ((1 << (64 - bits)) - 1)  # torch shifts the sign in; the hash wants zeros
-
-
-def _positive(value: Tensor) -> Tensor:
-    return value & 0x7FFFFFFFFFFFFFFF
+    >>> project(torch.eye(3), dim=2, seed=0).shape
+    torch.Size([3, 2])
+    """
+    wide = x.double()
+    if x.size(1) <= dim:
+        return wide.to_dense() if wide.layout != torch.strided else wide
+    draw = torch.randn(x.size(1), dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return wide @ (draw / dim**0.5).to(x.device)

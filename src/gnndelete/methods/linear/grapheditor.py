@@ -13,18 +13,19 @@ from torch_geometric.data import Data
 
 from gnndelete.errors import RunError
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, synchronize
-from gnndelete.methods.linear.features import (
+from gnndelete.methods.linear.features import Adjacency, project, propagate, propagate_again, reached
+from gnndelete.methods.linear.rows import (
     Rows,
     alive_nodes,
-    asked,
+    as_ends,
     changed_rows,
     check_settings,
     classes,
+    linear_reasons,
     shared_notes,
     training_rows,
-    why_not,
 )
-from gnndelete.methods.linear.propagation import Adjacency, project, propagate, propagate_again, reached
+from gnndelete.notes import Note
 
 #: Rows that are held as features at once.
 CHUNK_ROWS = 8_192
@@ -32,8 +33,8 @@ CHUNK_ROWS = 8_192
 #: Rows of one rank-k update, so that the k x k system stays small.
 CHUNK_UPDATE = 512
 
-#: An update whose weights are further than this from solving their equations is thrown away for a fresh solve.
-DRIFT = 1e-6
+#: An update is replaced by a fresh solve where its weights are relatively further than this from solving their equations.
+MAX_DRIFT = 1e-6
 
 
 class GraphEditor(Method):
@@ -43,6 +44,12 @@ class GraphEditor(Method):
     ``F_i * F_j``, ``F = P^hops X``, and the number of common neighbours. P averages over a node and its neighbours, each
     row of a block is scaled to unit length by itself, and features wider than ``dim`` go through a fixed random matrix:
     nothing is estimated from the data, so nothing of what was deleted stays behind in it.
+
+    Args:
+        hops: Propagation steps.
+        lam: Ridge of the regression.
+        dim: Wider features go through a random map to this many columns.
+        own_model: Fit a linear model of its own where yours is not linear, as the paper's comparison does.
 
     >>> GraphEditor(own_model=True).settings()
     {'hops': 2, 'lam': 0.1, 'dim': 512, 'own_model': True}
@@ -58,10 +65,12 @@ class GraphEditor(Method):
         self.lam = lam
         self.dim = dim
         self.own_model = own_model
+
+    def check(self) -> None:
         check_settings(self, ("lam",))
 
     def unfit(self, context: Context) -> list[Reason]:
-        return why_not("GraphEditor", context, self.own_model)
+        return linear_reasons("GraphEditor", context, self.own_model)
 
     def unlearn(self, context: Context) -> Outcome:
         begun, device = time.perf_counter(), context.data.edge_index.device
@@ -114,21 +123,22 @@ class GraphEditor(Method):
             moved[reach] = True
         return _State(adjacency, alive, levels, rows, classes(context), moved, replaced)
 
-    def _notes(self, context: Context, path: str, first: bool) -> tuple[str, ...]:
-        notes = [
-            *shared_notes("GraphEditor", context, self.dim),
-            "Exact: weights equal a fresh fit on the remaining graph with the same seed, up to rounding. Each true edge "
-            "draws its own non-edge from the seed, and a deleted pair may be drawn like any other pair without an edge, "
-            "so the training rows depend on nothing deleted. The paper's optional fine-tuning is left out: it would end this.",
-        ]
+    def _notes(self, context: Context, path: str, first: bool) -> tuple[Note, ...]:
+        text = (
+            "Exact: weights equal a fresh fit on the remaining graph with the same seed, up to rounding. Each true edge draws "
+            "its own non-edge from the seed, and a deleted pair may be drawn like any other pair without an edge, so the "
+            "training rows depend on nothing deleted. The paper's optional fine-tuning is left out: it would not be exact."
+        )
+        notes = [*shared_notes("GraphEditor", context, self.dim), Note("exact", text)]
         if classes(context) is not None:
-            notes.append("Class probabilities are a softmax of regression values: their order counts, not their size.")
+            text = "Class probabilities are a softmax of regression values: their order counts, not their size."
+            notes.append(Note("probabilities-not-calibrated", text))
         if path == "solve":
-            notes.append(
-                "A fresh solve took the place of the update: more rows changed than the model has columns, or rounding."
-            )
+            text = "The model was solved again instead of updated: more rows changed than it has columns, or rounding grew."
+            notes.append(Note("solved-again", text))
         elif first:
-            notes.append("The first request also fits the model that is edited: see fit_seconds beside edit_seconds.")
+            text = "The first request also fits the model that is edited: compare fit_seconds with edit_seconds."
+            notes.append(Note("first-fit", text))
         return tuple(notes)
 
 
@@ -170,7 +180,7 @@ class _Ridge:
                 gram, moment = gram + sign * (phi.t() @ phi), moment + sign * (phi.t() @ y)
         # one step of refinement: rounding of many updates in a row does not add up in the weights
         step = inverse @ (moment - gram @ weight)
-        if not float(step.norm()) <= DRIFT * float(weight.norm()):
+        if not float(step.norm()) <= MAX_DRIFT * float(weight.norm()):
             return None
         return _Ridge(gram, moment, (inverse + inverse.t()) / 2, weight + step)
 
@@ -223,7 +233,7 @@ class _Predictor:
     def __call__(self, elements: Any) -> Tensor:
         state = self._state
         assert state.ridge is not None
-        ends = asked(elements, state.classes is not None, state.alive)
+        ends = as_ends(elements, state.classes is not None, state.alive)
         parts = [state.features(part) @ state.ridge.weight for part in ends.split(CHUNK_ROWS, dim=1)]
         values = torch.cat(parts) if parts else state.ridge.weight.new_empty(0, state.ridge.weight.size(1))
         return values.flatten() if state.classes is None else values.softmax(dim=-1)
