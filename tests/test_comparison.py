@@ -10,11 +10,10 @@ import torch
 from torch import nn
 
 import gnndelete as gd
-from gnndelete.comparison import Comparison
+from gnndelete.comparison import Comparison, label_methods, method_label
 from gnndelete.errors import GraphError, ModelError, RunError, SettingError
 from gnndelete.methods import Unlink, resolver
 from gnndelete.testing import problem
-from gnndelete.titles import title, titled
 from gnndelete.training.loop import train
 
 
@@ -136,7 +135,7 @@ def test_what_does_not_fit_is_refused_before_any_work(link):
     _, data, task = link
     trained = []
     plain = torch.nn.Linear(8, 4)
-    with pytest.raises(ModelError, match=r"gnndelete.*no graph layers.*use method='unlink'"):
+    with pytest.raises(ModelError, match=r"gnndelete.*no graph layers.*method='unlink' fits"):
         gd.compare(
             plain,
             data,
@@ -233,9 +232,9 @@ def test_rows_are_called_by_what_is_not_the_default_and_presets_by_their_name(li
 
 
 def test_no_method_as_it_comes_has_an_unusual_setting():
-    assert all(title(method()) == method.name for method in resolver.lookup_dict.values())
+    assert all(method_label(method()) == method.name for method in resolver.lookup_dict.values())
     many = {"lam": 0.3, "ridge": 0.1, "budget": 0.2, "epochs": 7}
-    chosen = titled([gd.GNNDelete(**many), gd.GNNDelete(**many | {"epochs": 8})])
+    chosen = label_methods([gd.GNNDelete(**many), gd.GNNDelete(**many | {"epochs": 8})])
     assert chosen[0].label == "gnndelete (lam 0.3, ridge 0.1, budget 0.2, …)"
     assert chosen[1].label == "gnndelete (lam 0.3, ridge 0.1, budget 0.2, epochs 8)"
 
@@ -254,24 +253,20 @@ def test_labels_of_ones_own(link):
             gd.compare(model, data, deletion, task, {label: "unlink"}, fit=fit_for(task))
 
 
-def test_rows_kept_under_an_earlier_title_are_found(link, tmp_path):
+def test_a_stored_row_belongs_to_its_label_and_settings(link, tmp_path):
     model, data, task = link
     deletion, store, made = gd.Deletion(edges=data.edge_index[:, :10]), tmp_path / "rows.jsonl", []
 
-    def run(methods):
-        kept = gd.compare(model, data, deletion, task, methods, fit=fit_for(task, made), store=store, controls=False)
-        return kept.methods, len(store.read_text().splitlines())
+    def stored_rows(methods):
+        gd.compare(model, data, deletion, task, methods, fit=fit_for(task, made), store=store, controls=False)
+        return len(store.read_text().splitlines())
 
     paper = gd.GNNDelete.paper()
-    assert run([paper])[1] == 2
-    store.write_text(store.read_text().replace("gnndelete paper()", "gnndelete"))  # as an earlier version called it
-    for methods in ([paper], [paper, "unlink"]):
-        labels, lines = run(methods)
-        assert labels[2] == "gnndelete paper()"
-    assert lines == 3
-    assert run(["gnndelete", paper])[1] == 4  # another setting under that title is another row
-    assert run([paper, gd.GNNDelete.paper()])[1] == 5  # a second time is a second row
-    assert run({"mine": paper})[1] == 6  # a label of the user's may tell what settings do not
+    assert stored_rows([paper]) == 2
+    assert stored_rows([paper, "unlink"]) == 3
+    assert stored_rows(["gnndelete", paper]) == 4
+    assert stored_rows([paper, gd.GNNDelete.paper()]) == 5
+    assert stored_rows({"mine": paper}) == 6
     assert len(made) == 1
 
 

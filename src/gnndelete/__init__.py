@@ -8,13 +8,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gnndelete.version import __version__
+__version__ = "0.1.0"
+
 
 if TYPE_CHECKING:
     from gnndelete import datasets, models, tasks
     from gnndelete.auditing import Audit, audit
     from gnndelete.comparison import compare
-    from gnndelete.evidence import evaluate
     from gnndelete.graph.deletion import Deletion
     from gnndelete.inspection import Inspection, inspect
     from gnndelete.methods import (
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     )
     from gnndelete.nn.adapter import Adapter
     from gnndelete.nn.operator import rows
-    from gnndelete.result import Unlearned, load
+    from gnndelete.notes import Note
+    from gnndelete.result import Unlearned, evaluate, load
     from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
     from gnndelete.training.loop import train
     from gnndelete.unlearner import Unlearner
@@ -56,13 +57,14 @@ _HOME = {
     "LinkPrediction": "tasks",
     "Method": "methods",
     "NodeClassification": "tasks",
+    "Note": "notes",
     "Retrain": "methods",
     "Unlearned": "result",
     "Unlearner": "unlearner",
     "Unlink": "methods",
     "audit": "auditing",
     "compare": "comparison",
-    "evaluate": "evidence",
+    "evaluate": "result",
     "inspect": "inspection",
     "load": "result",
     "rows": "nn.operator",
@@ -88,6 +90,7 @@ __all__ = [
     "LinkPrediction",
     "Method",
     "NodeClassification",
+    "Note",
     "Retrain",
     "Unlearned",
     "Unlearner",

@@ -1,7 +1,8 @@
-"""`compare`: several methods, several seeds, one deletion, one split, one table; finished rows are kept on disk."""
+"""`compare`: several methods and seeds, one deletion, one table. Finished rows can be stored on disk."""
 
 from __future__ import annotations
 
+import inspect
 import io
 import sys
 import time
@@ -15,38 +16,35 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.data import Data
 
+from gnndelete import __version__
 from gnndelete.engine.session import Session
 from gnndelete.errors import GNNDeleteError, SettingError
-from gnndelete.evidence import evidence
 from gnndelete.graph.batch import collate
 from gnndelete.graph.deletion import Deletion
-from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.validation import attributes, check_graph, tensor_digest
 from gnndelete.io.progress import track
+from gnndelete.io.store import Store
 from gnndelete.methods import CONTROLS, GraphEraser, Method, Retrain, require_fit
 from gnndelete.methods import resolver as methods_resolver
-from gnndelete.methods.base import Context, Fit, reasons
+from gnndelete.methods.base import Context, Fit, plain, reasons
 from gnndelete.methods.gnndelete.node_embeddings import possible_vectors
 from gnndelete.nn.forward import Forward, as_seen, call
 from gnndelete.notes import Note
 from gnndelete.registry import by_name
-from gnndelete.tasks import LinkPrediction, NodeClassification, Task
+from gnndelete.result import evidence
+from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks_resolver
 from gnndelete.tasks.trained import check_request
-from gnndelete.titles import Kept, Titled, check_labels, titled
 from gnndelete.training.loop import as_fitting
 from gnndelete.unlearner import Unlearner
-from gnndelete.version import __version__
 
 Methods = Sequence[Method | str] | Mapping[str, Method | str]
 
-_KINDS = ("positives", "negatives")
-
 #: Scores in the order in which a table shows them, with their titles.
-COLUMNS = {"test_auroc": "E_t AUROC", "test_accuracy": "accuracy", "test_f1": "F1", "deleted_auroc": "E_d AUROC"}
+COLUMNS = {"test_auroc": "test AUROC", "test_accuracy": "accuracy", "test_f1": "F1", "deleted_auroc": "deleted AUROC"}
 
 #: Columns of a terminal from which a table shows everything.
 WIDE = 105
@@ -54,20 +52,27 @@ WIDE = 105
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Rows of results, one per method and seed; the untouched model is the row ``original``."""
+    """Rows of results, one per method and seed; the untouched model is the row ``original``.
+
+    Args:
+        rows: The results.
+        notes: What a reader of the table must know.
+    """
 
     rows: tuple[dict[str, Any], ...]
-    notes: tuple[Note, ...] = ()  # what a reader of the table must know
+    notes: tuple[Note, ...] = ()
 
     @property
     def methods(self) -> list[str]:
+        """The labels of the rows, each once."""
         return list(dict.fromkeys(row["label"] for row in self.rows))
 
     def scores(self) -> list[str]:
+        """Return the names of the scores that some row has."""
         return [name for name in COLUMNS if any(name in row.get("scores", {}) for row in self.rows)]
 
     def summary(self) -> list[dict[str, Any]]:
-        """Per method the mean and standard deviation over seeds, and the gap to Retrain, seed by seed."""
+        """Return the mean and standard deviation over seeds per method, and the gap to Retrain seed by seed."""
         retrain = next((row["label"] for row in self.rows if row.get("method") == "retrain"), None)
         reference = {row["seed"]: row["scores"] for row in self.rows if row["label"] == retrain and "scores" in row}
         result = []
@@ -87,18 +92,24 @@ class Comparison:
                     for row in done
                     if name in row["scores"] and name in reference.get(row["seed"], {})
                 ]
-                line[name] = _spread(values)
-                line[f"{name}_gap"] = _spread(gaps) if label != retrain else None
+                line[name] = _mean_and_std(values)
+                line[f"{name}_gap"] = _mean_and_std(gaps) if label != retrain else None
             for name in ("seconds", "parameters", "peak_mb"):
-                line[name] = _spread([row[name] for row in done if row.get(name) is not None])
+                line[name] = _mean_and_std([row[name] for row in done if row.get(name) is not None])
             result.append(line)
         return result
 
     def to_dict(self) -> dict[str, Any]:
+        """Return rows, summary and notes as plain values."""
         return {"rows": list(self.rows), "summary": self.summary(), "notes": [note.to_dict() for note in self.notes]}
 
     def table(self, title: str | None = None, wide: bool = True) -> Table:
-        """A rich table for the terminal; a narrow one shortens titles and leaves out spreads, parameters and memory."""
+        """Return a table for the terminal.
+
+        Args:
+            title: The title above it.
+            wide: Show spreads, parameters and memory, too.
+        """
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
         table.add_column("", no_wrap=True)
         for name in self.scores():
@@ -121,7 +132,7 @@ class Comparison:
         return table
 
     def failures(self) -> list[str]:
-        """One sentence for every method that failed; they would not fit into the table."""
+        """Return one sentence for every method that failed."""
         return [f"{line['method']} failed: {line['error']}" for line in self.summary() if line["error"]]
 
     def __repr__(self) -> str:
@@ -152,15 +163,33 @@ def compare(
     schedule: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> Comparison:
-    """Delete the same elements by several methods from several seeds and put the results side by side.
+    """Delete the same elements by several methods and seeds, and put the results into one table.
 
-    Without ``methods`` every registered one that fits is run. A row is called by the name of its method and the settings in
-    which it is not the default, presets by theirs (``gnndelete paper()``), or by the labels of ``{label: method}``.
-    Retrain runs once per seed, where it fits, since every gap is measured against it; the controls run beside them. With
-    ``store``, a JSON-lines file, finished rows are kept and an interrupted comparison goes on where it was; rows made from
-    other settings, models or graphs are never mixed in.
-    Give ``fit(model, data, seed)`` with the schedule your model was trained by: without it Retrain trains 1,000 epochs.
-    A function cannot be told from another on disk, so name in ``schedule`` the plain values that ``fit`` depends on.
+    Retrain runs once per seed where it fits, since every gap is measured to it.
+
+    Args:
+        model: The trained model.
+        data: The graph that it was trained on.
+        deletion: What must be forgotten.
+        task: What the model was trained for, as a task or its name.
+        methods: Methods, their names, or ``{label: method}``. The default is every registered method that fits. Rows
+            without a label are named after the method and the settings that are not its defaults.
+        seeds: The seeds, or how many of them.
+        forward: ``forward(model, data)`` runs the model, where the default call does not fit.
+        fit: ``fit(model, data, seed)`` trains a model by your schedule. Without it Retrain trains 1,000 epochs.
+        build: ``build()`` returns an untrained model.
+        controls: Add two ruined models, which show that a high deleted AUROC alone proves nothing.
+        store: A JSON-lines file that keeps finished rows, so that an interrupted comparison can be resumed. Rows of other
+            settings, models or graphs are never mixed in.
+        schedule: The plain values that ``fit`` depends on. They are part of the key of a stored row.
+        progress: Show a progress bar.
+
+    Returns:
+        One row per method and seed, and ``original`` for the untouched model.
+
+    Raises:
+        SettingError: If there is no seed or method, or two rows have one label.
+        RequestError: If a method does not fit, or the graph does not have what the deletion names.
 
     >>> from gnndelete.testing import problem
     >>> model, data, task = problem("node")
@@ -187,64 +216,124 @@ def compare(
         "graph": session.graph_fingerprint(),
         **({"attributes": described} if (described := attributes(data)) else {}),
         "deletion": checked.fingerprint,
-        "task": _task_digest(known, data),
+        "task": tensor_digest(known.measured_on(data)),
         "schedule": None if fit is None else dict(schedule or {}),
         "device": data.edge_index.device.type,
     }
     vectors = bool(possible_vectors(model, data))
     rows = [{"label": "original", "seed": s, "assurance": None, "scores": _original(context, s)} for s in seeds]
 
-    def key(one: Titled, seed: int) -> dict[str, Any]:
+    def key(one: LabelledMethod, seed: int) -> dict[str, Any]:
         rule = one.method.rule(known.name, vectors)
         own = {"method": one.method.name, "settings": one.method.settings(), "rule": rule}
         return {**scope, "label": one.label, **own, "seed": seed}
 
     jobs = [(one, seed) for seed in seeds for one in chosen]
-    done = Kept(store, (key(*job) for job in jobs))
+    done = Store(store)
     for one, seed in track(jobs, "comparing", progress, lambda job: f"{job[0].label}, seed {job[1]}"):
-        row = done.get(key(one, seed), one)
-        if row is None:
+        row = done.get(key(one, seed))
+        if row is None or "error" in row:
             row = _run(one.label, one.method, seed, context)
             done.add(key(one, seed), row)
         rows.append(row)
     return Comparison(tuple(rows), (*_without_reference(chosen, context), *_notes(chosen, fit, schedule or {})))
 
 
-def _task_digest(task: Task, data: Data) -> str:
-    """What scores are taken on: unseen and test edges, or labels and masks."""
-    if isinstance(task, LinkPrediction):
-        parts = {"validation": task.validation, "test": task.test}
-        pairs = {f"{name}.{kind}": getattr(part, kind) for name, part in parts.items() if part for kind in _KINDS}
-        return tensor_digest({name: value for name, value in pairs.items() if value is not None})
-    names = ("y", "train_mask", "val_mask", "test_mask")
-    own = (
-        data.hetero[task.node_type] if isinstance(task, NodeClassification) and isinstance(data, HeteroGraph) else data
-    )
-    return tensor_digest({name: own[name] for name in names if isinstance(own.get(name), Tensor)})
+#: How many settings a label names; a label names all of them where two methods would have the same label.
+SETTINGS_IN_LABEL = 3
 
 
-def _chosen(methods: Methods | None, context: Context, controls: bool) -> list[Titled]:
+@dataclass(frozen=True)
+class LabelledMethod:
+    """A method with its label in the table."""
+
+    label: str
+    method: Method
+    chosen_by_user: bool = False
+
+
+def method_label(method: Method, named: int | None = SETTINGS_IN_LABEL) -> str:
+    """The name of a method with the settings that differ from its defaults, or from the nearest preset.
+
+    >>> from gnndelete.methods import GNNDelete
+    >>> method_label(GNNDelete(aim="nonexistent")), method_label(GNNDelete.paper(hops="directed", lam=0.2))
+    ('gnndelete (aim nonexistent)', 'gnndelete paper(lam 0.2, hops directed)')
+    """
+    preset, different = settings_that_differ(method)
+    settings = [f"{name} {value}" for name, value in different.items()]
+    text = ", ".join([*settings[:named], *(["…"] if named is not None and len(settings) > named else [])])
+    return f"{method.name} {preset}({text})" if preset or text else method.name
+
+
+def settings_that_differ(method: Method, usual: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+    """The preset that is nearest to a method, empty for its defaults, and the settings in which the method differs from it.
+
+    Args:
+        method: The method.
+        usual: Defaults that replace those of the method.
+    """
+    kind, settings = type(method), method.settings()
+    given = {name: plain(p.default) for name, p in inspect.signature(kind).parameters.items()} | dict(usual or {})
+    nearest, found = "", [name for name, value in settings.items() if name in given and given[name] != value]
+    for preset in kind.presets:
+        make = getattr(kind, preset)
+        takes = {n: plain(p.default) for n, p in inspect.signature(make).parameters.items() if n in settings}
+        base = make(**{name: settings[name] for name in takes}).settings()
+        different = [name for name, value in settings.items() if base[name] != value or takes.get(name, value) != value]
+        if len(different) < len(found):
+            nearest, found = preset, different
+    return nearest, {name: settings[name] for name in found}
+
+
+def label_methods(methods: Iterable[Method], known: Sequence[LabelledMethod] = ()) -> list[LabelledMethod]:
+    """Give each method a label that no other has; the first Retrain, which gaps are measured to, is just ``retrain``."""
+    found = list(known)
+    for method in methods:
+        taken = {other.label for other in found}
+        reference = method.name == Retrain.name and all(other.method.name != Retrain.name for other in found)
+        label = method.name if reference else method_label(method)
+        if label in taken:
+            label = method_label(method, named=None)
+        copies = (f"{label} #{number}" for number in range(2, len(found) + 2))
+        found.append(LabelledMethod(next(copy for copy in (label, *copies) if copy not in taken), method))
+    return found
+
+
+def check_labels(chosen: Sequence[LabelledMethod], others: Iterable[str]) -> None:
+    """Refuse a label of the user that another row of the table has."""
+    labels = [*others, *(one.label for one in chosen)]
+    for one in chosen:
+        if one.chosen_by_user and labels.count(one.label) > 1:
+            raise SettingError(
+                f"'{one.label}' is what another row of the table is called; give 'methods' another label"
+            )
+
+
+def _chosen(methods: Methods | None, context: Context, controls: bool) -> list[LabelledMethod]:
     if methods is None:
         made = [method() for _, method in sorted(methods_resolver.lookup_dict.items())]
-        picked = titled(method for method in made if not reasons(method, context))
+        picked = label_methods(method for method in made if not reasons(method, context))
     elif isinstance(methods, Mapping):
-        picked = [
-            Titled(str(name), by_name("method", value, methods_resolver), given=True) for name, value in methods.items()
-        ]
+        made = {str(name): by_name("method", value, methods_resolver) for name, value in methods.items()}
+        picked = [LabelledMethod(name, method, chosen_by_user=True) for name, method in made.items()]
     else:
-        picked = titled(by_name("method", method, methods_resolver) for method in methods)
+        picked = label_methods(by_name("method", method, methods_resolver) for method in methods)
     if methods is not None:
         for one in picked:
             require_fit(one.method, context)
     if not any(one.method.name == "retrain" for one in picked):
         reference = methods_resolver.make("retrain")
-        picked = [*([] if reasons(reference, context) else titled([reference])), *picked]
-    chosen = titled((c for control in CONTROLS if not reasons(c := control(), context)), picked) if controls else picked
+        picked = [*([] if reasons(reference, context) else label_methods([reference])), *picked]
+    chosen = (
+        label_methods((c for control in CONTROLS if not reasons(c := control(), context)), picked)
+        if controls
+        else picked
+    )
     check_labels(chosen, ["original", *(control.name for control in CONTROLS if controls)])
     return chosen
 
 
-def _without_reference(chosen: list[Titled], context: Context) -> tuple[Note, ...]:
+def _without_reference(chosen: list[LabelledMethod], context: Context) -> tuple[Note, ...]:
     """Why there is nothing to take gaps to, where there is not."""
     if any(one.method.name == Retrain.name for one in chosen):
         return ()
@@ -252,7 +341,7 @@ def _without_reference(chosen: list[Titled], context: Context) -> tuple[Note, ..
     return (Note("no-reference", f"Retrain does not fit, so there are no gaps to it: {why[0]}"),) if why else ()
 
 
-def _notes(chosen: list[Titled], fit: Fit | None, schedule: Mapping[str, Any]) -> tuple[Note, ...]:
+def _notes(chosen: list[LabelledMethod], fit: Fit | None, schedule: Mapping[str, Any]) -> tuple[Note, ...]:
     if fit is not None:
         return tuple(note for one in chosen if (note := _own_schedule(one, schedule)))
     trained = {one.method.epochs for one in chosen if isinstance(one.method, Retrain)}
@@ -266,7 +355,7 @@ def _notes(chosen: list[Titled], fit: Fit | None, schedule: Mapping[str, Any]) -
     )
 
 
-def _own_schedule(one: Titled, schedule: Mapping[str, Any]) -> Note | None:
+def _own_schedule(one: LabelledMethod, schedule: Mapping[str, Any]) -> Note | None:
     """What a reader must know of a method that trains models like the user's, but not by ``fit``."""
     if not isinstance(one.method, GraphEraser) or one.method.use_fit:
         return None
@@ -318,7 +407,7 @@ def _run(label: str, method: Method, seed: int, context: Context) -> dict[str, A
     }
 
 
-def _spread(values: list[float]) -> dict[str, float] | None:
+def _mean_and_std(values: list[float]) -> dict[str, float] | None:
     return {"mean": mean(values), "std": stdev(values) if len(values) > 1 else 0.0} if values else None
 
 

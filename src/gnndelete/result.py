@@ -1,4 +1,4 @@
-"""`Unlearned`: the result of a deletion, with the model, the remaining graph, what it cost and how far it can be trusted."""
+"""`Unlearned`: the result of a deletion. The model, the remaining graph, what it cost, and how far to trust it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from gnndelete.assurance import explain, explain_aim
-from gnndelete.errors import AdapterError, ModelError, RunError
-from gnndelete.evidence import evidence_by
+from gnndelete.errors import AdapterError, GraphError, ModelError, RunError
 from gnndelete.graph.batch import collate
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.hetero import HeteroGraph, seen
@@ -29,15 +28,41 @@ from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
 from gnndelete.tasks.base import Predict
 
-_NO_GRAPH = "this adapter was loaded without a graph; pass data= the remaining graph to gnndelete.load"
+_NO_GRAPH = "this adapter was loaded without a graph"
+_PASS_GRAPH = "pass data= the remaining graph to gnndelete.load"
 
 
 @dataclass(frozen=True, repr=False)
 class Unlearned:
-    """A model that has forgotten. ``model`` has the class and the ``forward`` it always had; serve it on ``data``."""
+    """A model that has forgotten, and what is known about it.
 
-    model: nn.Module | None  # None where the method answers through `predict` with a model of its own
-    data: Data | HeteroData | None  # the remaining graph; None where an adapter was loaded without one
+    ``model`` has the class and the ``forward`` that it always had. Serve it on ``data``.
+
+    Args:
+        model: The model to serve; None where the method answers through `predict` with a model of its own.
+        data: The remaining graph; None where an adapter was loaded without one.
+        adapter: The operators of the model; None for methods without them.
+        method: The name of the method.
+        settings: The settings of the method.
+        assurance: The assurance level that was reached.
+        seconds: How long the deletion took.
+        parameters: How many parameters were trained or solved for.
+        history: All requests so far, checked against the graph.
+        notes: What a user must know about this result.
+        details: What the method found on the way, such as the calibration of lam.
+        task: What the model was trained for.
+        original: The graph before the deletion.
+        forward: How the model is run.
+        seed: The seed that was used.
+        predictor: Answers for methods without a torch model.
+        base: The user's model, before the deletion.
+        fit: How the user's model is trained.
+        build: How an untrained model is made.
+        peak_mb: The most memory that the deletion held at once; None where it cannot be measured.
+    """
+
+    model: nn.Module | None
+    data: Data | HeteroData | None
     adapter: Adapter | None
     method: str
     settings: dict[str, Any]
@@ -52,10 +77,10 @@ class Unlearned:
     forward: Forward = field(default=call, repr=False)
     seed: int = 0
     predictor: Predict | None = field(default=None, repr=False)
-    base: nn.Module | None = field(default=None, repr=False)  # the user's own model, before the deletion
+    base: nn.Module | None = field(default=None, repr=False)
     fit: Fit | None = field(default=None, repr=False)
     build: Callable[[], nn.Module] | None = field(default=None, repr=False)
-    peak_mb: float | None = None  # the most memory the deletion held at once; None where it cannot be measured
+    peak_mb: float | None = None
 
     @classmethod
     def from_outcome(
@@ -67,15 +92,24 @@ class Unlearned:
         seconds: float,
         peak_mb: float | None = None,
     ) -> Unlearned:
+        """Make the result of a method's outcome.
+
+        Args:
+            outcome: What the method handed back.
+            context: What it was given.
+            method: The method.
+            history: All requests so far.
+            seconds: How long it took.
+            peak_mb: How much memory it took.
+        """
         if outcome.model is None and outcome.predict is None:
             raise RunError(f"method '{method.name}' returned neither a model nor a way to predict")
-        settings = method.settings()
         result = cls(
             model=outcome.model,
             data=seen(context.remaining),
             adapter=outcome.adapter,
             method=method.name,
-            settings=settings,
+            settings=method.settings(),
             assurance=outcome.assurance or method.assurance,
             seconds=seconds,
             parameters=outcome.parameters,
@@ -98,19 +132,24 @@ class Unlearned:
         return replace(result, adapter=Adapter(outcome.model, facts))
 
     @classmethod
-    def from_summary(cls, summary: Mapping[str, Any], **rest: Any) -> Unlearned:
-        """A result as it was written down by `summary`, with the objects that no file holds (``rest``)."""
+    def from_summary(cls, summary: Mapping[str, Any], **objects: Any) -> Unlearned:
+        """Make a result of what `summary` gave.
+
+        Args:
+            summary: The plain values.
+            **objects: The model, the graph and whatever else no file holds.
+        """
         plain = ("method", "settings", "assurance", "seconds", "parameters", "seed")
         return cls(
             **{name: summary[name] for name in plain},
             notes=tuple(Note(**note) for note in summary["notes"]),
             peak_mb=summary.get("peak_mb"),
-            **rest,
+            **objects,
         )
 
     @cached_property
     def graph(self) -> Data | None:
-        """The remaining graph as the library holds it: of a ``HeteroData`` the node types side by side."""
+        """The remaining graph as the library holds it: the node types of a ``HeteroData`` in one table."""
         return collate(self.data)
 
     @cached_property
@@ -120,19 +159,19 @@ class Unlearned:
 
     @cached_property
     def deletion(self) -> Deletion:
-        """Everything that was deleted, all requests together."""
+        """Everything that was deleted: the union of all requests."""
         return reduce(or_, self.history) if self.history else Deletion()
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many elements of each kind were deleted; an adapter from disk knows this of them and no more."""
+        """How many elements of each kind were deleted. An adapter from disk knows no more than this."""
         if not self.history and self.adapter is not None:
             return dict(self.adapter.facts.get("counts", {}))
         return self.deletion.counts
 
     @property
     def calibration(self) -> dict[str, Any] | None:
-        """A dict that says how lam was chosen, with every trial; None where it was given, or the method has none."""
+        """How lam was chosen, with every trial; None where it was given, or where the method has none."""
         return self.details.get("calibration")
 
     @property
@@ -142,21 +181,23 @@ class Unlearned:
 
     @property
     def aim(self) -> str | None:
-        """What deleted elements are to look like, for methods that have such an aim."""
+        """What deleted elements should look like, for methods that have such an aim."""
         return self.settings.get("aim")
 
     @property
     def aim_meaning(self) -> str | None:
+        """What the aim means, and how lam was chosen for it."""
         return None if self.aim is None else explain_aim(self.aim, self.lam, self.calibration)
 
     @property
     def assurance_meaning(self) -> str:
         """What the level promises, and where the data still is."""
-        operators = self.adapter is not None and bool(self.adapter.operators)
-        return explain(self.assurance, adapter=operators, counts=self.counts)
+        has_operators = self.adapter is not None and bool(self.adapter.operators)
+        return explain(self.assurance, adapter=has_operators, counts=self.counts)
 
     def summary(self) -> dict[str, Any]:
-        """The result in plain values: no ids, so that it can be shown and kept."""
+        """Return the result in plain values, without any id, so that it can be shown and stored."""
+        facts = {} if self.adapter is None else self.adapter.facts
         return {
             "method": self.method,
             "settings": self.settings,
@@ -166,38 +207,53 @@ class Unlearned:
             "seconds": self.seconds,
             "parameters": self.parameters,
             "peak_mb": self.peak_mb,
-            "requests": self._requests,
+            "requests": len(self.history) or int(facts.get("requests", 0)),
             "counts": self.counts,
             "notes": [note.to_dict() for note in self.notes],
             "seed": self.seed,
         }
 
-    @property
-    def _requests(self) -> int:
-        facts = {} if self.adapter is None else self.adapter.facts
-        return len(self.history) or int(facts.get("requests", 0))
-
     def output(self) -> Any:
-        """The model's output on the remaining graph, in evaluation mode."""
+        """Run the model on the remaining graph, in evaluation mode.
+
+        Returns:
+            What the model's ``forward`` returns.
+
+        Raises:
+            ModelError: If there is no graph, or the method has no torch model.
+        """
         if self.data is None:
-            raise ModelError(_NO_GRAPH)
-        model = self._model()
+            raise ModelError(_NO_GRAPH, _PASS_GRAPH)
+        model = self._require_model()
         with evaluating(model):
             output = self.forward(model, self.data)
         if self.task is not None:
             self.task.check_output(output, self.graph)
         return output
 
-    def _model(self) -> nn.Module:
-        if self.model is None:
-            raise ModelError(f"method '{self.method}' keeps no torch model; ask it through predict(elements)")
-        return self.model
+    def predict(self, elements: Any) -> Tensor:
+        """Ask the model about elements, on the remaining graph.
 
-    def _predictor(self) -> Predict:
-        """One forward pass (or none), then an answer to any number of questions."""
+        Args:
+            elements: Edges ``[2, k]`` of a link model, ids of nodes or graphs otherwise. On a ``HeteroData`` they are
+                named by type: ``{("author", "writes", "paper"): pairs}``, ``{"paper": ids}``.
+
+        Returns:
+            For links one logit per edge: ``predict(pairs).sigmoid()`` gives probabilities. For nodes and graphs one row of
+            class probabilities each.
+
+        Raises:
+            ModelError: If no task or no graph is known.
+        """
+        if isinstance(self.graph, HeteroGraph):
+            elements = self._require_task().place(elements, self.graph)
+        return self.answers()(elements)
+
+    def answers(self) -> Predict:
+        """Run the model once and return a function that answers any number of questions about elements."""
         if self.predictor is not None:
             return self.predictor
-        task, model, output = self._task(), self._model(), self.output()
+        task, model, output = self._require_task(), self._require_model(), self.output()
 
         def predict(elements: Any) -> Tensor:
             with evaluating(model):
@@ -205,45 +261,55 @@ class Unlearned:
 
         return predict
 
-    def predict(self, elements: Any) -> Tensor:
-        """What the model answers about some elements on the remaining graph.
-
-        Of links these are scores (logits, one each): ``predict(pairs).sigmoid()`` makes them probabilities. Of nodes and graphs
-        they are class probabilities already, a row each. On a ``HeteroData`` elements are named by type:
-        ``{("author", "writes", "paper"): pairs}``, ``{"paper": ids}``.
-        """
-        if isinstance(self.graph, HeteroGraph):
-            elements = self._task().place(elements, self.graph)
-        return self._predictor()(elements)
-
     def evaluate(self) -> dict[str, float]:
-        """First evidence: the task's scores on its test data and, for link tasks, how deleted edges rank below remaining ones.
+        """Score the model on the task's test data and, for links, rank deleted edges below remaining ones.
 
-        ``deleted_auroc`` alone proves nothing: a ruined model can reach it. Read it beside the test score.
+        A ruined model can also reach a high ``deleted_auroc``. Always read it together with the test score.
+
+        Returns:
+            Scores by name: ``test_*`` and ``deleted_*``.
+
+        Raises:
+            ModelError: If no task or no graph is known.
         """
-        task = self._task()
+        task = self._require_task()
         if self.data is None:
-            raise ModelError(_NO_GRAPH)
-        return evidence_by(self._predictor(), task, self.deletion, self.graph, seed=self.seed)
+            raise ModelError(_NO_GRAPH, _PASS_GRAPH)
+        return evidence_by(self.answers(), task, self.deletion, self.graph, seed=self.seed)
 
-    def _task(self) -> Task:
+    def _require_model(self) -> nn.Module:
+        if self.model is None:
+            raise ModelError(f"method '{self.method}' has no torch model", "ask it through predict(elements)")
+        return self.model
+
+    def _require_task(self) -> Task:
         if self.task is None:
-            raise ModelError("no task is known, so there is nothing to predict; pass task= to the Unlearner or to load")
+            raise ModelError(
+                "no task is known, so there is nothing to predict", "pass task= to the Unlearner or to load"
+            )
         return self.task
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the adapter: its config, its tensors and a card. The base model and the deleted elements are not in it."""
+        """Write the adapter: a config, its tensors and a card. The base model and the deleted elements are not in it.
+
+        Args:
+            path: The folder to write.
+
+        Raises:
+            AdapterError: If the method makes no adapter, or the graph is not known.
+        """
         if self.adapter is None and self.model is None:
             raise AdapterError(
-                f"method '{self.method}' makes no adapter and answers by models of its own, which are not written down; keep the "
-                "requests with unlearner.save_state(…) and delete again from there"
+                f"method '{self.method}' makes no adapter and answers by models of its own, which are not written",
+                "keep the requests with unlearner.save_state(…) and delete again from there",
             )
         if self.adapter is None:
             raise AdapterError(
-                f"method '{self.method}' makes no adapter; keep the whole model with torch.save(unlearned.model.state_dict(), …)"
+                f"method '{self.method}' makes no adapter",
+                "keep the whole model with torch.save(unlearned.model.state_dict(), …)",
             )
         if self.data is None:
-            raise AdapterError("this adapter was loaded without its graph; load it with data= before saving it again")
+            raise AdapterError(_NO_GRAPH, "load it with data= before saving it again")
         facts = {**self.adapter.facts, "remaining_fingerprint": fingerprint(self.graph)}
         facts["remaining_attributes"] = attributes(self.graph)
         if self.original is not None:
@@ -260,9 +326,11 @@ class Unlearned:
         lines = [
             f"{self.method}: {counts or 'nothing'} forgotten in {self.seconds:.3g} s, {self.parameters:,} parameters",
             f"assurance: {self.assurance}. {self.assurance_meaning}",
-            *([f"aim: {self.aim}: {self.aim_meaning}."] if self.aim is not None else []),
-            *(f"note: {note.text}" for note in self.notes if note.code != "calibration"),
         ]
+        if self.aim is not None:
+            lines.append(f"aim: {self.aim}: {self.aim_meaning}.")
+        # The aim already says what calibration found.
+        lines += [f"note: {note.text}" for note in self.notes if note.code != "calibration"]
         return "\n".join(lines)
 
 
@@ -275,30 +343,26 @@ def load(
     forward: Forward | None = None,
     operator: Any = None,
 ) -> Unlearned:
-    """Put an adapter that `Unlearned.save` wrote onto (a copy of) its base model; another model or graph is refused.
+    """Put an adapter that `Unlearned.save` wrote onto a copy of its base model.
 
-    ``data`` is the remaining graph; with it the result can predict at once. ``operator`` is the factory of custom maps.
+    Args:
+        path: The folder of the adapter.
+        model: The base model that it was made for.
+        data: The remaining graph. With it the result can predict at once.
+        task: What the model was trained for, as a task or its name.
+        forward: ``forward(model, data)`` runs the model, where the default call does not fit.
+        operator: The factory of operators of your own, ``width -> nn.Module``.
+
+    Returns:
+        The result, as the deletion gave it.
+
+    Raises:
+        AdapterError: If the files are damaged, or belong to another model or graph.
     """
     config = read_config(path)
     graph = collate(data)
     if graph is not None:
-        check_graph(graph)
-        own = fingerprint(graph)
-        if own == config.get("original_fingerprint") != config.get("remaining_fingerprint"):
-            raise AdapterError(
-                f"data is the graph before the deletion; the adapter at '{path}' belongs to what remained: pass unlearned.data"
-            )
-        if own != config.get("remaining_fingerprint"):
-            raise AdapterError(
-                f"the adapter at '{path}' was made on another graph ({config['remaining_fingerprint'][:12]}, got {own[:12]}); "
-                "pass the remaining graph it was made on, or delete again on this one"
-            )
-        other = changed(config.get("remaining_attributes"), attributes(graph))
-        if other:
-            raise AdapterError(
-                f"the adapter at '{path}' was made on a graph with other values of {other}; pass the remaining graph it was made "
-                "on, or delete again on this one"
-            )
+        _check_remaining(path, config, graph)
     adapter = restore(path, config, working_copy(model), operator)
     return Unlearned.from_summary(
         config,
@@ -310,3 +374,101 @@ def load(
         forward=as_seen(forward) or call,
         base=model,
     )
+
+
+def _check_remaining(path: str | PathLike[str], config: Mapping[str, Any], graph: Data) -> None:
+    """Refuse a graph other than the one that remained when the adapter was made."""
+    check_graph(graph)
+    remaining, current = config.get("remaining_fingerprint"), fingerprint(graph)
+    remedy = "pass the remaining graph that it was made on, or delete again on this one"
+    if current == config.get("original_fingerprint") != remaining:
+        raise AdapterError(
+            f"data is the graph before the deletion, and the adapter at '{path}' belongs to what remained",
+            "pass unlearned.data",
+        )
+    if current != remaining:
+        raise AdapterError(
+            f"the adapter at '{path}' was made on another graph ({str(remaining)[:12]}, got {current[:12]})", remedy
+        )
+    different = changed(config.get("remaining_attributes"), attributes(graph))
+    if different:
+        raise AdapterError(f"the adapter at '{path}' was made on a graph with other values of {different}", remedy)
+
+
+def evidence(
+    model: nn.Module,
+    data: Data,
+    task: Task,
+    deletion: Deletion,
+    remaining: Data,
+    *,
+    seed: int = 0,
+    forward: Forward | None = None,
+) -> dict[str, float]:
+    """`evidence_by` of a model that runs on ``data``: the original graph before a deletion, the remaining one after."""
+    with evaluating(model):
+        output = (as_seen(forward) or call)(model, data)
+        return evidence_by(lambda elements: task.predict(model, output, elements), task, deletion, remaining, seed=seed)
+
+
+def evidence_by(
+    predict: Predict, task: Task, deletion: Deletion, remaining: Data, *, seed: int = 0
+) -> dict[str, float]:
+    """Test scores of a model, and how deleted elements rank below remaining ones (the paper's E_t and E_d).
+
+    Scores are taken on the test elements that remain, so that they can be compared before and after. What cannot be
+    measured is left out.
+
+    Args:
+        predict: Any function from elements to predictions.
+        task: What the model was trained for.
+        deletion: What was deleted.
+        remaining: The graph without it.
+        seed: The seed of the sample of remaining elements.
+
+    Returns:
+        ``test_*`` and, where the task can rank deleted elements, ``deleted_*``.
+    """
+    task = task.without(deletion.nodes)
+    found = {f"test_{name}": value for name, value in _test_scores(predict, remaining, task).items()}
+    ranks = task.rank_deleted(predict, deletion, remaining, seed=seed)
+    return found | {f"deleted_{name}": value for name, value in ranks.items()}
+
+
+def _test_scores(predict: Predict, data: Data, task: Task) -> dict[str, float]:
+    if not task.tests(data):
+        return {}
+    try:
+        return task.evaluate_by(predict, data)
+    except GraphError:  # Nothing that is left has a label to test on.
+        return {}
+
+
+def evaluate(
+    model: nn.Module, data: Data | HeteroData, task: Task | str, forward: Forward | None = None
+) -> dict[str, float]:
+    """Score a model on the task's test data, in evaluation mode.
+
+    Args:
+        model: The model.
+        data: The graph to run it on.
+        task: What it was trained for, as a task or its name.
+        forward: ``forward(model, data)`` runs the model, where the default call does not fit.
+
+    Returns:
+        Scores by name.
+
+    Raises:
+        GraphError: If there is no test data.
+
+    >>> import gnndelete as gd
+    >>> data = gd.datasets.split_nodes(gd.datasets.load("digits"))
+    >>> sorted(evaluate(gd.models.GCN(64), data, "node"))
+    ['accuracy', 'f1']
+    """
+    data = collate(data)
+    if not isinstance(data, Data):
+        check_graph(data)
+    known: Task = by_name("task", task, tasks).on(data)
+    with evaluating(model):
+        return known.evaluate(model, (as_seen(forward) or call)(model, data), data)

@@ -135,7 +135,7 @@ def test_the_papers_setting_is_over_forgotten(plain):
 def test_moving_only_the_reported_score_is_under_forgetting(bench):
     """The deleted pairs answer exactly like unseen ones, and nothing else of the model has changed."""
     unlinked = bench.by("unlink")
-    honest = unlinked._predictor()
+    honest = unlinked.answers()
     nodes = bench.data.num_nodes
     gone = set((bench.deletion.edges[0] * nodes + bench.deletion.edges[1]).tolist())
     level = honest(bench.task.test.positives)

@@ -127,7 +127,7 @@ def test_without_its_graph_it_serves_the_model_alone(folder, gcn, unlearned, run
     assert torch.equal(run(back.model, unlearned.data), run(unlearned.model, unlearned.data))
     with pytest.raises(RequestError, match="without a graph; pass data="):
         back.output()
-    with pytest.raises(AdapterError, match="without its graph"):
+    with pytest.raises(AdapterError, match="without a graph; load it with data="):
         back.save(folder)
 
 

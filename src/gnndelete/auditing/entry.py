@@ -16,6 +16,7 @@ import torch_geometric
 from torch import nn
 from torch_geometric.data import Data
 
+from gnndelete import __version__
 from gnndelete.auditing.case import Case, open_case, still_there
 from gnndelete.auditing.judging import judge
 from gnndelete.auditing.measures.cost import cost
@@ -36,7 +37,6 @@ from gnndelete.graph.deletion import Deletion
 from gnndelete.io.files import commit
 from gnndelete.io.progress import track
 from gnndelete.result import Unlearned
-from gnndelete.version import __version__
 
 FORMAT = 1
 PAGE, VALUES, FIGURES = "report.html", "audit.json", "figures"

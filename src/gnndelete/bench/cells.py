@@ -24,7 +24,7 @@ from gnndelete.methods import resolver as methods
 from gnndelete.models import resolver as models
 from gnndelete.models.from_graph import FROM_GRAPH, defaults, model_factory
 from gnndelete.nn.layers import graph_layers
-from gnndelete.parameters import check_parameters
+from gnndelete.registry import check_parameters
 
 #: Raised when the meaning of a row changes; rows of another format are other cells.
 FORMAT = 1

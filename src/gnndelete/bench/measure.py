@@ -22,11 +22,10 @@ from gnndelete.bench.cells import Cell, make_method, search_rule
 from gnndelete.bench.kept import base_model, once, place
 from gnndelete.bench.material import Material, all_inside, material, requests
 from gnndelete.bench.timing import seconds_of
-from gnndelete.evidence import evidence_by
 from gnndelete.graph.deletion import Deletion
 from gnndelete.methods import Method, Retrain
 from gnndelete.methods.base import Fit
-from gnndelete.result import Unlearned
+from gnndelete.result import Unlearned, evidence_by
 from gnndelete.tasks import LinkPrediction, Task
 from gnndelete.training.loop import train
 from gnndelete.unlearner import Unlearner

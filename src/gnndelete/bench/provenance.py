@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from gnndelete.version import __version__
+from gnndelete import __version__
 
 
 def provenance(device: torch.device, jobs: int, threads: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from gnndelete.bench.cells import make_method
 from gnndelete.bench.formats import plain
 from gnndelete.bench.gathered import Result
 from gnndelete.bench.wording import method_name
-from gnndelete.titles import apart_from
+from gnndelete.comparison import settings_that_differ
 
 
 def call_of(cell: Result) -> str:
@@ -30,7 +30,7 @@ def call(method: Mapping[str, Any], schedule: Mapping[str, Any] | None = None) -
     """
     made = make_method(method)
     trains = made.needs == "a training function"
-    preset, apart = apart_from(made, schedule if trains else None)
+    preset, apart = settings_that_differ(made, schedule if trains else None)
     said = ", ".join(f"{name}={value!r}" for name, value in apart.items())
     return f"{type(made).__name__}{f'.{preset}' * bool(preset)}({said})"
 

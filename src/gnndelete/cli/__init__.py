@@ -14,6 +14,7 @@ from typing import Any
 
 import typer
 
+from gnndelete import __version__
 from gnndelete.cli.audit import audit as _audit
 from gnndelete.cli.bench import group as _bench
 from gnndelete.cli.compare import compare as _compare
@@ -24,7 +25,6 @@ from gnndelete.cli.ls import ls as _ls
 from gnndelete.cli.options import UsageError, Verb, Verbs
 from gnndelete.cli.output import Failure, Report, failure
 from gnndelete.cli.train import train as _train
-from gnndelete.version import __version__
 
 _LOOKS: dict[str, Any] = {"add_completion": False, "rich_markup_mode": "rich", "pretty_exceptions_enable": False}
 _VERBS: dict[str, Callable[..., Report]] = {

@@ -32,7 +32,7 @@ from gnndelete.methods.base import Fit
 from gnndelete.models import resolver as models
 from gnndelete.models.from_graph import fill_options, model_factory
 from gnndelete.nn.forward import WRAPPERS
-from gnndelete.parameters import check_parameters
+from gnndelete.registry import check_parameters
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.training.loop import train
 

@@ -60,10 +60,10 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
     from gnndelete.cli.settings import resolve
     from gnndelete.datasets.forget import forget_edges
     from gnndelete.errors import SettingError
-    from gnndelete.evidence import evidence
     from gnndelete.graph.deletion import Deletion
     from gnndelete.io import files
     from gnndelete.methods import GNNDelete, Method, Retrain, Unlink
+    from gnndelete.result import evidence
     from gnndelete.training.loop import train
     from gnndelete.unlearner import Unlearner
 

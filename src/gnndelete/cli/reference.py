@@ -23,7 +23,7 @@ from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.nn.layers import working_copy
 from gnndelete.result import Unlearned
 from gnndelete.unlearner import Unlearner
-from gnndelete.version import __version__
+from gnndelete import __version__
 
 #: The folder of cached references within that of an audit, and how their names begin.
 CACHE, PREFIX = "cache", "reference-"

@@ -18,7 +18,7 @@ from gnndelete.cli.settings import Layer, Settings, resolve
 from gnndelete.errors import AdapterError, DeletionError, GNNDeleteError, GraphError, ModelError, SettingError
 from gnndelete.io.files import tidy
 from gnndelete.io.yaml import read_yaml
-from gnndelete.version import __version__
+from gnndelete import __version__
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

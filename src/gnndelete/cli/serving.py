@@ -34,7 +34,7 @@ from gnndelete.cli.run_folder import (
 )
 from gnndelete.cli.settings import Settings
 from gnndelete.errors import DeletionError, RunError, SettingError, some
-from gnndelete.evidence import evidence
+from gnndelete.result import evidence
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.existing import already_deleted, not_deleted
 from gnndelete.graph.validation import edge_table, fingerprint

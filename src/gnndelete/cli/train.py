@@ -75,7 +75,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     from gnndelete.cli.construct import dump_weights, model_options, prepare, start_model
     from gnndelete.cli.run_folder import METRICS, MODEL, SETTINGS, ids_fingerprint, to_bytes, versions
     from gnndelete.cli.settings import SCHEDULE, TaskSettings
-    from gnndelete.evidence import evidence
+    from gnndelete.result import evidence
     from gnndelete.graph.deletion import Deletion
     from gnndelete.graph.validation import attributes, check_graph, count_nodes, edge_table, fingerprint
     from gnndelete.io import files

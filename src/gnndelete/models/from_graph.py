@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from gnndelete.errors import GraphError
 from gnndelete.graph.validation import count_relations
 from gnndelete.models.pooled import Categories
-from gnndelete.parameters import check_parameters
+from gnndelete.registry import check_parameters
 
 #: Options that the graph decides; whoever writes options down can leave them out.
 FROM_GRAPH = ("in_channels", "num_classes", "num_nodes", "num_relations", "categories")

@@ -17,14 +17,14 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 from torch import Tensor, nn
 
-from gnndelete.assurance import explain, explain_aim, taken
+from gnndelete import __version__
+from gnndelete.assurance import explain, explain_aim, what_left
 from gnndelete.errors import AdapterError, some, why
 from gnndelete.graph.validation import tensor_digest
 from gnndelete.io.files import WRITING, write_all
 from gnndelete.nn.forward import bare, unwrapped
 from gnndelete.nn.hooks import Key, Site
 from gnndelete.nn.operator import PREFIX, GivenRows, LinearMap, Operator, attach, detach, disabled, layer_operators
-from gnndelete.version import __version__
 
 FORMAT = 1
 CONFIG, TENSORS, CARD = "adapter_config.json", "adapter_model.safetensors", "README.md"
@@ -301,7 +301,7 @@ _NONE = """- The model is the base model, and its weights still hold the data: o
 
 
 def _empty(config: dict[str, Any], counts: str) -> str:
-    done = taken(config.get("counts", {}), "the graph was cut")
+    done = what_left(config.get("counts", {}), "the graph was cut")
     return f"""**This adapter is empty:** {done} (**{counts}**),
 nothing else. No operator was needed or asked for, so that the folder only ties the base model to the remaining graph."""
 
