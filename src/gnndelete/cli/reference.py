@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from gnndelete import __version__
 from gnndelete.cli.construct import dump_weights, load_weights
 from gnndelete.cli.output import note
 from gnndelete.cli.settings import Settings
@@ -23,7 +24,6 @@ from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.nn.layers import working_copy
 from gnndelete.result import Unlearned
 from gnndelete.unlearner import Unlearner
-from gnndelete import __version__
 
 #: The folder of cached references within that of an audit, and how their names begin.
 CACHE, PREFIX = "cache", "reference-"

@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gnndelete import __version__
 from gnndelete.cli.output import note, to_json
 from gnndelete.cli.settings import Layer, Settings, resolve
 from gnndelete.errors import AdapterError, DeletionError, GNNDeleteError, GraphError, ModelError, SettingError
 from gnndelete.io.files import tidy
 from gnndelete.io.yaml import read_yaml
-from gnndelete import __version__
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

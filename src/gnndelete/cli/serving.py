@@ -34,13 +34,12 @@ from gnndelete.cli.run_folder import (
 )
 from gnndelete.cli.settings import Settings
 from gnndelete.errors import DeletionError, RunError, SettingError, some
-from gnndelete.result import evidence
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.existing import already_deleted, not_deleted
 from gnndelete.graph.validation import edge_table, fingerprint
 from gnndelete.io.files import commit, writable, writing
 from gnndelete.nn.adapter import CARD, CONFIG, TENSORS, model_fingerprint
-from gnndelete.result import Unlearned
+from gnndelete.result import Unlearned, evidence
 from gnndelete.unlearner import Unlearner
 
 

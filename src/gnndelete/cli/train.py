@@ -75,12 +75,12 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     from gnndelete.cli.construct import dump_weights, model_options, prepare, start_model
     from gnndelete.cli.run_folder import METRICS, MODEL, SETTINGS, ids_fingerprint, to_bytes, versions
     from gnndelete.cli.settings import SCHEDULE, TaskSettings
-    from gnndelete.result import evidence
     from gnndelete.graph.deletion import Deletion
     from gnndelete.graph.validation import attributes, check_graph, count_nodes, edge_table, fingerprint
     from gnndelete.io import files
     from gnndelete.models.from_graph import FROM_GRAPH
     from gnndelete.nn.adapter import model_fingerprint
+    from gnndelete.result import evidence
     from gnndelete.training.loop import train as fit
 
     _refuse_overwriting(out, force)
