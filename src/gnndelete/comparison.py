@@ -24,7 +24,8 @@ from gnndelete.engine.session import Session
 from gnndelete.errors import GNNDeleteError, SettingError
 from gnndelete.graph.batch import collate
 from gnndelete.graph.deletion import Deletion
-from gnndelete.graph.validation import attributes, check_graph, tensor_digest
+from gnndelete.graph.fingerprint import attributes, tensor_digest
+from gnndelete.graph.validation import check_deletion, check_graph
 from gnndelete.io.progress import track
 from gnndelete.io.store import Store
 from gnndelete.methods import CONTROLS, GraphEraser, Method, Retrain, require_fit
@@ -37,7 +38,6 @@ from gnndelete.registry import by_name
 from gnndelete.result import evidence
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks_resolver
-from gnndelete.tasks.trained import check_request
 from gnndelete.training.loop import as_fitting
 from gnndelete.unlearner import Unlearner
 
@@ -207,7 +207,7 @@ def compare(
     known: Task = by_name("task", task, tasks_resolver).on(data)
     known.check(data)
     session = Session(model, data, as_seen(forward) or call)
-    checked = check_request(deletion, data, session.table, known)
+    checked = check_deletion(deletion, data, session.table, known.unseen_edges())
     context = Context(session, task=known, fit=as_fitting(fit), build=build).for_deletion(checked)
     chosen = _chosen(methods, context, controls)
     scope = {

@@ -131,7 +131,7 @@ def inspect(
         notes.append(Note("output", remark))
     if session.random:
         notes.append(Note("model-random", RANDOM))
-    notes += [Note("nearly-undirected", text) for text in nearly_undirected(session.table)]
+    notes += nearly_undirected(session.table)
     if not bounded:
         notes.append(
             Note(

@@ -16,10 +16,12 @@ from gnndelete.assurance import explain, explain_aim
 from gnndelete.errors import AdapterError, GraphError, ModelError, RunError
 from gnndelete.graph.batch import collate
 from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.fingerprint import attributes, changed, fingerprint
 from gnndelete.graph.hetero import HeteroGraph, seen
-from gnndelete.graph.validation import attributes, changed, check_graph, fingerprint
+from gnndelete.graph.kinds import in_words
+from gnndelete.graph.validation import check_graph
 from gnndelete.methods.base import Context, Fit, Method, Outcome
-from gnndelete.nn.adapter import Adapter, read_config, restore, worded
+from gnndelete.nn.adapter import Adapter, read_config, restore
 from gnndelete.nn.forward import Forward, as_seen, call, evaluating
 from gnndelete.nn.layers import working_copy
 from gnndelete.notes import Note
@@ -322,7 +324,7 @@ class Unlearned:
         return f"Unlearned(model={model}, data={self.data}, counts={self.counts}, {made})"
 
     def __str__(self) -> str:
-        counts = ", ".join(worded(kind, count) for kind, count in self.counts.items())
+        counts = ", ".join(in_words(self.counts))
         lines = [
             f"{self.method}: {counts or 'nothing'} forgotten in {self.seconds:.3g} s, {self.parameters:,} parameters",
             f"assurance: {self.assurance}. {self.assurance_meaning}",
@@ -390,7 +392,7 @@ def _check_remaining(path: str | PathLike[str], config: Mapping[str, Any], graph
         raise AdapterError(
             f"the adapter at '{path}' was made on another graph ({str(remaining)[:12]}, got {current[:12]})", remedy
         )
-    different = changed(config.get("remaining_attributes"), attributes(graph))
+    different = changed(config.get("remaining_attributes") or {}, attributes(graph))
     if different:
         raise AdapterError(f"the adapter at '{path}' was made on a graph with other values of {different}", remedy)
 

@@ -21,10 +21,10 @@ from gnndelete.engine.session import Session
 from gnndelete.errors import AdapterError, DeletionError, RunError, why
 from gnndelete.graph.batch import collate
 from gnndelete.graph.deletion import Deletion
-from gnndelete.graph.edge_sets import cut_too
+from gnndelete.graph.fingerprint import changed
 from gnndelete.graph.hetero import HeteroGraph, seen
 from gnndelete.graph.remaining import cut
-from gnndelete.graph.validation import changed, nearly_undirected
+from gnndelete.graph.validation import check_deletion, further_edges_cut, nearly_undirected
 from gnndelete.io.files import write
 from gnndelete.io.memory import PeakMemory
 from gnndelete.methods import Method, require_fit
@@ -37,7 +37,6 @@ from gnndelete.registry import by_name
 from gnndelete.result import Unlearned
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
-from gnndelete.tasks.trained import check_request
 from gnndelete.training.loop import as_fitting
 
 STATE_FORMAT = 1
@@ -156,13 +155,16 @@ class Unlearner:
             raise DeletionError(
                 f"delete takes a Deletion (got '{type(deletion).__name__}')", "write gnndelete.Deletion(edges=…)"
             )
-        return check_request(deletion, self._context.data, self._context.session.table, self.task)
+        unseen = None if self.task is None else self.task.unseen_edges()
+        return check_deletion(deletion, self._context.data, self._context.session.table, unseen)
 
     def _union(self, request: Deletion) -> Deletion:
         """The request together with all earlier ones."""
         if self._earlier is None:
             return request
-        return (request.without(self._earlier) | self._earlier).check(self._context.data, self._context.session.table)
+        return (request.require_new(self._earlier) | self._earlier).check(
+            self._context.data, self._context.session.table
+        )
 
     def _require_fit(self, context: Context) -> None:
         """Refuse what the method cannot serve, and a model that does not read the edges that are cut."""
@@ -188,10 +190,9 @@ class Unlearner:
         if _cuts_edges(deletion) or deletion.features.size(1):
             notes += [Note("made-from-graph", text) for text in made_before(session.model, data, session.forward)]
         if _cuts_edges(deletion) and not isinstance(data, HeteroGraph):
-            notes += [Note("further-edges-cut", text) for text in cut_too(data)]
+            notes += further_edges_cut(data)
         if deletion.edges.size(1):
-            found = nearly_undirected(session.table, deletion.edges, deletion.nodes)
-            notes += [Note("nearly-undirected", text) for text in found]
+            notes += nearly_undirected(session.table, deletion.edges, deletion.nodes)
         return tuple(notes)
 
     def save_state(self, path: str | PathLike[str]) -> None:
@@ -239,7 +240,7 @@ class Unlearner:
                 raise AdapterError(
                     f"the state at '{path}' belongs to another {what} ({saved[what][:12]}, this one is {current[:12]})"
                 )
-        different = changed(state.get("graph_attributes"), session.graph_attributes)
+        different = changed(state.get("graph_attributes") or {}, session.graph_attributes)
         if different:
             raise AdapterError(
                 f"the state at '{path}' belongs to a graph with other values of {different}", "give that one"

@@ -17,7 +17,7 @@ from gnndelete.cli.run_folder import open_run, run_settings, without_names
 from gnndelete.cli.settings import resolve
 from gnndelete.datasets.forget import training_edges
 from gnndelete.datasets.formats import load_saved
-from gnndelete.graph.validation import fingerprint
+from gnndelete.graph.fingerprint import fingerprint
 
 from .conftest import NODES, SMALL, Cli, contents, make_graph
 

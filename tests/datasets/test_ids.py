@@ -179,7 +179,7 @@ def test_later_errors_name_the_ids_too(tmp_path: Path) -> None:
     file.write_text("source,target\nuser:12,item:7\n")
     again = Deletion.from_csv(file, ids=USERS).check(data)
     with pytest.raises(DeletionError, match=r"already deleted.*\('user:12', 'item:7'\)"):
-        again.without(Deletion(edges=[(1, 2)]))
+        again.require_new(Deletion(edges=[(1, 2)]))
     file.write_text("node\nuser:9\n")
     with pytest.raises(DeletionError, match="node 'user:9'"):
-        Deletion.from_csv(file, ids=USERS).without(Deletion(nodes=[3]))
+        Deletion.from_csv(file, ids=USERS).require_new(Deletion(nodes=[3]))

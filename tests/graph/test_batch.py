@@ -12,7 +12,7 @@ from torch_geometric.loader import DataLoader
 import gnndelete as gd
 from gnndelete.errors import DeletionError, GraphError, SettingError
 from gnndelete.graph.batch import GraphBatch, collate
-from gnndelete.graph.validation import fingerprint
+from gnndelete.graph.fingerprint import fingerprint
 
 
 def graphs(sizes=(3, 5, 4), seed=0):
@@ -146,11 +146,11 @@ def test_a_graph_without_its_last_node_is_deleted():
 def test_later_requests_may_take_the_rest_of_a_graph_and_not_what_is_gone():
     data = collate(graphs())
     first, second = gd.Deletion(nodes=[4]).check(data), gd.Deletion(graphs=[1]).check(data)
-    assert second.without(first).counts == {"graphs": 1}
+    assert second.require_new(first).counts == {"graphs": 1}
     assert (first | second).check(data).counts == {"graphs": 1}
     for again in (gd.Deletion(graphs=[1]), gd.Deletion(nodes=[4]), gd.Deletion(edges=[(3, 4)])):
         with pytest.raises(DeletionError, match="already deleted"):
-            again.check(data).without(second)
+            again.check(data).require_new(second)
 
 
 def test_refusals():

@@ -15,7 +15,6 @@ from gnndelete import Deletion
 from gnndelete.datasets import IdMap
 from gnndelete.errors import DeletionError
 from gnndelete.graph.batch import collate
-from gnndelete.graph.existing import already_deleted, not_deleted
 
 pairs = st.tuples(st.integers(0, 30), st.integers(0, 30))
 deletions = st.builds(
@@ -264,14 +263,14 @@ def test_sparse_features_of_deleted_nodes_are_removed():
 
 def test_already_deleted(graph):
     earlier = Deletion(edges=[(0, 1)], nodes=[9])
-    assert Deletion(edges=[(1, 2)], nodes=[4]).without(earlier) == Deletion(edges=[(1, 2)], nodes=[4])
+    assert Deletion(edges=[(1, 2)], nodes=[4]).require_new(earlier) == Deletion(edges=[(1, 2)], nodes=[4])
     for again, named in (
         (Deletion(edges=[(0, 1), (1, 2)]), r"\(0, 1\)"),
         (Deletion(nodes=[9, 10]), "node 9"),
         (Deletion(edges=[(9, 10)]), r"\(9, 10\)"),
     ):
         with pytest.raises(DeletionError, match=f"already deleted.*{named};"):
-            again.without(earlier)
+            again.require_new(earlier)
 
 
 @pytest.mark.parametrize("name", ["features", "labels"])
@@ -301,10 +300,10 @@ PLAIN = Data(x=torch.ones(6, 3), edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3
 )
 def test_what_was_deleted_before_is_left_out_and_the_graph_is_the_same(data, earlier, request_, counts):
     before, asked = (Deletion(**kinds).check(data) for kinds in (earlier, request_))
-    assert already_deleted(asked, before, None, None) or "relations" in request_
-    rest = not_deleted(asked, before)
+    assert asked.already_deleted(before) or "relations" in request_
+    rest = asked.not_deleted(before)
     assert rest.counts == counts
-    assert not already_deleted(rest, before, None, None)
+    assert not rest.already_deleted(before)
     left, whole = ((part | before).remaining(data).to_dict() for part in (rest, asked))
     assert all(torch.equal(left[name], whole[name]) for name in ("edge_index", "x", "y", "edge_type") if name in whole)
     assert not len(rest) or rest.check(data) == rest
@@ -313,9 +312,9 @@ def test_what_was_deleted_before_is_left_out_and_the_graph_is_the_same(data, ear
 def test_whole_graphs_that_were_deleted_before_are_left_out():
     data = collate([Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]), y=torch.zeros(1)) for _ in range(3)])
     before, asked = (Deletion(graphs=ids).check(data) for ids in ([0], [0, 2]))
-    rest = not_deleted(asked, before)
+    rest = asked.not_deleted(before)
     assert (rest.counts, rest.nodes.tolist()) == ({"graphs": 1}, [4, 5])
-    assert not already_deleted(rest, before, None, rest._inside)
+    assert not rest.already_deleted(before)
 
 
 def test_a_hint_is_about_the_edges_that_are_missing():
@@ -330,7 +329,7 @@ def test_what_went_before_in_two_ways_is_named_once():
     ring = Data(edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]), num_nodes=4)
     earlier = Deletion(edges=[(0, 1)], nodes=[0]).check(ring)
     with pytest.raises(DeletionError, match=r"already deleted by an earlier request: \(0, 1\);"):
-        Deletion(edges=[(0, 1)]).check(ring).without(earlier)
+        Deletion(edges=[(0, 1)]).check(ring).require_new(earlier)
 
 
 def test_nodes_without_a_label_are_named_as_their_user_names_them() -> None:
@@ -340,7 +339,7 @@ def test_nodes_without_a_label_are_named_as_their_user_names_them() -> None:
     with pytest.raises(DeletionError, match="of nodes without a label: 2; leave them out"):
         request.check(plain)
     with pytest.raises(DeletionError, match="of nodes without a label: 'user:12'; leave them out"):
-        request._named(IdMap(["user:4711", "user:3", "user:12", "item:7"])).check(plain)
+        request.with_names(IdMap(["user:4711", "user:3", "user:12", "item:7"])).check(plain)
     typed = HeteroData()
     typed["author"].x, typed["paper"].x, typed["paper"].y = torch.ones(4, 1), torch.ones(4, 1), plain.y
     typed["author", "writes", "paper"].edge_index = edges

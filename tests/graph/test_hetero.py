@@ -16,7 +16,7 @@ from torch_geometric.data import Data, HeteroData
 import gnndelete as gd
 from gnndelete.errors import DeletionError, GraphError, ModelError, RequestError, SettingError
 from gnndelete.graph.batch import collate
-from gnndelete.graph.validation import fingerprint
+from gnndelete.graph.fingerprint import fingerprint
 from gnndelete.methods import CONTROLS
 from gnndelete.nn.forward import call, evaluating
 from tests.hetero import AUTHORS, CITES, HIDDEN, IN, MODELS, OUT, PAPERS, WRITES, make_hetero, make_model
@@ -61,7 +61,7 @@ def test_node_types_stand_side_by_side_and_reverses_belong_to_their_relation(dat
     assert graph.edge_index.size(1) == data.num_edges
     assert dict(zip(graph.types.edges, graph.types.mirror, strict=True))[BACK] == graph.types.number(WRITES)
     assert graph.types.mirror[graph.types.number(CITES)] == graph.types.number(CITES)  # both ways in one type
-    assert graph.types.own() == [WRITES, CITES, IN]
+    assert graph.types.forward() == [WRITES, CITES, IN]
     assert graph.hetero is not data
     assert graph.hetero.to_dict().keys() == data.to_dict().keys()
 

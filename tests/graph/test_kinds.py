@@ -137,7 +137,7 @@ def test_a_subgraph_is_the_edges_among_its_nodes(graph):
 
 MALFORMED = {
     "ids and pairs": (dict(features=[3, (4, 1)]), "pairs (node, column) throughout"),
-    "triples": (dict(features=[(3, 4, 1)]), "[3, 1]"),
+    "triples": (dict(features=[(3, 4, 1)]), "(3, 4, 1)"),
     "a text": (dict(features="3"), "features"),
     "no columns": (dict(features={3: []}), "no column"),
     "floats": (dict(features=[0.5]), "features"),
@@ -212,14 +212,14 @@ def test_what_is_already_gone_is_refused():
         (Deletion(labels=[9]), "label of node 9"),
     ):
         with pytest.raises(DeletionError, match=f"already deleted.*{words}"):
-            again.without(earlier)
+            again.require_new(earlier)
     for fine in (
         Deletion(features=[3]),
         Deletion(features=[(3, 0), (4, 1)]),
         Deletion(labels=[3, 7]),
         Deletion(nodes=[3]),
     ):
-        assert fine.without(earlier) == fine
+        assert fine.require_new(earlier) == fine
 
 
 def test_the_parts_of_a_mixed_request_in_any_order_equal_all_of_it(subject, run):

@@ -15,8 +15,9 @@ from gnndelete.datasets import training_edges, triples, with_reverse
 from gnndelete.engine.session import Session
 from gnndelete.errors import DeletionError, GraphError
 from gnndelete.graph.edge_table import EdgeTable
+from gnndelete.graph.fingerprint import fingerprint
 from gnndelete.graph.neighborhood import Neighborhood
-from gnndelete.graph.validation import edge_table, fingerprint
+from gnndelete.graph.validation import edge_table
 from gnndelete.methods.base import Context
 from gnndelete.methods.gnndelete.forgetting_score import ruler
 from gnndelete.metrics.unseen_test import degrees
@@ -197,8 +198,8 @@ def test_a_relation_of_which_nothing_is_left_is_refused() -> None:
     assert whole == gd.Deletion(relations=[4]).check(both)  # by the name of its reverse
     for earlier in (whole, gd.Deletion(edges=[(1, 1, 2)], nodes=[0]).check(both)):
         with pytest.raises(DeletionError, match=r"already deleted by an earlier request: relation 1;"):
-            gd.Deletion(relations=[4]).check(both).without(earlier)
-        assert gd.Deletion(relations=[0]).check(both).without(earlier).relations.tolist() == [0]
+            gd.Deletion(relations=[4]).check(both).require_new(earlier)
+        assert gd.Deletion(relations=[0]).check(both).require_new(earlier).relations.tolist() == [0]
     model, data, task = problem()
     unlearner = gd.Unlearner(model, data, task=task, method="unlink")
     own = triples(data)[:, data.edge_type == 1]

@@ -14,7 +14,7 @@ from torch_geometric.data import Data, HeteroData
 import gnndelete as gd
 from gnndelete.errors import AdapterError, RequestError, RunError, SettingError
 from gnndelete.graph.batch import collate
-from gnndelete.graph.validation import attributes
+from gnndelete.graph.fingerprint import attributes
 from gnndelete.nn.adapter import CARD, CONFIG, TENSORS
 
 

@@ -14,9 +14,10 @@ from gnndelete.assurance import TRAINED_WITHOUT
 from gnndelete.auditing.edges import edges_once
 from gnndelete.errors import AdapterError, DeletionError, GraphError, ModelError, SettingError
 from gnndelete.graph.deletion import Deletion
-from gnndelete.graph.hetero import HeteroGraph, seen, side_by_side
+from gnndelete.graph.fingerprint import fingerprint
+from gnndelete.graph.hetero import HeteroGraph, node_stores, seen, side_by_side
 from gnndelete.graph.remaining import cut
-from gnndelete.graph.validation import edge_table, fingerprint
+from gnndelete.graph.validation import edge_table
 from gnndelete.methods.base import Fit
 from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.nn.forward import Forward, evaluating
@@ -186,8 +187,10 @@ def still_there(case: Case) -> int:
 def _other_rows(graph: Data, remaining: Data, name: str, nodes: Tensor) -> int:
     """How many of the nodes have another row here than in what remains."""
     if isinstance(graph, HeteroGraph) and isinstance(remaining, HeteroGraph):
-        parts = zip(graph.parts(nodes), remaining.parts(nodes), strict=True)
-        return sum(_other_rows(a, b, name, nodes[own] - kind.start) for (a, own, kind), (b, _, _) in parts)
+        return sum(
+            _other_rows(store, remaining.hetero[kind], name, nodes[mask] - start)
+            for kind, store, mask, start in node_stores(graph, nodes)
+        )
     if not nodes.numel() or graph.get(name) is None:
         return 0
     rows = [data[name].index_select(0, nodes.to(data[name].device)).cpu() for data in (graph, remaining)]

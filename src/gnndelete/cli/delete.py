@@ -115,9 +115,9 @@ def _number(text: str | None) -> float | str | None:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    from gnndelete.nn.adapter import worded
+    from gnndelete.graph.kinds import in_words
 
-    return ", ".join(worded(kind, count) for kind, count in counts.items()) or "nothing"
+    return ", ".join(in_words(counts)) or "nothing"
 
 
 def _show_plan(console: Console, values: dict[str, Any]) -> None:

@@ -229,7 +229,7 @@ def _in_place(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
     for chosen in (rows, columns):
         if chosen:
             request = request | Deletion(features=chosen, fill=settings.fill)
-    return request._named(None if graph.ids is None else graph.ids.calling(graph.relations))
+    return request.with_names(graph.ids, graph.relations)
 
 
 def _relation(name: Any, graph: NamedGraph) -> int:
@@ -246,7 +246,7 @@ def _relation(name: Any, graph: NamedGraph) -> int:
 
 
 def _feature(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:
-    from gnndelete.graph.parsing import look_up_columns
+    from gnndelete.datasets.request_csv import look_up_columns
 
     if not 1 <= len(cells) <= 2:
         example = "such as --feature 3,7" if graph.ids is None else "an id with a comma in quotes"
@@ -269,7 +269,7 @@ def _edge(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:
 
 def _ids(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:
     """Nodes (and the relation between them) by their names, or by their numbers where they have no names."""
-    from gnndelete.graph.parsing import look_up
+    from gnndelete.datasets.request_csv import look_up
 
     if graph.ids is None:
         if all(isinstance(cell, int) or (cell.isascii() and cell.isdigit()) for cell in cells):
@@ -289,25 +289,28 @@ def check_trained(
     Returns the request in the graph's own terms, and how many unseen edges were left out of it. Without ``skip`` unseen
     edges are an error.
     """
-    from gnndelete.tasks.trained import check_request
+    from gnndelete.graph.validation import check_deletion, name_unseen, unseen_edges
 
-    unseen, names = _unseen_edges(request, graph, table, task)
+    if request.names.nodes is None:
+        request = request.with_names(graph.ids, graph.relations)
+    unseen = task.unseen_edges()
+    found = unseen_edges(request.edges, table, unseen, task.learned(graph.data) if unseen else None)
+    names = name_unseen(request.edges, found, table, request.names)
     if names and skip:
-        request = _without_edges(request, unseen, names)
+        request = _without_edges(request, list(found.values()), names)
     try:
-        return check_request(request, graph.data, table, task, graph.ids), len(names) if skip else 0
+        return check_deletion(request, graph.data, table, unseen), len(names) if skip else 0
     except DeletionError as error:
         if not names or skip:
             raise
         raise DeletionError(f"{error} (--skip-unseen leaves them out)") from None
 
 
-def _without_edges(request: Deletion, unseen: Tensor, names: list[str]) -> Deletion:
+def _without_edges(request: Deletion, unseen: list[Tensor], names: list[str]) -> Deletion:
     """The request without its unseen edges; a note names them."""
-    import copy
+    import torch
 
-    rest = copy.copy(request)
-    object.__setattr__(rest, "edges", request.edges[:, ~unseen])
+    rest = request.replace(edges=request.edges[:, ~torch.stack(unseen).any(dim=0)])
     if not len(rest):
         raise DeletionError(
             f"nothing is left to delete: all of it was held out from training, so the model has not learned it: "
@@ -319,43 +322,3 @@ def _without_edges(request: Deletion, unseen: Tensor, names: list[str]) -> Delet
         "this run goes on validating and testing with them: remove them from your own data before you train again"
     )
     return rest
-
-
-def _unseen_edges(request: Deletion, graph: NamedGraph, table: EdgeTable, task: Task) -> tuple[Tensor, list[str]]:
-    """Which edges are in the validation or test part and nowhere trained on, and what errors call them, each once."""
-    import torch
-
-    from gnndelete.graph.edge_table import ends_of
-    from gnndelete.graph.existing import tuples
-
-    edges = request.edges
-    none = torch.zeros(edges.size(1), dtype=torch.bool)
-    fits = edges.size(0) == (3 if table.typed else 2) and not bool((ends_of(edges) >= table.num_nodes).any())
-    if not edges.size(1) or not fits or not task.pairwise:
-        return none, []
-    found = {
-        "validation": _is_in(edges, task.unseen(graph.data, "validation"), table),
-        "testing": _is_in(edges, task.unseen(graph.data, "test"), table),
-    }
-    unseen = found["validation"] | found["testing"]
-    if bool(unseen.any()):  # a parallel edge may be in the training part as well
-        unseen &= ~_is_in(edges, task.learned(graph.data), table)
-        unseen &= ~table.contains(edges.to(table.keys.device)).cpu()
-    names: dict[str, None] = {}
-    for use, in_part in found.items():
-        chosen = edges[:, in_part & unseen]
-        chosen = chosen.sort(dim=0).values if table.undirected else chosen
-        names |= dict.fromkeys(f"{pair} (for {use})" for pair in tuples(chosen, request._ids or graph.ids))
-    return unseen, list(names)
-
-
-def _is_in(edges: Tensor, part: Tensor, table: EdgeTable) -> Tensor:
-    """Which edges are in a part, in either direction where the graph is undirected."""
-    import torch
-
-    from gnndelete.graph.parsing import among
-
-    part = part.cpu()
-    if not part.size(1):
-        return torch.zeros(edges.size(1), dtype=torch.bool)
-    return among(edges, torch.cat([part, part.flip(0)], dim=1) if table.undirected else part)

@@ -17,7 +17,7 @@ from gnndelete.cli.construct import dump_weights, load_weights
 from gnndelete.cli.output import note
 from gnndelete.cli.settings import Settings
 from gnndelete.errors import ModelError
-from gnndelete.graph.validation import fingerprint, tensor_digest
+from gnndelete.graph.fingerprint import fingerprint, tensor_digest
 from gnndelete.io.files import commit
 from gnndelete.methods import Retrain
 from gnndelete.nn.adapter import model_fingerprint

@@ -79,7 +79,7 @@ def unchanged(folder: Path, settings: Settings) -> None:
 def open_run(folder: Path, settings: Settings) -> tuple[nn.Module, NamedGraph, Task]:
     """The trained model, its training graph and its task; refused where the model or the graph has changed."""
     from gnndelete.cli.construct import build_model, load_weights, prepare
-    from gnndelete.graph.validation import attributes, changed, fingerprint
+    from gnndelete.graph.fingerprint import attributes, changed, fingerprint
     from gnndelete.nn.adapter import model_fingerprint
 
     try:
@@ -93,7 +93,7 @@ def open_run(folder: Path, settings: Settings) -> tuple[nn.Module, NamedGraph, T
         raise GraphError(
             f"the graph of the run '{folder}' is not the one it was trained on: its file or its split has changed"
         )
-    other = changed(metrics.get("graph_attributes"), attributes(data, labels=task.learns_labels))
+    other = changed(metrics.get("graph_attributes") or {}, attributes(data, labels=task.learns_labels))
     if other:
         raise GraphError(
             f"the graph of the run '{folder}' has other values of {other} than the one it was trained on; restore its file, or "
@@ -277,7 +277,7 @@ def _check_belongs(
 ) -> None:
     """Refuse a result that was made on another graph, or for other requests than the state of the run names."""
     from gnndelete.assurance import MEANING
-    from gnndelete.graph.validation import fingerprint
+    from gnndelete.graph.fingerprint import fingerprint
     from gnndelete.nn.adapter import CONFIG, read_config
 
     config = read_config(folder) if (folder / CONFIG).exists() else {}

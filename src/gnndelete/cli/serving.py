@@ -35,8 +35,8 @@ from gnndelete.cli.run_folder import (
 from gnndelete.cli.settings import Settings
 from gnndelete.errors import DeletionError, RunError, SettingError, some
 from gnndelete.graph.deletion import Deletion
-from gnndelete.graph.existing import already_deleted, not_deleted
-from gnndelete.graph.validation import edge_table, fingerprint
+from gnndelete.graph.fingerprint import fingerprint
+from gnndelete.graph.validation import edge_table
 from gnndelete.io.files import commit, writable, writing
 from gnndelete.nn.adapter import CARD, CONFIG, TENSORS, model_fingerprint
 from gnndelete.result import Unlearned, evidence
@@ -174,13 +174,13 @@ class Serving:
         """The request; elements that were deleted before are an error or, with --skip-deleted, left out."""
         if not self.skip_deleted:
             try:
-                return request.without(deleted)
+                return request.require_new(deleted)
             except DeletionError as error:
                 raise DeletionError(f"{error} (--skip-deleted does so)") from None
-        again = dict.fromkeys(already_deleted(request, deleted, request._ids, request._inside))
+        again = request.already_deleted(deleted)
         if not again:
             return request
-        left = not_deleted(request, deleted)
+        left = request.not_deleted(deleted)
         self._skipped = len(again)
         if not len(left):
             raise DeletionError(

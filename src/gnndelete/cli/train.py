@@ -76,7 +76,8 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     from gnndelete.cli.run_folder import METRICS, MODEL, SETTINGS, ids_fingerprint, to_bytes, versions
     from gnndelete.cli.settings import SCHEDULE, TaskSettings
     from gnndelete.graph.deletion import Deletion
-    from gnndelete.graph.validation import attributes, check_graph, count_nodes, edge_table, fingerprint
+    from gnndelete.graph.fingerprint import attributes, fingerprint
+    from gnndelete.graph.validation import check_graph, count_nodes, edge_table
     from gnndelete.io import files
     from gnndelete.models.from_graph import FROM_GRAPH
     from gnndelete.nn.adapter import model_fingerprint

@@ -26,7 +26,8 @@ from torch_geometric.data.storage import AttrType, GlobalStorage
 from gnndelete.datasets.ids import IdMap
 from gnndelete.datasets.tables import SUFFIXES, Block, Columns, NamedGraph, Problems, Table, build, from_tables
 from gnndelete.errors import GraphError, RequestError, SettingError, some
-from gnndelete.graph.validation import check_graph, count_nodes, tensor_digest
+from gnndelete.graph.fingerprint import tensor_digest
+from gnndelete.graph.validation import check_graph, count_nodes
 from gnndelete.io.files import write_all
 
 if TYPE_CHECKING:

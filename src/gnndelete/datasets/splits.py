@@ -19,7 +19,9 @@ from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.datasets.typed_edges import TripleCorrupter
 from gnndelete.errors import GraphError, NotYetError, SettingError, why
 from gnndelete.graph.edge_table import EdgeTable
-from gnndelete.graph.validation import count_relations, fingerprint, of_edges, tensor_digest
+from gnndelete.graph.fingerprint import fingerprint, tensor_digest
+from gnndelete.graph.hetero import entries
+from gnndelete.graph.validation import count_relations
 from gnndelete.io.files import write
 
 
@@ -174,7 +176,7 @@ def keep_edges(data: Data, keep: Tensor, num_nodes: int) -> Data:
         if key in ("edge_label", "edge_label_index", "adj_t") or per_edge_mask:
             del split[key]  # these would bring the unseen edges back, or speak of edges that are gone
         elif data.is_edge_attr(key):
-            split[key] = of_edges(data, key, left)
+            split[key] = entries(data, key, left)
     return split
 
 

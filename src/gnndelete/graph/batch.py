@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, Dataset
 
-from gnndelete.errors import DeletionError, GraphError, SettingError, some
+from gnndelete.errors import GraphError, SettingError
 from gnndelete.graph.edge_table import ranges
-from gnndelete.graph.hetero import side_by_side
-from gnndelete.graph.labels import unlabelled
+from gnndelete.graph.hetero import entries, side_by_side
+from gnndelete.graph.parsing import ids_in_order
 
 #: What holds one entry per graph, whatever other sizes happen to be the same.
 PER_GRAPH = ("y", "train_mask", "val_mask", "test_mask")
@@ -48,12 +48,12 @@ class GraphBatch(Data):
 
     def nodes_of(self, graphs: Any) -> Tensor:
         """The ids of all nodes of some graphs, in the order of the graphs."""
-        chosen = self._graphs(graphs)
+        chosen = ids_in_order(graphs, "graph", self.num_graphs).to(self.ptr.device)
         return ranges(self.ptr[chosen], self.ptr[chosen + 1])
 
     def at(self, graph: int, local: Any) -> Tensor:
         """The ids here of nodes (or of the ends of ``[2, k]`` edges) that are numbered from 0 within one graph."""
-        nodes, size = torch.as_tensor(local), int(self.sizes[self._graphs([graph])])
+        nodes, size = torch.as_tensor(local), int(self.sizes[ids_in_order(graph, "graph", self.num_graphs)])
         if nodes.is_floating_point() or nodes.dtype == torch.bool:
             raise SettingError(f"nodes within a graph are whole numbers from 0 (got {nodes.dtype})")
         if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < size:
@@ -100,18 +100,6 @@ class GraphBatch(Data):
     def is_edge_attr(self, key: str) -> bool:
         return key != "ptr" and not self.is_graph_attr(key) and super().is_edge_attr(key)
 
-    def _graphs(self, graphs: Any) -> Tensor:
-        ids = torch.as_tensor(graphs, device=self.ptr.device)
-        ids = ids.view(1) if ids.dim() == 0 else ids
-        if ids.numel() and (ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool):
-            raise SettingError(
-                f"graphs are named by a flat list of whole numbers (got {ids.dtype} of shape {list(ids.shape)})"
-            )
-        outside = ids[(ids < 0) | (ids >= self.num_graphs)]
-        if outside.numel():
-            raise SettingError(f"there is no graph {int(outside[0])}; ids go from 0 to {self.num_graphs - 1}")
-        return ids.long()
-
 
 class Selection:
     """Takes some graphs out of a batch, again and again: where the edges of each graph stand is found once."""
@@ -134,7 +122,7 @@ class Selection:
 
     def __call__(self, graphs: Any) -> GraphBatch:
         data = self.data
-        chosen = data._graphs(graphs)
+        chosen = ids_in_order(graphs, "graph", data.num_graphs).to(data.ptr.device)
         nodes = ranges(data.ptr[chosen], data.ptr[chosen + 1])
         edges = ranges(self._bounds[chosen], self._bounds[chosen + 1])
         per_graph = self._bounds[chosen + 1] - self._bounds[chosen]
@@ -143,9 +131,9 @@ class Selection:
         ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
         shift = torch.repeat_interleave(ptr[:-1] - data.ptr[chosen], per_graph, output_size=edges.numel())
         result = GraphBatch(edge_index=data.edge_index[:, edges] + shift)
-        places = {"node": nodes, "edge": edges, "graph": chosen}
+        positions = {"node": nodes, "edge": edges, "graph": chosen}
         for key, kind in self._kinds.items():
-            result[key] = data[key] if kind == "other" else _taken(data, key, places[kind])
+            result[key] = data[key] if kind == "other" else entries(data, key, positions[kind])
         result.batch = torch.repeat_interleave(
             torch.arange(chosen.numel(), device=ptr.device), sizes, output_size=nodes.numel()
         )
@@ -153,13 +141,6 @@ class Selection:
         if "n_id" not in data:  # a part of a part keeps the ids of the whole
             result.n_id, result.graph_id = nodes, chosen
         return result
-
-
-def _taken(data: GraphBatch, key: str, places: Tensor) -> Any:
-    value = data[key]
-    if isinstance(value, Tensor):
-        return value.index_select(data.__cat_dim__(key, value), places)
-    return [value[place] for place in places.tolist()]
 
 
 def _length(value: Any) -> int:
@@ -210,7 +191,7 @@ def with_split(batch: GraphBatch, split: Any) -> GraphBatch:
         ids = found if isinstance(split, dict) else getattr(split, part)
         if ids is not None:
             chosen = torch.zeros(batch.num_graphs, dtype=torch.bool, device=batch.ptr.device)
-            chosen[batch._graphs(ids)] = True
+            chosen[ids_in_order(ids, "graph", batch.num_graphs).to(chosen.device)] = True
             result[mask] = chosen
     return result
 
@@ -244,44 +225,3 @@ def _joined(graphs: Sequence[Any]) -> dict[str, Any]:
         raise GraphError(
             f"the graphs cannot be put side by side ({type(error).__name__}: {error}); give all of them the same attributes"
         ) from error
-
-
-def check_graphs(ids: Tensor, data: Any) -> None:
-    """Refuse graphs to delete that are not there, or where there is only one graph."""
-    if not ids.numel():
-        return
-    if not isinstance(data, GraphBatch):
-        raise DeletionError(
-            "graphs= names whole graphs, and the data is one graph; give the Unlearner a list of graphs, or use nodes="
-        )
-    outside = ids[ids >= data.num_graphs].tolist()
-    if outside:
-        raise DeletionError(
-            f"graphs= names graphs that are not there: {some(outside)}; ids go from 0 to {data.num_graphs - 1}"
-        )
-
-
-def taken_along(nodes: Tensor, graphs: Tensor, data: GraphBatch) -> tuple[Tensor, Tensor]:
-    """All deleted graphs, those that lose their last node among them, and the nodes that go with them (on the CPU)."""
-    if nodes.numel():
-        lost = torch.bincount(data.batch[nodes.to(data.batch.device)], minlength=data.num_graphs)
-        emptied = ((lost == data.sizes) & (lost > 0)).nonzero().flatten().cpu()
-        graphs = torch.unique(torch.cat([graphs, emptied]))
-    return graphs, data.nodes_of(graphs).cpu()
-
-
-def cut_graphs(result: GraphBatch, graphs: Tensor, data: GraphBatch) -> None:
-    """Take the labels, the places in masks and whatever else describes them from deleted graphs; their nodes are gone already."""
-    place = graphs.to(data.ptr.device)
-    for name, value in data.to_dict().items():
-        if not data.is_graph_attr(name):
-            continue
-        if not isinstance(value, Tensor):
-            gone = set(graphs.tolist())
-            result[name] = [None if index in gone else item for index, item in enumerate(value)]
-        elif name == "y":
-            result[name] = unlabelled(value, place)
-        elif value.dtype == torch.bool:
-            result[name] = value.index_fill(0, place, False)
-        elif value.is_floating_point():
-            result[name] = value.index_fill(0, place, 0)

@@ -1,45 +1,49 @@
-"""A `HeteroData` as one typed graph: node types side by side, so that nodes, edges and operator rows have ids across all types.
+"""A `HeteroData` as one typed graph: node types side by side, so that nodes and edges have ids across all types.
 
-Nodes of one type are a range of ids; edge types are numbered, those that only run back along another one last. The user
-sees a `HeteroData` at both ends; in between everything works on `HeteroGraph`.
+The nodes of one type are a range of ids. Edge types are numbered; those that are the reverse of another one come last.
+Users hand in a `HeteroData` and get one back; everything in between works on `HeteroGraph`.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
-from gnndelete.errors import GraphError, SettingError, some
+from gnndelete.errors import DeletionError, GraphError, SettingError, some
+from gnndelete.graph.parsing import Names
 
 EdgeType = tuple[str, str, str]
+TypeName = str | tuple[str, ...]  # a node type, an edge type, or only the relation of one: (relation,)
+Kinds = dict[str, Any]
 
-#: How PyG's ``ToUndirected`` names the way back along a relation.
+#: How PyG's ``ToUndirected`` begins the name of a reverse relation.
 REVERSE = "rev_"
+
+ONE_GRAPH = "graphs= names graphs of a set, and a HeteroData is one graph; name nodes= or edges= by type instead"
 
 
 @dataclass(frozen=True)
 class Types:
-    """Which ids the nodes of each type have, and which number each edge type."""
+    """The ids of every node type and the number of every edge type."""
 
     nodes: dict[str, range]
     edges: tuple[EdgeType, ...]
-    mirror: tuple[int, ...]  # the edge type with the same edges the other way round; -1: none, itself: both ways in one
+    mirror: tuple[int, ...]  # the edge type that holds the reverse edges; -1: none, itself: both directions in one type
 
     def rows(self, node_type: str) -> range:
-        """The ids of a node type, or one sentence that names those there are."""
+        """The ids of a node type; an unknown type is refused."""
         if node_type not in self.nodes:
             raise GraphError(f"there is no node type {node_type!r}; the graph has {some(map(repr, self.nodes), 12)}")
         return self.nodes[node_type]
 
     def number(self, edge_type: Any) -> int:
-        """The number of an edge type, also by its relation alone where that is enough; or a sentence that names what there is."""
+        """The number of an edge type; ``(relation,)`` is enough where one edge type has that relation."""
         if isinstance(edge_type, tuple) and len(edge_type) == 1:
             found = [kind for kind in self.edges if kind[1] == edge_type[0]]
             if len(found) > 1:
@@ -52,11 +56,11 @@ class Types:
         return self.edges.index(edge_type)
 
     def ends(self, edge_type: EdgeType) -> tuple[range, range]:
-        """The ids that the two ends of an edge type can have."""
+        """The ids that sources and targets of an edge type can have."""
         return self.rows(edge_type[0]), self.rows(edge_type[2])
 
     def ways(self) -> str:
-        """Words beside a number of edges: which of them are counted both ways, in one edge type or two.
+        """Words for a count of edges: which edge types are counted in both directions.
 
         >>> kinds = ("a", "has", "b"), ("a", "near", "a"), ("b", "rev_has", "a"), ("a", "saw", "b")
         >>> Types({}, kinds, (2, 1, 0, -1)).ways()
@@ -64,16 +68,16 @@ class Types:
         >>> Types({}, kinds[:3], (2, 1, 0)).ways()
         'of 3 types, counted both ways'
         """
-        own = [self.edges.index(kind) for kind in self.own()]
-        both = [repr(self.edges[r][1]) for r in own if self.mirror[r] >= 0]
-        once = [repr(self.edges[r][1]) for r in own if self.mirror[r] < 0]
+        forward = [self.edges.index(kind) for kind in self.forward()]
+        both = [repr(self.edges[r][1]) for r in forward if self.mirror[r] >= 0]
+        once = [repr(self.edges[r][1]) for r in forward if self.mirror[r] < 0]
         size = f"of {len(self.edges)} type{'s' * (len(self.edges) != 1)}"
         if not both or not once:
             return f"{size}, {'counted both ways' if both else 'directed'}"
         return f"{size}; counted both ways: {some(both, 6)}; one way: {some(once, 6)}"
 
-    def own(self) -> list[EdgeType]:
-        """The edge types that are not the way back of another one."""
+    def forward(self) -> list[EdgeType]:
+        """The edge types that are not the reverse of another one."""
         return [kind for r, kind in enumerate(self.edges) if not 0 <= self.mirror[r] < r]
 
 
@@ -89,7 +93,7 @@ class HeteroGraph(Data):
 
     @classmethod
     def of(cls, hetero: HeteroData, types: Types | None = None) -> HeteroGraph:
-        """The graph of a `HeteroData`, of which it keeps a shallow copy; ``types`` where they are known already."""
+        """The graph of a `HeteroData`, which is copied shallowly; ``types`` where they are known already."""
         hetero = copy.copy(hetero)
         types = _types(hetero) if types is None else types
         parts, kinds = [], []
@@ -109,7 +113,7 @@ class HeteroGraph(Data):
 
     @property
     def hetero(self) -> HeteroData:
-        """The same graph as its user knows it: read-only."""
+        """The user's form of the graph; do not change it."""
         return self.__dict__["_hetero"]
 
     @property
@@ -117,33 +121,28 @@ class HeteroGraph(Data):
         return self.__dict__["_types"]
 
     @property
-    def names(self) -> TypedNames:
-        """What errors call nodes and edge types."""
-        return TypedNames(self.types)
+    def names(self) -> Names:
+        """What messages call nodes and relations."""
+        return Names(_NodeNames(self.types.nodes), [relation for _, relation, _ in self.types.edges])
 
     def to(self, device: Any, *args: Any, **kwargs: Any) -> HeteroGraph:
         return HeteroGraph.of(copy.copy(self.hetero).to(device, *args, **kwargs), self.types)
 
     def edge_subgraph(self, subset: Tensor) -> HeteroGraph:
-        """The same nodes with some of the edges only; attributes of edges go along."""
+        """The same nodes with the chosen edges and their attributes."""
         chosen = torch.zeros(self.edge_index.size(1), dtype=torch.bool, device=self.edge_index.device)
         chosen[subset] = True
         return self.with_edges(chosen)
 
     def with_edges(self, keep: Tensor) -> HeteroGraph:
-        """The graph with the edges of a mask only."""
+        """The same nodes with the edges of a mask and their attributes."""
         result = copy.copy(self.hetero)
         sizes = [self.hetero[kind].edge_index.size(1) for kind in self.types.edges]
         for kind, mask in zip(self.types.edges, keep.split(sizes), strict=True):
-            store, places = self.hetero[kind], mask.nonzero().flatten()
-            for name, value in store.to_dict().items():
-                if name.startswith("edge_label") or not store.is_edge_attr(name):
-                    continue
-                if isinstance(value, Tensor):
-                    dim = self.hetero.__cat_dim__(name, value, store)
-                    result[kind][name] = value.index_select(dim, places.to(value.device))
-                else:
-                    result[kind][name] = [value[place] for place in places.tolist()]
+            store, positions = self.hetero[kind], mask.nonzero().flatten()
+            for name in store.to_dict():
+                if not name.startswith("edge_label") and store.is_edge_attr(name):
+                    result[kind][name] = entries(self.hetero, name, positions, store)
         for name, rows in self.types.nodes.items():
             result[name].num_nodes = len(rows)
         return HeteroGraph.of(result, self.types)
@@ -153,29 +152,22 @@ class HeteroGraph(Data):
         result = copy.copy(self.hetero)
         for number, kind in enumerate(self.types.edges):
             source, target = self.types.ends(kind)
-            own = triples[:, triples[1] == number]
-            pairs = torch.stack([own[0] - source.start, own[2] - target.start])
+            added = triples[:, triples[1] == number]
+            pairs = torch.stack([added[0] - source.start, added[2] - target.start])
             result[kind].edge_index = torch.cat([self.hetero[kind].edge_index, pairs], dim=1)
         return HeteroGraph.of(result, self.types)
 
     def poisoned(self, nodes: Tensor) -> HeteroGraph:
         """The graph with NaN in the features of some nodes."""
         result = copy.copy(self.hetero)
-        for store, own, rows in self.parts(nodes):
+        for name, store, mask, start in node_stores(self, nodes):
             x = store.get("x")
             if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
-                result[store._key].x = x.index_fill(0, (nodes[own] - rows.start).to(x.device), float("nan"))
+                result[name].x = x.index_fill(0, (nodes[mask] - start).to(x.device), float("nan"))
         return HeteroGraph.of(result, self.types)
 
-    def parts(self, nodes: Tensor) -> Iterator[tuple[Any, Tensor, range]]:
-        """For each type among the nodes: its store, which of the nodes are its own (a mask), and the ids of the type."""
-        for name, rows in self.types.nodes.items():
-            own = (nodes >= rows.start) & (nodes < rows.stop)
-            if bool(own.any()):
-                yield self.hetero[name], own, rows
-
     def features(self) -> dict[str, Tensor]:
-        """The features of every type that has some, by name."""
+        """The features of every node type that has any."""
         found = {name: self.hetero[name].get("x") for name in self.types.nodes}
         return {name: x for name, x in found.items() if isinstance(x, Tensor)}
 
@@ -200,33 +192,143 @@ class HeteroGraph(Data):
         return torch.stack([source, torch.full_like(source, number), target])
 
 
-class TypedNames:
-    """Nodes as messages name them: their type and their number within it."""
+class _NodeNames(Sequence[str]):
+    """Nodes as messages name them: their type and their id within it."""
 
-    def __init__(self, types: Types) -> None:
+    def __init__(self, types: Mapping[str, range]) -> None:
         self._types = types
-        self.names = self
-
-    @cached_property
-    def relations(self) -> list[str]:
-        return [relation for _, relation, _ in self._types.edges]
 
     def __len__(self) -> int:
-        return sum(map(len, self._types.nodes.values()))
+        return sum(map(len, self._types.values()))
 
-    def __getitem__(self, node: int) -> str:
-        name, rows = next((n, r) for n, r in self._types.nodes.items() if node in r)
+    @overload
+    def __getitem__(self, node: int) -> str: ...
+    @overload
+    def __getitem__(self, node: slice) -> Sequence[str]: ...
+    def __getitem__(self, node: int | slice) -> str | Sequence[str]:
+        if isinstance(node, slice):
+            return [self[each] for each in range(len(self))[node]]
+        name, rows = next((name, rows) for name, rows in self._types.items() if node in rows)
         return f"{name} {node - rows.start}"
 
 
 def side_by_side(data: Any) -> Any:
-    """A `HeteroData` as a `HeteroGraph`, and everything else as it is."""
+    """A `HeteroData` as a `HeteroGraph`; everything else as it is."""
     return HeteroGraph.of(data) if isinstance(data, HeteroData) else data
 
 
 def seen(data: Any) -> Any:
-    """A graph as its user knows it: the `HeteroData` of a `HeteroGraph`, and everything else as it is."""
+    """A graph in its user's form: the `HeteroData` of a `HeteroGraph`; everything else as it is."""
     return data.hetero if isinstance(data, HeteroGraph) else data
+
+
+def entries(graph: Any, name: str, positions: Tensor, store: Any = None) -> Any:
+    """Entries of one attribute: of a tensor along its own dimension, or of a list; of a ``store``, where types have their own."""
+    value = graph[name] if store is None else store[name]
+    if not isinstance(value, Tensor):
+        return [value[position] for position in positions.tolist()]
+    return value.index_select(graph.__cat_dim__(name, value, store), positions.to(value.device))
+
+
+def node_stores(data: Any, nodes: Tensor) -> Iterator[tuple[str | None, Any, Tensor, int]]:
+    """For each node type among ``nodes``: its name, its store, a mask of its nodes, and the id of its first node.
+
+    A graph without types is one store, without a name.
+    """
+    if not nodes.numel():
+        return
+    if not isinstance(data, HeteroGraph):
+        yield None, data, torch.ones_like(nodes, dtype=torch.bool), 0
+        return
+    for name, rows in data.types.nodes.items():
+        mask = (nodes >= rows.start) & (nodes < rows.stop)
+        if bool(mask.any()):
+            yield name, data.hetero[name], mask, rows.start
+
+
+def label_edges(data: Data) -> Tensor | None:
+    """The true edges among ``edge_label_index``, with their types on a HeteroData; None where the graph has none."""
+    if not isinstance(data, HeteroGraph):
+        pairs, label = data.get("edge_label_index"), data.get("edge_label")
+        return pairs if pairs is None or label is None else pairs[:, label > 0]
+    parts = []
+    for kind in data.types.edges:
+        pairs, label = data.hetero[kind].get("edge_label_index"), data.hetero[kind].get("edge_label")
+        if pairs is not None:
+            parts.append(data.place_edges(kind, pairs if label is None else pairs[:, label > 0], "edge_label_index"))
+    return torch.cat(parts, dim=1) if parts else None
+
+
+def split_by_type(given: Kinds) -> dict[TypeName, Kinds] | None:
+    """What each type loses, where the kinds are given by type; None for a request in plain ids.
+
+    >>> split_by_type({"nodes": {"paper": [3]}, "labels": {"paper": [4]}, "edges": None})
+    {'paper': {'nodes': [3], 'labels': [4]}}
+    """
+    kinds = {kind: value for kind, value in given.items() if value is not None and kind != "fill"}
+    typed = [kind for kind, value in kinds.items() if _is_typed(kind, value)]
+    if not typed:
+        return None
+    plain = [kind for kind in kinds if kind not in typed]
+    if "graphs" in plain:
+        raise DeletionError(ONE_GRAPH)
+    if plain:
+        raise DeletionError(
+            f"{typed[0]}= is given by type and {plain[0]}= is not; give all of them by type, as in {plain[0]}={{…: …}}"
+        )
+    result: dict[TypeName, Kinds] = {}
+    for kind in typed:
+        value = kinds[kind]
+        if kind == "relations":  # an edge type has one relation: number 0
+            value = {name: [0] for name in _edge_types(value)}
+        for name, part in value.items():
+            result.setdefault(_checked_type(kind, name), {})[kind] = part
+    _split_fill(given.get("fill", 0.0), result)
+    return result
+
+
+def _split_fill(fill: Any, types: dict[TypeName, Kinds]) -> None:
+    """Add the values that replace deleted features to each type that loses some."""
+    losing = {name: kinds for name, kinds in types.items() if "features" in kinds}
+    unknown = [name for name in fill if name not in losing] if isinstance(fill, Mapping) else []
+    if unknown:
+        known = f"those of {some(map(repr, losing), 12)}" if losing else "none"
+        raise DeletionError(
+            f"fill= replaces features of {some(map(repr, unknown))}, and features= names {known}; name the same types"
+        )
+    for name, kinds in losing.items():
+        kinds["fill"] = fill.get(name, 0.0) if isinstance(fill, Mapping) else fill
+
+
+def _edge_types(value: Any) -> list[Any]:
+    """Edge types from one name or a list of names; a relation becomes ``(relation,)``, which `Types.number` looks up.
+
+    >>> _edge_types(["buys", ("user", "knows", "user")])
+    [('buys',), ('user', 'knows', 'user')]
+    """
+    if isinstance(value, str) or (isinstance(value, tuple) and len(value) == 3 and isinstance(value[0], str)):
+        value = [value]
+    return [(name,) if isinstance(name, str) else tuple(name) if isinstance(name, list) else name for name in value]
+
+
+def _is_typed(kind: str, value: Any) -> bool:
+    if kind == "relations":
+        first = value[0] if isinstance(value, (list, tuple)) and value else value
+        return isinstance(first, (str, tuple, list))
+    if not isinstance(value, Mapping) or not value:
+        return False
+    return kind in ("edges", "nodes", "labels") or (kind == "features" and isinstance(next(iter(value)), (str, tuple)))
+
+
+def _checked_type(kind: str, name: Any) -> TypeName:
+    if kind in ("edges", "relations"):
+        widths = (1, 3) if kind == "relations" else (3,)
+        if not isinstance(name, tuple) or len(name) not in widths or not all(isinstance(part, str) for part in name):
+            got = f"is a dict by edge type with the key {name!r}" if kind == "edges" else f"names {name!r}"
+            raise DeletionError(f"{kind}= {got}; an edge type is (source type, relation, target type)")
+    elif not isinstance(name, str):
+        raise DeletionError(f"{kind}= names the node type {name!r}; a node type is a string")
+    return name
 
 
 def _types(hetero: HeteroData) -> Types:
@@ -247,7 +349,7 @@ def _types(hetero: HeteroData) -> Types:
     for kind in hetero.edge_types:
         _check_edges(hetero, kind, nodes)
     back = {kind: forward for kind in hetero.edge_types if (forward := _forward(hetero, kind)) is not None}
-    # numbers follow from names alone, so that they are the same whatever was deleted
+    # numbers depend on names only, so that deletions do not change them
     edges = tuple([*(kind for kind in hetero.edge_types if kind not in back), *back])
     mirror = [-1] * len(edges)
     for kind, forward in back.items():
@@ -279,7 +381,7 @@ def _check_edges(hetero: HeteroData, kind: EdgeType, nodes: dict[str, range]) ->
 
 
 def _forward(hetero: HeteroData, kind: EdgeType) -> EdgeType | None:
-    """The edge type of which this one is the way back by its name."""
+    """The edge type that this one is the reverse of, by its name."""
     source, relation, target = kind
     forward = (target, relation.removeprefix(REVERSE), source)
     return forward if relation.startswith(REVERSE) and forward in hetero.edge_types else None
@@ -294,7 +396,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def one_type(found: list[Any], what: str, way_out: str, known: Any) -> Any:
-    """The only type that fits, or one sentence that asks for a choice."""
+    """The only type that fits; otherwise an error that asks for a choice."""
     if len(found) == 1:
         return found[0]
     raise SettingError(f"{len(found)} {what} could be meant; name one with {way_out}: {some(found or known, 12)}")

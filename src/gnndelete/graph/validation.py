@@ -1,27 +1,35 @@
-"""What gnndelete asks of a graph: the checks before any work, and a fingerprint that tells one graph from another."""
+"""Checks before any work: is the graph usable, and does a deletion fit it?"""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
-from gnndelete.errors import GraphError
-from gnndelete.graph.batch import GraphBatch
-from gnndelete.graph.edge_table import EdgeTable
-from gnndelete.graph.hetero import HeteroGraph
+from gnndelete.errors import DeletionError, GraphError, some
+from gnndelete.graph.edge_table import EdgeTable, ends_of
+from gnndelete.graph.hetero import ONE_GRAPH, HeteroGraph
+from gnndelete.graph.kinds import KINDS, E, Elements, merge_cells
+from gnndelete.graph.parsing import Names, is_among
+from gnndelete.graph.remaining import further_edge_sets, remaining_edges
+from gnndelete.notes import Note
 
 
 def check_graph(data: Any) -> None:
-    """Raise one sentence that names the fault if ``data`` is not a graph that can be worked on."""
+    """Refuse data that is no usable graph.
+
+    Args:
+        data: A torch_geometric ``Data`` or one of its subclasses here; a ``HeteroData`` must be a `HeteroGraph` by now.
+
+    Raises:
+        GraphError: If ``edge_index``, ``edge_type`` or the features are missing or malformed.
+    """
     if isinstance(data, HeteroData):
         raise GraphError(
-            "data is a HeteroData, which this takes no part of; name nodes and edges by type: Deletion(nodes={…})"
+            "data is a HeteroData, which is not accepted here; name nodes and edges by type: Deletion(nodes={…})"
         )
     if not isinstance(data, Data):
         raise GraphError(f"data is a '{type(data).__name__}'; pass the torch_geometric Data the model was trained on")
@@ -44,16 +52,8 @@ def check_graph(data: Any) -> None:
     check_finite(data)
 
 
-def of_edges(data: Data, name: str, places: Tensor) -> Any:
-    """What an attribute of edges holds for some of them: entries of a tensor along its own dimension, or of a list."""
-    value = data[name]
-    if isinstance(value, Tensor):
-        return value.index_select(data.__cat_dim__(name, value), places)
-    return [value[place] for place in places.tolist()]
-
-
 def ways(undirected: bool) -> str:
-    """Words beside a number of edges: PyG counts those of an undirected graph twice.
+    """Words for a count of edges: PyG counts those of an undirected graph twice.
 
     >>> ways(True)
     'undirected, counted both ways'
@@ -61,24 +61,37 @@ def ways(undirected: bool) -> str:
     return "undirected, counted both ways" if undirected else "directed"
 
 
-def nearly_undirected(table: EdgeTable, deleted: Tensor | None = None, nodes: Tensor | None = None) -> tuple[str, ...]:
-    """A sentence where few edges make a graph directed that may not be meant so; with those deleted whose reverse stays."""
+def nearly_undirected(table: EdgeTable, deleted: Tensor | None = None, nodes: Tensor | None = None) -> tuple[Note, ...]:
+    """A note where few edges without a reverse make a graph directed, with the deleted edges whose reverse stays."""
     count = table.one_way
     if not count:
         return ()
     lack = "edge has" if count == 1 else "edges have"
-    said = f"The graph counts as directed, since {count:,} {lack} no reverse while nearly all others have one"
+    text = f"The graph counts as directed, because {count:,} {lack} no reverse while nearly all others have one"
     if deleted is not None and nodes is not None:
         back = deleted.flip(0)
         stays = table.contains(back.to(table.keys.device)).cpu() & ~EdgeTable(deleted, table.num_nodes).contains(back)
         stays &= (deleted[0] != deleted[1]) & ~torch.isin(deleted, nodes).any(dim=0)
         left = int(stays.sum())
-        said += f": of {left:,} deleted edge{'s' * (left != 1)} the reverse is still there" if left else ""
-    return (f"{said}. If its edges have no direction, make it undirected first (torch_geometric.utils.to_undirected).",)
+        text += f": the reverse of {left:,} deleted edge{'s' * (left != 1)} is still there" if left else ""
+    advice = "If its edges have no direction, make it undirected first (torch_geometric.utils.to_undirected)."
+    return (Note("nearly-undirected", f"{text}. {advice}"),)
+
+
+def further_edges_cut(data: Data) -> tuple[Note, ...]:
+    """A note on further sets of edges that deleted edges are cut from: their names alone do not prove what they are."""
+    names = [f"'{name}'" for name in further_edge_sets(data)]
+    if not names:
+        return ()
+    text = (
+        f"Deleted edges and nodes were also cut from {' and '.join(names)}, which were taken for further edges among the nodes. "
+        "If they hold something else, choose a name without 'edge_index'."
+    )
+    return (Note("further-edges-cut", text),)
 
 
 def _check_matrices(data: Data, nodes: int) -> None:
-    """Refuse the edges a second time: a model that reads the matrix would go on seeing what was cut from the list."""
+    """Refuse an adjacency matrix besides ``edge_index``: a model that reads it would still find deleted edges."""
     for name, value in data.to_dict().items():
         sparse = isinstance(value, Tensor) and value.layout != torch.strided
         if not (isinstance(value, Tensor) or type(value).__name__ == "SparseTensor") or name == "x":
@@ -90,16 +103,13 @@ def _check_matrices(data: Data, nodes: int) -> None:
             continue  # two edges of two nodes are a square, too
         if not dense or _holds_edges(value, data.edge_index):
             raise GraphError(
-                f"'{name}' holds the edges a second time, beside 'edge_index', and nothing could be deleted from it; remove it "
-                "(del data." + name + "), and let the model make it from edge_index in its forward"
+                f"'{name}' holds the edges of 'edge_index' a second time, and nothing could be deleted from it; remove it "
+                f"(del data.{name}), and let the model make it from edge_index in its forward"
             )
 
 
 def _holds_edges(matrix: Tensor, edges: Tensor) -> bool:
-    """Whether a dense matrix has entries other than zero for edges alone, beside its diagonal, and not for every pair of nodes.
-
-    Distances and kernels have them for all.
-    """
+    """Whether a dense matrix is nonzero, off its diagonal, only for edges; distances and kernels are for all pairs."""
     off = (matrix != 0).fill_diagonal_(False)
     total, nodes = int(off.sum()), off.size(0)
     off[edges[0], edges[1]] = False
@@ -126,10 +136,10 @@ def _check_types(data: Data) -> None:
 
 
 def check_finite(data: Any) -> None:
-    """Refuse features, weights and edge attributes that are no numbers."""
+    """Refuse features, weights and edge attributes with NaN or infinite values."""
     if isinstance(data, HeteroGraph):
         for store in data.hetero.stores:
-            if store._key is not None:  # what describes the whole graph is the user's own affair
+            if store._key is not None:  # attributes of the whole graph are not checked
                 _check_store(store, f" of {store._key!r}")
         return
     _check_store(data)
@@ -152,7 +162,7 @@ def _check_store(data: Any, of: str = "") -> None:
 
 
 def count_nodes(data: Data) -> int:
-    """Number of nodes; the graph must say it, or its edges do."""
+    """The number of nodes."""
     count = data.num_nodes
     if count is None:
         raise GraphError("the number of nodes is unknown: data has neither 'x' nor 'num_nodes'; set data.num_nodes")
@@ -160,14 +170,14 @@ def count_nodes(data: Data) -> int:
 
 
 def count_relations(data: Data) -> int:
-    """Number of relations of a typed graph; ``data.num_relations`` also counts those of which no edge is left.
+    """The number of relations of a typed graph; ``data.num_relations`` may count relations that have no edge left.
 
     >>> count_relations(Data(edge_index=torch.tensor([[0], [1]]), edge_type=torch.tensor([2])))
     3
     """
-    kind, told = data.get("edge_type"), data.get("num_relations")
+    kind = data.get("edge_type")
     present = int(kind.max()) + 1 if isinstance(kind, Tensor) and kind.numel() else 0
-    return max(present, int(told) if told is not None else 0)
+    return max(present, int(data.get("num_relations") or 0))
 
 
 def edge_table(data: Data) -> EdgeTable:
@@ -179,91 +189,138 @@ def edge_table(data: Data) -> EdgeTable:
     return EdgeTable(data.edge_index, count_nodes(data), kind, count_relations(data), reverse, mirror)
 
 
-def tensor_digest(named: dict[str, Tensor]) -> str:
-    """A stable SHA-256 over names, shapes, types and contents, whatever the device.
+def check_deletion(deletion: E, data: Data, table: EdgeTable, unseen: Mapping[str, Tensor] | None = None) -> E:
+    """A deletion in the graph's terms: what it names exists, and is named as the graph names it.
 
-    >>> tensor_digest({"a": torch.zeros(2)}) == tensor_digest({"a": torch.zeros(2)})
-    True
+    Args:
+        deletion: What a user asks for.
+        data: The graph; a ``HeteroData`` as a `HeteroGraph`.
+        table: The sorted edges of ``data``.
+        unseen: Edges that a model was not trained on, by what they are for (``"validation"``, ``"testing"``). A request
+            that names one gets an error that says so.
+
+    Raises:
+        DeletionError: If the deletion names nothing, or something that the graph does not have.
     """
-    digest = hashlib.sha256()
-    for name in sorted(named):
-        value = named[name].detach()
-        value = value.cpu().contiguous()
-        digest.update(f"{name}|{value.dtype}|{tuple(value.shape)}|".encode())
-        digest.update(value.reshape(-1).view(torch.uint8).numpy().data if value.numel() else b"")
-    return digest.hexdigest()
+    placed = across_types(deletion, data)
+    if not any(kind.count(placed) for kind in KINDS.values()):
+        kinds = ", ".join(f"{name}=" for name in KINDS)
+        raise DeletionError(f"the deletion names nothing; give at least one of {kinds}")
+    checked = placed
+    try:
+        for kind in KINDS.values():
+            checked = checked.replace(**kind.check(checked, data, table))
+    except DeletionError:
+        _refuse_unseen(placed, table, unseen or {})
+        raise
+    if checked.nodes.numel():  # features and labels of deleted nodes are deleted with them
+        features, labels = (~torch.isin(ids, checked.nodes) for ids in (checked.features[0], checked.labels))
+        checked = checked.replace(
+            features=checked.features[:, features], fill=checked.fill[features], labels=checked.labels[labels]
+        )
+    _refuse_everything(checked, data, table)
+    return checked
 
 
-def fingerprint(data: Data) -> str:
-    """A stable name of a graph's nodes, features and edges; the order of the edges does not matter."""
-    table = edge_table(data)
-    named = {"edges": table.keys, "nodes": torch.tensor(table.num_nodes)}
-    if table.typed:  # the same number means another triple where there are more relations, or where some run back
-        named["relations"] = torch.tensor([table.num_relations, table.reverse or 0])
-    if isinstance(data, HeteroGraph):  # a name is a tensor of no bytes: only that it is there counts
-        named |= {f"type {name!r} {rows}": torch.empty(0) for name, rows in data.types.nodes.items()}
-        named |= {f"type {kind!r} {number}": torch.empty(0) for number, kind in enumerate(data.types.edges)}
-        for name, x in data.features().items():
-            named |= _described(f"x of {name!r}", x)
-    elif isinstance(data.get("x"), Tensor):
-        named |= _described("x", data.x)
-    if isinstance(data, GraphBatch):
-        named["ptr"] = data.ptr
-    return tensor_digest(named)
+def across_types(deletion: E, data: Data) -> E:
+    """A request by type in ids across all types of a HeteroData; on any other graph the request as it is."""
+    if not isinstance(data, HeteroGraph):
+        if deletion.by_type:
+            types = [name[0] if len(name) == 1 else name for name in deletion.by_type]
+            raise DeletionError(
+                f"the request names types ({some(map(repr, types))}), and the graph is no HeteroData; give plain ids"
+            )
+        return deletion
+    if not deletion.by_type:
+        if not deletion.across_types:
+            _refuse_plain_ids(deletion, data)
+        return deletion
+    try:
+        parts = [_placed(name, part, data) for name, part in deletion.by_type.items()]
+    except GraphError as error:
+        raise DeletionError(error.why, error.remedy) from None
+    result = deletion.replace(by_type={}, across_types=True, names=data.names)
+    for part in parts:
+        for kind in KINDS.values():
+            result = result.replace(**kind.join(result, part))
+    return result
 
 
-def _described(name: str, x: Tensor) -> dict[str, Tensor]:
-    if x.layout == torch.strided:
-        return {name: x}
-    entries = x.to_sparse_coo().coalesce()
-    return {f"{name}.indices": entries.indices(), f"{name}.values": entries.values()}
+def _placed(name: Any, part: Elements, data: HeteroGraph) -> Elements:
+    """What one type loses, in ids across all types."""
+    if isinstance(name, tuple):
+        number = data.types.number(name)
+        edges = data.place_edges(name, part.edges, "edges=") if part.edges.size(1) else part.edges
+        return Elements(edges=edges, relations=torch.full_like(part.relations, number))
+    nodes, labels, owners = (
+        data.place_nodes(name, ids, f"{kind}=")
+        for kind, ids in (("nodes", part.nodes), ("labels", part.labels), ("features", part.features[0]))
+    )
+    return Elements(nodes=nodes, labels=labels, **merge_cells(torch.stack([owners, part.features[1]]), part.fill))
 
 
-#: Attributes that `fingerprint` looks at, or that say how a model is trained; and those that only a task reads.
-_APART = ("x", "edge_index", "edge_type", "edge_label", "edge_label_index", "ptr", "batch")
-_LABELS = ("y", "train_mask", "val_mask", "test_mask")
+def _refuse_plain_ids(deletion: Elements, data: HeteroGraph) -> None:
+    kind = next((name for name, kind in KINDS.items() if kind.count(deletion)), None)
+    if kind is None:
+        return
+    if kind == "graphs":
+        raise DeletionError(ONE_GRAPH)
+    known = data.types.edges if kind in ("edges", "relations") else data.types.nodes
+    form = "[edge types]" if kind == "relations" else "{type: …}"
+    raise DeletionError(
+        f"{kind}= is given in plain ids, and every type of a HeteroData counts its own; give {kind}={form} with types among "
+        f"{some(map(repr, known), 12)}"
+    )
 
 
-def attributes(data: Data, labels: bool = False) -> dict[str, str]:
-    """A stable name of whatever else describes edges and nodes: weights, positions, with ``labels`` those and the masks.
+def unseen_edges(
+    edges: Tensor, table: EdgeTable, unseen: Mapping[str, Tensor], learned: Tensor | None = None
+) -> dict[str, Tensor]:
+    """Which edges of a request are unseen, as a mask for each purpose of unseen edges.
 
-    They stand apart from `fingerprint`, since a graph that is served may go without what its model does not read.
-
-    >>> data = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), edge_weight=torch.tensor([0.5, 1.0]), num_nodes=3)
-    >>> turned = Data(edge_index=data.edge_index.flip(1), edge_weight=data.edge_weight.flip(0), num_nodes=3)
-    >>> attributes(data) == attributes(turned), list(attributes(data))
-    (True, ['edge_weight'])
+    An edge that is in the graph or among the ``learned`` ones, too, as parallel edges can be, does not count.
     """
-    if isinstance(data, HeteroGraph):
-        stores = [(f" of {name!r}", data.hetero[name]) for name in (*data.types.nodes, *data.types.edges)]
-    else:
-        stores = [("", data)]
-    found = {}
-    for whose, store in stores:
-        for name, value in store.items():
-            if name in _APART or not isinstance(value, Tensor) or not value.dim() or (name in _LABELS and not labels):
-                continue
-            if store.is_edge_attr(name) and value.layout == torch.strided:
-                if value.size(0) == store.edge_index.size(1):  # not pairs of nodes, as an index has them
-                    found[name + whose] = tensor_digest({name: value[_in_order(store.edge_index, value)]})
-            elif name in _LABELS or (value.is_floating_point() and store.is_node_attr(name)):
-                found[name + whose] = tensor_digest(_described(name, value))
-    return found
+    if edges.size(0) != (3 if table.typed else 2) or bool((ends_of(edges) >= table.num_nodes).any()):
+        return {}
+    known = table.contains(edges.to(table.keys.device)).cpu()
+    if learned is not None:
+        known |= is_among(edges, _both_ways(learned, table))
+    masks = {purpose: is_among(edges, _both_ways(others, table)) & ~known for purpose, others in unseen.items()}
+    return {purpose: mask for purpose, mask in masks.items() if bool(mask.any())}
 
 
-def _in_order(edges: Tensor, value: Tensor) -> Tensor:
-    """The order of an edge attribute by its edges, and of parallel ones by what they hold."""
-    source, target = edges.detach().cpu().numpy()
-    order = np.lexsort((target, source))
-    same = (source[order][1:] == source[order][:-1]) & (target[order][1:] == target[order][:-1])
-    if same.any():
-        parallel = np.append(same, False) | np.insert(same, 0, False)
-        places = order[parallel]
-        held = value.detach().cpu()[torch.from_numpy(places)].reshape(len(places), -1).double().numpy().T
-        order[parallel] = places[np.lexsort((*held[::-1], target[places], source[places]))]
-    return torch.from_numpy(order).to(value.device)
+def _both_ways(edges: Tensor, table: EdgeTable) -> Tensor:
+    return (torch.cat([edges, edges.flip(0)], dim=1) if table.undirected else edges).cpu()
 
 
-def changed(saved: Mapping[str, str] | None, own: Mapping[str, str]) -> str:
-    """Which attributes of a graph are others than those written down, as words; files of before wrote none down."""
-    return ", ".join(repr(name) for name, digest in own.items() if (saved or {}).get(name, digest) != digest)
+def _refuse_unseen(deletion: Elements, table: EdgeTable, unseen: Mapping[str, Tensor]) -> None:
+    """Refuse edges that a link model validates or is tested with: it has not learned them."""
+    names = name_unseen(deletion.edges, unseen_edges(deletion.edges, table, unseen), table, deletion.names)
+    if names:
+        raise DeletionError(
+            f"{len(names)} of the edges to delete {'was' if len(names) == 1 else 'were'} held out from training: {some(names)}",
+            "the model was not trained on them, so there is nothing to forget: leave them out here and remove them from your "
+            "own data",
+        )
+
+
+def name_unseen(edges: Tensor, found: Mapping[str, Tensor], table: EdgeTable, names: Names) -> list[str]:
+    """Unseen edges as messages show them, each once."""
+    result: dict[str, None] = {}
+    for purpose, mask in found.items():
+        chosen = edges[:, mask].sort(dim=0).values if table.undirected else edges[:, mask]
+        result |= dict.fromkeys(f"{edge} (for {purpose})" for edge in names.edges(chosen))
+    return list(result)
+
+
+def _refuse_everything(deletion: Elements, data: Data, table: EdgeTable) -> None:
+    """Refuse a deletion that leaves no node, or no edge of a graph that had some."""
+    if deletion.nodes.numel() and deletion.nodes.numel() == table.num_nodes:
+        raise DeletionError(
+            f"the deletion names all {table.num_nodes} nodes; no model is left to serve: retire it instead"
+        )
+    many = deletion.nodes.numel() or deletion.edges.size(1) >= table.distinct // 2
+    if many and table.num_edges and not bool(remaining_edges(deletion, data, table).any()):
+        raise DeletionError(
+            f"the deletion leaves none of the {table.num_edges} edges; train a new model without the graph instead"
+        )

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from gnndelete import __version__
 from gnndelete.assurance import explain, explain_aim, what_left
 from gnndelete.errors import AdapterError, some, why
-from gnndelete.graph.validation import tensor_digest
+from gnndelete.graph.fingerprint import tensor_digest
+from gnndelete.graph.kinds import in_words
 from gnndelete.io.files import WRITING, write_all
 from gnndelete.nn.forward import bare, unwrapped
 from gnndelete.nn.hooks import Key, Site
@@ -232,17 +233,6 @@ def model_fingerprint(model: nn.Module) -> str:
     return tensor_digest(base_state(model))
 
 
-def worded(kind: str, count: int) -> str:
-    """So many elements of a kind, in words.
-
-    >>> worded("edges", 1), worded("features", 1200)
-    ('1 edge', 'features of 1,200 nodes')
-    """
-    if kind == "features":
-        return f"features of {count:,} node{'s' * (count > 1)}"
-    return f"{count:,} {kind if count > 1 else kind.removesuffix('s')}"
-
-
 def in_use(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings without those that play no part beside the others.
 
@@ -256,7 +246,7 @@ def in_use(settings: Mapping[str, Any]) -> dict[str, Any]:
 def card(config: dict[str, Any]) -> str:
     """The README.md beside an adapter's tensors."""
     settings = config.get("settings", {})
-    counts = ", ".join(worded(kind, count) for kind, count in config.get("counts", {}).items()) or "nothing"
+    counts = ", ".join(in_words(config.get("counts", {}))) or "nothing"
     assurance = config.get("assurance", "approximate")
     values = "\n".join(f"| {name} | `{value}` |" for name, value in in_use(settings).items())
     notes = "".join(f"\n- {note['text']}" for note in config.get("notes", []) if note["code"] != "calibration")

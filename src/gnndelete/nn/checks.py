@@ -12,9 +12,9 @@ from torch_geometric.nn import MessagePassing
 
 from gnndelete.errors import ModelError
 from gnndelete.graph.batch import GraphBatch
-from gnndelete.graph.edge_sets import beside
 from gnndelete.graph.hetero import HeteroGraph, seen
 from gnndelete.graph.neighborhood import walk
+from gnndelete.graph.remaining import further_edge_sets
 from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.nn.forward import Forward, evaluating, read_by_name
 from gnndelete.nn.hooks import Finished, all_rows, listening, representations
@@ -156,7 +156,7 @@ def _with_edges(data: Data, which: Tensor) -> Data:
     part = data.edge_subgraph(which)
     part.num_nodes = count_nodes(data)
     if not which.numel() and not isinstance(data, HeteroGraph):
-        for pairs, others in beside(data).items():
+        for pairs, others in further_edge_sets(data).items():
             part[pairs] = data[pairs][:, :0]
             for name in others:
                 part[name] = data[name][:0]

@@ -22,11 +22,10 @@ from torch_geometric.nn.pool import ClusterPooling
 
 from gnndelete.errors import ModelError, some
 from gnndelete.graph.deletion import Deletion
-from gnndelete.graph.edge_sets import beside
 from gnndelete.graph.edge_table import EdgeTable
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.neighborhood import walk
-from gnndelete.graph.remaining import cut
+from gnndelete.graph.remaining import cut, further_edge_sets
 from gnndelete.graph.validation import count_nodes
 from gnndelete.nn.forward import Forward, eagerly, evaluating
 from gnndelete.nn.hooks import Site, listening
@@ -251,7 +250,7 @@ def _mixed(
     if apart:
         _refuse_reordered(asked, data, table)
     lonely = cut(Deletion(nodes=seed.cpu()), data, table)
-    for pairs, others in beside(data).items():  # what travels along these is no matter of distance
+    for pairs, others in further_edge_sets(data).items():  # what travels along these is no matter of distance
         for name in (pairs, *others):
             lonely[name] = data[name]
     alone = asked.run(lonely, seed)

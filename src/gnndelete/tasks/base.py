@@ -208,6 +208,10 @@ class Task(ABC):
         """
         return torch.empty(0, dtype=torch.long)
 
+    def unseen_edges(self) -> dict[str, Tensor]:
+        """The edges that the task validates and tests with, by what they are for; a request must not name them."""
+        return {}
+
     def no_unseen(self, part: Part) -> str:
         """What to say where `unseen` finds nothing.
 
@@ -570,6 +574,10 @@ class Classification(Task):
             return torch.empty(0, dtype=torch.long)
         return found if deletion is None else found[~torch.isin(found, self.named(deletion).to(found.device))]
 
+    def unseen_edges(self) -> dict[str, Tensor]:
+        """The edges that the task validates and tests with, by what they are for; a request must not name them."""
+        return {}
+
     def no_unseen(self, part: Part) -> str:
         mask = "val_mask" if part == "validation" else "test_mask"
         return f"there are no {part} {self.noun}s to compare with; mark some in '{mask}'"
@@ -643,18 +651,6 @@ def representation(output: Any, node_type: str | None = None) -> Tensor:
             "pass forward=lambda model, data: … that returns one"
         )
     return output
-
-
-def as_tensor_of_ids(elements: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
-    """What a user hands over as ids, as a tensor; one sentence where no tensor can be made of it.
-
-    >>> as_tensor_of_ids([2, 0], "nodes").tolist()
-    [2, 0]
-    """
-    try:
-        return torch.as_tensor(elements, dtype=dtype)
-    except (TypeError, ValueError, RuntimeError):
-        raise SettingError(f"{what} must be given as whole-number ids (got {repr(elements)[:60]})") from None
 
 
 def per_edge(output: Any, nodes: Iterable[int], edges: Any) -> Tensor | None:

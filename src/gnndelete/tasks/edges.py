@@ -13,7 +13,7 @@ from torch_geometric.data import HeteroData
 from gnndelete.errors import GraphError, SettingError
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.hetero import one_type
-from gnndelete.tasks.base import as_tensor_of_ids
+from gnndelete.graph.parsing import edge_list
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,30 +30,6 @@ class LabeledEdges:
             for part in (self.positives, self.negatives)
         ]
         return LabeledEdges(kept[0], kept[1]) if kept[0] is not None and kept[0].size(1) else None
-
-
-def edge_list(edges: Any, name: str) -> Tensor:
-    """``edges`` as a ``[2, k]`` tensor, or ``[3, k]`` for triples: a tensor of that shape, or a list of them.
-
-    >>> edge_list([(0, 5), (7, 9)], "edges").tolist()
-    [[0, 7], [5, 9]]
-    """
-    if isinstance(edges, (list, tuple)):
-        width = next((width for width in (2, 3) if _all_wide(edges, width)), None)
-        edges = edges if width is None else as_tensor_of_ids(edges, f"'{name}'", torch.long).view(-1, width).t()
-    if not isinstance(edges, Tensor):
-        raise SettingError(
-            f"'{name}' must be a [2, k] tensor of node ids ([3, k] for triples) or a list of pairs "
-            f"(got '{type(edges).__name__}')"
-        )
-    if edges.dim() != 2 or edges.size(0) not in (2, 3):
-        hint = "; transpose it with .t()" if edges.dim() == 2 and edges.size(1) in (2, 3) else ""
-        raise SettingError(
-            f"'{name}' must have the shape [2, k], or [3, k] for triples (got {list(edges.shape)}){hint}"
-        )
-    if edges.is_floating_point() or edges.dtype == torch.bool:
-        raise SettingError(f"'{name}' must hold node ids (got a tensor of type {edges.dtype})")
-    return edges.long()
 
 
 def labeled_edges(value: Any, negatives: Any, name: str, edge_type: Any = None) -> LabeledEdges | None:
@@ -117,7 +93,3 @@ def check_range(edges: Tensor, num_nodes: int, name: str, output: bool = False) 
                 "return one for every node of the graph, and edges name nodes among these"
             )
         raise GraphError(f"'{name}' names node {wrong}, and the graph has the nodes 0 to {num_nodes - 1}")
-
-
-def _all_wide(edges: Any, width: int) -> bool:
-    return all(isinstance(edge, (tuple, list)) and len(edge) == width for edge in edges)

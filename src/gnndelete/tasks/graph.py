@@ -13,13 +13,13 @@ from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
 from gnndelete.graph.batch import GraphBatch, Selection
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import ends_of
+from gnndelete.graph.parsing import ids_in_order
 from gnndelete.metrics.ranking import ranking
 from gnndelete.tasks.base import (
     ONLY_DATA,
     Classification,
     Near,
     Predict,
-    as_tensor_of_ids,
     chances,
     class_loss,
     representation,
@@ -167,7 +167,7 @@ class GraphClassification(Classification):
         """Class probabilities ``[k, classes]`` of the given graphs; two columns where the model has one."""
         logits = representation(output)
         logits = logits.view(-1, 1) if logits.dim() == 1 else logits
-        chosen = _in_order(elements, logits.size(0)).to(logits.device)
+        chosen = ids_in_order(elements, "graph", logits.size(0)).to(logits.device)
         if logits.size(1) == 1:
             column = logits[chosen]
             return torch.cat([-column, column], dim=1).sigmoid()  # not 1 - p, which loses the digits of sure answers
@@ -250,23 +250,8 @@ def _marked(ids: Tensor, data: Any) -> Tensor:
     if own is not None:
         return torch.isin(own, ids.to(own.device))
     mask = torch.zeros(data.num_graphs, dtype=torch.bool, device=data.ptr.device)
-    mask[data._graphs(ids)] = True
+    mask[ids_in_order(ids, "graph", data.num_graphs).to(mask.device)] = True
     return mask
-
-
-def _in_order(elements: Any, graphs: int) -> Tensor:
-    ids = as_tensor_of_ids(elements, "graphs")
-    ids = ids.view(1) if ids.dim() == 0 else ids
-    if ids.dim() == 1 and not ids.numel():
-        return ids.long()
-    if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
-        raise SettingError(
-            f"graphs must be a flat list of whole-number ids (got {ids.dtype} of shape {list(ids.shape)})"
-        )
-    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < graphs:
-        wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-        raise SettingError(f"there is no graph {wrong}; ids go from 0 to {graphs - 1}")
-    return ids.long()
 
 
 def _logits(output: Any, data: Any) -> Tensor:

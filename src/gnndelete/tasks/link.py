@@ -16,12 +16,12 @@ from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError,
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable, ends_of
 from gnndelete.graph.hetero import EdgeType, HeteroGraph
-from gnndelete.graph.parsing import distinct
+from gnndelete.graph.parsing import distinct, edge_list
 from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.metrics.ranking import auc, ranking
 from gnndelete.tasks.base import ONLY_DATA, Near, Part, Predict, Reduction, Task, Terms, draw, per_edge, shuffled
 from gnndelete.tasks.decoders import Decoder, bind, by_number, check_decoder
-from gnndelete.tasks.edges import LabeledEdges, check_range, check_width, edge_list, labeled_edges
+from gnndelete.tasks.edges import LabeledEdges, check_range, check_width, labeled_edges
 from gnndelete.tasks.relation import Relation
 from gnndelete.tasks.supervision import (
     DrawnSupervision,
@@ -367,6 +367,10 @@ class LinkPrediction(Task):
         task = self if deletion is None else self.without(deletion.nodes)
         found: LabeledEdges | None = getattr(task, part)
         return torch.empty(2, 0, dtype=torch.long) if found is None else found.positives
+
+    def unseen_edges(self) -> dict[str, Tensor]:
+        parts = {"validation": self.validation, "testing": self.test}
+        return {purpose: part.positives for purpose, part in parts.items() if part is not None}
 
     def no_unseen(self, part: Part) -> str:
         return f"there are no {part} edges to compare with; pass LinkPrediction({part}=…)"

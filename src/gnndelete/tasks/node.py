@@ -16,6 +16,7 @@ from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.hetero import HeteroGraph, one_type
 from gnndelete.graph.neighborhood import Neighborhood
+from gnndelete.graph.parsing import ids_in_order
 from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.tasks.base import (
     ONLY_DATA,
@@ -23,7 +24,6 @@ from gnndelete.tasks.base import (
     Near,
     Predict,
     Terms,
-    as_tensor_of_ids,
     chances,
     per_edge,
     representation,
@@ -80,7 +80,7 @@ class NodeClassification(Classification):
                 raise SettingError(f"the task is about {self.node_type!r} nodes (got {some(map(repr, elements))})")
             elements = elements[self.node_type]
         rows = data.types.rows(str(self.node_type))
-        return as_ids_in_order(elements, len(rows)) + rows.start
+        return ids_in_order(elements, "node", len(rows)) + rows.start
 
     def refuse_nothing_left(self, remaining: HeteroGraph, nodes: Tensor) -> None:
         rows = remaining.types.rows(str(self.node_type))
@@ -178,7 +178,8 @@ class NodeClassification(Classification):
         """Class probabilities ``[k, classes]`` of the given nodes."""
         logits = representation(output, self.node_type)
         start = 0 if self._rows is None else self._rows.start
-        nodes = as_ids_in_order(as_tensor_of_ids(elements, "nodes") - start, logits.size(0)).to(logits.device)
+        nodes = ids_in_order(elements, "node", start + logits.size(0)) - start
+        nodes = ids_in_order(nodes, "node", logits.size(0)).to(logits.device)
         return chances(logits, nodes)
 
     def remark(self, output: Any) -> str | None:
@@ -255,27 +256,6 @@ class NodeClassification(Classification):
     def part(self, data: Any, part: str) -> Tensor:
         """The labelled nodes of ``"train"``, ``"val"`` or ``"test"``, as a mask."""
         return self._across(_part(self._own(data), part), data, False)
-
-
-def as_ids_in_order(elements: Any, nodes: int) -> Tensor:
-    """Node ids as a flat tensor, in the order given; ids that the graph does not have are refused.
-
-    >>> as_ids_in_order([2, 0], nodes=3).tolist()
-    [2, 0]
-    """
-    ids = as_tensor_of_ids(elements, "nodes")
-    if ids.dim() == 0:
-        ids = ids.view(1)
-    if ids.dim() == 1 and not ids.numel():  # of no type of its own
-        return ids.long()
-    if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
-        raise SettingError(
-            f"nodes must be a flat list of whole-number ids (got {ids.dtype} of shape {list(ids.shape)})"
-        )
-    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < nodes:
-        wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-        raise SettingError(f"node {wrong} is not in the graph; ids go from 0 to {nodes - 1}")
-    return ids.long()
 
 
 def _part(data: Any, part: str) -> Tensor:

@@ -12,8 +12,9 @@ from torch import Tensor
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import GraphError, SettingError, some
 from gnndelete.graph.hetero import EdgeType, HeteroGraph, one_type
+from gnndelete.graph.parsing import edge_list
 from gnndelete.tasks.base import representation
-from gnndelete.tasks.edges import LabeledEdges, edge_list
+from gnndelete.tasks.edges import LabeledEdges
 from gnndelete.tasks.supervision import Supervision
 
 
@@ -32,7 +33,7 @@ class Relation:
         """The edge type that is named, else the only one that could be meant."""
         if kind is None:
             labelled = [own for own in data.types.edges if "edge_label_index" in data.hetero[own]]
-            kind = one_type(labelled or data.types.own(), "edge types", "edge_type=", data.types.edges)
+            kind = one_type(labelled or data.types.forward(), "edge types", "edge_type=", data.types.edges)
         number = data.types.number(kind)
         return cls(kind, number, *data.types.ends(kind), data.types.mirror[number] == number)
 

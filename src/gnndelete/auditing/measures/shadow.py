@@ -15,7 +15,7 @@ from gnndelete.auditing.measures.attack import LEAST
 from gnndelete.errors import GNNDeleteError
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.hetero import HeteroGraph
-from gnndelete.graph.labels import unlabelled
+from gnndelete.graph.kinds import without_labels
 from gnndelete.graph.remaining import cut
 from gnndelete.graph.validation import edge_table
 from gnndelete.nn.reset import untrained
@@ -106,7 +106,7 @@ def _without_labels(case: Case, task: NodeClassification | GraphClassification) 
         return cut(Deletion(labels=absent), case.remaining, edge_table(case.remaining)), present, absent
     graph = case.remaining.__copy__()
     graph.train_mask = trained.index_fill(0, absent, False)
-    graph.y = unlabelled(case.remaining.y, absent)  # a fit function of the user may look at labels alone
+    graph.y = without_labels(case.remaining.y, absent)  # a fit function of the user may look at labels alone
     return graph, present, absent
 
 

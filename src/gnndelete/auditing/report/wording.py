@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gnndelete.nn.adapter import worded
+from gnndelete.graph.kinds import in_words
 
 DASH = "–"
 
@@ -105,8 +105,7 @@ def counts(request: Mapping[str, Any]) -> str:
     >>> counts({"counts": {"edges": 1189, "nodes": 1}})
     '1,189 edges and 1 node'
     """
-    parts = [worded(kind, count) for kind, count in request.get("counts", {}).items()]
-    return " and ".join(parts) or "nothing"
+    return " and ".join(in_words(request.get("counts", {}))) or "nothing"
 
 
 def of_deleted(part: Mapping[str, Any]) -> str:

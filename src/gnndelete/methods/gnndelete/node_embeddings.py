@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.graph.edge_table import ends_of
-from gnndelete.graph.existing import label_edges
+from gnndelete.graph.hetero import label_edges
 from gnndelete.methods.base import Context
 from gnndelete.nn.hooks import Site, all_rows, entry, listening, replaced, representations
 from gnndelete.nn.operator import GivenRows, Operator

@@ -316,8 +316,8 @@ def _missing(deletion: Deletion, shard_of: Tensor, shards: int) -> list[str]:
                 nodes=deletion.nodes[node_shard == s],
                 labels=deletion.labels[label_shard == s],
             )
-            kept = feature_shard == s
-            found[s] = inside._filled(deletion.features[:, kept], deletion.fill[kept]).fingerprint
+            cells = feature_shard == s
+            found[s] = inside.replace(features=deletion.features[:, cells], fill=deletion.fill[cells]).fingerprint
     return found
 
 

@@ -15,13 +15,13 @@ from torch_geometric.data import Data, TemporalData
 from gnndelete.errors import SettingError
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable
+from gnndelete.graph.parsing import edge_list
 from gnndelete.graph.validation import count_nodes
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, synchronize
 from gnndelete.methods.jodie.cells import Coevolution, Memory
 from gnndelete.methods.jodie.events import edge_stream, last_partners, retractions, t_batches
 from gnndelete.notes import Note
 from gnndelete.tasks.base import Predict
-from gnndelete.tasks.edges import edge_list
 from gnndelete.tasks.supervision import SupervisionCache
 
 #: How many remaining events are learned again with each one that is retracted.

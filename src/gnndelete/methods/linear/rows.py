@@ -18,13 +18,14 @@ from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 
 from gnndelete.errors import GraphError, NotYetError, SettingError
 from gnndelete.graph.edge_table import EdgeTable
+from gnndelete.graph.parsing import edge_list
 from gnndelete.graph.validation import count_nodes
 from gnndelete.methods.base import Context, Method, Reason
 from gnndelete.nn.forward import evaluating
 from gnndelete.nn.layers import working_copy
 from gnndelete.notes import Note
 from gnndelete.tasks.base import representation
-from gnndelete.tasks.edges import check_range, edge_list
+from gnndelete.tasks.edges import check_range
 
 #: Modules that are linear in the features, whatever their weights.
 _LINEAR = (
