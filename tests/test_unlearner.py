@@ -274,10 +274,10 @@ def test_a_graph_that_is_nearly_undirected_is_told(graph, gcn):
     keep = torch.ones(104, dtype=torch.bool)
     keep[:2] = False  # (0, 1) and (1, 2) alone go: their reverses stay
     nearly, oneway = graph.edge_subgraph(keep), graph.edge_subgraph(graph.edge_index[0] < graph.edge_index[1])
-    assert any("since 2 edges have no reverse" in note.text for note in gd.inspect(gcn, nearly).notes)
+    assert any("because 2 edges have no reverse" in note.text for note in gd.inspect(gcn, nearly).notes)
     assert not any(said in note.text for note in gd.inspect(gcn, oneway).notes), "this one is meant so"
     notes = gd.Unlearner(gcn, nearly, method="unlink").delete(gd.Deletion(edges=[(4, 5), (5, 6), (6, 5), (2, 1)])).notes
-    assert [": of 1 deleted edge the reverse is still there" in note.text for note in notes if said in note.text] == [
+    assert ["the reverse of 1 deleted edge is still there" in note.text for note in notes if said in note.text] == [
         True
     ]
     assert not any(

@@ -226,7 +226,7 @@ def test_forgetting_follows_the_seed(split: LinkSplit) -> None:
     [
         ({"decoder": 3}, SettingError, "'decoder'.*'int'"),
         ({"validation": torch.zeros(5, 2, dtype=torch.long)}, SettingError, r"\[5, 2\].*\.t\(\)"),
-        ({"test": torch.zeros(2, 5)}, SettingError, "float32"),
+        ({"test": torch.zeros(2, 5)}, SettingError, "floats"),
         ({"test": Data(edge_label_index=torch.zeros(2, 1, dtype=torch.long))}, SettingError, "edge_label"),
         ({"test": (torch.zeros(2, 3, dtype=torch.long), torch.ones(2))}, SettingError, "3 edges and 2 labels"),
         ({"test_negatives": [(0, 1)]}, SettingError, "without 'test'"),

@@ -177,7 +177,7 @@ class Edges(Kind):
         if bool(exists.all()):
             return
         missing = edges[:, ~exists]
-        hint = "check the ids, or whether they were deleted before"
+        hint = "check the ids, or whether they were deleted before: only edges that the model was trained on can be deleted"
         if not table.undirected and bool(table.contains(missing.flip(0)).any()):
             hint = "the graph is directed and holds the reverse of some: give (source, target)"
         raise DeletionError(
