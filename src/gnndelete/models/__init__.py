@@ -1,5 +1,7 @@
-"""Encoders by name. Any ``nn.Module`` works with this library: these are the paper's and two transformers, for
-experiments and examples."""
+"""Models by name, for experiments and examples: the paper's encoders and two graph transformers.
+
+The library works with any ``nn.Module``; it needs none of these.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,11 @@ from class_resolver import ClassResolver
 from torch import nn
 
 from gnndelete.errors import SettingError
-from gnndelete.models.encoder import Encoder
-from gnndelete.models.gat import GAT
-from gnndelete.models.gcn import GCN
-from gnndelete.models.gin import GIN
+from gnndelete.models.encoders import GAT, GCN, GIN, Encoder
 from gnndelete.models.gps import GPS
 from gnndelete.models.graphormer import Graphormer
 from gnndelete.models.pooled import Categories, Pooled
-from gnndelete.models.rgat import RGAT
-from gnndelete.models.rgcn import RGCN
+from gnndelete.models.relational import RGAT, RGCN
 
 resolver: ClassResolver[nn.Module] = ClassResolver(
     [GCN, GAT, GIN, GPS, Graphormer, RGCN, RGAT], base=nn.Module, base_as_suffix=False
@@ -27,9 +25,19 @@ resolver: ClassResolver[nn.Module] = ClassResolver(
 
 
 def build(name: str | type[nn.Module], in_channels: int | None = None, **options: Any) -> nn.Module:
-    """A new model by its name; ``options`` go to its constructor, such as ``num_nodes`` and ``num_relations`` of R-GCN.
+    """Make a new model by its name.
 
-    With ``pool`` it answers for whole graphs (`Pooled`).
+    Args:
+        name: ``"gcn"``, ``"gat"``, ``"gin"``, ``"gps"``, ``"graphormer"``, ``"rgcn"`` or ``"rgat"``, or a model class.
+        in_channels: Number of node features.
+        **options: Arguments of the model's constructor, such as ``num_relations`` of R-GCN. With ``pool`` the model
+            classifies whole graphs (`pooled`).
+
+    Returns:
+        The untrained model.
+
+    Raises:
+        SettingError: If no model has this name, or the options do not fit it.
 
     >>> build("gcn", in_channels=16, out=7).convs[1].out_channels
     7
@@ -64,9 +72,29 @@ def pooled(
     categories: list[int] | None = None,
     **options: Any,
 ) -> Pooled:
-    """An encoder of one kind with a pool and a head for ``out`` classes; ``categories`` are the sizes of integer columns.
+    """Make an encoder with a pool and a head that classifies whole graphs.
 
-    ``norm`` is a batch norm before the pool, and between the layers of an encoder that has none of its own.
+    Args:
+        kind: The class of the encoder.
+        in_channels: Number of node features.
+        hidden: Width of the encoder.
+        out: Number of classes.
+        num_layers: Number of graph layers.
+        dropout: Share of entries that are dropped.
+        norm: Put a batch norm before the pool, and between the layers where the encoder has that option.
+        pool: ``"mean"`` or ``"add"``.
+        categories: Number of values of each column, where features are integers to embed.
+        **options: Further arguments of the encoder.
+
+    Returns:
+        The untrained model.
+
+    Raises:
+        SettingError: If the encoder has a trained vector per node.
+
+    >>> from gnndelete.models import GCN
+    >>> pooled(GCN, in_channels=16, out=3).head.out_features
+    3
     """
     takes = signature(kind).parameters
     if "num_nodes" in takes:

@@ -1,4 +1,4 @@
-"""Attention between all nodes of a graph, n x n pairs: what graphs must fulfil to fit, and batches of unequal ones."""
+"""Attention between all nodes of a graph (n x n pairs): size checks, and batches of graphs of unequal size."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import torch
 from torch import Tensor, nn
 
 from gnndelete.errors import ModelError, SettingError
-from gnndelete.models.sizes import check_sizes
+from gnndelete.models.encoders import check_sizes
 
 
 def check_widths(hidden: int, out: int, num_layers: int, heads: int, dropout: float) -> None:
-    """Refuse a stack that cannot be built."""
+    """Refuse widths that do not fit together."""
     check_sizes(dropout, hidden=hidden, out=out, num_layers=num_layers, heads=heads)
     if hidden % heads:
         raise SettingError(f"'hidden' must be a multiple of 'heads' (got hidden={hidden} and heads={heads})")
 
 
 def check_size(model: str, num_nodes: int, batch: Tensor | None, max_nodes: int, way_out: str) -> None:
-    """Refuse a graph whose n x n pairs would not fit; of a batch, each graph counts for itself."""
-    if num_nodes <= max_nodes:  # then no graph of a batch is larger either
+    """Refuse a graph whose n x n pairs would not fit; in a batch each graph is checked by itself."""
+    if num_nodes <= max_nodes:  # then no graph of the batch is larger
         return
     largest = num_nodes if batch is None else int(torch.bincount(batch).max())
     if largest > max_nodes:
@@ -31,13 +31,13 @@ def check_size(model: str, num_nodes: int, batch: Tensor | None, max_nodes: int,
 
 
 class GroupedAttention(nn.MultiheadAttention):
-    """torch's attention for a padded batch of graphs of unequal size, those of similar size at a time.
+    """torch's attention for a padded batch of graphs of unequal size, computed for graphs of similar size together.
 
-    Padding every graph to the largest would cost the square of that size for each; here it at most doubles a side. The
-    weights are those of ``nn.MultiheadAttention``, by the same names.
+    Padding every graph to the largest would cost the square of that size for each; here padding at most doubles a side.
+    Weights and their names are those of ``nn.MultiheadAttention``.
     """
 
-    def forward(  # what comes after the first five arguments goes through as it is
+    def forward(
         self,
         query: Tensor,
         key: Tensor,

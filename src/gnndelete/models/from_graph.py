@@ -1,4 +1,4 @@
-"""The options of a model that follow from the graph it is for: its widths, its entities, its classes."""
+"""Options of a model that follow from its graph: widths, entities, classes."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from gnndelete.graph.validation import count_relations
 from gnndelete.models.pooled import Categories
 from gnndelete.registry import check_parameters
 
-#: Options that the graph decides; whoever writes options down can leave them out.
+#: Options that the graph decides; they can be left out of a configuration.
 FROM_GRAPH = ("in_channels", "num_classes", "num_nodes", "num_relations", "categories")
 
 
 def model_factory(kind: Any, task: str) -> Callable[..., Any]:
-    """What makes a built-in model of a kind for a task: for whole graphs it has a pool behind it."""
+    """The function that makes a built-in model for a task; models of whole graphs get a pool."""
     from gnndelete.models import pooled
 
     return partial(pooled, kind) if task == "graph" else kind
 
 
 def defaults(factory: Callable[..., Any]) -> dict[str, Any]:
-    """The plain values that a factory takes where nothing else is said.
+    """The default values of a factory that are plain.
 
     >>> from gnndelete.models import GCN
     >>> defaults(GCN)["hidden"]
@@ -40,7 +40,7 @@ def defaults(factory: Callable[..., Any]) -> dict[str, Any]:
 def fill_options(
     factory: Callable[..., Any], given: Mapping[str, Any], data: Data, task: str, name: str, builtin: bool = True
 ) -> dict[str, Any]:
-    """All options of the model: those given, those that follow from the graph, and the defaults of its factory.
+    """All options of a model: those given, those that follow from the graph, and the defaults of its factory.
 
     Arguments called ``in_channels``, ``num_classes``, ``num_nodes`` and ``num_relations``, and ``out`` of a built-in model
     that classifies, are filled in from the graph where nothing else is given.

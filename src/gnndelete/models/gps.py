@@ -1,4 +1,4 @@
-"""GPS: a local graph layer and attention over the whole graph, side by side (Rampášek et al. 2022)."""
+"""GPS: a local graph layer in parallel with attention over the whole graph (Rampášek et al. 2022)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,22 @@ LOCAL: dict[str, Callable[[int], nn.Module]] = {
 
 
 class GPS(nn.Module):
-    """GraphGPS: PyG's ``GPSConv`` blocks, each a local graph layer beside attention over all nodes of a graph.
+    """GraphGPS: PyG's ``GPSConv`` blocks, each a local graph layer in parallel with attention over all nodes of a graph.
 
-    ``local`` is ``"gcn"`` or ``"gin"``. ``attention="multihead"`` compares every node with every other and refuses graphs
-    of more than ``max_nodes``; ``"performer"`` is its linear approximation, for any size. Positional encodings are not
-    computed here: they are columns of ``x``, and those made from the graph before a deletion still hold what is deleted.
+    Positional encodings are not computed here: they are columns of ``x``, and those made from the graph before a deletion
+    still hold what is deleted.
+
+    Args:
+        in_channels: Number of node features.
+        hidden: Width of the blocks; ``heads`` must divide it.
+        out: Width of the output.
+        num_layers: Number of blocks.
+        heads: Number of attention heads.
+        local: The local graph layer: ``"gcn"`` or ``"gin"``.
+        attention: ``"multihead"`` compares every node with every other; ``"performer"`` is its linear approximation, for
+            graphs of any size.
+        dropout: Share of entries that are dropped.
+        max_nodes: Larger graphs are refused by ``"multihead"``.
 
     >>> import torch
     >>> model = GPS(in_channels=16, hidden=32, out=8)
@@ -63,7 +74,19 @@ class GPS(nn.Module):
         self.max_nodes = max_nodes if attention == "multihead" else None
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
-        """Node representations ``[num_nodes, out]``; ``batch`` says which graph each node belongs to."""
+        """Compute node representations.
+
+        Args:
+            x: Node features ``[num_nodes, in_channels]``.
+            edge_index: Edges ``[2, num_edges]``.
+            batch: The graph of each node; by default all are in one.
+
+        Returns:
+            ``[num_nodes, out]``.
+
+        Raises:
+            ModelError: If the graph is too large.
+        """
         if self.max_nodes is not None:
             check_size("GPS", x.size(0), batch, self.max_nodes, "use attention='performer', which is linear")
         x = F.dropout(self.embed(x), p=self.dropout, training=self.training)
@@ -72,8 +95,8 @@ class GPS(nn.Module):
         return self.head(x)
 
     def reset_parameters(self) -> None:
-        """Draw all weights anew."""
+        """Draw new weights."""
         for block in self.convs:
             if isinstance(attention := block.attn, nn.MultiheadAttention):
-                reset(attention.out_proj)  # PyG's blocks leave this one as it was
+                reset(attention.out_proj)  # PyG's blocks do not reset this one
         reset(nn.ModuleList([self.embed, *self.convs, self.head]))

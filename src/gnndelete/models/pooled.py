@@ -12,13 +12,17 @@ from torch import Tensor, nn
 from torch_geometric.nn.inits import reset
 
 from gnndelete.errors import GraphError, SettingError
-from gnndelete.models.sizes import check_sizes
+from gnndelete.models.encoders import check_sizes
 
 Pool = Literal["mean", "add"]
 
 
 class Categories(nn.Module):
     """The sum of one embedding per column of integer features, as for the properties of atoms.
+
+    Args:
+        sizes: Number of values of each column.
+        width: Width of the embeddings.
 
     >>> Categories([5, 3], 8)(torch.tensor([[4, 0], [1, 2]])).shape
     torch.Size([2, 8])
@@ -31,7 +35,10 @@ class Categories(nn.Module):
 
     @staticmethod
     def sizes(x: Tensor) -> list[int] | None:
-        """How many values each column needs; None where features are numbers rather than categories.
+        """Return the number of values of each column; None where features are numbers rather than categories.
+
+        Args:
+            x: Node features.
 
         >>> Categories.sizes(torch.tensor([[4, 0], [1, 2]])), Categories.sizes(torch.ones(2, 3))
         ([5, 3], None)
@@ -41,27 +48,44 @@ class Categories(nn.Module):
         return [int(most) + 1 for most in x.max(dim=0).values]
 
     def forward(self, x: Tensor) -> Tensor:
+        """Embed integer features.
+
+        Args:
+            x: ``[num_nodes, columns]``.
+
+        Raises:
+            GraphError: If features are not whole numbers, or have another number of columns.
+        """
         if x.is_floating_point() or x.dim() != 2 or x.size(1) != len(self.tables):
             raise GraphError(
                 f"'x' must hold whole numbers in {len(self.tables)} columns (got {x.dtype} of shape {list(x.shape)})"
             )
         total = self.tables[0](x[:, 0])
-        for column, table in enumerate(
-            self.tables[1:], start=1
-        ):  # one after the other: a stack would be as many times as large
+        for column, table in enumerate(self.tables[1:], start=1):  # a stack of all would take as many times the memory
             total = total + table(x[:, column])
         return total
 
     def reset_parameters(self) -> None:
+        """Draw new weights."""
         for table in self.tables:
             nn.init.xavier_uniform_(table.weight)
 
 
 class Pooled(nn.Module):
-    """``encoder(x, edge_index)`` gives rows of ``width``; they are pooled per graph, and a linear head gives ``classes``.
+    """An encoder, a pool over the nodes of each graph, and a linear head.
 
-    Deleted nodes (``alive`` is False) are left out of the pool, so that a graph without a node is just that. An encoder
-    whose ``forward`` takes ``batch`` gets it. One graph without ``batch`` is pooled as a whole.
+    Deleted nodes (``alive`` is False) are left out of the pool. An encoder whose ``forward`` takes ``batch`` gets it. One
+    graph without ``batch`` is pooled as a whole.
+
+    Args:
+        encoder: Called with ``(x, edge_index)``; returns one row per node.
+        width: Width of these rows.
+        classes: Number of classes.
+        pool: ``"mean"`` or ``"add"``.
+        norm: Put a batch norm before the pool.
+        dropout: Share of entries that are dropped before the pool.
+        categories: Number of values of each column, where features are integers to embed.
+        in_channels: Width of these embeddings; needed with ``categories``.
 
     >>> from gnndelete.models import GCN
     >>> model = Pooled(GCN(4, out=8), width=8, classes=2)
@@ -85,7 +109,7 @@ class Pooled(nn.Module):
             raise SettingError(f"'pool' must be 'mean' or 'add' (got {pool!r})")
         check_sizes(dropout, width=width, classes=classes)
         if categories is not None and in_channels is None:
-            raise SettingError("'categories' are embedded for the encoder; say how wide with in_channels=…")
+            raise SettingError("'categories' are embedded for the encoder; give their width with in_channels=…")
         self.embed = None if categories is None else Categories(categories, in_channels or 0)
         self.encoder = encoder
         self.norm = nn.BatchNorm1d(width) if norm else None
@@ -101,7 +125,18 @@ class Pooled(nn.Module):
         alive: Tensor | None = None,
         num_graphs: int | None = None,
     ) -> Tensor:
-        """Logits ``[num_graphs, classes]``."""
+        """Compute one row of logits per graph.
+
+        Args:
+            x: Node features ``[num_nodes, in_channels]``.
+            edge_index: Edges ``[2, num_edges]``.
+            batch: The graph of each node; by default all are in one.
+            alive: Which nodes count; by default all.
+            num_graphs: Number of graphs; by default the largest entry of ``batch`` plus one.
+
+        Returns:
+            ``[num_graphs, classes]``.
+        """
         x = x if self.embed is None else self.embed(x)
         extra: dict[str, Any] = {"batch": batch} if self._takes_batch else {}
         h = self.encoder(x, edge_index, **extra)
@@ -121,7 +156,7 @@ class Pooled(nn.Module):
         return total / h.new_zeros(num_graphs).index_add(0, batch, weight).clamp(min=1)[:, None]
 
     def reset_parameters(self) -> None:
-        """Draw all weights anew."""
+        """Draw new weights."""
         for part in (self.embed, self.encoder, self.norm, self.head):
             if part is not None:
                 reset(part)
