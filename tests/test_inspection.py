@@ -222,7 +222,7 @@ def test_rows_beside_those_of_the_nodes_are_the_models_own_affair(graph, rows):
 
 def test_a_model_that_ends_in_softmax_is_pointed_out(graph, gcn):
     said, forward = (
-        "the model returns probabilities",
+        "The model returns probabilities",
         lambda model, data: model(data.x, data.edge_index).softmax(dim=-1),
     )
     assert any(said in note.text for note in gd.inspect(gcn, graph, task="node", forward=forward).notes)

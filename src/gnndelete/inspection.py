@@ -1,4 +1,4 @@
-"""`inspect`: what gnndelete finds in a model before anything is deleted, and which methods fit it."""
+"""`inspect`: what gnndelete finds in a model before anything is deleted, and which methods fit."""
 
 from __future__ import annotations
 
@@ -21,31 +21,46 @@ from gnndelete.nn.hooks import Site
 from gnndelete.nn.layers import Layers, working_copy
 from gnndelete.notes import Note
 from gnndelete.registry import by_name
-from gnndelete.tasks import LinkPrediction, Task
+from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """Graph layers, their widths and true reach, the size of an adapter, and for each method whether it fits."""
+    """Graph layers with their widths and true reach, the size of an adapter, and which methods fit.
+
+    Args:
+        model: The class of the model.
+        nodes: How many nodes the graph has.
+        edges: How many edges it has, both directions counted where it is undirected.
+        undirected: Whether it is undirected.
+        sites: Where operators would sit.
+        hops: How far the output sees; None where it sees the whole graph or was not measured.
+        bounded: Whether the reach of every layer is bounded.
+        parameters: The size of an adapter with one shared operator per site: the sum of d².
+        ring_parameters: The size of an adapter with one operator per ring, which is the default.
+        methods: For each method the reasons why it does not fit; an empty tuple where it fits.
+        error: Why the model could not be run on the graph; None where it runs.
+        notes: What a user should know.
+        counted: How edges are counted, in words.
+    """
 
     model: str
     nodes: int
     edges: int
     undirected: bool
     sites: tuple[Site, ...]
-    hops: int | None  # of the model's output; None where it sees the whole graph
+    hops: int | None
     bounded: bool
-    parameters: int  # sum of d^2: of one shared operator per site
-    ring_parameters: (
-        int  # of one per ring, the default: a second one wherever a site before has changed the outer rings
-    )
+    parameters: int
+    ring_parameters: int
     methods: dict[str, tuple[Reason, ...]]
-    error: str | None = None  # why the model could not be run on the graph; nothing else is then known of it
+    error: str | None = None
     notes: tuple[Note, ...] = ()
-    counted: str = ""  # how edges are counted, in words; of a HeteroData by their types
+    counted: str = ""
 
     def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
         result = asdict(self)
         result["sites"] = [{**site, "rows": len(site["rows"])} for site in result["sites"]]
         result["methods"] = {
@@ -55,7 +70,7 @@ class Inspection:
         return result
 
     def sizes(self) -> str:
-        """How large an adapter is, in words.
+        """Return the size of an adapter, in words.
 
         >>> Inspection("GCN", 3, 2, True, (), 2, True, 80, 96, {}).sizes()
         '96 for deleted edges (one operator per ring, the default), 80 with operator="shared" (sum of d^2)'
@@ -65,25 +80,19 @@ class Inspection:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.model} on {self.nodes:,} nodes and {self.edges:,} edges ({self.counted or ways(self.undirected)})",
-            *(["", f"error: the model could not be run on this graph: {self.error}"] if self.error else []),
-            "",
-            "layers an operator would follow:",
+            f"{self.model} on {self.nodes:,} nodes and {self.edges:,} edges ({self.counted or ways(self.undirected)})"
         ]
+        if self.error:
+            lines += ["", f"error: the model could not be run on this graph: {self.error}"]
+        lines += ["", "layers an operator would follow:"]
         for site in self.sites:
             reach = f"{site.hops} hop{'s' * (site.hops != 1)}" if site.bounded else "the whole graph"
-            lines.append(
-                f"  {site.title:<32} width {site.width:<6} reach {reach}{'' if site.probed else ' (counted, not measured)'}"
-            )
+            counted = "" if site.probed else " (counted, not measured)"
+            lines.append(f"  {site.title:<32} width {site.width:<6} reach {reach}{counted}")
         if not self.sites:
             lines.append("  none")
         reach = "the whole graph" if not self.bounded else f"{self.hops} hops" if self.hops is not None else "unknown"
-        lines += [
-            f"receptive field of the output: {reach}",
-            f"operator parameters: {self.sizes()}",
-            "",
-            "methods:",
-        ]
+        lines += [f"receptive field of the output: {reach}", f"operator parameters: {self.sizes()}", "", "methods:"]
         for name, unfit in self.methods.items():
             lines.append(f"  {name:<14} {'fits' if not unfit else f'does not fit: {unfit[0]}'}")
         return "\n".join([*lines, *(f"note: {note.text}" for note in self.notes)])
@@ -97,7 +106,22 @@ def inspect(
     layers: Layers = "all",
     **context: Any,
 ) -> Inspection:
-    """Run the model once on its graph and say what a deletion would work with.
+    """Run the model on its graph and say what a deletion would work with. Nothing is changed.
+
+    Args:
+        model: The trained model.
+        data: The graph that it was trained on.
+        task: What it was trained for, as a task or its name. Some methods fit some tasks only.
+        forward: ``forward(model, data)`` runs the model, where the default call does not fit.
+        layers: Which layers to look at: ``"all"``, ``"last"``, or names of modules.
+        **context: ``fit`` and ``build``, as the `Unlearner` takes them.
+
+    Returns:
+        Graph layers, their true reach, and for each method whether it fits or why not.
+
+    Raises:
+        GraphError: If the graph is malformed.
+        SettingError: If ``layers`` names no module of the model.
 
     >>> import gnndelete as gd
     >>> found = inspect(gd.models.GCN(64, hidden=8, out=4), gd.datasets.load("digits"))
@@ -105,48 +129,23 @@ def inspect(
     ([('convs.0', 8, 1), ('convs.1', 4, 2)], 80)
     """
     data = collate(data)
-    named = None if task is None else by_name("task", task, tasks).on(data)
-    session = Session(model, data, as_seen(forward) or call, None if named is None else named.check_output)
-    asked = Context(session, task=named, **context)
-    methods: dict[str, tuple[Reason, ...]] = {}
-    error, output = _tried(session)
-    for name, method in sorted(resolver.lookup_dict.items()):
-        found = tuple(reasons(method(), asked))
-        methods[name] = found if found or error is None else (_NOT_RUN,)
+    known: Task | None = None if task is None else by_name("task", task, tasks).on(data)
+    session = Session(model, data, as_seen(forward) or call, None if known is None else known.check_output)
+    error, output = _try_model(session)
+    methods = _fitting_methods(Context(session, task=known, **context), error)
     notes: list[Note] = []
+    sites: tuple[Site, ...] = ()
+    hops, bounded = None, True
     try:
         probe = session.probe(layers)
         sites, hops, bounded = probe.sites, probe.hops, probe.bounded
-    except ModelError as unknown:
-        sites, hops, bounded = (), None, True
+    except ModelError as no_sites:
         if error is None:
-            notes.append(Note("no-sites", str(unknown)))
-            methods[GNNDelete.name] = methods[GNNDelete.name] or (Reason(unknown.why, unknown.remedy),)
+            notes.append(Note("no-sites", str(no_sites)))
+            methods[GNNDelete.name] = methods[GNNDelete.name] or (Reason(no_sites.why, no_sites.remedy),)
     if error is None:
-        try:
-            session.look()
-        except ModelError as blind:
-            notes.append(Note("edges-not-read", str(blind)))
-    if named is not None and error is None and (remark := named.remark(output)) is not None:
-        notes.append(Note("output", remark))
-    if session.random:
-        notes.append(Note("model-random", RANDOM))
-    notes += nearly_undirected(session.table)
-    if not bounded:
-        notes.append(
-            Note(
-                "reach-unbounded",
-                "Some layer lets every node see every other, so distance does not bound the influence of a deletion.",
-            )
-        )
-    if isinstance(named, LinkPrediction) and named.decoder == "dot" and callable(getattr(model, "decode", None)):
-        notes.append(
-            Note(
-                "decode-unused",
-                "Links are scored by inner products, not by the model's 'decode' method; to use it, pass "
-                "task=LinkPrediction(decoder='decode', …).",
-            )
-        )
+        notes += _model_notes(session, known, output)
+    notes += _graph_notes(session, bounded)
     return Inspection(
         model=type(model).__name__,
         nodes=session.table.num_nodes,
@@ -156,7 +155,7 @@ def inspect(
         hops=hops,
         bounded=bounded,
         parameters=sum(site.width**2 for site in sites),
-        ring_parameters=sum(site.width**2 * (1 + bool(place and site.hops)) for place, site in enumerate(sites)),
+        ring_parameters=sum(site.width**2 * (1 + bool(index and site.hops)) for index, site in enumerate(sites)),
         methods=methods,
         error=error,
         notes=tuple(notes),
@@ -164,17 +163,41 @@ def inspect(
     )
 
 
-_NOT_RUN = Reason("the model could not be run on this graph", "see the error first")
-
-
-def _tried(session: Session) -> tuple[str | None, Any]:
-    """What is wrong when the model is run as it would be for a deletion, None where it runs; and what it returned."""
+def _try_model(session: Session) -> tuple[str | None, Any]:
+    """Run the model as a deletion would. Returns what is wrong, None where it runs, and its output."""
     data, _ = session.sample()
     try:
-        model = working_copy(session.model)  # it may keep something of what it is run on
+        model = working_copy(session.model)  # The model may remember something of what it is run on.
         with evaluating(model):
             return None, session.answer(model, data)
     except ModelError as error:
         return str(error), None
-    except Exception as error:  # the user's own model: whatever it raises
+    except Exception as error:  # The user's model may raise anything.
         return f"{type(error).__name__}: {error}", None
+
+
+def _fitting_methods(context: Context, error: str | None) -> dict[str, tuple[Reason, ...]]:
+    not_run = Reason("the model could not be run on this graph", "see the error first")
+    found: dict[str, tuple[Reason, ...]] = {}
+    for name, method in sorted(resolver.lookup_dict.items()):
+        unfit = tuple(reasons(method(), context))
+        found[name] = unfit if unfit or error is None else (not_run,)
+    return found
+
+
+def _model_notes(session: Session, task: Task | None, output: Any) -> list[Note]:
+    notes: list[Note] = []
+    try:
+        session.look()
+    except ModelError as blind:
+        notes.append(Note("edges-not-read", str(blind)))
+    return notes if task is None else [*notes, *task.remarks(session.model, output)]
+
+
+def _graph_notes(session: Session, bounded: bool) -> list[Note]:
+    notes = [Note("model-random", RANDOM)] if session.random else []
+    notes += nearly_undirected(session.table)
+    if not bounded:
+        text = "Some layer lets every node see every other, so distance does not bound the influence of a deletion."
+        notes.append(Note("reach-unbounded", text))
+    return notes

@@ -118,6 +118,6 @@ def test_probabilities_of_a_model_are_given_as_they_are(task: Any) -> None:
     mixed = own.clone()
     mixed[:4, 0] += 0.01  # so many rows that are no distributions: then these are logits, whatever was asked about
     assert torch.equal(task.predict(MODEL, mixed, asked), own[asked].softmax(dim=-1))
-    assert "would apply it a second time" in (task.remark((own, "more")) or "")
+    assert [note.code for note in task.remarks(torch.nn.Identity(), (own, "more"))] == ["output-probabilities"]
     for output in (logits, mixed, logits.log_softmax(dim=-1), {"logits": own}, own[:, :1]):
-        assert task.remark(output) is None
+        assert task.remarks(torch.nn.Identity(), output) == ()

@@ -16,6 +16,7 @@ from gnndelete.errors import GraphError, ModelError, SettingError, some
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable
 from gnndelete.graph.hetero import HeteroGraph
+from gnndelete.notes import Note
 
 Predict = Callable[[Any], Tensor]
 Near = Callable[[Tensor], Any]
@@ -93,9 +94,14 @@ class Task(ABC):
         """Raise ``ModelError`` where what a model returned on ``data`` is plainly not about what the task asks."""
         return None
 
-    def remark(self, output: Any) -> str | None:
-        """What a user should know of what the model returned, though it can be worked with."""
-        return None
+    def remarks(self, model: nn.Module, output: Any) -> tuple[Note, ...]:
+        """What a user should know about how the model and this task work together.
+
+        Args:
+            model: The model.
+            output: What its forward pass returned.
+        """
+        return ()
 
     @abstractmethod
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
@@ -703,17 +709,17 @@ def _are_chances(rows: Tensor) -> Tensor:
     return (rows >= 0).all(dim=-1) & ((rows.sum(dim=-1, dtype=torch.float64) - 1).abs() <= near)
 
 
-def softmax_remark(output: Any, node_type: str | None = None) -> str | None:
-    """What to say of a model of classes that ends in softmax."""
+def softmax_note(output: Any, node_type: str | None = None) -> tuple[Note, ...]:
+    """A note about a classifier whose output already went through softmax."""
     try:
         found = sums_to_one(representation(output, node_type))
-    except ModelError:  # whoever needs its rows says what is wrong with them
-        return None
-    said = (
-        "the model returns probabilities (rows that sum to 1), which predictions give as they are; training and methods with a "
-        "loss expect logits, without softmax at the end, and would apply it a second time"
+    except ModelError:  # Whoever needs the rows says what is wrong with them.
+        return ()
+    text = (
+        "The model returns probabilities (rows that sum to 1), which predictions give as they are. Training, and methods "
+        "with a loss, expect logits and would apply softmax a second time."
     )
-    return said if found else None
+    return (Note("output-probabilities", text),) if found else ()
 
 
 def shuffled(count: int, batch_size: int, generator: torch.Generator) -> tuple[Tensor, ...]:

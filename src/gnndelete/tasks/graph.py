@@ -15,6 +15,7 @@ from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.parsing import ids_in_order
 from gnndelete.metrics.ranking import ranking
+from gnndelete.notes import Note
 from gnndelete.tasks.base import (
     ONLY_DATA,
     Classification,
@@ -24,7 +25,7 @@ from gnndelete.tasks.base import (
     class_loss,
     representation,
     shuffled,
-    softmax_remark,
+    softmax_note,
 )
 
 Metric = Literal["auto", "auroc", "accuracy"]
@@ -173,8 +174,8 @@ class GraphClassification(Classification):
             return torch.cat([-column, column], dim=1).sigmoid()  # not 1 - p, which loses the digits of sure answers
         return chances(logits, chosen)
 
-    def remark(self, output: Any) -> str | None:
-        return softmax_remark(output)
+    def remarks(self, model: nn.Module, output: Any) -> tuple[Note, ...]:
+        return softmax_note(output)
 
     def part(self, data: Any, part: str) -> Tensor:
         """The labelled graphs of ``"train"``, ``"val"`` or ``"test"``, as a mask."""

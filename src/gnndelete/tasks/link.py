@@ -19,6 +19,7 @@ from gnndelete.graph.hetero import EdgeType, HeteroGraph
 from gnndelete.graph.parsing import distinct, edge_list
 from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.metrics.ranking import auc, ranking
+from gnndelete.notes import Note
 from gnndelete.tasks.base import ONLY_DATA, Near, Part, Predict, Reduction, Task, Terms, draw, per_edge, shuffled
 from gnndelete.tasks.decoders import Decoder, bind, by_number, check_decoder
 from gnndelete.tasks.edges import LabeledEdges, check_range, check_width, labeled_edges
@@ -258,6 +259,15 @@ class LinkPrediction(Task):
     def local(self, elements: Tensor) -> tuple[Tensor, Tensor]:
         nodes, places = torch.unique(ends_of(elements), return_inverse=True)
         return nodes, torch.stack([places[0], *elements[1:-1], places[1]])
+
+    def remarks(self, model: nn.Module, output: Any) -> tuple[Note, ...]:
+        if self.decoder != "dot" or not callable(getattr(model, "decode", None)):
+            return ()
+        text = (
+            "Links are scored by inner products, not by the model's 'decode' method; to use it, pass "
+            "task=LinkPrediction(decoder='decode', …)."
+        )
+        return (Note("decode-unused", text),)
 
     def validates(self, data: Any) -> bool:
         return self.validation is not None

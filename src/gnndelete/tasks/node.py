@@ -18,6 +18,7 @@ from gnndelete.graph.hetero import HeteroGraph, one_type
 from gnndelete.graph.neighborhood import Neighborhood
 from gnndelete.graph.parsing import ids_in_order
 from gnndelete.graph.validation import count_nodes, edge_table
+from gnndelete.notes import Note
 from gnndelete.tasks.base import (
     ONLY_DATA,
     Classification,
@@ -28,7 +29,7 @@ from gnndelete.tasks.base import (
     per_edge,
     representation,
     shuffled,
-    softmax_remark,
+    softmax_note,
 )
 
 
@@ -182,8 +183,8 @@ class NodeClassification(Classification):
         nodes = ids_in_order(nodes, "node", logits.size(0)).to(logits.device)
         return chances(logits, nodes)
 
-    def remark(self, output: Any) -> str | None:
-        return softmax_remark(output, self.node_type)
+    def remarks(self, model: nn.Module, output: Any) -> tuple[Note, ...]:
+        return softmax_note(output, self.node_type)
 
     def _compare(self, output: Any, data: Any, part: str) -> tuple[Tensor, Tensor]:
         own, chosen = self._own(data), self._some(data, part)
