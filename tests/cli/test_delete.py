@@ -77,8 +77,8 @@ def test_what_is_written(cli: Cli, link_run: Path) -> None:
     shown = cli("delete", link_run, "--edge", "{},{}".format(*edges[0]), "--lam", 0.3)
     assert shown.code == 0
     for words in (
-        "test auroc",
-        "deleted auroc",
+        "test AUROC",
+        "deleted AUROC",
         "seconds",
         "approximate",
         "disabling the adapter",
@@ -402,5 +402,8 @@ def test_a_folder_that_cannot_be_written_to_is_refused_first_and_named(cli: Cli,
 
 
 def test_a_plan_says_that_cutting_may_be_enough(cli: Cli, link_run: Path) -> None:
-    assert "or inference-only where cutting" in cli("delete", link_run, "--random", 4, "--dry-run").out
+    assert (
+        "or inference-only if taking the elements out of the data is enough"
+        in cli("delete", link_run, "--random", 4, "--dry-run").out
+    )
     assert "inference-only" not in cli("delete", link_run, "--random", 4, "--lam", 0.3, "--dry-run").out

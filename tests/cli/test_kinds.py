@@ -51,7 +51,7 @@ def test_a_dry_run_says_what_would_be_forgotten(cli: Cli, node_run: Path) -> Non
 
 def test_a_dry_run_does_not_say_that_labels_leave_a_graph(cli: Cli, node_run: Path) -> None:
     labels = cli("delete", node_run, "--label", 7, "--dry-run").out.replace("\n", " ")
-    assert labels.count("taking the labels out of training") == 2
+    assert "taking the elements out of the data" in labels
     assert "graph" not in labels
     unlinked = cli("delete", node_run, "--label", 7, "--dry-run", "--method", "unlink").out.replace("\n", " ")
     assert "inference-only. The labels were taken from training" in unlinked

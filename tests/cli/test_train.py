@@ -81,7 +81,7 @@ def test_overwriting_needs_force_and_never_undoes_deletions(cli: Cli, link_run: 
 def test_a_table_for_people(cli: Cli, graph_file: Path) -> None:
     shown = cli("train", "--graph", graph_file, "--out", "run", *SMALL)
     assert shown.code == 0
-    for word in ("test auroc", "best validation", "epochs", "seconds", "written to run"):
+    for word in ("test AUROC", "best validation", "epochs", "seconds", "written to run"):
         assert word in shown.out
 
 

@@ -9,7 +9,7 @@ import typer
 
 from gnndelete.cli import options
 from gnndelete.cli.deletion_options import deletion_options
-from gnndelete.cli.output import Report, note, prose
+from gnndelete.cli.output import Report, note, prose, score_title
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -121,28 +121,17 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 def _show_plan(console: Console, values: dict[str, Any]) -> None:
-    lines = [
-        f"The request is valid: {_counts(values['request'])} would be forgotten with '{values['method']}'.",
-        f"{values['earlier_requests']} earlier request(s) stay in force; together {_counts(values['counts'])}.",
-        f"assurance: {_level(values)}. {values['assurance_meaning']}",
-        *([f"aim: {_aim(values)}."] if values["aim"] else []),
-        f"The result would go to {values['out']}, the sequence to {values['state']}. Nothing was written.",
-    ]
-    prose(console, lines)
-
-
-def _level(values: dict[str, Any]) -> str:
-    if values["weaker"] is None:
-        return str(values["assurance"])
-    return f"{values['assurance']}, or {values['weaker']} where {_least(values)} is found to be enough"
-
-
-def _least(values: dict[str, Any]) -> str:
-    """The least that a deletion does, in words."""
-    from gnndelete.methods.gnndelete.sentences import Done
-
-    doing = Done.of(values["counts"]).doing
-    return doing[0].lower() + doing[1:]
+    level = values["assurance"]
+    if values["weaker"] is not None:
+        level += f", or {values['weaker']} if taking the elements out of the data is enough"
+    lines = [f"The request is valid: {_counts(values['request'])} would be forgotten with '{values['method']}'."]
+    if values["earlier_requests"]:
+        lines.append(f"Together with {values['earlier_requests']} earlier request(s): {_counts(values['counts'])}.")
+    lines.append(f"assurance: {level}. {values['assurance_meaning']}")
+    if values["aim"]:
+        lines.append(f"aim: {_aim(values)}.")
+    lines.append(f"The result would go to {values['out']}, the list of requests to {values['state']}.")
+    prose(console, [*lines, "Nothing was written."])
 
 
 def _aim(values: dict[str, Any]) -> str:
@@ -151,8 +140,7 @@ def _aim(values: dict[str, Any]) -> str:
     aim, lam = values["aim"], values["lam"]
     if lam != "auto":
         return f"{aim}: {explain_aim(aim, lam)}"
-    less = f"; where {_least(values)} does that, no weight is changed" if aim == "retrained" else ""
-    return f"{aim}: {AIMS[aim]}. How strongly (lam) is chosen on validation data when it runs{less}"
+    return f"{aim}: {AIMS[aim]}. How strongly (lam) is chosen on validation data when it runs"
 
 
 def _show_saved(console: Console, values: dict[str, Any]) -> None:
@@ -170,7 +158,7 @@ def _show(console: Console, values: dict[str, Any]) -> None:
     table.add_column("before", justify="right")
     table.add_column("after", justify="right")
     for name in after:
-        table.add_row(name.replace("_", " "), f"{before[name]:.4f}", f"{after[name]:.4f}")
+        table.add_row(score_title(name), f"{before[name]:.4f}", f"{after[name]:.4f}")
     if not after:
         table.add_row("scores", "no test data", "no test data")
     table.add_row("seconds", "", f"{values['seconds']:.3g}")
@@ -181,17 +169,15 @@ def _show(console: Console, values: dict[str, Any]) -> None:
         lines.append(f"aim: {values['aim']}: {values['aim_meaning']}.")
     if "deleted_auroc" in after:
         lines.append(
-            "deleted AUROC: at 1 every deleted edge scores below the remaining ones; read it beside the test score."
+            "deleted AUROC: at 1 every deleted edge scores below the remaining ones; read it together with the test AUROC."
         )
-    if {"nodes", "labels"} & values["counts"].keys():
-        lines.append("Both columns are taken on what remains to be tested: deleted nodes and labels take no part.")
+    lines.append("Both columns are measured without deleted elements in the test data.")
     lines += [f"note: {note['text']}" for note in values["notes"] if note["code"] != "calibration"]
     lines.append(f"requests so far: {values['requests']}; written to {values['out']}")
     saved = values["remaining_graph"]
-    lines.append(
-        f"serve it on the remaining graph: {saved}"
-        if saved
-        else f"serve it on the remaining graph; 'gnndelete delete {values['run']} --save-graph DIR' writes it, deleting nothing"
+    how = (
+        f": {saved}" if saved else f"; 'gnndelete delete {values['run']} --save-graph DIR' writes it, deleting nothing"
     )
+    lines.append(f"serve it on the remaining graph{how}")
     lines.append(f"SENSITIVE: {values['state']} names what was deleted; it is needed for later requests only")
     prose(console, lines)

@@ -82,6 +82,15 @@ def prose(console: Console, lines: Iterable[str]) -> None:
         console.print("\n".join(words) if console.is_terminal else line, markup=False, soft_wrap=True)
 
 
+def score_title(name: str) -> str:
+    """The key of a score as people write it.
+
+    >>> score_title("test_auroc")
+    'test AUROC'
+    """
+    return name.replace("_", " ").replace("auroc", "AUROC").replace("auprc", "AUPRC")
+
+
 def plain(text: str) -> str:
     """Text with rich markup escaped, so that it is shown as it is."""
     from rich.markup import escape

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.output import Report
+from gnndelete.cli.output import Report, score_title
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -165,7 +165,7 @@ def _show(console: Console, values: dict[str, Any]) -> None:
     table.add_column()
     table.add_column(justify="right")
     for name, value in values["test"].items():
-        table.add_row(f"test {name}", f"{value:.4f}")
+        table.add_row(score_title(f"test_{name}"), f"{value:.4f}")
     if not values["test"]:
         table.add_row("test", "no test data")
     best = values["validation"]

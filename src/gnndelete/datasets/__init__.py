@@ -1,6 +1,6 @@
-"""Graphs to work on: loaders by name, splits of their links and nodes, pairs that are not edges, and forget sets.
+"""Graphs to work on: datasets by name, your own tables, splits, forget sets, negative pairs and loaders.
 
-Everything is imported when first used, so that the catalog can be listed without torch.
+Everything is imported when first used, so that datasets can be listed without torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Communities of a graph by label propagation: enough to delete a coherent part of it."""
+"""Communities of a graph by label propagation: good enough to delete a coherent part of it."""
 
 from __future__ import annotations
 

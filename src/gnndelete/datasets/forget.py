@@ -22,9 +22,17 @@ _WHERE = ("random", "in", "out", "hubs", "community")
 
 
 def training_edges(data: Data, relation: int | None = None) -> Tensor:
-    """The distinct edges of a graph in a fixed order, without self-loops; triples ``[3, k]`` where it is typed.
+    """List the distinct edges of a graph in a fixed order, without self-loops.
 
-    On an undirected graph each edge comes once, smaller id first; ``relation`` keeps one type.
+    Args:
+        data: The graph; of many graphs with a ``train_mask``, only the training graphs count.
+        relation: Keep the edges of one relation type.
+
+    Returns:
+        ``[2, k]``, on an undirected graph each edge once with the smaller id first; ``[3, k]`` triples on a typed graph.
+
+    Raises:
+        SettingError: If no edge has the relation, or the graph has no relation types.
 
     >>> training_edges(Data(edge_index=torch.tensor([[0, 1, 2, 1], [1, 0, 1, 2]]), num_nodes=3)).tolist()
     [[0, 1], [1, 2]]
@@ -52,9 +60,17 @@ def training_edges(data: Data, relation: int | None = None) -> Tensor:
 def edge_pool(
     data: Data, test: Tensor, hops: Hops = "undirected", reach: int = 2, relation: int | None = None
 ) -> Tensor:
-    """Which training edges lie IN the enclosing subgraph of the test edges: both ends within ``reach`` hops of one.
+    """Find the training edges in the enclosing subgraph of the test edges: both ends within ``reach`` hops of one.
 
-    Returns a mask over ``training_edges(data, relation)``. ``hops="directed"`` is what the paper's authors computed.
+    Args:
+        data: The training graph.
+        test: The test edges ``[2, k]``.
+        hops: How distance is counted; ``"directed"`` is what the paper's authors computed.
+        reach: The number of hops.
+        relation: Look at the edges of one relation type.
+
+    Returns:
+        A mask over ``training_edges(data, relation)``.
     """
     near = Neighborhood(edge_table(data), data.edge_index, hops)
     inside = torch.zeros(count_nodes(data), dtype=torch.bool, device=data.edge_index.device)
@@ -73,11 +89,24 @@ def forget_edges(
     relation: int | None = None,
     seed: int = 0,
 ) -> Tensor:
-    """Draw edges to delete: a share of the training edges (a float below 1) or a number of them (an int).
+    """Draw edges to delete.
 
-    ``where="in"`` draws inside, ``"out"`` outside the 2-hop enclosing subgraph of the ``test`` edges; ``"hubs"`` takes
-    the edges whose ends have the highest degrees, ``"community"`` whole communities one after the other. On a typed
-    graph the result is ``[3, k]``, and ``relation`` draws from one type.
+    Args:
+        data: The training graph.
+        amount: A share of the training edges (a float up to 1.0) or a number of them (an int).
+        where: ``"in"`` draws inside, ``"out"`` outside the 2-hop enclosing subgraph of the test edges. ``"hubs"`` takes the
+            edges whose ends have the highest degrees, ``"community"`` whole communities one after the other.
+        test: The test edges, for ``"in"`` and ``"out"``.
+        hops: How distance from the test edges is counted, see `edge_pool`.
+        relation: Draw from one relation type.
+        seed: Draws the edges.
+
+    Returns:
+        ``[2, k]`` edges, ``[3, k]`` on a typed graph.
+
+    Raises:
+        DeletionError: If there are fewer such edges than asked for.
+        SettingError: If an argument has a bad value, or ``test`` is missing.
 
     >>> ring = torch.arange(6)
     >>> ends = torch.stack([torch.cat([ring, ring.roll(1)]), torch.cat([ring.roll(1), ring])])
@@ -110,7 +139,22 @@ def forget_edges(
 
 
 def forget_nodes(data: Data, amount: float | int, *, seed: int = 0) -> Tensor:
-    """Draw nodes whose place, features or label is to go, from the ``train_mask`` where there is one; ids, not positions."""
+    """Draw nodes to delete, or nodes whose features or labels are to be deleted.
+
+    Args:
+        data: The graph. Where it has a ``train_mask``, only training nodes are drawn.
+        amount: A share of these nodes (a float up to 1.0) or a number of them (an int).
+        seed: Draws the nodes.
+
+    Returns:
+        The sorted ids.
+
+    Raises:
+        SettingError: If the amount is not between 1 and the number of nodes.
+
+    >>> forget_nodes(Data(edge_index=torch.tensor([[0], [1]]), num_nodes=10), 0.3, seed=1).numel()
+    3
+    """
     mask = data.get("train_mask")
     trained = _training_graphs(data)
     if trained is not None:
@@ -123,7 +167,18 @@ def forget_nodes(data: Data, amount: float | int, *, seed: int = 0) -> Tensor:
 
 
 def forget_graphs(graphs: Sized | Any, amount: float | int, *, seed: int = 0) -> Tensor:
-    """Draw positions of whole graphs in a dataset; of a `GraphBatch` with a ``train_mask``, training graphs only.
+    """Draw whole graphs to delete.
+
+    Args:
+        graphs: The graphs. Of a `GraphBatch` with a ``train_mask`` only training graphs are drawn.
+        amount: A share of them (a float up to 1.0) or a number of them (an int).
+        seed: Draws the graphs.
+
+    Returns:
+        Their sorted positions.
+
+    Raises:
+        SettingError: If the amount is not between 1 and the number of graphs.
 
     >>> forget_graphs(range(10), 3, seed=1).numel()
     3

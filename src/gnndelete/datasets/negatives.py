@@ -14,11 +14,15 @@ from gnndelete.graph.edge_table import EdgeTable
 
 
 class NegativeSampler:
-    """Draws pairs that are neither edges nor self-loops; built once per graph, then one binary search per draw.
+    """Draws pairs of nodes that are neither edges nor self-loops; built once per graph, then one binary search per draw.
 
-    On an undirected graph a pair comes as u < v. ``undirected=None`` looks at the edges; ``True`` also accepts a list
-    that holds each edge in one direction only. With ``targets`` the two ends are counted apart: ``num_nodes`` sources and
-    that many targets.
+    On an undirected graph a pair comes as u < v.
+
+    Args:
+        edge_index: The edges ``[2, E]``.
+        num_nodes: Number of nodes; with ``targets``, the number of sources.
+        undirected: None to see it from the edges. True also accepts a list that holds each edge in one direction only.
+        targets: Count the two ends separately: ``num_nodes`` sources and this many targets.
 
     >>> import torch
     >>> path = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -54,7 +58,20 @@ class NegativeSampler:
         return self._ordered // 2 if self.undirected else self._ordered
 
     def sample(self, count: int, generator: torch.Generator | None = None, *, distinct: bool = False) -> Tensor:
-        """``[2, count]`` negatives on the device of the edges; with ``distinct=True`` no pair comes twice."""
+        """Draw pairs.
+
+        Args:
+            count: How many.
+            generator: Draws them; torch's default generator where it is None.
+            distinct: Draw no pair twice.
+
+        Returns:
+            ``[2, count]`` pairs on the device of the edges.
+
+        Raises:
+            GraphError: If the graph has fewer such pairs.
+            SettingError: If ``count`` is negative.
+        """
         if count < 0:
             raise SettingError(f"'count' must not be negative (got {count})")
         if count > 0 and self.available < (count if distinct else 1):

@@ -22,10 +22,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """One dataset: its size (nodes and edges of all its graphs, edges in both directions where undirected) and origin.
+    """What is known of a dataset without loading it.
 
-    ``kind`` is the class of PyG or OGB that reads ``files`` under ``folder`` of the data folder. Typed graphs have
-    ``relations`` and no classes.
+    Args:
+        name: The name that `load` takes.
+        nodes: Number of nodes, of all graphs together.
+        edges: Number of edges of all graphs; undirected edges count in both directions.
+        features: Number of feature columns.
+        classes: Number of classes; 0 for typed graphs.
+        kind: The class of PyG or OGB that reads the raw files; empty for graphs that are generated.
+        title: The name of the dataset in that class.
+        folder: Where the raw files are, relative to the data folder.
+        files: The raw files, relative to ``folder``.
+        graphs: Number of graphs.
+        relations: Number of relation types.
+        origin: Where the dataset comes from, if ``kind`` and ``title`` do not say it.
     """
 
     name: str
@@ -53,7 +64,7 @@ class Entry:
 
     @property
     def split_for(self) -> str:
-        """The task whose split it comes with: link, node or graph; empty where a split has to be drawn."""
+        """The task that it has an original split for: link, node or graph; empty where a split must be drawn."""
         return _SPLITS.get(self.kind, "")
 
     @property
@@ -63,7 +74,7 @@ class Entry:
 
     @property
     def held(self) -> str:
-        """What the cache folder keeps of it."""
+        """What the cache folder holds of it."""
         if self.generated:
             return "nothing: it is made on each load"
         return "one file of plain tensors" + (", features sparse (dense once loaded)" if self.sparse else "")
@@ -177,7 +188,10 @@ ENTRIES = {
 
 
 def names() -> list[str]:
-    """Names that `load` knows.
+    """List the names that `load` knows.
+
+    Returns:
+        The names, in the order of `describe`.
 
     >>> "digits" in names()
     True
@@ -186,7 +200,10 @@ def names() -> list[str]:
 
 
 def describe() -> list[Entry]:
-    """Every known dataset with its size and origin.
+    """List the known datasets with their sizes and origins.
+
+    Returns:
+        One `Entry` per dataset; none is loaded.
 
     >>> describe()[0].source
     'bundled with scikit-learn'
@@ -195,20 +212,27 @@ def describe() -> list[Entry]:
 
 
 def load(name: str, root: str | Path | None = None, *, sparse: bool = False) -> Any:
-    """A dataset by its name, in any case: a ``Data``, or for many graphs a PyG dataset of them.
+    """Load a dataset by its name.
 
-    Raw files are looked for under ``root`` (else ``$GNNDELETE_DATA``) in the usual layout of PyG and OGB, such as
-    ``CitationFull/dblp/raw/dblp.npz`` or ``ogb/ogbg_molhiv/raw``, else downloaded into the cache folder. Features of the
-    citation and co-author graphs are normalised to sum to one per node, as the paper's authors do. The cache holds
-    features that are mostly zero as sparse tensors; they come back dense (CS: 499 MB), or with ``sparse=True`` as they
-    are, which GCN and GAT take and GIN does not.
+    Raw files are read from the layout of PyG and OGB, such as ``CitationFull/dblp/raw/dblp.npz`` or
+    ``ogb/ogbg_molhiv/raw``, or downloaded. The content is cached as one file of tensors in ``$GNNDELETE_CACHE`` (else
+    ``~/.cache/gnndelete``). Nothing is written into the data folder. Features of the citation and co-author graphs are
+    normalised to sum to one per node, as in the paper.
 
-    Typed graphs have ``edge_type``, and ``train_mask``, ``val_mask``, ``test_mask`` over their edges where they came with
-    a split; ``debian`` also ``entity_names`` and ``relation_names``, each an `IdMap`. ``ogbl-collab`` is the graph of its
-    training edges, with ``validation``, ``test`` and their ``_negatives`` beside it; ``ogbg-molhiv`` has its scaffold split
-    as ``.split``.
+    Args:
+        name: A name from `names`, in any case. Generated graphs take parameters: ``"generated:collab?nodes=500&seed=3"``.
+        root: The folder of raw files; ``$GNNDELETE_DATA`` by default.
+        sparse: Return features that are mostly zero as a sparse tensor, which GCN and GAT take and GIN does not.
 
-    What is made here takes parameters in its name:
+    Returns:
+        A ``Data``, or a PyG dataset of many graphs. Typed graphs have ``edge_type`` and, where they came with a split,
+        ``train_mask``, ``val_mask`` and ``test_mask`` over their edges. ``debian`` also has ``entity_names`` and
+        ``relation_names``, each an `IdMap`. ``ogbl-collab`` is the graph of its training edges with ``validation``,
+        ``test`` and their ``_negatives``. ``ogbg-molhiv`` has its scaffold split as ``.split``.
+
+    Raises:
+        GraphError: If there is no such dataset, or its raw files are missing or damaged.
+        SettingError: If a parameter in the name is unknown or has a bad value.
 
     >>> load("digits")
     Data(x=[1797, 64], edge_index=[2, 19858], y=[1797])
@@ -224,7 +248,7 @@ def load(name: str, root: str | Path | None = None, *, sparse: bool = False) -> 
 
 
 def named(name: str) -> tuple[Entry, dict[str, int | float]]:
-    """What is known of a dataset without loading it, and the parameters in its name; a name that `load` refuses is refused.
+    """The entry of a dataset and the parameters in its name, without loading it; names that `load` refuses are refused.
 
     >>> entry, parameters = named("generated:collab?nodes=500&edges=3000")
     >>> entry.graphs, parameters
@@ -250,7 +274,7 @@ def named(name: str) -> tuple[Entry, dict[str, int | float]]:
 
 
 def effective(name: str) -> tuple[str, dict[str, int | float]]:
-    """What `load` makes of a name, with parameters that are left out: names that have this in common are one dataset.
+    """The name and all parameters of a dataset: the same for every spelling of the same dataset.
 
     >>> effective("Digits") == effective("digits?neighbors=8")
     True

@@ -1,4 +1,4 @@
-"""Neighbour sampling in plain torch, as a PyG `BaseSampler`: `NodeLoader` and `LinkLoader` work without compiled extras."""
+"""Loaders without compiled extras: neighbour sampling in plain torch as a PyG ``BaseSampler``, and batches of graphs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,19 @@ _FEW = 64
 
 
 class NeighborSampler(BaseSampler):
-    """Samples the edges that come in to a batch, hop by hop, at most ``num_neighbors[k]`` per node at hop k (-1: all).
+    """Samples the edges that come in to a batch of nodes, hop by hop.
 
-    With ``halo`` (the default where every entry is -1) the outermost nodes get all their edges too, so that layers that
-    divide by degrees, such as GCN, give the seeds exactly what the whole graph gives them. ``both_ways`` also takes the
-    edges that go out, for models that pass messages against the direction of a relation; an edge comes once.
+    Args:
+        data: The graph.
+        num_neighbors: The most edges per node at each hop; -1 takes all.
+        halo: Give the outermost nodes all their edges too, so that layers that divide by degrees, such as GCN, give the
+            seeds exactly what the whole graph gives them. By default on where every entry of ``num_neighbors`` is -1.
+        both_ways: Also take edges that go out, for models that pass messages against the direction of a relation. An edge
+            comes once.
+        generator: Draws the edges; torch's default generator where it is None.
+
+    Raises:
+        SettingError: If ``num_neighbors`` is not a list of positive numbers or -1.
 
     >>> path = Data(edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]), num_nodes=4)
     >>> out = NeighborSampler(path, [-1], halo=False).sample(torch.tensor([0]))
@@ -62,7 +70,15 @@ class NeighborSampler(BaseSampler):
         self._local = torch.full((self.num_nodes,), -1)
 
     def sample(self, seeds: Tensor, _time: Tensor | None = None) -> SamplerOutput:
-        """The sampled subgraph around distinct seeds, which are its first nodes."""
+        """Sample the subgraph around seeds.
+
+        Args:
+            seeds: Distinct nodes.
+            _time: Not used; PyG passes it.
+
+        Returns:
+            PyG's ``SamplerOutput``; the seeds are its first nodes.
+        """
         nodes, rows, cols, edges = [seeds], [], [], []
         self._local[seeds] = torch.arange(seeds.numel())
         total, frontier = seeds.numel(), seeds
@@ -93,7 +109,7 @@ class NeighborSampler(BaseSampler):
         )
 
     def _choose(self, frontier: Tensor, count: int) -> Tensor:
-        """Places of the sampled edges that come in to the frontier; without replacement."""
+        """Positions of the sampled edges that come in to the frontier; without replacement."""
         start, stop = self._pointers[frontier], self._pointers[frontier + 1]
         if count < 0:
             return ranges(start, stop)
@@ -107,7 +123,7 @@ class NeighborSampler(BaseSampler):
         return torch.cat([places[order[_rank(stop - start) < count]], hubs])
 
     def _of_many(self, start: Tensor, degree: Tensor, count: int) -> Tensor:
-        """``count`` of the edges of each hub, at a cost that does not follow its degree (Floyd's sampling, for all at once)."""
+        """Draw ``count`` edges of each hub at a cost that does not grow with its degree (Floyd's sampling, for all at once)."""
         picked = start.new_empty(start.numel(), count)
         for step in range(count):
             last = degree - count + step
@@ -118,6 +134,18 @@ class NeighborSampler(BaseSampler):
         return (start.view(-1, 1) + picked).flatten()
 
     def sample_from_nodes(self, index: NodeSamplerInput, **_: Any) -> SamplerOutput:
+        """Sample for PyG's ``NodeLoader``.
+
+        Args:
+            index: The nodes of a batch.
+            _: Not used; PyG passes them.
+
+        Returns:
+            The sampled subgraph.
+
+        Raises:
+            SettingError: If a node comes twice in the batch.
+        """
         if torch.unique(index.node).numel() != index.node.numel():
             raise SettingError("a batch names a node twice; give distinct input nodes")
         out = self.sample(index.node)
@@ -125,6 +153,15 @@ class NeighborSampler(BaseSampler):
         return out
 
     def sample_from_edges(self, index: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None) -> SamplerOutput:
+        """Sample for PyG's ``LinkLoader``.
+
+        Args:
+            index: The edges of a batch.
+            neg_sampling: How PyG adds negative pairs.
+
+        Returns:
+            The sampled subgraph.
+        """
         return edge_sample(index, self.sample, self.num_nodes, False, None, neg_sampling)
 
 
@@ -143,7 +180,7 @@ def check_fanout(num_neighbors: list[int]) -> list[int]:
 
 
 def sampler(data: Data, num_neighbors: list[int], halo: bool | None = None, both_ways: bool = False) -> BaseSampler:
-    """PyG's compiled sampler where pyg-lib is installed, else the one in plain torch; the same edges either way at -1."""
+    """PyG's compiled sampler where pyg-lib is installed, else `NeighborSampler`; with -1 both give the same edges."""
     if WITH_PYG_LIB and not both_ways:
         everything = all(count == -1 for count in check_fanout(num_neighbors))
         extra = [-1] if (everything if halo is None else halo) else []
@@ -154,9 +191,17 @@ def sampler(data: Data, num_neighbors: list[int], halo: bool | None = None, both
 def node_loader(
     data: Data, num_neighbors: list[int], input_nodes: Any = None, *, both_ways: bool = False, **options: Any
 ) -> NodeLoader:
-    """PyG's `NodeLoader` over the graph; batches carry ``n_id``, which `gnndelete.rows` wants.
+    """Make a PyG ``NodeLoader`` that needs no compiled extras.
 
-    ``both_ways`` is for models that pass messages against the direction of an edge, such as R-GCN.
+    Args:
+        data: The graph.
+        num_neighbors: The most edges per node at each hop; -1 takes all.
+        input_nodes: The nodes to load; all by default.
+        both_ways: Also sample edges that go out, for models such as R-GCN that pass messages against the direction.
+        options: Further arguments of ``NodeLoader``, such as ``batch_size``.
+
+    Returns:
+        The loader. Batches have ``n_id``, which `gnndelete.rows` needs.
 
     >>> from gnndelete.datasets import load
     >>> batch = next(iter(node_loader(load("digits"), [-1, -1], batch_size=4)))
@@ -169,7 +214,18 @@ def node_loader(
 def link_loader(
     data: Data, num_neighbors: list[int], edge_label_index: Any = None, *, both_ways: bool = False, **options: Any
 ) -> LinkLoader:
-    """PyG's `LinkLoader` over the graph; ``neg_sampling="binary"`` adds random pairs as PyG does."""
+    """Make a PyG ``LinkLoader`` that needs no compiled extras.
+
+    Args:
+        data: The graph.
+        num_neighbors: The most edges per node at each hop; -1 takes all.
+        edge_label_index: The edges to load; all by default.
+        both_ways: Also sample edges that go out, see `node_loader`.
+        options: Further arguments of ``LinkLoader``; ``neg_sampling="binary"`` adds random pairs.
+
+    Returns:
+        The loader. Batches have ``n_id``, which `gnndelete.rows` needs.
+    """
     chosen = sampler(data, num_neighbors, both_ways=both_ways)
     return LinkLoader(data, chosen, edge_label_index=edge_label_index, **options)
 
@@ -177,10 +233,19 @@ def link_loader(
 def graph_loader(
     graphs: Any, batch_size: int, which: Any = None, *, shuffle: bool = False, seed: int = 0, **options: Any
 ) -> DataLoader:
-    """Batches of graphs, each with ``n_id``: its rows' ids in the whole set, and ``graph_id``: those of its graphs.
+    """Load a set of graphs in batches.
 
-    ``which`` is a mask or the positions of the graphs to take; ``options`` go to torch's ``DataLoader``. Serve an
-    unlearned model on such a batch with ``gd.rows(model, batch.n_id)``.
+    Args:
+        graphs: The graphs.
+        batch_size: Graphs per batch.
+        which: A mask or the positions of the graphs to load; all by default.
+        shuffle: Load them in random order.
+        seed: Draws the order.
+        options: Further arguments of torch's ``DataLoader``.
+
+    Returns:
+        The loader. Batches have ``n_id``, the ids of their rows in the whole set, and ``graph_id``, those of their graphs.
+        Serve an unlearned model on a batch with ``gd.rows(model, batch.n_id)``.
 
     >>> from torch_geometric.data import Data
     >>> graphs = [Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0, 1], [1, 0]])) for _ in range(5)]

@@ -1,4 +1,7 @@
-"""Training, unseen and test parts of a graph's links or nodes: the same on every machine for the same seed."""
+"""Training, validation and test parts of a graph's links, nodes or graphs, in memory and on disk.
+
+The same seed gives the same split on every machine.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,18 @@ from gnndelete.io.files import write
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinkSplit:
-    """A training graph, and true edges (with as many non-edges) that it does not contain.
+    """A training graph, and edges (with as many non-edges) that it does not contain.
 
-    Edges of an undirected graph are listed once, as u < v; the training graph holds both directions. On a typed graph
-    all four are ``[3, k]`` triples (head, relation, tail), and a negative keeps its relation.
+    Edges of an undirected graph are listed once, as u < v; the training graph holds both directions. On a typed graph all
+    four are ``[3, k]`` triples (head, relation, tail), and a negative keeps its relation.
+
+    Args:
+        data: The training graph.
+        validation: Validation edges ``[2, k]``.
+        test: Test edges ``[2, k]``.
+        validation_negatives: As many pairs that are not edges.
+        test_negatives: As many pairs that are not edges.
+        seed: The seed of the split.
     """
 
     data: Data
@@ -45,10 +56,23 @@ class LinkSplit:
 
 
 def split_links(data: Data, seed: int = 0, val: float = 0.05, test: float = 0.05, *, given: bool = False) -> LinkSplit:
-    """Take ``val`` and ``test`` of the edges out of the graph and pair them with as many non-edges.
+    """Take validation and test edges out of a graph, with as many non-edges.
 
-    Self-loops stay in the training graph; parallel copies of an edge stay or go together. ``given=True`` takes the
-    split the graph came with, its ``val_mask`` and ``test_mask`` over the edges, as knowledge graphs often have.
+    Self-loops stay in the training graph. Parallel copies of an edge stay or go together.
+
+    Args:
+        data: The graph.
+        seed: Draws the edges and the non-edges.
+        val: Share of validation edges.
+        test: Share of test edges.
+        given: Take the split that the graph came with, its ``val_mask`` and ``test_mask`` over the edges.
+
+    Returns:
+        The training graph and the edges that were taken out.
+
+    Raises:
+        GraphError: If the graph has no edges to split, or no masks with ``given=True``.
+        SettingError: If the shares are not between 0 and 1.
 
     >>> from gnndelete.datasets import load
     >>> split = split_links(load("digits"), seed=1)
@@ -110,9 +134,19 @@ def _edge_mask(data: Data, name: str) -> Tensor:
 
 
 def split_nodes(data: Data, seed: int = 0, train: float = 0.9, val: float = 0.05) -> Data:
-    """A copy of the graph with ``train_mask``, ``val_mask`` and ``test_mask``; what is neither train nor val is test.
+    """Split the labelled nodes of a graph.
 
-    Nodes without a label (``y == -1``) are in no mask.
+    Args:
+        data: The graph. Nodes without a label (``y == -1``) are in no part.
+        seed: Draws the parts.
+        train: Share of training nodes.
+        val: Share of validation nodes; the rest is test data.
+
+    Returns:
+        A copy of the graph with ``train_mask``, ``val_mask`` and ``test_mask``.
+
+    Raises:
+        SettingError: If the shares are not between 0 and 1, or add up to more than 1.
 
     >>> from gnndelete.datasets import load
     >>> data = split_nodes(load("digits"), seed=1)
@@ -138,7 +172,14 @@ def split_nodes(data: Data, seed: int = 0, train: float = 0.9, val: float = 0.05
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GraphSplit:
-    """Positions of the training, unseen and test graphs of a dataset."""
+    """Positions of the training, validation and test graphs of a dataset.
+
+    Args:
+        train: Positions of the training graphs.
+        validation: Positions of the validation graphs.
+        test: Positions of the test graphs.
+        seed: The seed of the split.
+    """
 
     train: Tensor
     validation: Tensor
@@ -150,7 +191,19 @@ class GraphSplit:
 
 
 def split_graphs(graphs: Any, seed: int = 0, train: float = 0.8, val: float = 0.1) -> GraphSplit:
-    """Split a dataset of graphs at random; what is neither train nor val is test.
+    """Split a dataset of graphs at random.
+
+    Args:
+        graphs: The graphs; only their number matters.
+        seed: Draws the parts.
+        train: Share of training graphs.
+        val: Share of validation graphs; the rest is test data.
+
+    Returns:
+        The positions of the graphs in each part, sorted.
+
+    Raises:
+        SettingError: If the shares are not between 0 and 1, or add up to more than 1.
 
     >>> split_graphs(range(20), seed=1)
     GraphSplit(train=[16], validation=[2], test=[2], seed=1)
@@ -165,7 +218,7 @@ def split_graphs(graphs: Any, seed: int = 0, train: float = 0.8, val: float = 0.
 
 
 def keep_edges(data: Data, keep: Tensor, num_nodes: int) -> Data:
-    """A copy whose edges, and whatever belongs to an edge, are those marked in ``keep``; the rest is shared."""
+    """A copy with the edges in the mask ``keep`` and everything that belongs to them; the rest is shared."""
     split, left = copy.copy(data), keep.nonzero().flatten()
     if data.x is None:
         split.num_nodes = num_nodes  # otherwise inferred from the edges, which are fewer now
@@ -181,7 +234,7 @@ def keep_edges(data: Data, keep: Tensor, num_nodes: int) -> Data:
 
 
 def _sized(split: LinkSplit | GraphSplit) -> str:
-    """Its fields, with tensors by their sizes, as PyG shows a graph."""
+    """The fields of a split, with tensors by their sizes, as PyG shows a graph."""
     values = {field.name: getattr(split, field.name) for field in fields(split)}
     shown = (f"{name}={list(value.shape) if isinstance(value, Tensor) else value}" for name, value in values.items())
     return f"{type(split).__name__}({', '.join(shown)})"
@@ -202,7 +255,17 @@ _GRAPH = ("train", "validation", "test")
 
 
 def save_split(split: LinkSplit | GraphSplit | Data, graph: Any, path: str | PathLike[str], **parameters: Any) -> None:
-    """Write a split of ``graph`` (links, nodes or whole graphs), with the ``parameters`` it was made by."""
+    """Write a split to a file, with the fingerprint of its graph.
+
+    Args:
+        split: What `split_links`, `split_nodes` or `split_graphs` returned.
+        graph: The graph, or the graphs, that were split.
+        path: The file.
+        parameters: The parameters of the split; `load_split` compares them.
+
+    Raises:
+        GraphError: If ``split`` is no split.
+    """
     kind, names = _kind(split)
     tensors = {name: getattr(split, name).cpu().contiguous() for name in names}
     facts = {"kind": kind, "graph": _name(graph), "parameters": json.dumps(parameters, sort_keys=True)}
@@ -211,7 +274,18 @@ def save_split(split: LinkSplit | GraphSplit | Data, graph: Any, path: str | Pat
 
 
 def load_split(path: str | PathLike[str], graph: Any, **parameters: Any) -> LinkSplit | GraphSplit | Data:
-    """Read a split again; refused where the graph, or the parameters it should have been made by, are others.
+    """Read a split that `save_split` wrote.
+
+    Args:
+        path: The file.
+        graph: The graph, or the graphs, that were split.
+        parameters: The parameters that the split must have been made with.
+
+    Returns:
+        The split.
+
+    Raises:
+        GraphError: If the file is damaged, or the graph or the parameters are different ones.
 
     >>> import tempfile
     >>> from gnndelete.datasets import load, split_links

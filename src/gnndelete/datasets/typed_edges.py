@@ -1,4 +1,4 @@
-"""Typed edges: (head, relation, tail) triples, their reverses for message passing, and false triples of a relation."""
+"""Typed edges: triples (head, relation, tail), their reverses for message passing, and false triples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from gnndelete.graph.validation import check_graph, count_nodes, count_relations
 
 
 def triples(data: Data) -> Tensor:
-    """The edges of a typed graph as ``[3, E]`` (head, relation, tail), in their order, reverses left out.
+    """List the edges of a typed graph as triples.
+
+    Args:
+        data: A graph with ``edge_type``.
+
+    Returns:
+        ``[3, E]`` (head, relation, tail) in the order of the edges, without the reverses of `with_reverse`.
 
     >>> triples(Data(edge_index=torch.tensor([[0, 1], [2, 3]]), edge_type=torch.tensor([1, 0]))).tolist()
     [[0, 1], [1, 0], [2, 3]]
@@ -23,11 +29,20 @@ def triples(data: Data) -> Tensor:
 
 
 def with_reverse(data: Data) -> Data:
-    """A copy in which every triple (h, r, t) stands beside (t, r + R, h), R the number of relations.
+    """Add the reverse (t, r + R, h) of every triple (h, r, t), where R is the number of relations.
 
-    For models that want to hear messages against the direction of a relation and find the reverses in the graph; the
-    encoders of this library make them on their own (``reverse=True``) and need no such graph. ``data.reverse_offset`` is
-    R: a deletion of a triple takes its reverse with it, and reverses are neither trained on nor scored. Split first.
+    For models that need messages against the direction of a relation and read them from the graph. The encoders of this
+    library add reverses themselves (``reverse=True``). Split the graph first. A deletion of a triple also deletes its
+    reverse, and reverses are neither trained on nor scored.
+
+    Args:
+        data: A graph with ``edge_type``.
+
+    Returns:
+        A copy with the reverses; its ``reverse_offset`` is R.
+
+    Raises:
+        GraphError: If the graph has no ``edge_type``, or has reverses already.
 
     >>> data = Data(edge_index=torch.tensor([[0, 1], [2, 3]]), edge_type=torch.tensor([1, 0]), num_nodes=4)
     >>> both = with_reverse(data)
@@ -53,9 +68,14 @@ def with_reverse(data: Data) -> Data:
 
 
 class TripleCorrupter:
-    """Turns true triples into false ones by another head (or tail) that occurs with the same relation; built once per graph.
+    """Turns true triples into false ones: another head (or tail) that occurs with the same relation; built once per graph.
 
-    ``known`` holds further true triples ``[3, k]``, such as unseen ones, which are never given as false ones.
+    Args:
+        edge_index: The edges ``[2, E]``.
+        edge_type: The relation of each edge.
+        num_nodes: Number of nodes.
+        tries: Draws among the entities of a relation before any entity is taken.
+        known: Further true triples ``[3, k]``, such as unseen ones, which are never returned.
 
     >>> corrupter = TripleCorrupter(torch.tensor([[0, 1], [2, 3]]), edge_type=torch.tensor([0, 0]), num_nodes=4)
     >>> corrupter.corrupt(torch.tensor([[0], [0], [2]]), torch.Generator().manual_seed(0)).tolist()
@@ -81,7 +101,19 @@ class TripleCorrupter:
         )
 
     def corrupt(self, triples: Tensor, generator: torch.Generator | None = None, end: int = 0) -> Tensor:
-        """False triples, one for each true one; ``end`` 0 replaces heads, 1 tails. Never a true triple of the graph."""
+        """Draw one false triple for each true one.
+
+        Args:
+            triples: True triples ``[3, k]``.
+            generator: Draws the entities; torch's default generator where it is None.
+            end: 0 replaces heads, 1 tails.
+
+        Returns:
+            ``[3, k]`` triples that the graph does not have.
+
+        Raises:
+            GraphError: If a relation is not in the graph, or nearly every entity has it.
+        """
         result = triples.clone()
         source = triples.device if generator is None else generator.device
         if triples.size(1) and int(triples[1].max()) >= self._table.num_relations:
