@@ -163,7 +163,7 @@ def test_models_that_cannot_be_divided_are_refused() -> None:
     _, data = plain()
     with pytest.raises(ModelError, match=r"one row for each of the 300 nodes \('rows'\).*n_id"):
         gd.train(Table(300), data, "node", batch_size=20)
-    with pytest.raises(ModelError, match=r"every node see every other.*batch_size"):
+    with pytest.raises(ModelError, match=r"every node depends on every other.*batch_size"):
         gd.train(plain("gps", hidden=8, out=10)[0], data, "node", batch_size=20)
     with pytest.raises(ModelError, match=r"could not be measured.*num_neighbors"):
         gd.train(nn.Sequential(nn.Linear(8, 10)), data, "node", batch_size=20, forward=lambda m, d: m(d.x))
@@ -194,11 +194,13 @@ class Biased(nn.Module):
 def test_a_decoder_that_knows_nodes_by_number_is_refused_in_batches() -> None:
     """Its numbers would be trained at other nodes; one that only orders the ends of a pair is none."""
     data, task, train = gd.datasets.load(PLAIN), gd.LinkPrediction(decoder="decode"), gd.train
-    with pytest.raises(ModelError, match=r"decoder of 'Biased' knows nodes by their number.*leave 'batch_size' out"):
+    with pytest.raises(
+        ModelError, match=r"decoder of 'Biased' identifies nodes by their number.*leave 'batch_size' out"
+    ):
         train(Biased(data.num_nodes), data, task, epochs=1, batch_size=16)
     train(Biased(data.num_nodes, own=True), data, task, epochs=1, batch_size=16)
     train(Biased(data.num_nodes), data, task, epochs=1)
-    with pytest.raises(ModelError, match="the decoder tells nodes apart by their number"):
+    with pytest.raises(ModelError, match="the decoder identifies nodes by their number"):
         gd.Unlearner(Biased(data.num_nodes), data, task=task, method=gd.GraphEraser(shards=2, epochs=1))
 
 

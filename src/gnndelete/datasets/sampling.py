@@ -58,7 +58,7 @@ class NeighborSampler(BaseSampler):
         if halo is None:
             halo = all(count == -1 for count in num_neighbors)
         self._fanout = [*num_neighbors, -1] if halo else list(num_neighbors)
-        self._generator = generator
+        self.generator = generator
         self.num_nodes = count_nodes(data)
         # sorted by target: the edges that come in to a node stand together
         ends = data.edge_index.flip(0).cpu()
@@ -118,7 +118,7 @@ class NeighborSampler(BaseSampler):
         start, stop = start[~hub], stop[~hub]
         places = ranges(start, stop)
         group = torch.repeat_interleave(torch.arange(start.numel()), stop - start)
-        lot = torch.rand(places.numel(), dtype=torch.float64, generator=self._generator)
+        lot = torch.rand(places.numel(), dtype=torch.float64, generator=self.generator)
         order = torch.argsort(group + lot)
         return torch.cat([places[order[_rank(stop - start) < count]], hubs])
 
@@ -127,7 +127,7 @@ class NeighborSampler(BaseSampler):
         picked = start.new_empty(start.numel(), count)
         for step in range(count):
             last = degree - count + step
-            lot = torch.rand(start.numel(), dtype=torch.float64, generator=self._generator)
+            lot = torch.rand(start.numel(), dtype=torch.float64, generator=self.generator)
             drawn = (lot * (last + 1)).long()
             taken = (picked[:, :step] == drawn.view(-1, 1)).any(dim=1)
             picked[:, step] = torch.where(taken, last, drawn)

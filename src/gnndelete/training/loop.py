@@ -6,7 +6,8 @@ import copy
 import inspect
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -29,7 +30,15 @@ from gnndelete.training.minibatches import Neighborhoods
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a training run did. Without validation data nothing is selected: ``best_*`` are ``None``."""
+    """What a training run did.
+
+    Args:
+        best_score: The best validation score; None without validation data.
+        best_epoch: The epoch of that score, whose weights the model has now; None without validation data.
+        epochs_run: Number of epochs that were run.
+        seconds: How long they took.
+        seed: The seed of the run.
+    """
 
     best_score: float | None
     best_epoch: int | None
@@ -40,7 +49,7 @@ class TrainingResult:
 
 @dataclass(frozen=True)
 class Fitting:
-    """The user's ``fit(model, data, seed)``, called with the graph as the user knows it; gives the trained model back.
+    """The user's ``fit(model, data, seed)``, called with the user's kind of graph; returns the trained model.
 
     A function that trains in place may return nothing, or what `train` returns.
     """
@@ -60,7 +69,7 @@ class Fitting:
 
 
 def as_fitting(fit: Any) -> Fitting | None:
-    """The user's ``fit``, after making sure that it takes a model, a graph and a seed; None stays None."""
+    """The user's ``fit``, after checking that it takes a model, a graph and a seed; None stays None."""
     if fit is None or isinstance(fit, Fitting):
         return fit
     try:
@@ -70,7 +79,7 @@ def as_fitting(fit: Any) -> Fitting | None:
             f"'fit' is called as fit(model, data, seed), and {getattr(fit, '__name__', fit)!r} does not take these three; "
             "write fit=lambda model, data, seed: …"
         ) from None
-    except ValueError:  # a function that does not tell its arguments
+    except ValueError:  # a builtin without a signature
         pass
     return Fitting(fit)
 
@@ -92,14 +101,38 @@ def train(
     batch_size: int | None = None,
     num_neighbors: int | list[int] | None = None,
 ) -> TrainingResult:
-    """Train ``model`` in place with Adam and leave it with the weights of its best validation score.
+    """Train a model in place with Adam and leave it with the weights of its best validation score.
 
-    ``patience`` stops after that many epochs without a better score. ``device`` is where to train: ``None`` stays where
-    the model is, ``"auto"`` takes an accelerator if there is one. The global random state is left as it was, and so is
-    ``data``. ``batch_size`` is the number of graphs per step where ``data`` is a set of graphs. On one graph it is the
-    number of true links (or training nodes) per step: each step sees them in a neighbourhood sampled around them, with up
-    to ``num_neighbors`` (10; -1: all) of each node at every hop, or a list with one number per hop. Validation then still
-    runs the whole graph, without gradients, and by such batches where an accelerator has no room for that.
+    The graph and the global random state are not changed.
+
+    Args:
+        model: Any model; it is changed.
+        data: A graph, or a list of graphs.
+        task: A task, or its name: ``"link"``, ``"node"`` or ``"graph"``.
+        epochs: Passes over the training data.
+        lr: Learning rate.
+        weight_decay: Weight decay of Adam.
+        patience: Stop after this many epochs without a better validation score; None trains to the end.
+        validate_every: Epochs between two validations.
+        seed: Seed of dropout, batches and non-edges.
+        device: Where to train. None stays where the model is, ``"auto"`` takes an accelerator if there is one.
+        progress: Show a progress bar.
+        forward: How to call the model, ``forward(model, data)``; by default the arguments of its ``forward`` are taken from
+            the attributes of the graph with the same names.
+        batch_size: Elements per step: graphs of a list of graphs, true links or training nodes of one graph. Each step of
+            one graph runs on a neighbourhood sampled around them. Validation still runs the whole graph, and batches only
+            where an accelerator has no room for that. None trains on everything at once.
+        num_neighbors: Neighbours of a node that are sampled at every hop (10 by default, -1 for all), or a list with one
+            number per hop.
+
+    Returns:
+        The best validation score, its epoch, and how long training took.
+
+    Raises:
+        SettingError: If an option has a value that is not allowed.
+        GraphError: If the graph lacks what the task needs.
+        ModelError: If the model does not fit the task, or cannot be trained in batches.
+        RunError: If the loss becomes NaN or infinite.
 
     >>> from gnndelete.datasets import load, split_nodes
     >>> from gnndelete.models import build
@@ -107,88 +140,128 @@ def train(
     >>> train(build("gcn", data.num_features, out=10), data, "node", epochs=20).epochs_run
     20
     """
-    whole = {"epochs": (epochs, 0), "validate_every": (validate_every, 1), "patience": (patience, 1)}
-    for name, (value, least) in (whole | {"batch_size": (batch_size, 1)}).items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < least):
+    _check_options(epochs, validate_every, patience, batch_size, lr, weight_decay)
+    forward = as_seen(forward) or call
+    known: Task = by_name("task", task, resolver)
+    where = _device(device, model)
+    graph, task = _prepare(model, data, known, where)
+    started = time.perf_counter()
+    parts = _neighborhoods(model, graph, forward, batch_size, num_neighbors, seed, task)
+    best = _Best(model, task, graph, forward, parts, batch_size)
+    generator = torch.Generator(device=where).manual_seed(seed)
+    near = () if parts is None else (parts.around,)
+    epoch = 0
+    with _restored(model, best), seeded(seed, where), torch.enable_grad(), bar("training", epochs, progress) as advance:
+        optimizer = torch.optim.Adam(_parameters(model, graph, forward), lr=lr, weight_decay=weight_decay)
+        for epoch in range(1, epochs + 1):
+            model.train()
+            for batch in task.batches(graph, batch_size, generator, *near):
+                optimizer.zero_grad()
+                loss = task.loss(model, forward(model, batch), batch, generator)
+                loss.backward()
+                optimizer.step()
+            if epoch % validate_every == 0 or epoch == epochs:
+                if not bool(torch.isfinite(loss)):
+                    check_finite(graph)  # reports data that are not finite, which no learning rate helps against
+                    raise RunError(f"the loss became {loss.item()} by epoch {epoch}; lower 'lr' (now {lr})")
+                best.update(epoch)
+                if patience is not None and best.epoch is not None and epoch - best.epoch >= patience:
+                    advance(epoch, best.title)
+                    break
+            advance(epoch, best.title)
+    if where.type != "cpu":
+        torch.accelerator.synchronize(where)
+    return TrainingResult(best.score, best.epoch, epoch, time.perf_counter() - started, seed)
+
+
+def _check_options(
+    epochs: int, validate_every: int, patience: int | None, batch_size: int | None, lr: float, weight_decay: float
+) -> None:
+    counts = {"epochs": (epochs, 0), "validate_every": (validate_every, 1)}
+    optional = {"patience": (patience, 1), "batch_size": (batch_size, 1)}
+    counts |= {name: (value, least) for name, (value, least) in optional.items() if value is not None}
+    for name, (value, least) in counts.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
             raise SettingError(f"'{name}' must be a whole number of at least {least} (got {value!r})")
     for name, rate in (("lr", lr), ("weight_decay", weight_decay)):
         if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 <= rate < math.inf:
             raise SettingError(f"'{name}' must be a number of at least 0 (got {rate!r})")
-    known: Task = by_name("task", task, resolver)
+
+
+def _prepare(model: nn.Module, data: Any, task: Task, device: torch.device) -> tuple[Any, Task]:
+    """Move model and graph to the device, check both against the task, and clear what layers cache of another graph."""
     graph = collate(data)
     if not isinstance(graph, Data):
         check_graph(graph)
-    forward = as_seen(forward) or call
-    where = _device(device, model)
-    model.to(where)
-    data = copy.copy(graph).to(where)
-    task = known.on(data)
-    task.check(data)
-    _refuse_apart(task.outside_weights(model), model)
-    selects = task.validates(data)
-    scored = task.validation_view(data) if selects else data
-    for module in model.modules():  # what a layer keeps (cached=True) may be another graph's
+    model.to(device)
+    graph = copy.copy(graph).to(device)
+    task = task.on(graph)
+    task.check(graph)
+    decoder = task.outside_weights(model)
+    if decoder is not None and any(weight.requires_grad for weight in decoder.parameters()):
+        raise ModelError(
+            f"the decoder '{type(decoder).__name__}' has weights and is no part of '{type(model).__name__}', so that training "
+            "would leave them as they are; make it a submodule of the model and name it (decoder='…'), or freeze it with "
+            "requires_grad_(False)"
+        )
+    for module in model.modules():
         for name in kept_graph(module) or ():
             setattr(module, name, None)
-    started = time.perf_counter()
-    parts = _parts(model, data, forward, batch_size, num_neighbors, seed, task)
-    best_score: float | None = None
-    best_epoch: int | None = None
-    best_state: dict[str, Any] | None = None
-    epoch = 0
+    return graph, task
+
+
+class _Best:
+    """The best weights so far, by the score on validation data; without such data there are none."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        data: Any,
+        forward: Forward,
+        parts: Neighborhoods | None,
+        batch_size: int | None,
+    ) -> None:
+        self.model, self.task, self.forward, self.parts, self.batch_size = model, task, forward, parts, batch_size
+        self.data = task.validation_view(data) if task.validates(data) else None
+        self.score: float | None = None
+        self.epoch: int | None = None
+        self.state: dict[str, Any] | None = None
+
+    @property
+    def title(self) -> str:
+        """What the progress bar shows."""
+        return "training" if self.score is None else f"training (validation {self.score:.3f})"
+
+    def update(self, epoch: int) -> None:
+        """Validate, and remember the weights where they are better than all before."""
+        if self.data is None:
+            return
+        with evaluating(self.model):
+            if self.parts is not None and self.batch_size is not None:
+                score = self.parts.validate(self.model, self.task, self.data, self.batch_size)
+            else:
+                score = self.task.validate(self.model, self.forward(self.model, self.data), self.data)
+        if self.score is None or score > self.score:
+            self.score, self.epoch, self.state = score, epoch, copy.deepcopy(self.model.state_dict())
+
+
+@contextmanager
+def _restored(model: nn.Module, best: _Best) -> Iterator[None]:
+    """At the end, also after an interrupt, the model has its best weights, no gradients and its old training flags."""
     flags = {module: module.training for module in model.modules()}
-    generator = torch.Generator(device=where).manual_seed(seed)
     try:
-        with seeded(seed, where), torch.enable_grad(), bar("training", epochs, progress) as advance:
-            optimizer = torch.optim.Adam(_parameters(model, data, forward), lr=lr, weight_decay=weight_decay)
-            for epoch in range(1, epochs + 1):
-                model.train()
-                for batch in task.batches(data, batch_size, generator, *([] if parts is None else [parts.around])):
-                    optimizer.zero_grad()
-                    loss = task.loss(model, forward(model, batch), batch, generator)
-                    loss.backward()
-                    optimizer.step()
-                if epoch % validate_every and epoch != epochs:
-                    advance(epoch, _said(best_score))
-                    continue
-                if not bool(torch.isfinite(loss)):
-                    check_finite(data)  # no rate of learning helps against data that are no numbers
-                    raise RunError(f"the loss became {loss.item()} by epoch {epoch}; lower 'lr' (now {lr})")
-                if selects:
-                    with evaluating(model):
-                        if parts is not None and batch_size is not None:
-                            score = parts.validate(model, task, scored, batch_size)
-                        else:
-                            score = task.validate(model, forward(model, scored), scored)
-                    if best_score is None or score > best_score:
-                        best_score, best_epoch, best_state = score, epoch, copy.deepcopy(model.state_dict())
-                advance(epoch, _said(best_score))
-                if patience is not None and best_epoch is not None and epoch - best_epoch >= patience:
-                    break
+        yield
     finally:
-        # Also after an interrupt: the caller's model holds the best weights so far.
-        if best_state is not None:
-            model.load_state_dict(best_state)
+        if best.state is not None:
+            model.load_state_dict(best.state)
         for parameter in model.parameters():
             parameter.grad = None
         for module, training in flags.items():
             module.training = training
-    if where.type != "cpu":
-        torch.accelerator.synchronize(where)
-    return TrainingResult(best_score, best_epoch, epoch, time.perf_counter() - started, seed)
 
 
-def _refuse_apart(other: nn.Module | None, model: nn.Module) -> None:
-    """Refuse weights that are to be learned and that the optimizer of the model would never see."""
-    if other is not None and any(weight.requires_grad for weight in other.parameters()):
-        raise ModelError(
-            f"the decoder '{type(other).__name__}' has weights and is no part of '{type(model).__name__}', so that training "
-            "would leave them as they are; make it a submodule of the model and name it (decoder='…'), or freeze it with "
-            "requires_grad_(False)"
-        )
-
-
-def _parts(
+def _neighborhoods(
     model: nn.Module,
     data: Any,
     forward: Forward,
@@ -197,7 +270,7 @@ def _parts(
     seed: int,
     task: Task,
 ) -> Neighborhoods | None:
-    """What batches of one graph are drawn from; None where it is trained on as a whole, or is a set of graphs."""
+    """The sampler of batches of one graph; None where it is trained on as a whole, or is a set of graphs."""
     if batch_size is None or isinstance(data, GraphBatch):
         if num_neighbors is not None:
             raise SettingError(
@@ -222,12 +295,8 @@ def _device(device: str | torch.device | None, model: nn.Module) -> torch.device
 def _parameters(model: nn.Module, data: Any, forward: Forward) -> list[nn.Parameter]:
     if any(lazy(parameter) for parameter in model.parameters()):
         with evaluating(model):
-            forward(model, data)  # lazy layers learn their widths from a first pass
+            forward(model, data)  # lazy layers get their widths from a first pass
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trainable:
         raise ModelError(f"'{type(model).__name__}' has no parameter that requires a gradient; nothing can be trained")
     return trainable
-
-
-def _said(score: float | None) -> str:
-    return "training" if score is None else f"training (validation {score:.3f})"
