@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 
 from gnndelete.errors import RunError
-from gnndelete.io.files import write, write_all
+from gnndelete.io.files import WRITING, commit, tidy, write, write_all, writing
 
 OLD = {"a": b"old a", "b": b"old b"}
 NEW = {"a": b"new a", "b": b"new b", "c": b"new c"}
@@ -73,3 +74,51 @@ def test_a_file_in_the_place_of_the_folder(tmp_path):
     with pytest.raises(RunError, match="could not write"):
         write_all(tmp_path / "file", NEW)
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def _killed_at(event: int, run: Path) -> bool:
+    """Commit in a child that dies at the n-th event of the file system; whether it lived to the end."""
+    child = os.fork()
+    if child == 0:
+        left = event
+
+        def count(name: str, _: object) -> None:
+            nonlocal left
+            left -= name in ("os.rename", "os.remove", "os.mkdir", "os.link", "open")
+            if left == 0:
+                os._exit(9)
+
+        sys.addaudithook(count)
+        new = {run / "out" / "a.json": b"new", run / "out" / "b.json": b"new", run / "state.json": b"new"}
+        commit(new, remove=[run / "out" / "gone.json"])
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork to kill a child of")
+def test_whenever_it_is_killed_files_are_whole_and_the_last_one_is_new_only_after_all_others(tmp_path: Path) -> None:
+    old = {"state.json": "old", "out/a.json": "old", "out/gone.json": "old"}
+    new = {"state.json": "new", "out/a.json": "new", "out/b.json": "new"}
+    states, lived, event = set(), False, 0
+    while not lived:
+        event += 1
+        run = tmp_path / str(event)
+        for name, content in old.items():
+            (run / name).parent.mkdir(parents=True, exist_ok=True)
+            (run / name).write_text(content)
+        lived = _killed_at(event, run)
+        tidy(run)
+        found = {str(p.relative_to(run)): p.read_text() for p in sorted(run.rglob("*")) if p.is_file()}
+        assert set(found.values()) <= {"old", "new"}, f"killed at event {event}"
+        assert found == new if found["state.json"] == "new" else "state.json" in found
+        assert not list(run.rglob(f"{WRITING}*")), f"killed at event {event}"
+        states.add(found["state.json"])
+        assert event < 200
+    assert states == {"old", "new"}
+
+
+def test_what_a_running_process_writes_is_left(tmp_path: Path) -> None:
+    (tmp_path / f"{writing()}x").mkdir()
+    (tmp_path / f"{WRITING}somebody").mkdir()
+    tidy(tmp_path, tmp_path / "nowhere")
+    assert len(list(tmp_path.iterdir())) == 2

@@ -68,9 +68,9 @@ def audit(
     The retrained reference is cached in OUT/cache: a second audit of the same deletion does not train it again.
     The exit code is 0 whatever the verdict, unless --strict is given.
     """
-    from gnndelete.cli.run_folder import EARLIER, missing_parts, repair, run_settings, unchanged
+    from gnndelete.cli.run_folder import EARLIER, missing_parts, run_settings, unchanged
     from gnndelete.cli.settings import resolve
-    from gnndelete.io.files import writable
+    from gnndelete.io.files import tidy, writable
 
     chosen = {
         "audit.reference": reference,
@@ -82,7 +82,7 @@ def audit(
     unchanged(run, settings)
     folder = run / "unlearned" if unlearned is None else unlearned
     out = run / "audit" if out is None else out
-    repair(out)
+    tidy(out)
     _refuse_target(run, folder, out)
     writable(out)
     missing = missing_parts(out, settings)

@@ -60,8 +60,9 @@ def delete(
     For link models the edges must be training edges of the run: the model never learned the others.
     RUN/state.json names what was deleted and is needed for later requests: keep it as safe as the data itself.
     """
-    from gnndelete.cli.run_folder import STATE, repair, run_settings, take_over, unchanged
+    from gnndelete.cli.run_folder import STATE, run_settings, take_over, unchanged
     from gnndelete.cli.settings import resolve
+    from gnndelete.io.files import tidy
 
     chosen = {
         **request,
@@ -73,7 +74,7 @@ def delete(
     settings = resolve(run_settings(run), config, set_, chosen)
     unchanged(run, settings)
     out = run / "unlearned" if out is None else out
-    repair(out, *([save_graph] if save_graph is not None else []))
+    tidy(out, *([save_graph] if save_graph is not None else []))
     _refuse_target(run, out)
     changed = ""
     if not fresh and settings.deletion.asks:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnndelete import __version__
-from gnndelete.cli.output import note, to_json
+from gnndelete.cli.output import to_json
 from gnndelete.cli.settings import Layer, Settings, resolve
 from gnndelete.errors import AdapterError, DeletionError, GNNDeleteError, GraphError, ModelError, SettingError
 from gnndelete.io.files import tidy
@@ -44,20 +44,14 @@ REMAINING = "remaining.json"
 
 
 def run_settings(folder: Path) -> Layer:
-    """The settings that a run was trained with. Files that a killed process left half written are repaired first."""
-    repair(folder)
+    """The settings that a run was trained with. What a killed process left is removed first."""
+    tidy(folder)
     missing = [name for name in (SETTINGS, MODEL, METRICS) if not (folder / name).is_file()]
     if missing:
         raise SettingError(
             f"'{folder}' is no finished run: it has no {missing[0]}; make one with gnndelete train --out {folder}"
         )
     return read_yaml(folder / SETTINGS)
-
-
-def repair(*folders: Path) -> None:
-    """Finish or clear away what a killed process left in folders; a note says where something was finished."""
-    for folder in tidy(*folders):
-        note(f"note: '{folder}' was being written by a process that was killed; that was finished now")
 
 
 def unchanged(folder: Path, settings: Settings) -> None:

@@ -148,8 +148,10 @@ class Serving:
             raise RunError(
                 f"another request was served meanwhile ('{self.state}' has changed); nothing was written, ask again"
             )
+        files = contents | graph | report
+        files[self.state] = files.pop(self.state)  # last: a request counts once all its files are written
         commit(
-            contents | graph | report,
+            files,
             remove=[*remove, *old_graph, *cached_references(audit), *moved],
             private=[self.state],
         )

@@ -228,8 +228,8 @@ class Deletion(Elements):
                 digest.update(f"{name}{tuple(value.shape)}".encode())
                 digest.update(value.contiguous().numpy().astype("<i8").tobytes())
         digest.update(self.fill.contiguous().numpy().astype("<f8").tobytes())
-        for name, part in sorted(self._parts(), key=repr):
-            digest.update(f"{name!r}{part.fingerprint}".encode() if len(part) else b"")
+        for type_name, part in sorted(self._parts(), key=repr):
+            digest.update(f"{type_name!r}{part.fingerprint}".encode() if len(part) else b"")
         return digest.hexdigest()
 
     def __or__(self, other: Deletion) -> Deletion:
@@ -240,7 +240,7 @@ class Deletion(Elements):
         types: dict[TypeName, Deletion] = dict(self._parts())
         for name, part in other._parts():
             types[name] = types[name] | part if name in types else part
-        joined = {}
+        joined: dict[str, Any] = {}
         for kind in KINDS.values():
             joined |= kind.join(self, other)
         names = self.names if self.names.nodes is not None else other.names

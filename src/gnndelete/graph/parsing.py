@@ -231,11 +231,10 @@ def _listed(values: Any, name: str, error: type[RequestError]) -> list[Any]:
 def _integers(values: Any, name: str, error: type[RequestError]) -> Tensor:
     """Integers of any shape; a tensor stays on its device."""
     if isinstance(values, Tensor):
-        array = values.detach()
-        if array.numel() and (array.dtype.is_floating_point or array.dtype == torch.bool):
-            words = _DTYPE_WORDS["b" if array.dtype == torch.bool else "f"]
-            raise error(f"'{name}' holds {words}, for example {array.flatten()[0].item()!r}; ids are integers")
-        return array.long()
+        if values.numel() and (values.dtype.is_floating_point or values.dtype == torch.bool):
+            words = _DTYPE_WORDS["b" if values.dtype == torch.bool else "f"]
+            raise error(f"'{name}' holds {words}, for example {values.flatten()[0].item()!r}; ids are integers")
+        return values.detach().long()
     values = values if isinstance(values, np.ndarray) else _listed(values, name, error)
     try:
         array = np.asarray(values)
