@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 
 from gnndelete.bench.published import cells, metrics, published
-from gnndelete.bench.wording import METRICS
+from gnndelete.bench.report.names import METRICS
 from gnndelete.datasets import describe
 from gnndelete.methods import resolver as methods
 from gnndelete.models import resolver as models
@@ -52,7 +52,7 @@ def test_the_main_tables_are_whole() -> None:
         ("placement", ("dblp", "gcn", "in", 0.025), "last layer", "test_auroc", 0.927),
         ("downstream", ("ogbg-molhiv", "gcn", "random", 0.025), "paper()", "test_auroc", 0.710),
         ("node_deletion", ("dblp", "gcn", "random", 100), "paper()", "test_f1", 0.768),
-        ("feature_deletion", ("dblp", "gcn", "random", 100), "d2d", "test_auroc", 0.504),
+        ("feature_deletion_links", ("dblp", "gcn", "random", 100), "d2d", "test_auroc", 0.504),
         ("sequential", ("dblp", "gcn", "in", 0.015), "paper()", "test_auroc", 0.943),
         ("jodie", ("dblp", "gcn", "in", 0.025), "jodie", "deleted_auroc", 0.613),
         ("outliers", ("dblp", "gcn", "in", 0.025), "grapheditor", "regular_share", 0.642),

@@ -10,15 +10,14 @@ import pytest
 
 from gnndelete.bench.cells import cells
 from gnndelete.bench.experiment import read
-from gnndelete.bench.gathered import gather
-from gnndelete.bench.plans import plans
+from gnndelete.bench.report.results import gather, plans
 from gnndelete.bench.rows import flaw, open_store
 from gnndelete.cli import run as command
 from gnndelete.errors import SettingError
 from gnndelete.io.store import Store
 
 from .conftest import Write
-from .sample import row
+from .report.sample import row
 
 
 def filled(file: Path, store: Path, line: int, spoiled: dict[str, Any]) -> None:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.bench.dataset_names import load_dataset
-from gnndelete.bench.reasons import ALL_INSIDE
 from gnndelete.datasets import forget_edges, forget_graphs, forget_nodes, split_graphs, split_links, split_nodes
 from gnndelete.datasets.forget import edge_pool, share
 from gnndelete.errors import GraphError, SettingError
@@ -108,9 +107,7 @@ def all_inside(key: Mapping[str, Any], made: Material) -> str:
     if forget["kind"] != "edges" or forget["where"] != "in" or test is None:
         return ""
     inside = bool(edge_pool(made.data, test.positives, forget["hops"]).all())
-    return (
-        f"{ALL_INSIDE}, within two hops of test edges: these are the edges that where: random draws." if inside else ""
-    )
+    return "All training edges are IN (within two hops of test edges), so this equals where: random." if inside else ""
 
 
 def _drawn(forget: Mapping[str, Any], made: Material, seed: int) -> tuple[Tensor, str]:

@@ -25,6 +25,7 @@ from gnndelete.bench.timing import seconds_of
 from gnndelete.graph.deletion import Deletion
 from gnndelete.methods import Method, Retrain
 from gnndelete.methods.base import Fit
+from gnndelete.notes import Note
 from gnndelete.result import Unlearned, evidence_by
 from gnndelete.tasks import LinkPrediction, Task
 from gnndelete.training.loop import train
@@ -96,14 +97,12 @@ def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:
         "assurance": unlearned.assurance,
         "calibration": _calibration(unlearned),
         "counts": unlearned.deletion.counts,
-        "notes": ["Trained by the schedule of the cell."]
-        if isinstance(method, Retrain)
-        else [n.text for n in unlearned.notes],
+        "notes": [note.to_dict() for note in (() if isinstance(method, Retrain) else unlearned.notes)],
         **({"steps": steps} if len(steps) > 1 else {}),
         **timed,
     }
     if said := all_inside(cell.key, Material(setting.data, setting.task)):
-        row["notes"].append(said)
+        row["notes"].append(Note("all-edges-in", said).to_dict())
     if "unseen" in asked:
         _unseen(case, row)
     if "mi" in asked:
@@ -201,30 +200,32 @@ def _unseen(case: Case, row: dict[str, Any]) -> None:
                 row["scores" if name == "after" else name]["unseen_auc"] = test.auc
                 row["unseen"] = {"query": query, "se": test.standard_error, "matched": test.matched}
     if "unseen_auc" not in row["scores"]:
-        row["notes"].append(f"No unseen AUC: {reason}.")
+        row["notes"].append(_not_measured(f"No unseen AUC: {reason}."))
+
+
+def _not_measured(text: str) -> dict[str, str]:
+    return Note("not-measured", text).to_dict()
 
 
 def _membership(case: Case, row: dict[str, Any]) -> None:
     found = membership(case, train_shadow(case))
     if not found["available"]:
-        row["notes"].append(f"No membership attack: {found['reason']}.")
+        row["notes"].append(_not_measured(f"No membership attack: {found['reason']}."))
         return
     row["scores"]["mi_ratio"] = found["mi_ratio"]
     for name, part in (("after", "scores"), ("before", "before")):
         if not found[name]["same"]:
             row[part]["mi_auc"] = found[name]["auc"]
     if found["after"]["same"]:
-        row["notes"].append(
-            f"No MI AUC: the attack gives every element the same answer ({found['after']['mean']:.3g}), deleted or not, and "
-            "tells nothing by it."
-        )
+        answer = f"{found['after']['mean']:.3g}"
+        row["notes"].append(_not_measured(f"No MI AUC: the attack gives every element the same answer ({answer})."))
     row["mi"] = {"shadow_auc": found["shadow"]["auc"]}
 
 
 def _outliers(case: Case, row: dict[str, Any]) -> None:
     found = outliers(case)
     if not found["available"]:
-        row["notes"].append(f"No detection of outliers: {found['reason']}.")
+        row["notes"].append(_not_measured(f"No detection of outliers: {found['reason']}."))
         return
     for name, part in (("after", "scores"), ("before", "before")):
         row[part]["outlier_share"] = found["nodes"][name]["touched"]

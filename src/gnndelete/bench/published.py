@@ -1,7 +1,7 @@
-"""The numbers the paper published, by the names this library uses, so that they can stand beside ours.
+"""The numbers that the paper published, under the names of this library.
 
-``published.csv`` has one line per number. ``method`` is the label of an experiment file; the linear methods and JODIE,
-which have no graph layers, stand in the column of GCN; an empty ``where`` means that the paper does not say.
+``published.csv`` has one line per number. ``method`` is the label in an experiment file. Methods without graph layers (the
+linear ones and JODIE) are listed under GCN. An empty ``where`` means that the paper does not say.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
-#: The paper's main tables, which hold for every experiment that repeats one of their cells.
+#: The part with the paper's main tables, which hold for every experiment that repeats one of their cells.
 MAIN = "link_prediction"
+
+#: The label of GNNDelete with the paper's settings.
+PAPER_LABEL = "paper()"
 
 
 @dataclass(frozen=True)
 class Published:
-    """One number of the paper; ``std`` is its standard deviation over five seeds, where it is given."""
+    """One number of the paper, and its standard deviation over five seeds where the paper gives it."""
 
     value: float
     std: float | None = None
@@ -27,7 +30,7 @@ class Published:
 def published(
     part: str | None, dataset: str, model: str, where: str | None, amount: float | None, method: str, metric: str
 ) -> Published | None:
-    """What the paper says about a cell, or None; a part of the paper that is silent is helped by its main tables.
+    """Return the paper's number for a cell, or None; the main tables are used where a part has no number.
 
     >>> published("link_prediction", "dblp", "gcn", "in", 0.025, "paper()", "deleted_auroc")
     Published(value=0.748, std=0.006)
@@ -48,7 +51,7 @@ def published(
 
 
 def parts() -> list[str]:
-    """The parts of the paper that report numbers.
+    """Return the parts of the paper that report numbers.
 
     >>> "link_prediction" in parts()
     True
@@ -57,25 +60,25 @@ def parts() -> list[str]:
 
 
 def metrics(part: str | None) -> list[str]:
-    """The scores that a part of the paper reports.
+    """Return the scores that a part of the paper reports.
 
     >>> metrics("node_deletion")
-    ['test_accuracy', 'test_f1', 'mi_ratio', 'test_auroc']
+    ['test_accuracy', 'test_f1', 'mi_ratio']
     """
     return list(dict.fromkeys(key[4] for key in _numbers() if key[0] == part))
 
 
 def cells(part: str) -> list[tuple[str, str, str, float]]:
-    """The places of a part at which the paper reports GNNDelete: dataset, model, where, amount.
+    """Return the cells of a part for which the paper reports GNNDelete: dataset, model, where, amount.
 
     >>> len(cells("link_prediction"))
     78
     """
-    places: dict[tuple[str, str, str, float], None] = {}
-    for (name, dataset, model, method, _), found in _numbers().items():
-        if name == part and method == "paper()":
-            places |= {(dataset, model, where, float(amount or 0)): None for where, amount in found}
-    return list(places)
+    found: dict[tuple[str, str, str, float], None] = {}
+    for (name, dataset, model, method, _), numbers in _numbers().items():
+        if name == part and method == PAPER_LABEL:
+            found |= {(dataset, model, where, float(amount or 0)): None for where, amount in numbers}
+    return list(found)
 
 
 def _amount(amount: float | None) -> str:

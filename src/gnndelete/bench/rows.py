@@ -7,7 +7,7 @@ from math import isfinite
 from os import PathLike
 from typing import Any
 
-from gnndelete.bench.gathered import Wanted
+from gnndelete.bench.cells import Cell
 from gnndelete.errors import SettingError
 from gnndelete.io.store import Store
 
@@ -58,7 +58,7 @@ _KEY = ("format", "device", "dataset", "task", "model", "train", "seed", "forget
 _WITHIN = {"model": "name", "train": "epochs", "forget": "amount", "method": "name"}
 
 
-def broken(cells: Iterable[Wanted], store: Store) -> list[dict[str, str]]:
+def broken(cells: Iterable[Cell], store: Store) -> list[dict[str, str]]:
     """Which of these cells have a row that is no result, each once, and what is wrong with it."""
     found = {str(cell): row["error"] for cell in cells if (row := store.get(cell.key)) and row.get("kind") == BROKEN}
     return [{"cell": cell, "error": error} for cell, error in found.items()]

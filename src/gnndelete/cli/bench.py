@@ -187,7 +187,7 @@ def _device(name: str) -> str:
 
 def _listed_device(name: str | None, store: Path) -> str:
     """The kind of device whose cells are listed, which need not be here: by default the one most rows come from."""
-    from gnndelete.bench.report import usual_device
+    from gnndelete.bench.report.results import usual_device
     from gnndelete.bench.rows import open_store
     from gnndelete.errors import SettingError
 

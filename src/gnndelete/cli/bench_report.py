@@ -1,8 +1,9 @@
-"""``gnndelete bench report``: tables, figures and a summary of what a store of finished cells holds."""
+"""``gnndelete bench report``: tables, figures and a summary of the finished cells in a store."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,7 @@ _WHAT, _HOW = "What", "How"
 
 
 class Figures(StrEnum):
-    """The form of figures."""
+    """The file format of figures."""
 
     SVG = "svg"
     PNG = "png"
@@ -27,7 +28,7 @@ class Figures(StrEnum):
 def report(
     name: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Experiments, groups or YAML files of your own; all by default."),
+        typer.Argument(metavar="[NAME]...", help="Experiments, groups or your YAML files; all by default."),
     ] = None,
     store: Annotated[
         Path, typer.Option(metavar="FILE", help="JSON-lines file of finished cells.", rich_help_panel=_WHAT)
@@ -37,31 +38,26 @@ def report(
     ] = Path("bench/report"),
     device: Annotated[
         str | None,
-        typer.Option(help="cpu or cuda; by default the one that most rows come from.", rich_help_panel=_HOW),
+        typer.Option(help="cpu or cuda; by default the device of most rows.", rich_help_panel=_HOW),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="The first so many seeds; all of them by default.", rich_help_panel=_HOW)
+        int | None, typer.Option(min=1, help="Use the first N seeds; all by default.", rich_help_panel=_HOW)
     ] = None,
-    best: Annotated[
-        str, typer.Option(metavar="LABEL", help="The setting held against the paper.", rich_help_panel=_HOW)
-    ] = "nonexistent",
-    figures: Annotated[Figures, typer.Option(help="Form of the figures.", rich_help_panel=_HOW)] = Figures.SVG,
+    figures: Annotated[Figures, typer.Option(help="File format of the figures.", rich_help_panel=_HOW)] = Figures.SVG,
     json: options.Json = False,
 ) -> Report:
-    """Write tables (Markdown, CSV, LaTeX), figures and a summary, with the paper's number beside ours in every cell.
+    """Write tables (Markdown, CSV, LaTeX), figures and a summary, with the paper's number next to ours.
 
     [bold]gnndelete bench report --store docs/results/results.jsonl --out docs/results[/]
 
-    Nothing is run. What is missing is shown as missing with the reason; the same store gives the same files.
+    Nothing is run. Missing numbers are shown as missing, with the reason; the same store gives the same files.
     """
-    from gnndelete.bench.acceptance import BEST
-    from gnndelete.bench.pages import Commands, unnamed
-    from gnndelete.bench.plans import plans
-    from gnndelete.bench.report import build, devices, usual_device, write
+    from gnndelete.bench.report.names import listed
+    from gnndelete.bench.report.pages import MANIFEST, Commands, build, unnamed, write
+    from gnndelete.bench.report.results import devices, plans, usual_device
     from gnndelete.bench.rows import broken, open_store
-    from gnndelete.bench.summary import headline
-    from gnndelete.bench.wording import listed, many
-    from gnndelete.errors import SettingError, unknown
+    from gnndelete.bench.words import counted
+    from gnndelete.errors import SettingError
     from gnndelete.io.files import writable
 
     if not store.exists():
@@ -76,48 +72,25 @@ def report(
     rows = open_store(store)
     if device and len(rows) and not devices(rows)[device]:
         raise SettingError(
-            f"the store '{store}' has no row of --device {device}: {many(len(rows), 'row')}, of {listed(sorted(devices(rows)))}; "
-            "leave --device out, or give another --store"
+            f"the store '{store}' has no row of --device {device}: {counted(len(rows), 'row')}, of "
+            f"{listed(sorted(devices(rows)))}; leave --device out, or give another --store"
         )
     kind = device or usual_device(rows)
     wanted = plans(name or [], kind, seeds)
-    settings = {cell.label: None for plan in wanted for cell in plan.cells if cell.key["method"]["name"] == "gnndelete"}
-    if best != BEST and best not in settings:
-        raise SettingError(unknown("'--best': no cell of these experiments has the setting", best, settings))
-    given = ["--seeds", str(seeds)] if seeds else []
-    given += (["--best", best] if best != BEST else []) + (["--figures", "png"] if figures is Figures.PNG else [])
+    given = [*(["--seeds", str(seeds)] if seeds else []), *(["--figures", "png"] if figures is Figures.PNG else [])]
     commands = Commands(store.as_posix(), out.as_posix(), kind, tuple(name or ()), tuple(given))
-    made, found = build(wanted, rows, commands, best, figures.value)
+    made = build(wanted, rows, commands, figures.value)
     write(out, made)
-    lines = headline(found)
-    flawed = broken((cell for plan in wanted for cell in plan.cells), rows)
-    known = any(rows.get(cell.key) is not None for plan in wanted for cell in plan.cells)
-    note = unnamed(len(rows)) if len(rows) and not known else None
-    values: dict[str, Any] = {"out": str(out), "store": str(store), "device": kind, "files": sorted(made)}
-    values |= {"summary": lines, "broken": flawed, "note": note}
-    return Report(values, lambda console: _show(console, lines, flawed, out, len(wanted), note))
+    cells = [cell for plan in wanted for cell in plan.cells]
+    flaws = broken(cells, rows)
+    note = unnamed(len(rows)) if len(rows) and not any(rows.get(cell.key) for cell in cells) else None
+    values: dict[str, Any] = {"out": str(out), "store": str(store), "device": kind, **loads(made[MANIFEST])}
+    values |= {"broken": flaws, "note": note}
+    return Report(values, lambda console: _show(console, flaws, out, counted(len(wanted), "experiment"), note))
 
 
-def _show(
-    console: Console,
-    lines: list[dict[str, Any]],
-    broken: list[dict[str, str]],
-    out: Path,
-    experiments: int,
-    note: str | None,
-) -> None:
-    answers = [f"{line['question'].replace('`', '')}: {line['answer']}{_verdict(line)}" for line in lines]
-    count = f"{experiments} experiment{'s' * (experiments != 1)}"
-    flaws = [f"Not counted: {each['cell']}: {each['error']}." for each in broken[:10]]
-    flaws += [f"… and {len(broken) - 10} more."] if len(broken) > 10 else []
-    flaws += [note] if note else []
-    prose(console, [*answers, *flaws, f"{count} written to {out}; begin with {out / 'index.md'}."])
-
-
-def _verdict(line: dict[str, Any]) -> str:
-    """The aim and whether it was reached, where there is one, and how many cells failed."""
-    said = {True: "reached", False: "not reached", None: "not run"}[line["reached"]]
-    parts = [f"aim: {line['aim']}", said] if line["aim"] else []
-    lost = line["left_out"]
-    parts += [f"{lost} failed cell{'s' * (lost != 1)} left out"] if lost else []
-    return f" ({'; '.join(parts)})" if parts else ""
+def _show(console: Console, flaws: list[dict[str, str]], out: Path, experiments: str, note: str | None) -> None:
+    lines = [f"Not counted: {each['cell']}: {each['error']}." for each in flaws[:10]]
+    lines += [f"… and {len(flaws) - 10} more."] if len(flaws) > 10 else []
+    lines += [note] if note else []
+    prose(console, [*lines, f"{experiments} written to {out}; begin with {out / 'index.md'}."])

@@ -8,8 +8,21 @@ from typing import Any
 
 import pytest
 
-from gnndelete.bench.gathered import Plan, Result, gather, originals, references, told_apart
+from gnndelete.bench.report.results import (
+    Plan,
+    Result,
+    distinct,
+    gather,
+    is_paper,
+    method_call,
+    originals,
+    plans,
+    references,
+    split_uncalibrated,
+    usual_device,
+)
 from gnndelete.io.store import Store
+from gnndelete.methods import GNNDelete
 
 from .sample import METHODS, SEEDS, Job, key, link_plan, row, store_of
 
@@ -52,7 +65,7 @@ def test_one_seed_has_no_standard_error() -> None:
 def test_gaps_are_taken_seed_by_seed_where_both_have_the_seed() -> None:
     plan = small("retrain", "unlink")
     found = by_label(plan, filled(plan, {"retrain": [0.95, 0.90], "unlink": [0.96, 0.92, 0.50]}))
-    gap = found["unlink"].gap("test_auroc", references(found.values())[found["unlink"].place.rest])
+    gap = found["unlink"].gap("test_auroc", references(found.values())[found["unlink"].scenario.identity])
     assert gap is not None
     assert gap.count == 2  # the third seed has no reference, so its 0.50 does not count
     assert gap.mean == pytest.approx(0.015)
@@ -106,7 +119,7 @@ def test_times_of_different_machines_are_not_compared() -> None:
     plan = small("retrain", "unlink")
     store = filled(plan, {"retrain": [0.9] * 3, "unlink": [0.9] * 3}, {"retrain": 6.0, "unlink": 0.02})
     found = by_label(plan, store)
-    faster = found["unlink"].faster(found["retrain"])
+    faster = found["unlink"].speedup(found["retrain"])
     assert faster is not None
     assert (faster.mean, faster.count) == (pytest.approx(300), 3)
     for job in plan.cells:
@@ -115,7 +128,7 @@ def test_times_of_different_machines_are_not_compared() -> None:
                 job.key, row("unlink", 0.02, test_auroc=0.9) | {"hardware": {"name": "another", "device": "cuda"}}
             )
     found = by_label(plan, store)
-    assert found["unlink"].faster(found["retrain"]) is None
+    assert found["unlink"].speedup(found["retrain"]) is None
 
 
 def test_not_a_number_is_not_measured() -> None:
@@ -166,14 +179,14 @@ def test_the_reference_is_the_retrain_that_trains_as_the_model_was_trained(order
     assert gap.mean == pytest.approx(0.01)
 
 
-def test_one_name_for_two_settings_at_one_place_is_told_apart() -> None:
+def test_one_name_for_two_settings_at_one_place_is_distinct() -> None:
     fixed = [METHODS["paper()"] | {"lam": lam} for lam in (0.5, 1.0)]
     cells = []
     for name, method in zip(("one", "other"), fixed, strict=True):
         plan = Plan(name, name, [Job("fixed", key("dblp", "gcn", method, seed)) for seed in SEEDS])
         cells += gather(plan, filled(plan, {"fixed": [0.9] * 3}))
-    assert [cell.label for cell in told_apart(cells)] == ["fixed", "fixed (other)"]
-    assert [cell.label for cell in told_apart(cells[:1])] == ["fixed"]
+    assert [cell.label for cell in distinct(cells)] == ["fixed", "fixed (other)"]
+    assert [cell.label for cell in distinct(cells[:1])] == ["fixed"]
 
 
 def test_what_is_measured_once_stands_at_the_end_of_a_sequence() -> None:
@@ -193,4 +206,45 @@ def test_times_with_other_numbers_of_threads_are_not_compared() -> None:
         for threads, (cell, result) in zip((1, 2) * 3, list(store.items()), strict=True):
             store.add(cell, result | {"hardware": {"device": device, "name": "X", "job_threads": threads, "jobs": 1}})
         found = by_label(plan, store)
-        assert len(found["unlink"].ratios(found["retrain"])) == expected
+        speedup = found["unlink"].speedup(found["retrain"])
+        assert (speedup.count if speedup else 0) == expected
+
+
+def test_runs_with_a_fallback_lam_do_not_count_as_calibrated() -> None:
+    plan, store = small("retrain", "calibrated"), Store(None)
+    for job in plan.cells:
+        fallback = job.label == "calibrated" and job.key["seed"] != SEEDS[0]
+        store.add(job.key, row(job.label, 1.0) | ({"calibration": {"status": "fallback"}} if fallback else {}))
+    found = {result.label: sorted(result.rows) for result in split_uncalibrated(gather(plan, store))}
+    assert found == {
+        "retrain": sorted(SEEDS),
+        "calibrated": [SEEDS[0]],
+        "calibrated, fallback lam": sorted(SEEDS[1:]),
+    }
+
+
+def test_a_method_is_recognised_by_its_settings() -> None:
+    directed = {"name": "gnndelete", **GNNDelete.paper(hops="directed").settings()}
+    assert method_call(directed) == "GNNDelete.paper(hops='directed')"
+    assert method_call({**directed, "lam": 0.8}) != method_call(directed)
+    assert method_call({"name": "d2d", "preset": "paper"}) == "D2D(preset='paper')"
+    assert is_paper(directed)
+    assert not is_paper({**directed, "lam": 0.8})
+    assert not is_paper({"name": "unlink"})
+    plan = link_plan(models=("gcn",))
+    calls = {result.label: result.call for result in gather(plan, store_of(plan))}
+    assert calls["unlink"] == "Unlink()"
+
+
+def test_the_device_of_most_rows_is_taken() -> None:
+    store = Store(None)
+    for seed in range(3):
+        store.add(key("dblp", "gcn", {"name": "unlink"}, seed, device="cpu"), row("unlink", 1.0))
+    store.add(key("dblp", "gcn", {"name": "unlink"}, 0), row("unlink", 1.0))
+    assert usual_device(store) == "cpu"
+
+
+def test_shipped_experiments_are_found_by_group_and_each_once() -> None:
+    found = plans(["paper/lambda", "paper/lambda"], "cuda", seeds=1)
+    assert [plan.name for plan in found] == ["paper/lambda"]
+    assert {cell.key["device"] for cell in found[0].cells} == {"cuda"}

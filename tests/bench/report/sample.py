@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from gnndelete.bench.gathered import Plan
+from gnndelete.bench.cells import Cell
 from gnndelete.bench.published import published
+from gnndelete.bench.report.results import Plan
 from gnndelete.io.store import Store
 
 SEEDS = (42, 21, 13)
@@ -36,10 +36,7 @@ _EFFECTS = {
 HARDWARE = {"device": "cuda", "name": "NVIDIA H200", "cpus": 16}
 
 
-@dataclass(frozen=True)
-class Job:
-    label: str
-    key: dict[str, Any]
+Job = Cell
 
 
 def key(

@@ -8,10 +8,19 @@ import re
 
 import pytest
 
-from gnndelete.bench.formats import latex, latex_needs, markdown, tidy_csv
-from gnndelete.bench.gathered import Plan, Stat, gather
 from gnndelete.bench.published import published
-from gnndelete.bench.tables import Entry, Line, Section, Table, sections
+from gnndelete.bench.report.results import Plan, Stat, gather
+from gnndelete.bench.report.tables import (
+    Entry,
+    Line,
+    Section,
+    Table,
+    latex,
+    latex_page,
+    markdown,
+    sections,
+    tidy_csv,
+)
 from gnndelete.io.store import Store
 
 from .sample import METHODS, SEEDS, Job, key, link_plan, row, rows, store_of
@@ -30,10 +39,10 @@ def test_one_section_per_request_with_models_across_and_methods_down() -> None:
     plan = link_plan()
     found = made(plan, store_of(plan))
     assert [section.title for section in found] == [
-        "DBLP: 2.5% of the edges, IN",
-        "DBLP: 5% of the edges, IN",
-        "DBLP: 2.5% of the edges, OUT",
-        "DBLP: 5% of the edges, OUT",
+        "DBLP: 2.5% of edges, IN",
+        "DBLP: 5% of edges, IN",
+        "DBLP: 2.5% of edges, OUT",
+        "DBLP: 5% of edges, OUT",
     ]
     assert found[0].scores.groups == (("GCN", 3), ("GAT", 3))
     assert [line.label for line in found[0].scores.lines][:3] == ["Retrain", "Unlink", "zeroed (control)"]
@@ -43,7 +52,7 @@ def test_every_published_number_stands_beside_ours_with_the_difference() -> None
     plan = link_plan()
     table = made(plan, store_of(plan))[0].scores
     line = next(line for line in table.lines if line.label == "paper()")
-    entry = line.entries[table.columns.index("E_d AUROC")]
+    entry = line.entries[table.columns.index("deleted AUROC")]
     theirs = published("link_prediction", "dblp", "gcn", "in", 0.025, "paper()", "deleted_auroc")
     assert entry.paper == theirs
     assert entry.stat is not None
@@ -55,16 +64,63 @@ def test_every_published_number_stands_beside_ours_with_the_difference() -> None
     )
 
 
-def test_reasons_are_numbered_below_the_table_and_harmless_in_markdown() -> None:
+def test_reasons_are_listed_once_and_harmless_in_latex() -> None:
     plan = link_plan()
     store = store_of(plan)
     for job in plan.cells:
         if job.label == "unlink":
-            store.add(job.key, {"label": "unlink", "error": "no <b>room</b> | at all", "kind": "RunError"})
-    text = shown(made(plan, store)[0].scores)
-    assert "| Unlink | *failed* [1] |" in text
-    assert r"[1] No &lt;b&gt;room&lt;/b&gt; \| at all." in text
-    assert "[2]" not in text
+            store.add(job.key, {"label": "unlink", "error": "no <b>room</b> | at 5%", "kind": "RunError"})
+    section = made(plan, store)[0]
+    assert "| Unlink | *failed* |" in shown(section.scores)
+    assert section.remarks == ("Unlink (GCN) and Unlink (GAT): failed: no <b>room</b> | at 5%.",)
+    assert r"no \textless{}b\textgreater{}room" in latex_page(plan, gather(plan, store))
+
+
+def test_notes_with_known_codes_are_listed_with_their_methods() -> None:
+    plan = link_plan(models=("gcn",))
+    store = Store(None)
+    for cell, result in rows(plan):
+        still = {"code": "loss-not-risen", "text": "The loss did not rise."}
+        other = {"code": "remark", "text": "The step was halved."}
+        store.add(cell, result | {"notes": [other, *([still] if cell["method"]["name"] == "gradascent" else [])]})
+    assert made(plan, store)[0].remarks == ("GradAscent (GCN): The loss did not rise.",)
+
+
+def test_a_fallback_lam_is_named() -> None:
+    plan = link_plan(models=("gcn",))
+    store = store_of(plan)
+    for cell, result in list(store.items()):
+        if cell["method"].get("lam") == "auto":
+            store.add(cell, result | {"calibration": {"status": "fallback"}})
+    (text,) = made(plan, store)[0].remarks
+    assert text == "calibrated (GCN) and nonexistent (GCN): lam could not be calibrated, and the fallback was used."
+
+
+def test_one_reason_for_all_is_given_once() -> None:
+    plan = link_plan(missing={"dblp": "needs a download"})
+    assert {section.remarks for section in made(plan, Store(None))} == {("All: not here: needs a download.",)}
+
+
+def test_a_mean_over_fewer_seeds_says_so() -> None:
+    jobs = [Job("unlink", key("dblp", "gcn", METHODS["unlink"], seed)) for seed in SEEDS]
+    plan, store = Plan("own", "Mine", jobs), Store(None)
+    for job, ratio in zip(jobs, (0.5, None, None), strict=True):
+        store.add(job.key, row("unlink", 1.0) | {"scores": {"test_auroc": 0.9, "mi_ratio": ratio}})
+    (section,) = made(plan, store)
+    assert "| Unlink | 0.900 ± 0.000 | 0.500 (1 seed) | 3 |" in shown(section.scores)
+    assert "0.500~(1~seed)" in latex(section.scores)
+    lines = {line["metric"]: line for line in csv.DictReader(io.StringIO(tidy_csv(plan, gather(plan, store))))}
+    assert (lines["mi_ratio"]["seeds"], lines["test_auroc"]["seeds"]) == ("1", "3")
+
+
+def test_a_gap_counts_the_pairs_it_is_a_mean_of() -> None:
+    jobs = [Job(x, key("dblp", "gcn", METHODS[x], seed)) for x in ("retrain", "unlink") for seed in SEEDS]
+    plan, store = Plan("own", "Mine", jobs), Store(None)
+    for job in jobs:
+        failed = job.label == "retrain" and job.key["seed"] == SEEDS[0]
+        store.add(job.key, {"error": "no", "kind": "RunError"} if failed else row(job.label, 1.0, test_auroc=0.9))
+    (section,) = made(plan, store)
+    assert "| Unlink | 0.000 (2 seeds) | 1 s | 1.00× (2 seeds) | 3 |" in shown(section.costs)
 
 
 def test_what_was_not_run_keeps_the_published_number() -> None:
@@ -92,7 +148,7 @@ def test_csv_has_one_number_to_a_line_in_full_digits() -> None:
     lines = list(csv.DictReader(io.StringIO(tidy_csv(plan, results))))
     assert len(lines) == 3 * len(results)
     line = next(x for x in lines if x["method"] == "paper()" and x["metric"] == "test_auroc" and x["model"] == "gat")
-    own = next(r for r in results if r.label == "paper()" and r.place.model == "gat").stat("test_auroc")
+    own = next(r for r in results if r.label == "paper()" and r.scenario.model == "gat").stat("test_auroc")
     assert own is not None
     assert float(line["mean"]) == pytest.approx(own.mean, abs=1e-6)
     assert float(line["difference"]) == pytest.approx(own.mean - float(line["published"]), abs=1e-6)
@@ -144,7 +200,7 @@ def test_csv_has_of_every_request_its_own_amount_time_and_lam() -> None:
     assert list(dict.fromkeys(line["amount"] for line in lines)) == ["0.0166667", "0.0333333", "0.05"]
 
 
-def test_models_of_one_name_are_told_apart_by_their_options() -> None:
+def test_models_of_one_name_are_distinct_by_their_options() -> None:
     base = key("dblp", "gcn", METHODS["unlink"], 42)
     jobs = [Job("unlink", base | {"model": {"name": "gcn", "hidden": 128, "embedding": size}}) for size in (0, 64)]
     plan, store = Plan("own", "Two models", jobs), Store(None)
@@ -191,8 +247,8 @@ def test_latex_has_a_minus_and_two_captions() -> None:
     plan = link_plan()
     section = made(plan, store_of(plan))[0]
     scores, costs = latex(section.scores), latex(section.costs)
-    assert r"\caption{DBLP: 2.5\% of the edges, IN.}" in scores
-    assert r"\caption{DBLP: 2.5\% of the edges, IN; gap to Retrain and cost.}" in costs
+    assert r"\caption{DBLP: 2.5\% of edges, IN.}" in scores
+    assert r"\caption{DBLP: 2.5\% of edges, IN; gap to Retrain and cost.}" in costs
     for body in (scores, costs):
         cells = [line for line in body.splitlines() if line.endswith(r"\\")]
         assert re.search(r"\$-\$0\.\d{3}", "".join(cells))
@@ -205,7 +261,6 @@ def test_wide_tables_are_scaled_to_a_line_in_latex() -> None:
         lines = (Line("a_b {x} 5%", (3, 3), entries[:columns]),)
         body = latex(Table("t", "T", (("GCN", columns),), ("E_t",) * columns, lines))
         assert (r"\resizebox{\linewidth}{!}{\begin{tabular}" in body) is shrunk
-        assert bool(latex_needs(body)) is shrunk
         plain = body.replace(r"\{", "").replace(r"\}", "")
         assert plain.count("{") == plain.count("}")
         begun, ended = re.findall(r"\\begin{(\w+)}", body), re.findall(r"\\end{(\w+)}", body)
@@ -231,19 +286,16 @@ def test_settings_that_differ_beside_the_request_are_named() -> None:
     base, hops = key("dblp", "gcn", METHODS["unlink"], 42), ("directed", "undirected")
     jobs = [Job("unlink", base | {"forget": base["forget"] | {"hops": each}}) for each in hops]
     titles = [section.title for section in made(Plan("own", "Hops", jobs), Store(None))]
-    assert titles == [f"DBLP: 2.5% of the edges, IN (forget hops {each})" for each in hops]
+    assert titles == [f"DBLP: 2.5% of edges, IN (forget hops {each})" for each in hops]
 
 
 def test_scores_of_another_task_are_no_columns() -> None:
     forget = {"kind": "nodes", "where": "random", "amount": 100, "steps": 1}
     base = key("dblp", "gcn", METHODS["retrain"], 42) | {"forget": forget}
-    jobs = {task: Job("retrain", base | {"task": task}) for task in ("node", "link")}
-    plans = {task: Plan(f"paper/{task}", task, [job], "node_deletion") for task, job in jobs.items()}
-    assert made(plans["node"], Store(None))[0].scores.columns == ("accuracy", "F1", "MI ratio")
-    assert made(plans["link"], Store(None))[0].scores.columns == ("E_t AUROC", "MI ratio")
-    store = Store(None)
-    store.add(jobs["link"].key, row("retrain", 1.0, test_auroc=0.97))
-    assert made(plans["link"], store)[0].scores.columns == ("E_t AUROC",)
+    parts = {"node_deletion": ("accuracy", "F1", "MI ratio"), "node_deletion_links": ("test AUROC",)}
+    for part, columns in parts.items():
+        plan = Plan("paper/nodes", "Nodes", [Job("retrain", base)], part)
+        assert made(plan, Store(None))[0].scores.columns == columns
 
 
 def test_a_model_that_was_not_run_keeps_its_columns() -> None:

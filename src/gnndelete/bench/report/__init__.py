@@ -1,0 +1,1 @@
+"""Reports: read finished cells from the store and write tables, figures and pages."""

@@ -1,0 +1,627 @@
+"""Results of experiments as the store has them: seeds together, one `Result` per method and scenario."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from math import isfinite, sqrt
+from pathlib import Path
+from statistics import mean, median, stdev
+from typing import Any
+
+from gnndelete.bench.cells import Cell, cells, make_method
+from gnndelete.bench.experiment import find
+from gnndelete.bench.provenance import source
+from gnndelete.bench.report.names import request_title
+from gnndelete.comparison import settings_that_differ
+from gnndelete.datasets import describe
+from gnndelete.errors import SettingError
+from gnndelete.io.store import Store
+from gnndelete.methods import GNNDelete, Retrain, RetrainAgain
+
+Row = Mapping[str, Any]
+
+#: Values of a row that are not scores but are read by name like scores.
+COSTS = ("seconds", "train_seconds", "parameters", "peak_mb", "lam")
+
+#: The kind of error in the row of a method that does not apply to a model, a task or a deletion.
+UNFIT = "Unfit"
+
+#: Parts of a cell's key that do not belong to its scenario's setting.
+_NOT_SETTING = ("model", "method", "measures", "seed")
+
+#: Methods are compared over at least this many cells, or over half of them where there are fewer.
+FEWEST_SHARED = 4
+
+#: The errors of a row are cut to this many letters.
+LONGEST_REASON = 400
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment as the report needs it: the cells it asks for, and how it is presented."""
+
+    name: str
+    title: str
+    cells: Sequence[Cell]
+    published: str | None = None  # the part of the paper that it repeats
+    missing: Mapping[str, str] = field(default_factory=dict)  # datasets that are not here, with the reason
+    about: str = ""
+    source: str = ""  # the YAML file, where it is the user's
+    summary: bool = True  # whether its numbers count in the summary
+
+    @property
+    def file_name(self) -> str:
+        """The name without slashes, for tables and figures."""
+        return self.name.replace("/", "-")
+
+
+def plans(names: Iterable[str], device: str, seeds: int | None = None) -> list[Plan]:
+    """Return experiments by name, by group or from YAML files; all shipped ones if none is named.
+
+    Args:
+        names: Names such as ``paper/link-dblp``, groups such as ``paper``, or paths of YAML files.
+        device: ``cpu`` or ``cuda``; a cell on another device is another cell.
+        seeds: How many seeds to take, from the first on; None takes all.
+
+    Returns:
+        One plan per experiment.
+
+    Raises:
+        SettingError: If two experiments would write the same files.
+    """
+    found: dict[tuple[str, str], Plan] = {}
+    for name in list(dict.fromkeys(names)) or [""]:
+        source = name if name.endswith((".yaml", ".yml")) else ""
+        file = str(Path(source).resolve()) if source else ""
+        for each in find([name] if name else []):
+            wanted = cells(each, device, seeds)
+            plan = Plan(each.name, each.title, wanted, each.published, each.missing, each.about, source, each.summary)
+            found.setdefault((file, each.name), plan)
+    owners: dict[str, str] = {}
+    for plan in found.values():
+        source = plan.source or plan.name
+        first = owners.setdefault(plan.file_name, source)
+        if first != source:
+            raise SettingError(
+                f"'{first}' and '{source}' would write the same files ({plan.file_name}); rename one of them, or report them "
+                "into two folders"
+            )
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class Stat:
+    """A mean over seeds and its standard error, which needs at least two seeds.
+
+    >>> Stat.of([1.0, 3.0])
+    Stat(mean=2.0, error=1.0, count=2)
+    """
+
+    mean: float
+    error: float | None
+    count: int
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Stat | None:
+        """Return the mean of values, or None if there is none."""
+        known = list(values)
+        if not known:
+            return None
+        return cls(mean(known), stdev(known) / sqrt(len(known)) if len(known) > 1 else None, len(known))
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a method was run on: all of a cell's key but the method, the measures and the seed."""
+
+    dataset: str
+    model: str
+    kind: str
+    where: str
+    amount: float | None
+    steps: int
+    task: str
+    variant: str = ""  # the model with all its options, as JSON
+    setting: str = ""  # the rest of the key, as JSON; scenarios that differ in it are never mixed
+
+    @classmethod
+    def of(cls, key: Mapping[str, Any]) -> Scenario:
+        """Return the scenario of a cell's key."""
+        forget = key.get("forget") or {}
+        return cls(
+            str(key["dataset"]),
+            str(key["model"]["name"]),
+            str(forget.get("kind") or ""),
+            str(forget.get("where") or ""),
+            forget.get("amount"),
+            int(forget.get("steps") or 1),
+            str(key.get("task") or ""),
+            as_text(key["model"]),
+            as_text({name: value for name, value in key.items() if name not in _NOT_SETTING}),
+        )
+
+    @property
+    def identity(self) -> str:
+        """Equal for equal scenarios."""
+        return f"{self.variant} {self.setting}"
+
+    @property
+    def schedule(self) -> dict[str, Any]:
+        """How the base model was trained."""
+        return dict(json.loads(self.setting).get("train") or {}) if self.setting else {}
+
+    @property
+    def request(self) -> str:
+        """What is deleted, in words."""
+        return request_title(self.kind or "elements", self.amount, self.where, self.steps)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One method in one scenario: rows and errors by seed."""
+
+    experiment: str
+    scenario: Scenario
+    label: str
+    method: Mapping[str, Any]  # its name and settings
+    wanted: int  # seeds that the experiment asks for
+    rows: Mapping[int, Row]
+    errors: Mapping[int, str]
+    missing: str = ""  # why the dataset is not here
+    unfit: str = ""  # why the method does not apply
+    misfits: int = 0  # seeds whose row says so
+    measures: tuple[str, ...] = ()
+
+    @property
+    def unrun(self) -> int:
+        """How many seeds have no row at all."""
+        return self.wanted - len(self.rows) - len(self.errors) - self.misfits
+
+    @property
+    def state(self) -> str:
+        """``done``, ``does not fit``, ``failed``, ``not here`` or ``not run``."""
+        if self.rows:
+            return "done"
+        if self.unfit:
+            return "does not fit"
+        if self.errors:
+            return "failed"
+        return "not here" if self.missing else "not run"
+
+    @property
+    def reason(self) -> str:
+        """Why there is no number, or why some seeds have none; empty if all seeds have one."""
+        error = next(iter(self.errors.values()), "")
+        if self.rows:
+            return f"{len(self.errors)} of {len(self.errors) + len(self.rows)} seeds failed: {error}" if error else ""
+        return self.unfit or error or self.missing
+
+    @property
+    def identity(self) -> str:
+        """Equal for cells that two experiments share."""
+        return f"{self.scenario.identity} {as_text(self.method)}"
+
+    @property
+    def call(self) -> str:
+        """The shortest Python call that makes the method; settings from the training schedule are left out."""
+        return method_call(self.method, self.scenario.schedule)
+
+    def values(self, metric: str, step: int | None = None) -> dict[int, float]:
+        """Return a score or a cost by seed; ``step`` counts the requests of a sequence from 1."""
+        found = {seed: _value(self._timed(row), metric, step) for seed, row in self.rows.items()}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+    def _timed(self, row: Row) -> Row:
+        """Return a row with the repeated measurement of its time, where there is one."""
+        kind = "calibrated" if self.method.get("lam") == "auto" else "delete"
+        spent = (row.get("seconds_of") or {}).get("retrain" if self.method.get("name") == Retrain.name else kind)
+        return row if spent is None else {**row, "seconds": spent}
+
+    def stat(self, metric: str, step: int | None = None) -> Stat | None:
+        """Return the mean of a score over seeds."""
+        return Stat.of(self.values(metric, step).values())
+
+    def gaps(self, metric: str, reference: Result | None, step: int | None = None) -> dict[int, float]:
+        """Return this minus the reference by seed, for the seeds that both have."""
+        theirs = reference.values(metric, step) if reference else {}
+        return {seed: value - theirs[seed] for seed, value in self.values(metric, step).items() if seed in theirs}
+
+    def gap(self, metric: str, reference: Result | None, step: int | None = None) -> Stat | None:
+        """Return the mean gap to the reference."""
+        return Stat.of(self.gaps(metric, reference, step).values())
+
+    def speedup(self, reference: Result | None) -> Stat | None:
+        """Return how many times faster than the reference it is: the median over seeds on the same hardware."""
+        if reference is None:
+            return None
+        mine, theirs = self.values("seconds"), reference.values("seconds")
+        ratios = [
+            theirs[seed] / mine[seed]
+            for seed in sorted(mine.keys() & theirs.keys())
+            if mine[seed] > 0 and same_hardware(self.rows[seed], reference.rows[seed])
+        ]
+        return Stat(median(ratios), None, len(ratios)) if ratios else None
+
+
+def gather(plan: Plan, store: Store) -> list[Result]:
+    """Return the results of an experiment in the order of its file."""
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in plan.cells:
+        key = as_text({name: value for name, value in cell.key.items() if name != "seed"})
+        groups.setdefault((cell.label, key), []).append(cell)
+    return [_result(plan, label, group, store) for (label, _), group in groups.items()]
+
+
+def _result(plan: Plan, label: str, group: Sequence[Cell], store: Store) -> Result:
+    key = group[0].key
+    rows, errors, unfit, misfits = {}, {}, "", 0
+    for cell in group:
+        row = store.get(cell.key)
+        if row is None:
+            continue
+        if row.get("kind") == UNFIT:
+            unfit, misfits = str(row["error"]), misfits + 1
+        elif "error" in row:
+            errors[int(cell.key["seed"])] = textwrap.shorten(str(row["error"]), LONGEST_REASON, placeholder=" …")
+        else:
+            rows[int(cell.key["seed"])] = row
+    return Result(
+        plan.name,
+        Scenario.of(key),
+        label,
+        key["method"],
+        len(group),
+        rows,
+        dict(sorted(errors.items())),
+        plan.missing.get(str(key["dataset"]), ""),
+        unfit,
+        misfits,
+        tuple(key.get("measures") or ()),
+    )
+
+
+def references(results: Iterable[Result]) -> dict[str, Result]:
+    """Return Retrain by scenario; of several the one that is trained like the base model, then the one named retrain."""
+    found: dict[str, Result] = {}
+    for result in results:
+        if result.method.get("name") == Retrain.name:
+            known = found.setdefault(result.scenario.identity, result)
+            if _likeness(result) > _likeness(known):
+                found[result.scenario.identity] = result
+    return found
+
+
+def _likeness(result: Result) -> tuple[bool, bool]:
+    """Return whether a Retrain has the schedule of the base model, and the plain label."""
+    return _same_schedule(result.method, result.scenario.schedule), result.label == Retrain.name
+
+
+def _same_schedule(method: Mapping[str, Any], schedule: Mapping[str, Any]) -> bool:
+    return all(method.get(name, value) == value for name, value in schedule.items())
+
+
+def originals(results: Iterable[Result]) -> list[Result]:
+    """Return the models before the deletion, one per scenario, as the rows of any method measured them."""
+    found: dict[str, Result] = {}
+    for result in results:
+        rows = {seed: {"scores": row["before"]} for seed, row in result.rows.items() if row.get("before")}
+        known = found.get(result.scenario.identity)
+        if len(rows) > (len(known.rows) if known else 0):
+            original = Result(result.experiment, result.scenario, "original", {}, len(rows), rows, {})
+            found[result.scenario.identity] = original
+    return list(found.values())
+
+
+def unique(results: Iterable[Result]) -> list[Result]:
+    """Return cells that several experiments share once: where most was measured, under the most common label."""
+    results = list(results)
+    labels = Counter((as_text(result.method), result.label) for result in results)
+
+    def weight(result: Result) -> tuple[int, int, int]:
+        scores = {name for row in result.rows.values() for name in row.get("scores") or {}}
+        return len(result.rows), len(scores), labels[as_text(result.method), result.label]
+
+    found: dict[str, Result] = {}
+    for result in results:
+        known = found.get(result.identity)
+        if known is None or weight(result) > weight(known):
+            found[result.identity] = result
+    return list(found.values())
+
+
+def distinct(results: Iterable[Result]) -> list[Result]:
+    """Return the results with labels that are distinct per scenario.
+
+    Where one label means two settings in one scenario, the rarer settings get the name of their experiment as well.
+    """
+    results = list(results)
+    settings = [as_text({name: value for name, value in each.method.items() if name != "rule"}) for each in results]
+    found: dict[tuple[str, str], set[str]] = {}
+    for result, own in zip(results, settings, strict=True):
+        found.setdefault((result.label, result.scenario.identity), set()).add(own)
+    usual = {}
+    for label in {label for (label, _), several in found.items() if len(several) > 1}:
+        counts = Counter(own for each, own in zip(results, settings, strict=True) if each.label == label)
+        usual[label] = counts.most_common(1)[0][0]
+    return [
+        replace(each, label=f"{each.label} ({each.experiment})") if usual.get(each.label, own) != own else each
+        for each, own in zip(results, settings, strict=True)
+    ]
+
+
+def is_fallback(row: Row) -> bool:
+    """Return whether lam could not be calibrated and the fallback value was used."""
+    return (row.get("calibration") or {}).get("status") == "fallback"
+
+
+def split_uncalibrated(results: Iterable[Result]) -> list[Result]:
+    """Return the results; runs that used the fallback lam get a label of their own and do not count as calibrated."""
+    found = []
+    for result in results:
+        fallback = {seed: row for seed, row in result.rows.items() if is_fallback(row)}
+        calibrated = {seed: row for seed, row in result.rows.items() if seed not in fallback}
+        if calibrated or not fallback:
+            found.append(replace(result, rows=calibrated))
+        if fallback:
+            label, method = f"{result.label}, fallback lam", {**result.method, "lam": "fallback"}
+            found.append(replace(result, label=label, method=method, rows=fallback, errors={}))
+    return found
+
+
+@dataclass(frozen=True)
+class Distance:
+    """The distance of one method to Retrain in one score, over all scenarios where both were run."""
+
+    label: str
+    task: str
+    metric: str
+    cells: int
+    by_seed: float  # mean over cells of the mean of |gap| over seeds
+    by_cell: float  # mean over cells of |mean gap|
+    signed: float  # mean over cells of the mean gap
+    worst: Result
+    shared_cells: int = 0  # cells that all compared methods have
+    shared: float | None = None  # by_seed over these; None where the method has too few of them
+
+
+def distances(results: Sequence[Result]) -> list[Distance]:
+    """Return the distance to Retrain of every method that has at least a quarter of the cells.
+
+    RetrainAgain is always included: it shows how far apart two retrained models are. Where a task has unseen AUCs, its
+    test AUROC is taken over the same cells.
+    """
+    retrained = references(results)
+    found: list[Distance] = []
+    for task in dict.fromkeys(result.scenario.task for result in results):
+        own = [each for each in results if each.scenario.task == task and each.scenario.steps == 1]
+        own = [each for each in own if each.method.get("name") != Retrain.name]
+        gaps = {
+            metric: {id(each): each.gaps(metric, retrained.get(each.scenario.identity)) for each in own}
+            for metric in ("test_auroc", "test_accuracy", "unseen_auc")
+        }
+        for metric, values in gaps.items():
+            paired = gaps["unseen_auc"] if metric == "test_auroc" and any(gaps["unseen_auc"].values()) else values
+            every: dict[str, list[tuple[Result, list[float]]]] = {}
+            for each in own:
+                if values[id(each)] and paired[id(each)]:
+                    every.setdefault(each.label, []).append((each, list(values[id(each)].values())))
+            found += _distances(task, metric, every)
+    return found
+
+
+def _distances(task: str, metric: str, every: Mapping[str, list[tuple[Result, list[float]]]]) -> list[Distance]:
+    """Return the distances in one score, each over all cells of the method and over those that the methods share."""
+    most = max(map(len, every.values()), default=0)
+    every = {label: part for label, part in every.items() if 4 * len(part) >= most or _is_control(part)}
+    taken, shared = in_common({label: [each.scenario.identity for each, _ in part] for label, part in every.items()})
+    found = []
+    for label, part in every.items():
+        means = [mean(values) for _, values in part]
+        sizes = [mean(map(abs, values)) for _, values in part]
+        worst = part[sizes.index(max(sizes))][0]
+        total = Distance(
+            label, task, metric, len(part), mean(sizes), mean(map(abs, means)), mean(means), worst, len(shared)
+        )
+        if label in taken:
+            common = [size for size, (each, _) in zip(sizes, part, strict=True) if each.scenario.identity in shared]
+            total = replace(total, shared=mean(common))
+        found.append(total)
+    return found
+
+
+def _is_control(part: Sequence[tuple[Result, list[float]]]) -> bool:
+    return all(each.method.get("name") == RetrainAgain.name for each, _ in part)
+
+
+def in_common(scenarios: Mapping[str, Collection[str]]) -> tuple[set[str], set[str]]:
+    """Return which methods are compared, and the scenarios that all of these have.
+
+    Methods are added by how many scenarios they have, as long as a quarter of the most stays in common, and at least
+    `FEWEST_SHARED` (half of the most, where that is less).
+
+    >>> taken, shared = in_common({"a": "12345678", "b": "1234", "c": "5678"})
+    >>> sorted(taken), sorted(shared)
+    (['a', 'b'], ['1', '2', '3', '4'])
+    """
+    most = max(map(len, scenarios.values()), default=0)
+    enough = max(min(FEWEST_SHARED, (most + 1) // 2), most // 4)
+    taken: set[str] = set()
+    shared: set[str] = set()
+    for label in sorted(scenarios, key=lambda label: -len(scenarios[label])):
+        left = shared & set(scenarios[label]) if taken else set(scenarios[label])
+        if len(left) >= enough:
+            taken, shared = taken | {label}, left
+    return taken, shared
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The times of one method in one scenario, with those of a forward pass, an epoch and Retrain: medians over seeds."""
+
+    result: Result
+    edges: float | None
+    spent: Mapping[str, float]
+    pairs: tuple[Mapping[str, float], ...] = ()  # the times of each seed; Retrain's where the hardware is the same
+
+    def ratio(self, above: str, below: str) -> float | None:
+        """Return the median over seeds of one time divided by another."""
+        found = [pair[above] / pair[below] for pair in self.pairs if above in pair and pair.get(below)]
+        return median(found) if found else None
+
+
+def timings(results: Sequence[Result]) -> list[Timing]:
+    """Return the times of every method that was timed."""
+    retrained, found = references(results), []
+    for result in results:
+        reference = retrained.get(result.scenario.identity)
+        spent = _medians(result)
+        if not spent or result is reference:
+            continue
+        if reference and "retrain" in (whole := _medians(reference)):
+            spent["retrain"] = whole["retrain"]
+        pairs = tuple(_pair(row, reference.rows.get(seed) if reference else None) for seed, row in result.rows.items())
+        found.append(Timing(result, _edge_count(result.scenario.dataset), spent, pairs))
+    return found
+
+
+def _edge_count(dataset: str) -> float | None:
+    """Return the number of edges of a generated graph or of a dataset in the catalog."""
+    named = re.search(r"(?:edges|triples)=(\d+)", dataset)
+    if named:
+        return float(named[1])
+    return next((float(entry.edges) for entry in describe() if entry.name == dataset), None)
+
+
+def _pair(row: Row, reference: Row | None) -> dict[str, float]:
+    spent = dict(row.get("seconds_of") or {})
+    if reference is not None and same_hardware(row, reference):
+        whole = (reference.get("seconds_of") or {}).get("retrain")
+        spent |= {} if whole is None else {"retrain": whole}
+    return {name: float(value) for name, value in spent.items() if isinstance(value, int | float)}
+
+
+def _medians(result: Result) -> dict[str, float]:
+    values: dict[str, list[float]] = {}
+    for row in result.rows.values():
+        for name, value in (row.get("seconds_of") or {}).items():
+            if isinstance(value, int | float):
+                values.setdefault(name, []).append(float(value))
+    return {name: median(own) for name, own in values.items()}
+
+
+def retrained_levels(store: Store) -> dict[str, list[Result]]:
+    """Return by scenario every Retrain of a store that was trained like its base model, whichever experiment asked for it."""
+    groups: dict[str, dict[int, Row]] = {}
+    keys: dict[str, dict[str, Any]] = {}
+    for key, row in store.items():
+        method = key["method"]
+        if method["name"] == Retrain.name and _same_schedule(method, key.get("train") or {}) and "error" not in row:
+            name = as_text({name: value for name, value in key.items() if name != "seed"})
+            keys.setdefault(name, key)
+            groups.setdefault(name, {})[int(key["seed"])] = row
+    found: dict[str, list[Result]] = {}
+    for name in sorted(groups):
+        rows, key = groups[name], keys[name]
+        result = Result("", Scenario.of(key), Retrain.name, key["method"], len(rows), rows, {})
+        found.setdefault(result.scenario.identity, []).append(result)
+    return found
+
+
+def devices(store: Store) -> Counter[str]:
+    """Return how many rows of a store were made on which device."""
+    return Counter(str(key.get("device") or (row.get("hardware") or {}).get("device")) for key, row in store.items())
+
+
+def usual_device(store: Store) -> str:
+    """Return the device that most rows of a store were made on; a report never mixes two.
+
+    >>> usual_device(Store(None))
+    'cpu'
+    """
+    counts = devices(store)
+    return max(("cuda", "cpu"), key=lambda name: (counts[name], name == "cpu"))
+
+
+def provenance(results: Iterable[Result]) -> dict[str, Any]:
+    """Return what the rows of a report were made with, and when."""
+    rows = list({id(row): row for result in results for row in result.rows.values()}.values())
+    hardware = [row.get("hardware") or {} for row in rows]
+    days = sorted(str(row["finished"])[:10] for row in rows if row.get("finished"))
+    return {
+        "rows": len(rows),
+        "processes": max((each.get("jobs") or 1 for each in hardware), default=1),
+        "hardware": sorted({str(each["name"]) for each in hardware if each.get("name")}),
+        **{name: sorted({str(row[name]) for row in rows if row.get(name)}) for name in ("version", "torch")},
+        "source": sorted({source(row) for row in rows}),
+        "days": days[:: max(1, len(days) - 1)] if days else [],
+    }
+
+
+def method_call(method: Mapping[str, Any], schedule: Mapping[str, Any] | None = None) -> str:
+    """Return the shortest Python call that makes a method.
+
+    >>> method_call({"name": "gnndelete", "lam": 0.2})
+    'GNNDelete(lam=0.2)'
+    >>> method_call({"name": "gnndelete", "aim": "nonexistent", "lam": 0.5, "operator": "shared", "targets": "original"})
+    'GNNDelete.paper()'
+    >>> method_call({"name": "retrain", "epochs": 50, "lr": 0.01}, {"epochs": 50, "lr": 0.001})
+    'Retrain(lr=0.01)'
+    """
+    made = make_method(method)
+    preset, differing = settings_that_differ(made, schedule if made.needs == "a training function" else None)
+    options = ", ".join(f"{name}={value!r}" for name, value in differing.items())
+    return f"{type(made).__name__}{f'.{preset}' if preset else ''}({options})"
+
+
+def is_paper(method: Mapping[str, Any]) -> bool:
+    """Return whether settings are those of ``GNNDelete.paper()``, with any hops.
+
+    >>> is_paper({"name": "gnndelete", "aim": "nonexistent", "lam": 0.5, "operator": "shared", "targets": "original"})
+    True
+    """
+    return _is_gnndelete(method) and _paper_settings(as_text(method))
+
+
+@cache
+def _paper_settings(method: str) -> bool:
+    preset, differing = settings_that_differ(make_method(json.loads(method)))
+    return preset == "paper" and set(differing) <= {"hops"}
+
+
+def _is_gnndelete(method: Mapping[str, Any]) -> bool:
+    return method.get("name") == GNNDelete.name
+
+
+def _value(row: Row, metric: str, step: int | None) -> float | None:
+    """Return a finite number of a row; what is measured once counts for the last step of a sequence."""
+    steps = row.get("steps") or ()
+    part = {} if step is None or step > len(steps) else steps[step - 1]
+    if metric in COSTS:
+        value = (row if step is None else part).get(metric)
+    else:
+        value = None if step is None else part.get("scores", part).get(metric)
+        if step is None or (value is None and step == len(steps)):
+            value = (row.get("scores") or {}).get(metric)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return None
+    return float(value)
+
+
+def same_hardware(one: Row, other: Row) -> bool:
+    """Return whether two times can be compared: same machine, processes at a time and, on a CPU, threads."""
+    mine, theirs = one.get("hardware") or {}, other.get("hardware") or {}
+    if any(mine.get(name) != theirs.get(name) for name in ("name", "jobs")):
+        return False
+    threads = [each.get("job_threads") if each.get("device") == "cpu" else None for each in (mine, theirs)]
+    return None in threads or threads[0] == threads[1]
+
+
+def as_text(key: Any) -> str:
+    """Return a key as JSON, whatever the order of its fields."""
+    return json.dumps(key, sort_keys=True)

@@ -1,0 +1,512 @@
+"""Tables of an experiment, with the paper's number next to ours, as Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from gnndelete.bench import published as paper
+from gnndelete.bench.cells import unusual_options
+from gnndelete.bench.published import Published
+from gnndelete.bench.report.names import (
+    METRICS,
+    amount_title,
+    dataset_title,
+    is_share,
+    listed,
+    method_title,
+    metric_title,
+    model_options,
+    model_titles,
+    number,
+)
+from gnndelete.bench.report.results import Plan, Result, Scenario, Stat, is_fallback, originals, references
+from gnndelete.bench.words import counted
+
+#: Scores of utility; a table of gaps shows those that were measured.
+UTILITY = ("test_auroc", "test_accuracy")
+
+#: Scores whose gap to Retrain is shown.
+GAPS = (*UTILITY, "unseen_auc", "mi_ratio")
+
+#: Codes of notes that readers of a table need: why a number is missing or says little.
+TABLE_NOTES = ("loss-not-risen", "no-training-term-near", "not-measured", "all-edges-in")
+
+#: LaTeX tables with more columns than this are scaled to the width of a line.
+WIDEST_LATEX = 8
+
+_NO_BREAK = "\u00a0"  # keeps a number and its error on one line
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell of a table: our mean, the paper's number, and the state of the runs."""
+
+    metric: str
+    stat: Stat | None = None
+    paper: Published | None = None
+    state: str = ""  # empty where the experiment does not ask for this cell
+    signed: bool = False
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's."""
+        return self.stat.mean - self.paper.value if self.stat and self.paper else None
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method in a table."""
+
+    label: str
+    seeds: tuple[int, int]  # fewest and most seeds among its entries
+    entries: tuple[Entry, ...]
+
+    @property
+    def filled(self) -> bool:
+        """Whether it has a number, ours or the paper's."""
+        return any(entry.stat or entry.paper for entry in self.entries)
+
+    @property
+    def attempted(self) -> bool:
+        """Whether at least one of its runs was started."""
+        return any(entry.state not in ("", "not run", "not here") for entry in self.entries)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, groups of columns (one per model) and lines."""
+
+    name: str
+    title: str
+    groups: tuple[tuple[str, int], ...]
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+    several: bool = False  # whether columns have to name their model
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has no number of ours."""
+        return not any(entry.stat for line in self.lines for entry in line.entries)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One dataset and one deletion: the scores, the gaps and costs, and remarks on missing numbers."""
+
+    title: str
+    scores: Table
+    costs: Table
+    remarks: tuple[str, ...] = ()
+
+
+def sections(plan: Plan, results: Sequence[Result]) -> list[Section]:
+    """Return the tables of an experiment, one section per dataset and deletion, in the order of its file."""
+    settings = dict.fromkeys(result.scenario.setting for result in results)
+    titles = _titles([next(r.scenario for r in results if r.scenario.setting == setting) for setting in settings])
+    made = []
+    for index, (setting, title) in enumerate(zip(settings, titles, strict=True), 1):
+        own = [result for result in results if result.scenario.setting == setting]
+        name = f"{plan.file_name}-{index}"
+        scores = _scores(plan, own, name, title)
+        scores = replace(scores, lines=tuple(line for line in scores.lines if line.filled or line.attempted))
+        costs = _costs(own, f"{name}-cost", f"{title}; gap to Retrain and cost")
+        costs = replace(costs, lines=tuple(line for line in costs.lines if line.filled))
+        made.append(Section(title, scores, costs, tuple(remarks(own))))
+    return made
+
+
+def remarks(results: Sequence[Result]) -> list[str]:
+    """Return one sentence per reason for a missing or unusual_options number, with the methods that it holds for."""
+    models = model_titles(result.scenario.variant for result in results)
+    found: dict[str, dict[str, None]] = {}
+    for result in results:
+        name = f"{method_title(result.label)} ({models[result.scenario.variant]})"
+        for text in _texts(result):
+            found.setdefault(text.rstrip("."), {})[name] = None
+    everyone = len(results) if len(results) > 1 else 0
+    return [f"{'All' if len(who) == everyone else listed(who)}: {text}." for text, who in found.items()]
+
+
+def _texts(result: Result) -> Iterator[str]:
+    if result.state != "done":
+        yield f"{result.state}: {result.reason}" if result.reason else result.state
+    elif result.reason:
+        yield result.reason
+    if any(is_fallback(row) for row in result.rows.values()):
+        yield "lam could not be calibrated, and the fallback was used"
+    notes = [note for row in result.rows.values() for note in row.get("notes") or () if note["code"] in TABLE_NOTES]
+    yield from dict.fromkeys(note["text"] for note in notes)
+
+
+def unrun_methods(results: Sequence[Result]) -> list[str]:
+    """Return the titles of methods that the store has neither a number nor an error of."""
+    states: dict[str, set[str]] = {}
+    for result in results:
+        states.setdefault(result.label, set()).add(result.state)
+    return [method_title(label) for label, found in states.items() if found == {"not run"}]
+
+
+def score_metrics(plan: Plan, results: Sequence[Result]) -> list[str]:
+    """Return the scores an experiment has or the paper reports for it, in the order of `METRICS`; others last."""
+    found = {name for result in results for row in result.rows.values() for name in row.get("scores") or {}}
+    found |= set(paper.metrics(plan.published))
+    return [name for name in METRICS if name in found] + sorted(found - set(METRICS))
+
+
+def entry(plan: Plan, result: Result, metric: str, reference: Result | None, step: int | None = None) -> Entry:
+    """Return one number of a result with the paper's; ``step`` takes a sequence after that many requests."""
+    scenario, amount = result.scenario, result.scenario.amount
+    if step is not None and amount is not None:
+        amount = amount * step / scenario.steps
+    theirs = paper.published(
+        plan.published, scenario.dataset, scenario.model, scenario.where, amount, result.label, metric
+    )
+    if metric == "speedup":
+        stat = result.speedup(reference) if result is not reference else None
+    else:
+        stat = result.stat(metric, step)
+    return Entry(metric, stat, theirs, "not measured" if stat is None and result.state == "done" else result.state)
+
+
+def _scores(plan: Plan, results: Sequence[Result], name: str, title: str) -> Table:
+    results = [*originals(results), *results]
+    lookup = {(result.label, result.scenario.variant): result for result in results}
+    retrained = references(results)
+    metrics = [metric for metric in score_metrics(plan, results) if metric in METRICS]
+    columns = [(variant, metric) for variant in _variants(results) for metric in metrics]
+    lines, steps = [], max(result.scenario.steps for result in results)
+    for label in dict.fromkeys(result.label for result in results):
+        for step in range(1, steps + 1) if steps > 1 and label != "original" else (None,):
+            entries = []
+            for variant, metric in columns:
+                result = lookup.get((label, variant))
+                reference = retrained.get(result.scenario.identity) if result else None
+                entries.append(entry(plan, result, metric, reference, step) if result else Entry(metric))
+            lines.append(Line(_line_title(label, results[0].scenario, step), _seeds(results, label), tuple(entries)))
+    return _without_empty_columns(name, title, columns, lines, _variants(results))
+
+
+def _costs(results: Sequence[Result], name: str, title: str) -> Table:
+    """Return per model the gaps to Retrain, lam, the time and how many times faster than Retrain."""
+    lookup = {(result.label, result.scenario.variant): result for result in results}
+    retrained = references(results)
+    kinds = (*GAPS, "lam", "seconds", "speedup")
+    columns = [(variant, kind) for variant in _variants(results) for kind in kinds]
+    lines = []
+    for label in dict.fromkeys(result.label for result in results):
+        entries = []
+        for variant, kind in columns:
+            result = lookup.get((label, variant))
+            entries.append(_cost(result, kind, retrained.get(result.scenario.identity)) if result else Entry(kind))
+        lines.append(Line(method_title(label), _seeds(results, label), tuple(entries)))
+    return _without_empty_columns(name, title, columns, lines, _variants(results))
+
+
+def _cost(result: Result, kind: str, reference: Result | None) -> Entry:
+    if kind == "lam":
+        return Entry(kind, lam_of(result))
+    if kind == "seconds":
+        return Entry(kind, result.stat(kind))
+    if result is reference:
+        return Entry(kind)
+    if kind == "speedup":
+        return Entry(kind, result.speedup(reference))
+    return Entry(kind, result.gap(kind, reference), signed=True)
+
+
+def lam_of(result: Result, step: int | None = None) -> Stat | None:
+    """Return the lam of GNNDelete, fixed or calibrated; other methods use the name for something else."""
+    if result.method.get("name") != "gnndelete":
+        return None
+    return result.stat("lam", step) or result.stat("lam")
+
+
+def _without_empty_columns(
+    name: str, title: str, columns: Sequence[tuple[str, str]], lines: Sequence[Line], variants: Sequence[str]
+) -> Table:
+    """Return a table of the columns with numbers; where nothing was run, of those with the paper's numbers.
+
+    A model without numbers keeps a column that another model has numbers in, as long as its runs have a state to show.
+    """
+    measured = {metric for i, (_, metric) in enumerate(columns) if any(line.entries[i].stat for line in lines)}
+
+    def shown(i: int) -> bool:
+        entries = [line.entries[i] for line in lines]
+        if not measured:
+            return any(item.paper for item in entries)
+        waiting = columns[i][1] in measured and any(item.state not in ("", "done", "not measured") for item in entries)
+        return waiting or any(item.stat for item in entries)
+
+    chosen = [i for i in range(len(columns)) if shown(i)]
+    widths = {variant: sum(columns[i][0] == variant for i in chosen) for variant in variants}
+    groups = [(model, widths[variant]) for variant, model in model_titles(variants).items() if widths[variant]]
+    signed = {i for i in chosen if any(line.entries[i].signed for line in lines)}
+    titles = [metric_title(columns[i][1]) + " gap" * (i in signed) for i in chosen]
+    filled = [Line(line.label, line.seeds, tuple(line.entries[i] for i in chosen)) for line in lines]
+    return Table(name, title, tuple(groups), tuple(titles), tuple(filled), len(variants) > 1)
+
+
+def _variants(results: Sequence[Result]) -> list[str]:
+    return list(dict.fromkeys(result.scenario.variant for result in results))
+
+
+def _seeds(results: Sequence[Result], label: str) -> tuple[int, int]:
+    """Return the fewest and most seeds of a method, over the models that have any."""
+    counts = [len(result.rows) for result in results if result.label == label and result.rows] or [0]
+    return min(counts), max(counts)
+
+
+def _line_title(label: str, scenario: Scenario, step: int | None) -> str:
+    if step is None or scenario.amount is None:
+        return method_title(label)
+    return f"{method_title(label)}, {amount_title(so_far(scenario.amount, step, scenario.steps))}"
+
+
+def so_far(amount: float, step: int, steps: int) -> float:
+    """Return what the first requests of a sequence delete together; the first ones take the remainder.
+
+    >>> so_far(0.5, 1, 4), so_far(20, 2, 3), so_far(3, 1, 3)
+    (0.125, 14, 1)
+    """
+    if is_share(amount):
+        return amount * step / steps
+    each, remainder = divmod(int(amount), steps)
+    return step * each + min(step, remainder)
+
+
+def _titles(scenarios: Sequence[Scenario]) -> list[str]:
+    """Return one title per setting: dataset and deletion, and the settings in which equal titles differ."""
+    plain = [f"{dataset_title(each.dataset)}: {each.request}" for each in scenarios]
+    return [
+        title + (f" ({', '.join(_differing(each, same))})" if len(same) > 1 else "")
+        for title, each in zip(plain, scenarios, strict=True)
+        for same in [[other for other, its in zip(scenarios, plain, strict=True) if its == title]]
+    ]
+
+
+def _setting_differences(scenarios: Iterable[Scenario]) -> dict[str, str]:
+    """Return by setting what distinguishes it from others with the same dataset and deletion."""
+    first = {each.setting: each for each in scenarios}
+    groups: dict[tuple[object, ...], list[Scenario]] = {}
+    for each in first.values():
+        groups.setdefault((each.dataset, each.kind, each.where, each.amount), []).append(each)
+    return {each.setting: ", ".join(_differing(each, same)) for same in groups.values() for each in same}
+
+
+def _differing(scenario: Scenario, others: Sequence[Scenario]) -> Iterator[str]:
+    theirs = [dict(_flat(json.loads(other.setting))) for other in others]
+    for name, value in _flat(json.loads(scenario.setting)):
+        if any(other.get(name) != value for other in theirs):
+            yield f"{name} {value}"
+
+
+def _flat(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _flat(item, f"{prefix} {name}".strip())
+    else:
+        yield prefix, value if isinstance(value, str) else json.dumps(value)
+
+
+def escape_markdown(text: str) -> str:
+    r"""Return text that neither Markdown nor HTML acts on.
+
+    >>> escape_markdown("needs <x> | *y*")
+    'needs &lt;x&gt; \\| \\*y\\*'
+    """
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return "".join(f"\\{sign}" if sign in "|*_`[]" else sign for sign in text)
+
+
+def grid(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """Return a Markdown table; the first ``left`` columns are aligned left, the others right.
+
+    >>> print(grid(["a", "b"], [["c", "1"]]))
+    | a | b |
+    | --- | ---: |
+    | c | 1 |
+    """
+    rule = ["---"] * left + ["---:"] * (len(head) - left)
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *rows])
+
+
+def markdown(table: Table) -> str:
+    """Return a table as Markdown; with several models, column titles name the model."""
+    groups = [title for title, width in table.groups for _ in range(width)]
+    pairs = zip(groups, table.columns, strict=True)
+    titles = [f"{group}<br>{column}" if table.several else column for group, column in pairs]
+    rows = [
+        [escape_markdown(line.label), *(_markdown(item, line.seeds[1]) for item in line.entries), _span(line.seeds)]
+        for line in table.lines
+    ]
+    return grid(["method", *titles, "seeds"], rows)
+
+
+def _markdown(item: Entry, seeds: int) -> str:
+    ours = _ours(item, seeds)
+    ours = f"*{ours}*" if item.stat is None and ours != "–" else ours
+    return (f"{ours}<br><small>{_theirs(item)}</small>" if item.paper else ours).replace(" ", _NO_BREAK)
+
+
+def _ours(item: Entry, seeds: int) -> str:
+    """Return our number with its error, and its seeds where they are fewer than those of its line; else the state."""
+    if item.stat is None:
+        return "–" if item.state in ("", "done", "not measured") else item.state
+    shown = number(item.metric, item.stat.mean, item.signed)
+    has_error = bool(item.stat.error) if item.metric == "parameters" else item.stat.error is not None
+    if has_error and not item.signed and item.metric not in ("seconds", "speedup", "lam"):
+        shown += f" ± {number(item.metric, item.stat.error or 0)}"
+    return shown + (f" ({counted(item.stat.count, 'seed')})" if item.stat.count < seeds else "")
+
+
+def _theirs(item: Entry) -> str:
+    if item.paper is None:
+        return ""
+    text = f"paper {number(item.metric, item.paper.value)}"
+    return text if item.difference is None else f"{text}, {number(item.metric, item.difference, signed=True)}"
+
+
+def _span(seeds: tuple[int, int]) -> str:
+    return str(seeds[0]) if seeds[0] == seeds[1] else f"{seeds[0]}–{seeds[1]}"
+
+
+def latex(table: Table) -> str:
+    r"""Return a LaTeX ``table``; a wide one is scaled to a line by the package ``graphicx``.
+
+    >>> print(latex(Table("t", "A 5% request", (("GCN", 1),), ("E_t",), ())).splitlines()[3])
+    \caption{A 5\% request.}
+    """
+    wide = len(table.columns) + 2 > WIDEST_LATEX
+    lines = [r"\begin{table}", r"\centering", r"\small", rf"\caption{{{_escape_latex(table.title)}.}}"]
+    lines.append(rf"\label{{tab:{table.name}}}")
+    lines += [
+        r"\resizebox{\linewidth}{!}{" * wide + rf"\begin{{tabular}}{{l{'c' * (len(table.columns) + 1)}}}",
+        r"\hline",
+    ]
+    if table.several:
+        heads = " & ".join(rf"\multicolumn{{{width}}}{{c}}{{{_escape_latex(title)}}}" for title, width in table.groups)
+        lines.append(rf" & {heads} & \\")
+    lines.append(rf"method & {' & '.join(map(_escape_latex, table.columns))} & seeds \\ \hline")
+    for line in table.lines:
+        cells = [_latex(item, line.seeds[1]) for item in line.entries]
+        # After the end of a row, a bracket or a star would be read as its option.
+        label = "{}" * line.label.startswith(("[", "*")) + _escape_latex(line.label)
+        lines.append(" & ".join([label, *cells, _escape_latex(_span(line.seeds))]) + r" \\")
+    return "\n".join([*lines, r"\hline", r"\end{tabular}" + "}" * wide, r"\end{table}"]) + "\n"
+
+
+def _latex(item: Entry, seeds: int) -> str:
+    ours, theirs = (
+        re.sub(r"(?<!\w)-(?=\d)", "$-$", _escape_latex(text.replace(" ", _NO_BREAK)))
+        for text in (_ours(item, seeds), _theirs(item))
+    )
+    return rf"\shortstack{{{ours} \\ {{\scriptsize {theirs}}}}}" if theirs else ours
+
+
+_LATEX_SIGNS = {
+    **{sign: f"\\{sign}" for sign in "%&#_${}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    _NO_BREAK: "~",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "–": "--",
+    "−": "$-$",
+    "+": "$+$",
+}
+
+
+def _escape_latex(text: str) -> str:
+    return "".join(_LATEX_SIGNS.get(sign, sign) for sign in text)
+
+
+def latex_page(plan: Plan, results: Sequence[Result]) -> str:
+    """Return all tables of an experiment for LaTeX, with remarks on missing numbers below them."""
+    parts = [
+        f"% {' '.join(plan.title.split())}: made by gnndelete bench report",
+        r"% needs \usepackage{graphicx} in the preamble: wide tables are scaled to a line",
+    ]
+    for section in sections(plan, results):
+        parts += [latex(table) for table in (section.scores, section.costs) if table.columns and table.lines]
+        sentences = [f"{section.title}. {text}" for text in section.remarks]
+        parts += [rf"\par\noindent {{\footnotesize {_escape_latex(text)}}}" + "\n" for text in sentences]
+    return "\n".join(parts) + "\n"
+
+
+_CSV_COLUMNS = (
+    *("experiment", "task", "dataset", "model", "model_options", "kind", "where", "amount", "setting", "step"),
+    *("method", "lam", "metric", "seeds", "seeds_wanted", "mean", "standard_error"),
+    *("published", "published_std", "difference", "gap_to_retrain", "gap_standard_error", "seconds", "state", "reason"),
+)
+
+
+def tidy_csv(plan: Plan, results: Sequence[Result]) -> str:
+    """Return all numbers of an experiment as CSV, one to a line, with state and reason.
+
+    ``model_options`` and ``setting`` name what distinguishes a model or a deletion from others that look the same. For a
+    sequence, each line has what was deleted so far and the seconds of that request.
+    """
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, _CSV_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    retrained, metrics = references(results), score_metrics(plan, results) or [""]
+    options = model_options(result.scenario.variant for result in results)
+    settings = _setting_differences(result.scenario for result in results)
+    for result in results:
+        scenario = result.scenario
+        where = {
+            "model_options": options[scenario.variant] or unusual_options(json.loads(scenario.variant), scenario.task),
+            "setting": settings[scenario.setting],
+        }
+        for step in range(1, scenario.steps + 1) if scenario.steps > 1 else (None,):
+            for metric in metrics:
+                item = entry(plan, result, metric, retrained.get(scenario.identity), step)
+                if item.stat or item.paper or result.state != "done":
+                    writer.writerow(where | _record(result, item, retrained.get(scenario.identity), step))
+    return buffer.getvalue()
+
+
+def _record(result: Result, item: Entry, reference: Result | None, step: int | None) -> dict[str, object]:
+    scenario, stat, theirs = result.scenario, item.stat, item.paper
+    gap = result.gap(item.metric, reference, step) if result is not reference else None
+    time, lam = result.stat("seconds", step), lam_of(result, step)
+    amount: object = scenario.amount
+    if step is not None and scenario.amount is not None:
+        amount = f"{so_far(scenario.amount, step, scenario.steps):.6g}"
+    numbers = {
+        "lam": lam.mean if lam else None,
+        "mean": stat.mean if stat else None,
+        "standard_error": stat.error if stat else None,
+        "published": theirs.value if theirs else None,
+        "published_std": theirs.std if theirs else None,
+        "difference": item.difference,
+        "gap_to_retrain": gap.mean if gap else None,
+        "gap_standard_error": gap.error if gap else None,
+        "seconds": time.mean if time else None,
+    }
+    return {
+        "experiment": result.experiment,
+        "task": scenario.task,
+        "dataset": scenario.dataset,
+        "model": scenario.model,
+        "kind": scenario.kind,
+        "where": scenario.where,
+        "amount": amount,
+        "step": step,
+        "method": result.label,
+        "metric": item.metric,
+        "seeds": stat.count if stat else 0,
+        "seeds_wanted": result.wanted,
+        **{name: "" if value is None else f"{value:.6g}" for name, value in numbers.items()},
+        "state": item.state,
+        "reason": result.reason,
+    }
