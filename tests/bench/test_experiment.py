@@ -39,8 +39,8 @@ def test_a_shipped_experiment_is_sound(experiment: Experiment) -> None:
 def test_the_paper_and_more_are_there() -> None:
     tables = {experiment.published for experiment in SHIPPED} - {None}
     assert tables == {
-        "link_prediction", "mi", "lambda", "placement", "downstream", "node_deletion", "feature_deletion", "sequential",
-        "jodie", "outliers", "parameters", "time",
+        "link_prediction", "mi", "lambda", "placement", "downstream", "node_deletion", "node_deletion_links",
+        "feature_deletion", "feature_deletion_links", "sequential", "jodie", "outliers", "parameters", "time",
     }  # fmt: skip
     assert {f"beyond/{name}" for name in ("calibrated", "rings", "gap", "attacks", "scale")} <= set(names())
 

@@ -49,7 +49,7 @@ def test_pages_tables_and_one_json_object(folder: Path, capsys: pytest.CaptureFi
     assert {"index.md", "summary.md", "own/mine.md", "tables/mine.csv", "tables/mine.tex"} <= set(values["files"])
     assert all((folder / "out" / name).is_file() for name in values["files"])
     (fast,) = values["speedups"]
-    assert (fast["kind"], fast["times_faster"]) == ("calibrated", pytest.approx(120))
+    assert (fast["kind"], fast["ratio"]) == ("calibrated", pytest.approx(120))
     page = (folder / "out/own/mine.md").read_text()
     assert "gnndelete bench run mine.yaml --seeds 2 --device cpu --store rows.jsonl" in page
     assert "6 of 6 runs done." in page

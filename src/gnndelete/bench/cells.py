@@ -118,7 +118,7 @@ def cells(experiment: Experiment, device: str = "cpu", seeds: int | None = None)
 
     >>> from gnndelete.bench.experiment import read
     >>> len(cells(read("paper/lambda"), seeds=1))
-    7
+    8
     """
     try:
         found = _cells(experiment, device, seeds)

@@ -86,6 +86,8 @@ def flaw(row: Mapping[str, Any]) -> str:
     said = row.get("hardware")
     if said is not None and not (isinstance(said, dict) and isinstance(said.get("jobs", 1), int | None)):
         return f"its hardware is none that a run writes ({repr(said)[:40]})"
+    if not all(isinstance(note, dict) and {"code", "text"} <= note.keys() for note in row.get("notes") or ()):
+        return "its notes have no codes"
     for name, part in _parts(row):
         if not isinstance(part, dict):
             return f"its {name} are no numbers by name ({repr(part)[:40]})"

@@ -26,7 +26,7 @@ from gnndelete.bench.report.figures import (
 )
 from gnndelete.bench.report.names import listed
 from gnndelete.bench.report.pages import Commands, build
-from gnndelete.bench.report.results import Plan, Result, Stat, gather, retrained_levels, timings
+from gnndelete.bench.report.results import Plan, Result, Stat, gather, timings
 from gnndelete.io.store import Store
 
 from .sample import METHODS, RING, SEEDS, Job, key, lam_plan, link_plan, row, store_of, time_plan
@@ -100,63 +100,11 @@ def test_the_line_of_retrain_keeps_off_the_edge_of_its_panel(monkeypatch: pytest
     assert high - level > 0.04 * (high - low)
 
 
-NOTE = "Retrain (test AUROC, deleted AUROC and unseen AUC) is from other runs of the same scenario."
-
-
-@pytest.fixture
-def without_retrain() -> tuple[Plan, Store]:
-    """The sweep over lam without Retrain, which is in the store all the same."""
+def test_a_sweep_without_retrain_has_no_level() -> None:
     whole = lam_plan()
-    return Plan(whole.name, whole.title, [job for job in whole.cells if job.label != "retrain"]), store_of(whole)
-
-
-def test_every_panel_over_lam_has_the_level_of_retrain_that_the_store_knows(
-    without_retrain: tuple[Plan, Store],
-) -> None:
-    plan, store = without_retrain
-    (picture,) = lam_sweeps(plan, gather(plan, store), retrained_levels(store))
-    assert set(picture.retrain) == {"test_auroc", "deleted_auroc", "unseen_auc"}
-    assert picture.retrain["unseen_auc"] == pytest.approx(0.51, abs=0.01)
-    made = build([plan], store, COMMANDS)
-    assert b">Retrain<" in made["figures/paper-lambda-lam-1.svg"]
-    assert NOTE in made["paper/lambda.md"].decode()
-
-
-def test_a_score_that_the_experiments_own_retrain_lacks_is_taken_from_another(
-    without_retrain: tuple[Plan, Store],
-) -> None:
-    plan, store = without_retrain
-    own = [Job("retrain", key("dblp", "gcn", METHODS["retrain"], seed, measures=["scores"])) for seed in (42, 21, 13)]
-    for job in own:
-        store.add(job.key, row("retrain", 7.0, test_auroc=0.5, deleted_auroc=0.5))
-    plan = Plan(plan.name, plan.title, [*plan.cells, *own])
-    (picture,) = lam_sweeps(plan, gather(plan, store), retrained_levels(store))
-    assert (picture.retrain["test_auroc"], picture.retrain["deleted_auroc"]) == (0.5, 0.5)
-    assert picture.retrain["unseen_auc"] == pytest.approx(0.51, abs=0.01)
-    assert picture.note == "Retrain (unseen AUC) is from other runs of the same scenario."
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        key("dblp", "gcn", METHODS["retrain"], 42, "out"),
-        key("dblp", "gcn", METHODS["retrain"], 42, device="cpu"),
-        key("dblp", "gcn", METHODS["retrain"], 7),
-        key("dblp", "gcn", METHODS["retrain"] | {"epochs": 10}, 42),
-    ],
-    ids=["place", "device", "seed", "schedule"],
-)
-def test_another_place_device_seed_or_schedule_is_no_level(
-    without_retrain: tuple[Plan, Store], other: dict[str, object]
-) -> None:
-    plan, full = without_retrain
-    store = Store(None)
-    for cell, result in full.items():
-        if cell["method"]["name"] != "retrain":
-            store.add(cell, result)
-    store.add(other, row("retrain", 7.0, test_auroc=0.9, deleted_auroc=0.6, unseen_auc=0.5))
-    (picture,) = lam_sweeps(plan, gather(plan, store), retrained_levels(store))
-    assert (picture.retrain, picture.note) == ({}, "")
+    plan = Plan(whole.name, whole.title, [job for job in whole.cells if job.label != "retrain"])
+    (picture,) = lam_sweeps(plan, gather(plan, store_of(whole)))
+    assert picture.retrain == {}
 
 
 def timed(parts: list[dict[str, Any]], *, graph: str = "generated:collab", **changes: Any) -> tuple[Plan, Store]:

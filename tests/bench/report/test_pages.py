@@ -166,9 +166,9 @@ def test_one_day_is_said_once_and_several_from_when_to_when() -> None:
 def test_summary_is_readable_by_programs(made: dict[str, bytes]) -> None:
     values = json.loads(made["summary.json"])
     assert values["files"] == sorted(made)
-    assert {"method", "dataset", "cells", "test_auroc", "paper_test_auroc"} <= set(values["means"][0])
-    assert {"method", "task", "metric", "by_seed", "shared"} <= set(values["distances"][0])
-    assert {"dataset", "kind", "times_faster"} <= set(values["speedups"][0])
+    assert {"label", "dataset", "cells", "ours", "theirs"} == set(values["means"][0])
+    assert {"label", "task", "metric", "by_seed", "shared", "worst"} <= set(values["distances"][0])
+    assert {"dataset", "kind", "ratio", "slowest"} <= set(values["speedups"][0])
 
 
 def test_scores_are_explained_where_they_appear() -> None:

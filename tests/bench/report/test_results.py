@@ -13,7 +13,6 @@ from gnndelete.bench.report.results import (
     Result,
     distinct,
     gather,
-    is_paper,
     method_call,
     originals,
     plans,
@@ -228,9 +227,6 @@ def test_a_method_is_recognised_by_its_settings() -> None:
     assert method_call(directed) == "GNNDelete.paper(hops='directed')"
     assert method_call({**directed, "lam": 0.8}) != method_call(directed)
     assert method_call({"name": "d2d", "preset": "paper"}) == "D2D(preset='paper')"
-    assert is_paper(directed)
-    assert not is_paper({**directed, "lam": 0.8})
-    assert not is_paper({"name": "unlink"})
     plan = link_plan(models=("gcn",))
     calls = {result.label: result.call for result in gather(plan, store_of(plan))}
     assert calls["unlink"] == "Unlink()"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from gnndelete.bench import published as paper
 from gnndelete.bench.experiment import TIMED_LAM
 from gnndelete.bench.report.names import (
     dataset_title,
+    is_control,
     is_share,
     listed,
     method_title,
@@ -36,7 +37,6 @@ from gnndelete.bench.report.results import (
 )
 from gnndelete.bench.report.tables import UTILITY
 from gnndelete.bench.words import counted
-from gnndelete.methods import CONTROLS, RetrainAgain
 
 Format = Literal["svg", "png"]
 
@@ -73,14 +73,12 @@ class Figure:
     caption: str = ""
 
 
-def experiment_figures(
-    plan: Plan, results: Sequence[Result], levels: Mapping[str, Sequence[Result]], form: Format
-) -> list[Figure]:
-    """Return the figures of one experiment; ``levels`` has the Retrain runs of the whole store by scenario."""
+def experiment_figures(plan: Plan, results: Sequence[Result], form: Format) -> list[Figure]:
+    """Return the figures of one experiment: scores against lam, and times."""
     made = []
-    for index, sweep in enumerate(lam_sweeps(plan, results, levels), 1):
+    for index, sweep in enumerate(lam_sweeps(plan, results), 1):
         alt = f"Scores against lam. {sweep.title}"
-        made.append(Figure(f"{plan.file_name}-lam-{index}", alt, lam_figure(sweep, form), sweep.note))
+        made.append(Figure(f"{plan.file_name}-lam-{index}", alt, lam_figure(sweep, form)))
     series = time_series(results)
     for index, each in enumerate(series, 1):
         alone = [other.model for other in series].count(each.model) == 1
@@ -98,12 +96,9 @@ class Sweep:
     curves: Mapping[str, Mapping[str, Sequence[tuple[float, Stat]]]]
     paper: Mapping[str, Sequence[tuple[float, float]]]
     retrain: Mapping[str, float]
-    note: str = ""
 
 
-def lam_sweeps(
-    plan: Plan, results: Sequence[Result], levels: Mapping[str, Sequence[Result]] | None = None
-) -> list[Sweep]:
+def lam_sweeps(plan: Plan, results: Sequence[Result]) -> list[Sweep]:
     """Return one sweep per scenario in which a setting of GNNDelete was run with at least three values of lam."""
     found, retrained = [], references(results)
     models = model_titles(result.scenario.variant for result in results)
@@ -120,17 +115,11 @@ def lam_sweeps(
                     curves.setdefault(metric, {})[name] = points
         if scenario.steps > 1 or not curves:
             continue
-        seeds = {seed for result in cells for seed in result.rows}
-        retrain, elsewhere = {}, []
-        for metric in curves:
-            level, borrowed = _level(metric, retrained.get(identity), (levels or {}).get(identity, ()), seeds)
-            if level is not None:
-                retrain[metric] = level.mean
-                elsewhere += [metric_title(metric)] * borrowed
-        note = f"Retrain ({listed(elsewhere)}) is from other runs of the same scenario." if elsewhere else ""
+        reference = retrained.get(identity)
+        retrain = {metric: stat.mean for metric in curves if reference and (stat := reference.stat(metric))}
         title = f"{dataset_title(scenario.dataset)}, {models[scenario.variant]}: {scenario.request}"
-        points = {metric: _published_points(plan, own, metric) for metric in curves}
-        found.append(Sweep(title, curves, points, retrain, note))
+        theirs = {metric: _published_points(plan, own, metric) for metric in curves}
+        found.append(Sweep(title, curves, theirs, retrain))
     return found
 
 
@@ -139,12 +128,12 @@ def _by_lam(results: Sequence[Result]) -> dict[str, dict[float, Result]]:
     groups: dict[str, dict[float, Result]] = {}
     for result in results:
         lam = result.method.get("lam")
-        if result.rows and result.method.get("name") == "gnndelete" and isinstance(lam, int | float):
+        if result.rows and result.is_gnndelete and isinstance(lam, int | float):
             rest = {name: value for name, value in result.method.items() if name not in ("lam", "name", "aim")}
             groups.setdefault(as_text(rest), {})[float(lam)] = result
     settings = {key: group for key, group in groups.items() if len(group) > 2}
     methods = {key: next(iter(group.values())).method for key, group in settings.items()}
-    names = _differing_names([method for method in methods.values()], ("lam", "name", "aim"))
+    names = _differing_names(list(methods.values()), ("lam", "name", "aim"))
     return {
         ", ".join(f"{name} {methods[key].get(name)}" for name in names) or "ours": dict(sorted(group.items()))
         for key, group in settings.items()
@@ -162,21 +151,12 @@ def _published_points(plan: Plan, results: Sequence[Result], metric: str) -> lis
     found: dict[float, float] = {}
     for result in results:
         lam, each = result.method.get("lam"), result.scenario
-        if isinstance(lam, int | float) and result.method.get("name") == "gnndelete":
+        if result.is_gnndelete and isinstance(lam, int | float):
             known = paper.published(
                 plan.published, each.dataset, each.model, each.where, each.amount, result.label, metric
             )
             found |= {float(lam): known.value} if known else {}
     return sorted(found.items())
-
-
-def _level(metric: str, own: Result | None, others: Sequence[Result], seeds: set[int]) -> tuple[Stat | None, bool]:
-    """Return Retrain's mean in the experiment, else in the other run with most of its seeds, and whether it is another."""
-    stat = own.stat(metric) if own else None
-    if stat is not None:
-        return stat, False
-    known = [[value for seed, value in other.values(metric).items() if seed in seeds] for other in others]
-    return Stat.of(max(known, key=len, default=[])), True
 
 
 def lam_figure(sweep: Sweep, form: Format) -> bytes:
@@ -225,9 +205,8 @@ def time_series(results: Sequence[Result]) -> list[TimeSeries]:
     groups: dict[tuple[str, str, bool], list[Timing]] = {}
     for timing in timings(results):
         scenario = timing.result.scenario
-        if timing.edges is not None:
-            key = (scenario.variant, scenario.kind, is_share(scenario.amount or 0))
-            groups.setdefault(key, []).append(timing)
+        key = (scenario.variant, scenario.kind, is_share(scenario.amount or 0))
+        groups.setdefault(key, []).append(timing)
     models = model_titles(variant for variant, _, _ in groups)
     several = len({key[1:] for key in groups}) > 1
     made = [_time_series(own, models[variant], shares, several) for (variant, _, shares), own in groups.items()]
@@ -236,7 +215,7 @@ def time_series(results: Sequence[Result]) -> list[TimeSeries]:
 
 def _time_series(own: Sequence[Timing], model: str, shares: bool, several: bool) -> TimeSeries:
     by_edges = len({timing.edges for timing in own}) > 1
-    deletions = [timing.result for timing in own if timing.result.method.get("name") == "gnndelete"]
+    deletions = [timing.result for timing in own if timing.result.is_gnndelete]
     lines: dict[str, dict[float, list[float]]] = {}
     for name in TIMES:
         for timing in own:
@@ -248,7 +227,9 @@ def _time_series(own: Sequence[Timing], model: str, shares: bool, several: bool)
                 lines.setdefault(title, {}).setdefault(x, []).append(timing.spent[name])
     scenario = own[0].result.scenario
     deleted = f"{'share' if shares else 'number'} of {_deleted(scenario)}"
-    datasets = [dataset_title(timing.result.scenario.dataset) for timing in sorted(own, key=lambda t: t.edges or 0)]
+    datasets = [
+        dataset_title(timing.result.scenario.dataset) for timing in sorted(own, key=lambda timing: timing.edges)
+    ]
     return TimeSeries(
         scenario.model,
         f"{model}, {deleted}" if several and by_edges else model,
@@ -269,7 +250,7 @@ def _time_title(result: Result, name: str, deletions: Sequence[Result]) -> str:
     """Return the title of a time; deletions are named by the settings in which they differ, other methods by their own."""
     if name in ("forward", "epoch", "retrain"):
         return TIMES[name]
-    if result.method.get("name") != "gnndelete":
+    if not result.is_gnndelete:
         return method_title(result.label)
     settings = [_timed_settings(other, name) for other in deletions]
     own = _timed_settings(result, name)
@@ -329,7 +310,7 @@ class Comparison:
         return f"Means over {counted(len(self.scenarios), 'cell')}: {models} on {datasets}; {requests}."
 
 
-def compare(results: Sequence[Result], values: Callable[[Result], tuple[float | None, float | None]]) -> Comparison:
+def compare(results: Sequence[Result], values: Callable[[Result], Iterable[float | None]]) -> Comparison:
     """Return the means of two values of every method, over the scenarios that the methods share."""
     found: dict[str, dict[str, tuple[float, float]]] = {}
     scenarios: dict[str, Scenario] = {}
@@ -340,7 +321,7 @@ def compare(results: Sequence[Result], values: Callable[[Result], tuple[float | 
             title = method_title(result.label)
             scenarios[result.scenario.identity] = result.scenario
             found.setdefault(title, {})[result.scenario.identity] = (x, y)
-            if result.method.get("name") in [control.name for control in (*CONTROLS, RetrainAgain)]:
+            if is_control(str(result.method.get("name"))):
                 controls.add(title)
     taken, shared = in_common(found)
     points = {}
@@ -359,7 +340,7 @@ def method_figures(results: Sequence[Result], form: Format) -> list[Figure]:
     def distance(result: Result) -> Iterator[float | None]:
         for metric in ("test_auroc", "unseen_auc"):
             gaps = result.gaps(metric, retrained.get(result.scenario.identity)).values()
-            yield mean(map(abs, gaps)) if gaps and result.method.get("name") != "retrain" else None
+            yield mean(map(abs, gaps)) if gaps and not result.is_retrain else None
 
     def scores(result: Result) -> Iterator[float | None]:
         for metric in ("deleted_auroc", "test_auroc"):
@@ -377,7 +358,7 @@ def method_figures(results: Sequence[Result], form: Format) -> list[Figure]:
         ),
         ("methods-scores", "The paper's two scores", scores, ("deleted AUROC", "test AUROC"), False),
     ):
-        comparison = compare(results, lambda result, values=values: tuple(values(result)))
+        comparison = compare(results, values)
         if len(comparison.points) > 1:
             alt = f"{title}: {counted(len(comparison.points), 'method')}"
             made.append(Figure(name, alt, scatter(comparison, title, axes, log, form), comparison.caption))

@@ -10,7 +10,7 @@ from typing import Any
 
 from gnndelete.bench.dataset_names import is_path, without_digest
 from gnndelete.bench.words import measured
-from gnndelete.methods import CONTROLS, RetrainAgain
+from gnndelete.methods import CONTROLS, Method, RetrainAgain
 from gnndelete.methods import resolver as methods
 
 #: Titles of scores, in the order of the columns of a table.
@@ -89,9 +89,15 @@ def method_title(label: str) -> str:
     """
     if label == "original":
         return "before the deletion"
-    if label in (control.name for control in (*CONTROLS, RetrainAgain)):
+    if is_control(label):
         return f"{label} (control)"
     return methods.lookup_dict[label].__name__ if label in methods.lookup_dict else label
+
+
+def is_control(name: str) -> bool:
+    """Return whether a method is a control, which others are compared with."""
+    controls: tuple[type[Method], ...] = (*CONTROLS, RetrainAgain)
+    return name in [control.name for control in controls]
 
 
 def metric_title(metric: str) -> str:

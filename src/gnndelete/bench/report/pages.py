@@ -22,7 +22,7 @@ from gnndelete.bench.report.names import (
     seconds,
     times,
 )
-from gnndelete.bench.report.results import Plan, Result, gather, provenance, retrained_levels, timings
+from gnndelete.bench.report.results import Plan, Result, gather, provenance, timings
 from gnndelete.bench.report.summary import summarize, summary_page
 from gnndelete.bench.report.tables import (
     Section,
@@ -97,12 +97,11 @@ def build(plans: Sequence[Plan], store: Store, commands: Commands, form: Format 
     """
     gathered = [(plan, gather(plan, store)) for plan in plans]
     results = [result for _, own in gathered for result in own]
-    levels = retrained_levels(store)
     summary = summarize(gathered)
     overall = method_figures(results, form)
     made = {f"figures/{figure.name}.{form}": figure.content for figure in overall}
     for plan, own in gathered:
-        figures = experiment_figures(plan, own, levels, form)
+        figures = experiment_figures(plan, own, form)
         made |= {f"figures/{figure.name}.{form}": figure.content for figure in figures}
         made[page_path(plan.name)] = experiment_page(plan, own, _links(figures, form, "../"), commands).encode()
         made[f"tables/{plan.file_name}.csv"] = tidy_csv(plan, own).encode()
@@ -209,7 +208,7 @@ def _counted(results: Sequence[Result]) -> str:
 
 def _unusual_models(plan: Plan) -> str:
     """Return the options of models that are not their defaults."""
-    found = {}
+    found: dict[str, None] = {}
     for cell in plan.cells:
         options = unusual_options(cell.key["model"], str(cell.key.get("task")))
         if options:
@@ -247,7 +246,7 @@ def _settings(results: Sequence[Result]) -> str:
     """Return every label with its call in Python, where that is more than the method's name."""
     found: dict[str, dict[str, None]] = {}
     for result in results:
-        if not result.call.endswith("()") or result.method.get("name") == "gnndelete":
+        if not result.call.endswith("()") or result.is_gnndelete:
             found.setdefault(result.label, {})[result.call] = None
     if not found:
         return ""

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
 import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from math import isfinite, sqrt
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
 from gnndelete.bench.cells import Cell, cells, make_method
+from gnndelete.bench.dataset_names import describe
 from gnndelete.bench.experiment import find
 from gnndelete.bench.provenance import source
 from gnndelete.bench.report.names import request_title
 from gnndelete.comparison import settings_that_differ
-from gnndelete.datasets import describe
 from gnndelete.errors import SettingError
 from gnndelete.io.store import Store
 from gnndelete.methods import GNNDelete, Retrain, RetrainAgain
@@ -208,6 +206,16 @@ class Result:
         return f"{self.scenario.identity} {as_text(self.method)}"
 
     @property
+    def is_gnndelete(self) -> bool:
+        """Whether the method is GNNDelete, with any settings."""
+        return self.method.get("name") == GNNDelete.name
+
+    @property
+    def is_retrain(self) -> bool:
+        """Whether the method is Retrain, the reference of every gap."""
+        return self.method.get("name") == Retrain.name
+
+    @property
     def call(self) -> str:
         """The shortest Python call that makes the method; settings from the training schedule are left out."""
         return method_call(self.method, self.scenario.schedule)
@@ -220,7 +228,7 @@ class Result:
     def _timed(self, row: Row) -> Row:
         """Return a row with the repeated measurement of its time, where there is one."""
         kind = "calibrated" if self.method.get("lam") == "auto" else "delete"
-        spent = (row.get("seconds_of") or {}).get("retrain" if self.method.get("name") == Retrain.name else kind)
+        spent = (row.get("seconds_of") or {}).get("retrain" if self.is_retrain else kind)
         return row if spent is None else {**row, "seconds": spent}
 
     def stat(self, metric: str, step: int | None = None) -> Stat | None:
@@ -290,7 +298,7 @@ def references(results: Iterable[Result]) -> dict[str, Result]:
     """Return Retrain by scenario; of several the one that is trained like the base model, then the one named retrain."""
     found: dict[str, Result] = {}
     for result in results:
-        if result.method.get("name") == Retrain.name:
+        if result.is_retrain:
             known = found.setdefault(result.scenario.identity, result)
             if _likeness(result) > _likeness(known):
                 found[result.scenario.identity] = result
@@ -400,7 +408,7 @@ def distances(results: Sequence[Result]) -> list[Distance]:
     found: list[Distance] = []
     for task in dict.fromkeys(result.scenario.task for result in results):
         own = [each for each in results if each.scenario.task == task and each.scenario.steps == 1]
-        own = [each for each in own if each.method.get("name") != Retrain.name]
+        own = [each for each in own if not each.is_retrain]
         gaps = {
             metric: {id(each): each.gaps(metric, retrained.get(each.scenario.identity)) for each in own}
             for metric in ("test_auroc", "test_accuracy", "unseen_auc")
@@ -465,7 +473,7 @@ class Timing:
     """The times of one method in one scenario, with those of a forward pass, an epoch and Retrain: medians over seeds."""
 
     result: Result
-    edges: float | None
+    edges: int
     spent: Mapping[str, float]
     pairs: tuple[Mapping[str, float], ...] = ()  # the times of each seed; Retrain's where the hardware is the same
 
@@ -486,16 +494,8 @@ def timings(results: Sequence[Result]) -> list[Timing]:
         if reference and "retrain" in (whole := _medians(reference)):
             spent["retrain"] = whole["retrain"]
         pairs = tuple(_pair(row, reference.rows.get(seed) if reference else None) for seed, row in result.rows.items())
-        found.append(Timing(result, _edge_count(result.scenario.dataset), spent, pairs))
+        found.append(Timing(result, describe(result.scenario.dataset).edges, spent, pairs))
     return found
-
-
-def _edge_count(dataset: str) -> float | None:
-    """Return the number of edges of a generated graph or of a dataset in the catalog."""
-    named = re.search(r"(?:edges|triples)=(\d+)", dataset)
-    if named:
-        return float(named[1])
-    return next((float(entry.edges) for entry in describe() if entry.name == dataset), None)
 
 
 def _pair(row: Row, reference: Row | None) -> dict[str, float]:
@@ -513,24 +513,6 @@ def _medians(result: Result) -> dict[str, float]:
             if isinstance(value, int | float):
                 values.setdefault(name, []).append(float(value))
     return {name: median(own) for name, own in values.items()}
-
-
-def retrained_levels(store: Store) -> dict[str, list[Result]]:
-    """Return by scenario every Retrain of a store that was trained like its base model, whichever experiment asked for it."""
-    groups: dict[str, dict[int, Row]] = {}
-    keys: dict[str, dict[str, Any]] = {}
-    for key, row in store.items():
-        method = key["method"]
-        if method["name"] == Retrain.name and _same_schedule(method, key.get("train") or {}) and "error" not in row:
-            name = as_text({name: value for name, value in key.items() if name != "seed"})
-            keys.setdefault(name, key)
-            groups.setdefault(name, {})[int(key["seed"])] = row
-    found: dict[str, list[Result]] = {}
-    for name in sorted(groups):
-        rows, key = groups[name], keys[name]
-        result = Result("", Scenario.of(key), Retrain.name, key["method"], len(rows), rows, {})
-        found.setdefault(result.scenario.identity, []).append(result)
-    return found
 
 
 def devices(store: Store) -> Counter[str]:
@@ -577,25 +559,6 @@ def method_call(method: Mapping[str, Any], schedule: Mapping[str, Any] | None = 
     preset, differing = settings_that_differ(made, schedule if made.needs == "a training function" else None)
     options = ", ".join(f"{name}={value!r}" for name, value in differing.items())
     return f"{type(made).__name__}{f'.{preset}' if preset else ''}({options})"
-
-
-def is_paper(method: Mapping[str, Any]) -> bool:
-    """Return whether settings are those of ``GNNDelete.paper()``, with any hops.
-
-    >>> is_paper({"name": "gnndelete", "aim": "nonexistent", "lam": 0.5, "operator": "shared", "targets": "original"})
-    True
-    """
-    return _is_gnndelete(method) and _paper_settings(as_text(method))
-
-
-@cache
-def _paper_settings(method: str) -> bool:
-    preset, differing = settings_that_differ(make_method(json.loads(method)))
-    return preset == "paper" and set(differing) <= {"hops"}
-
-
-def _is_gnndelete(method: Mapping[str, Any]) -> bool:
-    return method.get("name") == GNNDelete.name
 
 
 def _value(row: Row, metric: str, step: int | None) -> float | None:

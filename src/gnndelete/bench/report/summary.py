@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import inf
 from statistics import mean, median
 from typing import Any
@@ -63,35 +63,20 @@ class Summary:
 
     def as_json(self) -> dict[str, Any]:
         """Return the numbers as plain values."""
-        means = [
-            {
-                "method": each.label,
-                "dataset": each.dataset,
-                "cells": each.cells,
-                **{name: each.ours[i] for i, name in enumerate(SCORES)},
-                **{f"paper_{name}": each.theirs[i] for i, name in enumerate(SCORES)},
-            }
-            for each in self.means
-        ]
-        gaps = [
-            {
-                "method": each.label,
-                "task": each.task,
-                "metric": each.metric,
-                "cells": each.cells,
-                "by_seed": each.by_seed,
-                "by_cell": each.by_cell,
-                "signed": each.signed,
-                "shared": each.shared,
-                "shared_cells": each.shared_cells,
-            }
-            for each in self.distances
-        ]
-        speeds = [
-            {"dataset": each.dataset, "kind": each.kind, "times_faster": each.ratio, "cells": each.cells}
-            for each in self.speedups
-        ]
-        return {"means": means, "distances": gaps, "speedups": speeds}
+        return {
+            "means": [_plain(each) for each in self.means],
+            "distances": [_plain(each) for each in self.distances],
+            "speedups": [_plain(each) for each in self.speedups],
+        }
+
+
+def _plain(value: PaperMean | Distance | Speedup) -> dict[str, Any]:
+    """Return the fields of a line; a result is named by its experiment, cell and label."""
+    values = {field.name: getattr(value, field.name) for field in fields(value)}
+    return {
+        name: f"{each.experiment}: {cell_title(each)}, {each.label}" if isinstance(each, Result) else each
+        for name, each in values.items()
+    }
 
 
 def summarize(gathered: Iterable[tuple[Plan, Sequence[Result]]]) -> Summary:
@@ -109,12 +94,12 @@ def summarize(gathered: Iterable[tuple[Plan, Sequence[Result]]]) -> Summary:
 
 
 def _paper_means(results: Sequence[Result]) -> list[PaperMean]:
-    """Return means by method and dataset; every setting of GNNDelete is held against the paper's GNNDelete."""
+    """Return means by method and dataset; every setting of GNNDelete is compared with the paper's GNNDelete."""
     found: dict[tuple[str, str], list[tuple[list[float], list[float]]]] = {}
     for result in results:
-        each, label = result.scenario, PAPER_LABEL if result.method.get("name") == "gnndelete" else result.label
-        place = (each.dataset, each.model, each.where, each.amount)
-        theirs = [known.value for score in SCORES if (known := published(MAIN, *place, label, score))]
+        each, label = result.scenario, PAPER_LABEL if result.is_gnndelete else result.label
+        cell = (each.dataset, each.model, each.where, each.amount)
+        theirs = [known.value for score in SCORES if (known := published(MAIN, *cell, label, score))]
         ours = [stat.mean for score in SCORES if (stat := result.stat(score))]
         if len(theirs) == len(ours) == len(SCORES) and each.steps == 1:
             found.setdefault((result.label, each.dataset), []).append((ours, theirs))
@@ -157,7 +142,7 @@ def _speedups(experiments: Sequence[Sequence[Result]]) -> list[Speedup]:
 
 def _counts(result: Result) -> bool:
     """Return whether it is GNNDelete in closed form, with the lam that it was asked for."""
-    solved = result.method.get("name") == "gnndelete" and result.method.get("solver") != "gradient"
+    solved = result.is_gnndelete and result.method.get("solver") != "gradient"
     return solved and not any(map(is_fallback, result.rows.values()))
 
 
@@ -187,7 +172,7 @@ _INTRODUCTION = (
     "share counts once, and a failed one never."
 )
 _MEANS = (
-    "Means over the cells of the paper's main tables. Settings of GNNDelete are held against the paper's GNNDelete."
+    "Means over the cells of the paper's main tables. Settings of GNNDelete are compared with the paper's GNNDelete."
 )
 _DISTANCES = (
     "A gap is a method's score minus Retrain's with the same seed. *By seed* is the mean of |gap|, *by cell* the mean over "
@@ -245,7 +230,7 @@ def distance_tables(found: Sequence[Distance]) -> str:
                 f"{each.by_cell:.4f}",
                 f"{each.signed:+.4f}",
                 "–" if each.shared is None else f"{each.shared:.4f}",
-                _cell_title(each.worst),
+                cell_title(each.worst),
             ]
             for each in own
         ]
@@ -260,7 +245,7 @@ def _speedup_table(found: Sequence[Speedup]) -> str:
             each.kind,
             times(each.ratio),
             "alone" if each.alone else "in a sweep",
-            escape_markdown(f"{_cell_title(each.slowest)}, {each.slowest.label}"),
+            escape_markdown(f"{cell_title(each.slowest)}, {each.slowest.label}"),
             str(each.cells),
         ]
         for each in found
@@ -268,7 +253,7 @@ def _speedup_table(found: Sequence[Speedup]) -> str:
     return grid(["dataset", "deletion", "times faster", "timed", "slowest cell", "cells"], rows, left=2)
 
 
-def _cell_title(result: Result) -> str:
+def cell_title(result: Result) -> str:
     scenario = result.scenario
     (model,) = model_titles([scenario.variant]).values()
     return f"{dataset_title(scenario.dataset)}, {model}, {scenario.request}"

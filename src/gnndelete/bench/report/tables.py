@@ -6,8 +6,9 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from gnndelete.bench import published as paper
 from gnndelete.bench.cells import unusual_options
@@ -133,7 +134,7 @@ def remarks(results: Sequence[Result]) -> list[str]:
 
 
 def _texts(result: Result) -> Iterator[str]:
-    if result.state != "done":
+    if result.state in ("failed", "not here", "not run"):
         yield f"{result.state}: {result.reason}" if result.reason else result.state
     elif result.reason:
         yield result.reason
@@ -158,7 +159,7 @@ def score_metrics(plan: Plan, results: Sequence[Result]) -> list[str]:
     return [name for name in METRICS if name in found] + sorted(found - set(METRICS))
 
 
-def entry(plan: Plan, result: Result, metric: str, reference: Result | None, step: int | None = None) -> Entry:
+def entry(plan: Plan, result: Result, metric: str, reference: Result | None, step: int | None) -> Entry:
     """Return one number of a result with the paper's; ``step`` takes a sequence after that many requests."""
     scenario, amount = result.scenario, result.scenario.amount
     if step is not None and amount is not None:
@@ -174,44 +175,51 @@ def entry(plan: Plan, result: Result, metric: str, reference: Result | None, ste
 
 
 def _scores(plan: Plan, results: Sequence[Result], name: str, title: str) -> Table:
+    """Return the scores of every method, of a sequence after each request."""
     results = [*originals(results), *results]
-    lookup = {(result.label, result.scenario.variant): result for result in results}
-    retrained = references(results)
     metrics = [metric for metric in score_metrics(plan, results) if metric in METRICS]
-    columns = [(variant, metric) for variant in _variants(results) for metric in metrics]
-    lines, steps = [], max(result.scenario.steps for result in results)
-    for label in dict.fromkeys(result.label for result in results):
-        for step in range(1, steps + 1) if steps > 1 and label != "original" else (None,):
-            entries = []
-            for variant, metric in columns:
-                result = lookup.get((label, variant))
-                reference = retrained.get(result.scenario.identity) if result else None
-                entries.append(entry(plan, result, metric, reference, step) if result else Entry(metric))
-            lines.append(Line(_line_title(label, results[0].scenario, step), _seeds(results, label), tuple(entries)))
-    return _without_empty_columns(name, title, columns, lines, _variants(results))
+    rows: list[tuple[str, int | None]] = []
+    for result in results:
+        steps = range(1, result.scenario.steps + 1) if result.scenario.steps > 1 and result.method else [None]
+        rows += [(result.label, step) for step in steps]
+    return _table(name, title, results, rows, metrics, lambda *cell: entry(plan, *cell))
 
 
 def _costs(results: Sequence[Result], name: str, title: str) -> Table:
-    """Return per model the gaps to Retrain, lam, the time and how many times faster than Retrain."""
+    """Return the gaps to Retrain, lam, the time and how many times faster than Retrain every method is."""
+    rows = [(result.label, None) for result in results]
+    return _table(name, title, results, rows, (*GAPS, "lam", "seconds", "speedup"), _cost)
+
+
+def _table(
+    name: str,
+    title: str,
+    results: Sequence[Result],
+    rows: Iterable[tuple[str, int | None]],
+    metrics: Sequence[str],
+    make: Callable[[Result, str, Result | None, int | None], Entry],
+) -> Table:
+    """Return a table with a line for each label and step, and a column for each model and metric."""
     lookup = {(result.label, result.scenario.variant): result for result in results}
-    retrained = references(results)
-    kinds = (*GAPS, "lam", "seconds", "speedup")
-    columns = [(variant, kind) for variant in _variants(results) for kind in kinds]
+    retrained, variants = references(results), list(dict.fromkeys(result.scenario.variant for result in results))
     lines = []
-    for label in dict.fromkeys(result.label for result in results):
+    for label, step in dict.fromkeys(rows):
         entries = []
-        for variant, kind in columns:
+        for variant, metric in product(variants, metrics):
             result = lookup.get((label, variant))
-            entries.append(_cost(result, kind, retrained.get(result.scenario.identity)) if result else Entry(kind))
-        lines.append(Line(method_title(label), _seeds(results, label), tuple(entries)))
-    return _without_empty_columns(name, title, columns, lines, _variants(results))
+            reference = retrained.get(result.scenario.identity) if result else None
+            entries.append(make(result, metric, reference, step) if result else Entry(metric))
+        counts = [len(each.rows) for each in results if each.label == label and each.rows] or [0]
+        line_title = _line_title(label, results[0].scenario, step)
+        lines.append(Line(line_title, (min(counts), max(counts)), tuple(entries)))
+    return _without_empty_columns(name, title, list(product(variants, metrics)), lines, variants)
 
 
-def _cost(result: Result, kind: str, reference: Result | None) -> Entry:
+def _cost(result: Result, kind: str, reference: Result | None, step: int | None) -> Entry:
     if kind == "lam":
-        return Entry(kind, lam_of(result))
+        return Entry(kind, lam_of(result, step))
     if kind == "seconds":
-        return Entry(kind, result.stat(kind))
+        return Entry(kind, result.stat(kind, step))
     if result is reference:
         return Entry(kind)
     if kind == "speedup":
@@ -221,9 +229,7 @@ def _cost(result: Result, kind: str, reference: Result | None) -> Entry:
 
 def lam_of(result: Result, step: int | None = None) -> Stat | None:
     """Return the lam of GNNDelete, fixed or calibrated; other methods use the name for something else."""
-    if result.method.get("name") != "gnndelete":
-        return None
-    return result.stat("lam", step) or result.stat("lam")
+    return result.stat("lam", step) or result.stat("lam") if result.is_gnndelete else None
 
 
 def _without_empty_columns(
@@ -249,16 +255,6 @@ def _without_empty_columns(
     titles = [metric_title(columns[i][1]) + " gap" * (i in signed) for i in chosen]
     filled = [Line(line.label, line.seeds, tuple(line.entries[i] for i in chosen)) for line in lines]
     return Table(name, title, tuple(groups), tuple(titles), tuple(filled), len(variants) > 1)
-
-
-def _variants(results: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys(result.scenario.variant for result in results))
-
-
-def _seeds(results: Sequence[Result], label: str) -> tuple[int, int]:
-    """Return the fewest and most seeds of a method, over the models that have any."""
-    counts = [len(result.rows) for result in results if result.label == label and result.rows] or [0]
-    return min(counts), max(counts)
 
 
 def _line_title(label: str, scenario: Scenario, step: int | None) -> str:
