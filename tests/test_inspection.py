@@ -249,12 +249,12 @@ class Beside(nn.Module):
         return self.own(self.conv(rows, edge_index)[:count])
 
 
-@pytest.mark.parametrize(("kind", "shape"), [("virtual", [49, 5]), ("copies", [96, 5]), ("steps", [2, 48, 5])])
-def test_rows_beside_those_of_the_nodes_are_named_with_the_way_out(graph, kind, shape):
+@pytest.mark.parametrize("kind", ["virtual", "copies", "steps"])
+def test_rows_beside_those_of_the_nodes_are_named_with_the_way_out(graph, kind):
     model, deletion = Beside(kind), gd.Deletion(edges=[(3, 4)])
     with pytest.raises(ModelError, match=r"none of the layers conv of 'Beside' gave one row per node") as caught:
         gd.Unlearner(model, graph, method=gd.GNNDelete(lam=0.3)).delete(deletion)
-    assert f"(48 nodes), but {shape}; " in str(caught.value)
+    assert "(48 nodes); where there are other rows" in str(caught.value)
     assert "layers=[…]" in str(caught.value)
     (reason,) = gd.inspect(model, graph).methods["gnndelete"]
     assert str(reason) == str(caught.value)

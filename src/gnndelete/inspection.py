@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
-from gnndelete.engine.session import RANDOM, Session
+from gnndelete.engine.session import MODEL_RANDOM, Session
 from gnndelete.errors import ModelError
 from gnndelete.graph.batch import collate
 from gnndelete.graph.hetero import HeteroGraph
@@ -188,14 +188,14 @@ def _fitting_methods(context: Context, error: str | None) -> dict[str, tuple[Rea
 def _model_notes(session: Session, task: Task | None, output: Any) -> list[Note]:
     notes: list[Note] = []
     try:
-        session.look()
+        session.require_reading_edges()
     except ModelError as blind:
         notes.append(Note("edges-not-read", str(blind)))
     return notes if task is None else [*notes, *task.remarks(session.model, output)]
 
 
 def _graph_notes(session: Session, bounded: bool) -> list[Note]:
-    notes = [Note("model-random", RANDOM)] if session.random else []
+    notes = [MODEL_RANDOM] if session.random else []
     notes += nearly_undirected(session.table)
     if not bounded:
         text = "Some layer lets every node see every other, so distance does not bound the influence of a deletion."

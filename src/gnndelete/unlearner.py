@@ -30,7 +30,7 @@ from gnndelete.io.memory import PeakMemory
 from gnndelete.methods import Method, require_fit
 from gnndelete.methods import resolver as methods
 from gnndelete.methods.base import Context, Fit, Outcome, synchronize
-from gnndelete.nn.checks import POOLS, made_before, pools_deleted
+from gnndelete.nn.checks import POOLS_DELETED, note_precomputed, pools_deleted
 from gnndelete.nn.forward import Forward, as_seen, call
 from gnndelete.notes import Note
 from gnndelete.registry import by_name
@@ -172,7 +172,7 @@ class Unlearner:
             self.task.refuse_nothing_left(context.remaining, context.deletion.nodes)
         require_fit(self.method, context)
         if self.method.keeps_model and _cuts_edges(context.deletion):
-            context.session.look()
+            context.session.require_reading_edges()
 
     def _run(self, context: Context) -> tuple[Outcome, float | None]:
         device = context.data.edge_index.device
@@ -186,9 +186,9 @@ class Unlearner:
         deletion, data, session = context.deletion, context.data, context.session
         notes: list[Note] = []
         if self.method.keeps_model and pools_deleted(session.model, context.remaining, deletion.nodes, session.forward):
-            notes.append(Note("deleted-nodes-pooled", POOLS))
+            notes.append(POOLS_DELETED)
         if _cuts_edges(deletion) or deletion.features.size(1):
-            notes += [Note("made-from-graph", text) for text in made_before(session.model, data, session.forward)]
+            notes += note_precomputed(session.model, data, session.forward)
         if _cuts_edges(deletion) and not isinstance(data, HeteroGraph):
             notes += further_edges_cut(data)
         if deletion.edges.size(1):

@@ -182,13 +182,13 @@ def test_a_forward_that_ignores_the_graph_is_noticed(graph):
 def test_edges_that_are_there_twice_are_refused(graph):
     graph.edge_attr = graph.edge_weight = None
     twice = ToSparseTensor(remove_edge_index=False, layout=torch.sparse_csr)(graph)
-    with pytest.raises(GraphError, match="'adj_t' holds the edges a second time"):
+    with pytest.raises(GraphError, match="'adj_t' holds the edges of 'edge_index' a second time"):
         gd.Unlearner(GCNConv(6, 4), twice)
 
 
 def test_edges_that_are_there_twice_in_a_dense_matrix_are_refused(graph):
     graph.matrix = to_dense_adj(graph.edge_index, max_num_nodes=48)[0]
-    with pytest.raises(GraphError, match="'matrix' holds the edges a second time"):
+    with pytest.raises(GraphError, match="'matrix' holds the edges of 'edge_index' a second time"):
         gd.Unlearner(GCNConv(6, 4), graph)
     for other in (torch.rand(48, 48), torch.eye(48), torch.zeros(48, 48)):  # a kernel, say
         graph.matrix = other

@@ -23,7 +23,7 @@ import gnndelete as gd
 from gnndelete.errors import ModelError, SettingError
 from gnndelete.graph.validation import edge_table
 from gnndelete.nn.layers import graph_layers, working_copy
-from gnndelete.nn.receptive_field import near_nodes
+from gnndelete.nn.perturb import near_nodes
 
 
 class Convs(nn.Module):

@@ -1,4 +1,4 @@
-"""What is computed once for a model and its graph and shared by all requests: edge table, neighbourhoods, probes."""
+"""`Session`: a model, its graph, and what is computed once for both and shared by all requests."""
 
 from __future__ import annotations
 
@@ -20,68 +20,93 @@ from gnndelete.graph.validation import check_graph, edge_table
 from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.nn.checks import refuse_blind
 from gnndelete.nn.forward import Forward
-from gnndelete.nn.layers import Layers
+from gnndelete.nn.layers import Layers, working_copy
 from gnndelete.nn.operator import layer_operators
 from gnndelete.nn.receptive_field import Probe, probe
+from gnndelete.notes import Note
 
-#: Of many graphs, how many are enough to measure the reach of a model's layers on.
+#: Of many graphs, so many are enough to measure the reach of a model's layers.
 PROBED_GRAPHS = 64
 
-#: What is said of a model that answers differently each time.
-RANDOM = (
+#: The note about a model that answers differently each time.
+MODEL_RANDOM = Note(
+    "model-random",
     "The model draws random numbers in evaluation mode (a dropout without training=self.training, say): the same request "
-    "gives another result each time, and what is said of lam, of distance and of forgetting holds on average at best."
+    "gives another result each time, and lam, distances and forgetting scores hold only on average.",
 )
 
-
-#: Refuses an output of a model on a graph.
+#: Raises an error where the output of a model on a graph does not fit the task.
 Check = Callable[[Any, Any], None]
 
 
 class Session:
-    """A checked pair of model and graph. Neither is changed; everything expensive is made when first asked for.
+    """A checked pair of model and graph. Neither is changed; everything expensive is made when first needed.
 
-    ``check`` is what a task has to say of the model's output.
+    Args:
+        model: The trained model of the user.
+        data: The graph as the library holds it.
+        forward: How the model is called on a graph.
+        check: Raises an error where the model's output does not fit the task.
+
+    Raises:
+        ModelError: If the model is no ``nn.Module`` or carries operators already.
+        GraphError: If the graph is malformed or on another device than the model.
     """
 
     def __init__(self, model: nn.Module, data: Data, forward: Forward, check: Check | None = None) -> None:
         if not isinstance(model, nn.Module):
-            raise ModelError(f"model is a '{type(model).__name__}'; pass a trained torch.nn.Module")
+            raise ModelError(f"model is a '{type(model).__name__}'", "pass a trained torch.nn.Module")
         if layer_operators(model):
             raise ModelError(
-                "the model already carries deletion operators; give the base model, and further requests to the Unlearner "
-                "that served the first (unlearner.delete, or load_state after a restart)"
+                "the model already carries deletion operators",
+                "give the base model, and further requests to the Unlearner that served the first (unlearner.delete, or "
+                "load_state after a restart)",
             )
         check_graph(data)
         devices = {p.device for p in model.parameters()} or {data.edge_index.device}
         if data.edge_index.device not in devices:
             raise GraphError(
-                f"the model is on '{next(iter(devices))}' and the graph on '{data.edge_index.device}'; move one with .to(…)"
+                f"the model is on '{next(iter(devices))}' and the graph on '{data.edge_index.device}'",
+                "move one with .to(…)",
             )
         self.model, self.data, self.forward, self._check = model, data, forward, check
         self.table = edge_table(data)
-        self._looked = False
-        self.random = False  # whether the model draws random numbers in evaluation mode; known once it was probed
+        self.random = False  # whether the model draws random numbers in evaluation mode; known after the probe
+        self._reads_edges = False
+        self._trial: nn.Module | None = None
         self._near: dict[str, Neighborhood] = {}
         self._probes: dict[str, Probe] = {}
 
     @cached_property
     def loopless(self) -> bool:
-        """Whether no edge joins a node with itself; then none of a remaining graph does."""
+        """Whether no edge joins a node with itself; then no edge of a remaining graph does."""
         return not bool((self.data.edge_index[0] == self.data.edge_index[1]).any())
 
     def neighborhood(self, hops: Hops = "undirected") -> Neighborhood:
+        """The rings around nodes of the graph, walked as ``hops`` says."""
         if hops not in self._near:
             self._near[hops] = Neighborhood(self.table, self.data.edge_index, hops)
         return self._near[hops]
 
+    def require_reading_edges(self) -> None:
+        """Refuse a model that does not read the edges of the graph; checked once."""
+        if not self._reads_edges:
+            try:
+                refuse_blind(self._trial_copy(), self.sample()[0], self.forward)
+            except BaseException:
+                self._trial = None  # the user may repair the model and ask again
+                raise
+            self._reads_edges = True
+
     def probe(self, layers: Layers = "all") -> Probe:
+        """The sites of the model and their reach; measured once."""
         key = repr(layers)
         if key not in self._probes:
             data, table = self.sample()
             before = _random_states(data.edge_index.device)
-            found = probe(self.model, data, table, self.answer, layers)
-            # nothing here draws from the global generators, so that whoever did is the model
+            found = probe(self._trial_copy(), data, table, self.answer, layers)
+            self._trial = None
+            # the library draws no global random numbers here, so if any were drawn the model did it
             self.random = not all(map(torch.equal, before, _random_states(data.edge_index.device)))
             if data is not self.data:  # what was measured on a part holds for the rows of all graphs
                 whole = range(self.table.num_nodes)
@@ -89,18 +114,21 @@ class Session:
             self._probes[key] = found
         return self._probes[key]
 
+    def _trial_copy(self) -> nn.Module:
+        """The working copy that the check and the probe of a first request share; both leave it as it was.
+
+        It is never handed out: the model of a result is a copy of its own, made by ``working_copy(session.model)``.
+        """
+        if self._trial is None:
+            self._trial = working_copy(self.model)
+        return self._trial
+
     def answer(self, model: nn.Module, data: Data) -> Any:
-        """A whole pass, whose output is looked at: one sentence where the task cannot be about it."""
+        """The output of a whole pass, which the task has checked."""
         output = self.forward(model, data)
         if self._check is not None:
             self._check(output, data)
         return output
-
-    def look(self) -> None:
-        """Refuse a model that does not read the graph's edges; asked once."""
-        if not self._looked:
-            refuse_blind(self.model, self.sample()[0], self.forward)
-            self._looked = True
 
     def sample(self) -> tuple[Data, EdgeTable]:
         """What the model is probed on: of many graphs the largest ones show as much as all."""
@@ -110,18 +138,20 @@ class Session:
         return part, edge_table(part)
 
     def base_fingerprint(self) -> str:
+        """A digest of the model's weights."""
         return model_fingerprint(self.model)
 
     def graph_fingerprint(self) -> str:
+        """A digest of the graph."""
         return fingerprint(self.data)
 
     @cached_property
     def graph_attributes(self) -> dict[str, str]:
-        """Weights, labels and the like, by names and digests: looked at once, since many of them take seconds."""
+        """Digests of weights, labels and other attributes by name; made once, since many of them take seconds."""
         return attributes(self.data, labels=True)
 
 
 def _random_states(device: torch.device) -> list[Tensor]:
-    """The global generators that a model on a device may draw from."""
+    """The states of the global generators that a model on a device may draw from."""
     states = [torch.get_rng_state()]
     return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states

@@ -157,15 +157,6 @@ class HeteroGraph(Data):
             result[kind].edge_index = torch.cat([self.hetero[kind].edge_index, pairs], dim=1)
         return HeteroGraph.of(result, self.types)
 
-    def poisoned(self, nodes: Tensor) -> HeteroGraph:
-        """The graph with NaN in the features of some nodes."""
-        result = copy.copy(self.hetero)
-        for name, store, mask, start in node_stores(self, nodes):
-            x = store.get("x")
-            if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
-                result[name].x = x.index_fill(0, (nodes[mask] - start).to(x.device), float("nan"))
-        return HeteroGraph.of(result, self.types)
-
     def features(self) -> dict[str, Tensor]:
         """The features of every node type that has any."""
         found = {name: self.hetero[name].get("x") for name in self.types.nodes}

@@ -237,6 +237,32 @@ def evaluating(model: nn.Module) -> Iterator[None]:
                 setattr(module, name, value)
 
 
+@contextmanager
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """Undo what passes write into the modules of a working copy, such as edges that a model remembers from its first run.
+
+    Attributes and the entries of their lists, dicts and sets get their old values, and so do the values of buffers.
+    """
+    attributes = [(vars(module), dict(vars(module))) for module in model.modules()]
+    containers = [
+        (value, copy.copy(value)) for _, old in attributes for value in old.values() if type(value) in (dict, list, set)
+    ]
+    buffers = [(buffer, buffer.clone(), buffer._version) for buffer in model.buffers() if not buffer.is_inference()]
+    try:
+        yield
+    finally:
+        for now, old in attributes:
+            now.clear()
+            now.update(old)
+        for value, entries in containers:
+            value.clear()
+            value.extend(entries) if isinstance(value, list) else value.update(entries)
+        with torch.no_grad():
+            for buffer, values, version in buffers:
+                if buffer._version != version:
+                    buffer.copy_(values)
+
+
 def kept_graph(module: nn.Module) -> dict[str, Any] | None:
     """What a layer with ``cached=True`` keeps of the graph of its first call; None for any other module."""
     if getattr(module, "cached", None) is not True:

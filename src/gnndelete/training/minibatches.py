@@ -15,7 +15,7 @@ from gnndelete.datasets.sampling import NeighborSampler
 from gnndelete.errors import ModelError, SettingError
 from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.nn.forward import Forward, call, evaluating
-from gnndelete.nn.layers import graph_layers
+from gnndelete.nn.layers import graph_layers, working_copy
 from gnndelete.nn.receptive_field import directions, probe
 from gnndelete.tasks import Task
 from gnndelete.tasks.base import representation
@@ -160,7 +160,7 @@ def _renumbered(part: Data, order: Tensor) -> Data:
 def _reach(model: nn.Module, part: Data, forward: Forward, needed: bool) -> int:
     """How many hops the model reaches; an error where it has no limit, or where it is needed and unknown."""
     try:
-        found = probe(model, part, edge_table(part), forward)
+        found = probe(working_copy(model), part, edge_table(part), forward)
     except (ModelError, SettingError) as error:
         if not needed:
             return 0
@@ -178,4 +178,4 @@ def _reach(model: nn.Module, part: Data, forward: Forward, needed: bool) -> int:
 def _passes_both_ways(model: nn.Module, part: Data, forward: Forward) -> bool:
     layers = graph_layers(model)
     # without layers that can be observed both directions are sampled: more edges do no harm
-    return not layers or not part.num_edges or directions(model, part, forward, layers)[1]
+    return not layers or not part.num_edges or directions(working_copy(model), part, forward, layers)[1]

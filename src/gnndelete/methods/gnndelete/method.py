@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import nn
 
-from gnndelete.engine.session import RANDOM
+from gnndelete.engine.session import MODEL_RANDOM
 from gnndelete.errors import ModelError, SettingError, some
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.neighborhood import Hops
@@ -275,7 +275,7 @@ class GNNDelete(Method):
         return apply.requires_grad_(False)
 
     def _notes(self, context: Context, probe: Probe) -> tuple[str, ...]:
-        notes = [RANDOM] if context.session.random else []
+        notes: list[Any] = [MODEL_RANDOM] if context.session.random else []
         if not probe.bounded:
             notes.append(
                 "Some layers let every node see every other: operators act near the deletion, but distance does not "
