@@ -1,6 +1,6 @@
-"""Many graphs as one: `GraphBatch` puts them side by side, so that nodes, edges and operator rows have ids across all of them.
+"""A set of graphs as one: `GraphBatch` puts them side by side, so that nodes and edges have ids across all of them.
 
-Graph g has the nodes ``ptr[g]`` to ``ptr[g + 1]``; no edge leaves a graph. Ids never shift: a deleted graph keeps its place.
+Graph g has the nodes ``ptr[g]`` to ``ptr[g + 1]``, and no edge leaves a graph. Ids never shift: a deleted graph keeps its id.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from gnndelete.graph.edge_table import ranges
 from gnndelete.graph.hetero import entries, side_by_side
 from gnndelete.graph.parsing import ids_in_order
 
-#: What holds one entry per graph, whatever other sizes happen to be the same.
+#: Attributes with one entry per graph, even if there are as many nodes or edges as graphs.
 PER_GRAPH = ("y", "train_mask", "val_mask", "test_mask")
 _PARTS = {"train_mask": "train", "val_mask": "validation", "test_mask": "test"}
 
 
 class GraphBatch(Data):
-    """Graphs side by side in one ``Data``: ``batch`` says which graph a node is in, ``ptr`` where each graph begins.
+    """Graphs side by side in one ``Data``: ``batch`` holds the graph of each node, ``ptr`` the first node of each graph.
 
-    ``y`` and the masks hold one entry per graph. ``alive`` marks the nodes that are not deleted: a model whose ``forward``
-    takes it can leave the others out when it pools.
+    ``y`` and the masks hold one entry per graph. ``alive`` marks the nodes that are not deleted, so that a model whose
+    ``forward`` takes it can leave deleted nodes out when it pools. Make one with `collate`.
 
     >>> edge = torch.tensor([[0, 1], [1, 0]])
     >>> batch = collate([Data(x=torch.ones(2, 1), edge_index=edge, y=torch.tensor([k])) for k in (0, 1)])
@@ -39,6 +39,7 @@ class GraphBatch(Data):
 
     @property
     def num_graphs(self) -> int:
+        """The number of graphs."""
         return int(self.ptr.numel()) - 1
 
     @property
@@ -47,12 +48,24 @@ class GraphBatch(Data):
         return self.ptr.diff()
 
     def nodes_of(self, graphs: Any) -> Tensor:
-        """The ids of all nodes of some graphs, in the order of the graphs."""
+        """Return the ids of all nodes of some graphs, in the order of the graphs.
+
+        Args:
+            graphs: Ids of graphs.
+        """
         chosen = ids_in_order(graphs, "graph", self.num_graphs).to(self.ptr.device)
         return ranges(self.ptr[chosen], self.ptr[chosen + 1])
 
     def at(self, graph: int, local: Any) -> Tensor:
-        """The ids here of nodes (or of the ends of ``[2, k]`` edges) that are numbered from 0 within one graph."""
+        """Return the ids, across all graphs, of nodes that are numbered from 0 within one graph.
+
+        Args:
+            graph: The id of the graph.
+            local: Node numbers within it, in any shape, such as the ``[2, k]`` ends of edges.
+
+        Raises:
+            SettingError: If there is no such graph or node.
+        """
         nodes, size = torch.as_tensor(local), int(self.sizes[ids_in_order(graph, "graph", self.num_graphs)])
         if nodes.is_floating_point() or nodes.dtype == torch.bool:
             raise SettingError(f"nodes within a graph are whole numbers from 0 (got {nodes.dtype})")
@@ -63,31 +76,42 @@ class GraphBatch(Data):
         return nodes.to(self.ptr.device) + self.ptr[graph]
 
     def where(self, nodes: Any) -> tuple[Tensor, Tensor]:
-        """The inverse of `at`: the graph of each node, and its number within that graph."""
+        """Return the graph of each node and its number within that graph: the inverse of `at`.
+
+        Args:
+            nodes: Ids of nodes across all graphs.
+        """
         ids = torch.as_tensor(nodes, device=self.ptr.device)
         graph = self.batch[ids]
         return graph, ids - self.ptr[graph]
 
     def select(self, graphs: Any) -> GraphBatch:
-        """Some of the graphs, in the order given, as a batch that says which rows it holds (``n_id``, ``graph_id``)."""
+        """Return some graphs as a batch; its ``n_id`` and ``graph_id`` hold the ids that its nodes and graphs have here.
+
+        Args:
+            graphs: Ids of graphs, in the order wanted.
+        """
         return Selection(self)(graphs)
 
     def get_example(self, graph: int) -> Data:
-        """One graph on its own, with ``n_id``: batches that any loader makes of such graphs know their rows."""
-        chosen = self.select([graph])
-        values = {k: v for k, v in chosen.to_dict().items() if k not in ("batch", "ptr")}
-        return Data.from_dict(values)
+        """Return one graph as a ``Data`` with ``n_id``, which a loader carries into its batches.
+
+        Args:
+            graph: The id of the graph.
+        """
+        return _single(self.select([graph]))
 
     def to_data_list(self) -> list[Data]:
-        """All graphs, each on its own."""
+        """Return all graphs, each as `get_example` gives it."""
         take = Selection(self)
-        return [
-            Data.from_dict({k: v for k, v in take([graph]).to_dict().items() if k not in ("batch", "ptr")})
-            for graph in range(self.num_graphs)
-        ]
+        return [_single(take([graph])) for graph in range(self.num_graphs)]
 
     def is_graph_attr(self, key: str) -> bool:
-        """Whether an attribute has one entry per graph."""
+        """Return whether an attribute has one entry per graph.
+
+        Args:
+            key: The name of the attribute.
+        """
         value = self[key]
         size = value.size(0) if isinstance(value, Tensor) and value.dim() else _length(value)
         if key == "ptr" or size != self.num_graphs:
@@ -95,20 +119,30 @@ class GraphBatch(Data):
         return key in PER_GRAPH or not (super().is_node_attr(key) or super().is_edge_attr(key))
 
     def is_node_attr(self, key: str) -> bool:
+        """Return whether an attribute has one entry per node.
+
+        Args:
+            key: The name of the attribute.
+        """
         return key != "ptr" and not self.is_graph_attr(key) and super().is_node_attr(key)
 
     def is_edge_attr(self, key: str) -> bool:
+        """Return whether an attribute has one entry per edge.
+
+        Args:
+            key: The name of the attribute.
+        """
         return key != "ptr" and not self.is_graph_attr(key) and super().is_edge_attr(key)
 
 
 class Selection:
-    """Takes some graphs out of a batch, again and again: where the edges of each graph stand is found once."""
+    """Takes graphs out of a batch again and again: the positions of their edges are looked up once."""
 
     def __init__(self, data: GraphBatch) -> None:
         self.data = data
         owner = data.batch[data.edge_index[0]]
         self._order = None
-        if owner.numel() and bool((owner[1:] < owner[:-1]).any()):  # the user's own order of edges
+        if owner.numel() and bool((owner[1:] < owner[:-1]).any()):  # edges are not in the order of their graphs
             owner, self._order = torch.sort(owner, stable=True)
         self._bounds = torch.searchsorted(owner, torch.arange(data.num_graphs + 1, device=owner.device))
         self._kinds = {
@@ -138,9 +172,13 @@ class Selection:
             torch.arange(chosen.numel(), device=ptr.device), sizes, output_size=nodes.numel()
         )
         result.ptr, result.num_nodes = ptr, nodes.numel()
-        if "n_id" not in data:  # a part of a part keeps the ids of the whole
+        if "n_id" not in data:  # a selection of a selection keeps the original ids
             result.n_id, result.graph_id = nodes, chosen
         return result
+
+
+def _single(batch: GraphBatch) -> Data:
+    return Data.from_dict({key: value for key, value in batch.to_dict().items() if key not in ("batch", "ptr")})
 
 
 def _length(value: Any) -> int:
@@ -148,27 +186,32 @@ def _length(value: Any) -> int:
 
 
 def collate(graphs: Any, split: Any = None) -> Any:
-    """Graphs side by side: a list, a PyG dataset or a PyG ``Batch`` becomes a `GraphBatch`; a single ``Data`` stays as it is.
+    """Put graphs side by side.
 
-    A ``HeteroData`` becomes a `HeteroGraph`, its node types side by side. Where only the edges of a ``Data`` tell how many
-    nodes it has, it is a shallow copy with ``num_nodes``.
+    Args:
+        graphs: A list of ``Data``, a PyG dataset or a PyG ``Batch`` becomes a `GraphBatch`. A ``HeteroData`` becomes a
+            `HeteroGraph`. A single ``Data`` stays as it is, or is copied with ``num_nodes`` where only its edges tell it.
+        split: What `split_graphs` returns, or a dict of graph ids by part. It becomes ``train_mask``, ``val_mask`` and
+            ``test_mask``, one entry per graph. Default: the attribute ``split`` of a dataset.
 
-    ``split`` (what ``split_graphs`` returns, or a dict of positions) becomes ``train_mask``, ``val_mask`` and
-    ``test_mask`` with one entry per graph; without it the split that a dataset brings along as ``.split`` is taken.
+    Returns:
+        The graphs as one.
+
+    Raises:
+        GraphError: If the graphs cannot be put side by side, or a split is given for a single graph.
     """
-    given = split if split is not None else getattr(graphs, "split", None) if isinstance(graphs, Dataset) else None
+    if split is None and isinstance(graphs, Dataset):
+        split = getattr(graphs, "split", None) or None
     batch = graphs if isinstance(graphs, GraphBatch) else _batch(side_by_side(graphs))
-    if not isinstance(batch, GraphBatch):
-        if split is not None:
-            raise GraphError(
-                "a split of graphs is given, and the data is one graph; give a list of graphs or a dataset"
-            )
-        return _counted(batch)
-    return with_split(batch, given) if given else batch
+    if isinstance(batch, GraphBatch):
+        return batch if split is None else with_split(batch, split)
+    if split is not None and not isinstance(graphs, Dataset):
+        raise GraphError("a split of graphs is given, and the data is one graph; give a list of graphs or a dataset")
+    return _counted(batch)
 
 
 def _counted(data: Any) -> Any:
-    """A graph that says how many nodes it has. PyG would count the edges' ends again whenever it is asked, and warn each time."""
+    """A graph with ``num_nodes``: otherwise PyG counts the ends of edges whenever it is asked, and warns each time."""
     if not isinstance(data, Data) or "num_nodes" in data or data.get("x") is not None:
         return data
     if not isinstance(data.edge_index, Tensor) or not data.edge_index.numel():
@@ -184,11 +227,9 @@ def _counted(data: Any) -> Any:
 def with_split(batch: GraphBatch, split: Any) -> GraphBatch:
     """A copy with the parts of ``split`` as masks."""
     result = batch.__copy__()
+    parts = {**split, "validation": split.get("validation", split.get("valid"))} if isinstance(split, dict) else None
     for mask, part in _PARTS.items():
-        found = (
-            split.get(part, split.get("valid" if part == "validation" else part)) if isinstance(split, dict) else None
-        )
-        ids = found if isinstance(split, dict) else getattr(split, part)
+        ids = getattr(split, part) if parts is None else parts.get(part)
         if ids is not None:
             chosen = torch.zeros(batch.num_graphs, dtype=torch.bool, device=batch.ptr.device)
             chosen[ids_in_order(ids, "graph", batch.num_graphs).to(chosen.device)] = True
@@ -200,7 +241,7 @@ def _batch(graphs: Any) -> Any:
     if isinstance(graphs, Batch) or (isinstance(graphs, Data) and "ptr" in graphs and "batch" in graphs):
         values = graphs.to_dict()
     elif isinstance(graphs, (Dataset, list, tuple)):
-        values = _joined(graphs)
+        values = _merge(graphs)
     else:
         return graphs
     if "edge_index" not in values:
@@ -212,7 +253,7 @@ def _batch(graphs: Any) -> Any:
     return result
 
 
-def _joined(graphs: Sequence[Any]) -> dict[str, Any]:
+def _merge(graphs: Sequence[Any]) -> dict[str, Any]:
     if not len(graphs):
         raise GraphError("the list of graphs is empty; give at least one graph")
     listed = list(graphs)

@@ -1,7 +1,6 @@
-"""One sorted table per edge list: membership, positions, direction and neighbours, with nothing n x n.
+"""A sorted table of edges: membership, positions, direction and neighbours by binary search, with nothing n x n.
 
-An edge (u, v) is the number ``u * n + v`` (a triple (u, r, v) is ``(u * n + v) * R + r``). Sorted, these numbers answer
-"is this an edge", "where in edge_index is it" and "who are the neighbours of u" by binary search.
+The key of an edge (u, v) is ``u * n + v``; that of a triple (u, r, v) is ``(u * n + v) * R + r``.
 """
 
 from __future__ import annotations
@@ -12,15 +11,23 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-#: A graph is nearly undirected where this share of its edges, and at least so many, have their reverse beside them.
-NEARLY, AT_LEAST = 0.95, 20
+#: A directed graph is nearly undirected if this share of its edges, and at least this number, have a reverse.
+NEARLY_UNDIRECTED_SHARE, NEARLY_UNDIRECTED_EDGES = 0.95, 20
 
-#: Edges that are looked at first.
-_SAMPLE = 1024
+#: A sample of edges, and the share of them with a reverse below which all edges need not be looked at.
+_SAMPLE_EDGES, _SAMPLE_SHARE = 1024, 0.9
 
 
 class EdgeTable:
     """A sorted index over an edge list, built once per graph.
+
+    Args:
+        edge_index: The ``[2, E]`` edges.
+        num_nodes: The number of nodes.
+        edge_type: The relation of each edge; edges are then triples.
+        num_relations: The number of relations, where some may have no edge left.
+        reverse: Relation r + ``reverse`` holds the reverse edges of relation r.
+        mirror: For each relation the one that holds its reverse edges; -1: there is none, itself: both directions in one.
 
     >>> import torch
     >>> table = EdgeTable(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=4)
@@ -41,8 +48,6 @@ class EdgeTable:
         reverse: int | None = None,
         mirror: Sequence[int] | None = None,
     ) -> None:
-        # `num_relations` counts relations of which no edge may be left; type r + `reverse` is the way back of type r, or
-        # mirror[r] is (-1: there is none, r itself: the type holds every edge both ways)
         self.num_nodes = num_nodes
         self.typed = edge_type is not None
         present = int(edge_type.max()) + 1 if edge_type is not None and edge_type.numel() else 1
@@ -61,22 +66,23 @@ class EdgeTable:
 
     @property
     def num_edges(self) -> int:
+        """The number of edges, parallel copies included."""
         return self.keys.numel()
 
     def key(self, edges: Tensor) -> Tensor:
-        """The numbers of ``[2, k]`` pairs, or of ``[3, k]`` (head, relation, tail) triples on a typed graph."""
+        """The keys of ``[2, k]`` pairs, or of ``[3, k]`` triples (head, relation, tail) on a typed graph."""
         if self.typed:
             head, relation, tail = edges
             return (head * self.num_nodes + tail) * self.num_relations + relation
         return edges[0] * self.num_nodes + edges[1]
 
     def _known(self, edges: Tensor) -> Tensor:
-        """`key`, and -1 for a relation that the table has never seen: its number would be that of another edge."""
+        """`key`, or -1 for an unknown relation, whose key would be that of another edge."""
         key = self.key(edges)
         return torch.where(edges[1] < self.num_relations, key, -1) if self.typed else key
 
     def both_ways(self, edges: Tensor) -> Tensor:
-        """Edges and whatever goes with them: the other direction on an undirected graph, the reverse of each triple.
+        """Edges together with their reverses: the other direction on an undirected graph, the reverse triples on a typed one.
 
         >>> table = EdgeTable(torch.tensor([[0, 1], [1, 0]]), 2, torch.tensor([0, 1]), reverse=1)
         >>> table.both_ways(torch.tensor([[0], [0], [1]])).tolist()
@@ -91,25 +97,25 @@ class EdgeTable:
 
     @property
     def mirrored(self) -> bool:
-        """Whether some types hold the way back of others."""
+        """Whether some relations hold the reverse edges of others."""
         return self._mirror is not None
 
     def runs_back(self, edges: Tensor) -> Tensor:
-        """Which triples only say again, the other way round, what another one says."""
+        """Which triples are only the reverse of another one."""
         if self._mirror is None:
             return torch.zeros(edges.size(1), dtype=torch.bool, device=edges.device)
         other = self._mirror.to(edges.device)[edges[1]]
         return ((other >= 0) & (other < edges[1])) | ((other == edges[1]) & (edges[0] > edges[2]))
 
     def forward(self, edges: Tensor) -> Tensor:
-        """Triples in their own direction: one that runs back is named by the triple it belongs to."""
+        """Triples in their forward direction: a reverse triple is replaced by the one it is the reverse of."""
         if self._mirror is None:
             return edges
         back, other = self.runs_back(edges), self._mirror.to(edges.device)[edges[1]]
         return torch.where(back, torch.stack([edges[2], other, edges[0]]), edges)
 
     def forward_types(self, relations: Tensor) -> Tensor:
-        """Types in their own direction: one that runs back is named by the type it belongs to."""
+        """Relations in their forward direction: a reverse relation is replaced by the one it is the reverse of."""
         if self._mirror is None:
             return relations
         mirror = self._mirror.to(relations.device)
@@ -117,21 +123,21 @@ class EdgeTable:
         return torch.where((other >= 0) & (other < relations), other, relations)
 
     def edges(self, keys: Tensor) -> Tensor:
-        """The pairs (triples) that numbers stand for: the inverse of `key`."""
+        """The pairs or triples of some keys: the inverse of `key`."""
         pair = keys // self.num_relations if self.num_relations > 1 else keys
         head, tail = pair // self.num_nodes, pair % self.num_nodes
         return torch.stack([head, keys % self.num_relations, tail] if self.typed else [head, tail])
 
     def contains(self, edges: Tensor) -> Tensor:
-        """Which of the given edges exist."""
+        """Which of the given edges exist, as a mask."""
         if self.num_edges == 0:
             return torch.zeros(edges.size(1), dtype=torch.bool, device=edges.device)
         key = self._known(edges)
-        place = torch.searchsorted(self.keys, key).clamp_(max=self.num_edges - 1)
-        return self.keys[place] == key
+        position = torch.searchsorted(self.keys, key).clamp_(max=self.num_edges - 1)
+        return self.keys[position] == key
 
     def positions(self, edges: Tensor) -> Tensor:
-        """Columns of ``edge_index`` that hold the given edges, every parallel copy included."""
+        """The columns of ``edge_index`` with the given edges, parallel copies included."""
         key = torch.unique(self._known(edges))
         start = torch.searchsorted(self.keys, key)
         stop = torch.searchsorted(self.keys, key, right=True)
@@ -140,29 +146,29 @@ class EdgeTable:
     def without(self, edges: Tensor) -> Tensor:
         """Which columns of ``edge_index`` hold none of the given edges, as a mask.
 
-        Where no edge has a parallel copy each has one place, which is found without waiting for a device.
+        Without parallel edges, each edge has one column, which is found without waiting for a device.
 
         >>> EdgeTable(torch.tensor([[0, 1, 1], [1, 0, 2]]), 3).without(torch.tensor([[1, 2], [0, 0]])).tolist()
         [True, False, True]
         """
-        keep = torch.ones(self.num_edges + 1, dtype=torch.bool, device=self.keys.device)
+        mask = torch.ones(self.num_edges + 1, dtype=torch.bool, device=self.keys.device)
         if self.distinct < max(self.num_edges, 1):
-            places = self.positions(edges)
+            columns = self.positions(edges)
         else:
             key = self._known(edges)
-            place = torch.searchsorted(self.keys, key).clamp_(max=self.num_edges - 1)
-            # an edge that is not in the graph has its place past the last column
-            places = self.order[place].masked_fill_(self.keys[place] != key, self.num_edges)
-        return keep.index_fill_(0, places, False)[:-1]
+            position = torch.searchsorted(self.keys, key).clamp_(max=self.num_edges - 1)
+            # edges that are not in the graph get a column past the last one
+            columns = self.order[position].masked_fill_(self.keys[position] != key, self.num_edges)
+        return mask.index_fill_(0, columns, False)[:-1]
 
     @cached_property
     def distinct(self) -> int:
-        """Number of edges without their parallel copies; an undirected edge and its reverse are two."""
+        """The number of edges without parallel copies; an undirected edge and its reverse count as two."""
         return int(torch.unique_consecutive(self.keys).numel())
 
     @cached_property
     def undirected(self) -> bool:
-        """Whether every edge stands beside its reverse (types, where there are any, are a direction of their own)."""
+        """Whether every edge has its reverse; a typed graph counts as directed."""
         if self.typed:
             return False
         present = torch.unique_consecutive(self.keys)
@@ -171,7 +177,7 @@ class EdgeTable:
 
     @cached_property
     def one_way(self) -> int:
-        """How many edges lack their reverse, where nearly all have one; 0 in a graph that is undirected, or directed in earnest.
+        """How many edges lack a reverse in a nearly undirected graph; 0 in any other graph.
 
         >>> pairs = torch.stack([torch.arange(30), torch.arange(1, 31)])
         >>> EdgeTable(torch.cat([pairs, pairs[:, 1:].flip(0)], dim=1), 31).one_way, EdgeTable(pairs, 31).one_way
@@ -179,14 +185,16 @@ class EdgeTable:
         """
         if self.typed or self.undirected:
             return 0
-        # of a graph that is directed in earnest, a part of the edges tells
-        for step, share in ((max(self.num_edges // _SAMPLE, 1), 0.9), (1, NEARLY)):
+        for step, share in (
+            (max(self.num_edges // _SAMPLE_EDGES, 1), _SAMPLE_SHARE),
+            (1, NEARLY_UNDIRECTED_SHARE),
+        ):
             edges = self.edges(torch.unique_consecutive(self.keys[::step]))
             edges = edges[:, edges[0] != edges[1]]
             both = int(self.contains(edges.flip(0)).sum())
             if both < share * edges.size(1):
                 return 0
-        return edges.size(1) - both if both >= AT_LEAST else 0
+        return edges.size(1) - both if both >= NEARLY_UNDIRECTED_EDGES else 0
 
     @cached_property
     def _pointers(self) -> Tensor:
@@ -195,14 +203,14 @@ class EdgeTable:
         return torch.searchsorted(self.keys, bounds)
 
     def neighbors(self, nodes: Tensor) -> Tensor:
-        """Targets of all edges that leave the given nodes, repeats included, in O(their number)."""
+        """The targets of all edges that leave the given nodes, repeats included; the cost follows their number."""
         pointers = self._pointers
         keys = self.keys[ranges(pointers[nodes], pointers[nodes + 1])]
         return (keys // self.num_relations if self.num_relations > 1 else keys) % self.num_nodes
 
     @property
     def degree(self) -> Tensor:
-        """Out-degree of every node."""
+        """The out-degree of every node."""
         return self._pointers[1:] - self._pointers[:-1]
 
 
@@ -219,9 +227,7 @@ def ranges(start: Tensor, stop: Tensor) -> Tensor:
 
 
 def ends_of(edges: Tensor) -> Tensor:
-    """Heads and tails of pairs or triples, without a copy: rows named by a list would have to reach the device first.
-
-    A single row, of nodes, is its own.
+    """Heads and tails of pairs or triples, as a view; a single row of nodes stays as it is.
 
     >>> ends_of(torch.tensor([[0, 1], [7, 7], [2, 3]])).tolist()
     [[0, 1], [2, 3]]

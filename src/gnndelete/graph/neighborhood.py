@@ -1,4 +1,4 @@
-"""Rings and neighbourhoods S^l by walking a sorted edge table: the cost follows the neighbourhood, not the graph."""
+"""Rings around a deletion and the neighbourhoods S^l of the paper; the cost follows the neighbourhood, not the graph."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from gnndelete.graph.edge_table import EdgeTable
 
 Hops = Literal["undirected", "directed"]
 
-#: So few edges are looked at all at once: on them a walk spends its time on starting one small piece of work after another.
+#: Up to this many edges (on an accelerator), one pass over all edges per hop is faster than walking from node to node.
 FEW_EDGES, FEW_ON_DEVICE = 1 << 14, 1 << 20
 
 
 class Neighborhood:
-    """Who is within how many hops of whom.
+    """Finds the nodes within some hops of others.
 
-    ``hops="undirected"`` walks every edge both ways and covers whatever a message-passing model can change.
-    ``hops="directed"`` is what the paper's authors computed: on an undirected graph only edges u < v, walked from the
-    higher to the lower id; on a directed graph every edge, walked from target to source. It exists to reproduce their tables.
+    Args:
+        table: The sorted edges of the graph.
+        edge_index: The same edges.
+        hops: ``"undirected"`` walks every edge both ways and covers whatever a message-passing model can change.
+            ``"directed"`` is what the paper's authors computed, to reproduce their tables: on an undirected graph only
+            edges u < v, walked from the higher to the lower id; on a directed graph every edge, from target to source.
 
     >>> path = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
     >>> near = Neighborhood(EdgeTable(path, 4), path)
@@ -38,7 +41,7 @@ class Neighborhood:
         if hops == "directed":
             if table.undirected:
                 edge_index = edge_index[:, edge_index[0] < edge_index[1]]
-            elif table.mirrored:  # a triple's own direction is not that of its reverse
+            elif table.mirrored:  # reverse triples are left out
                 edges = table.edges(table.keys)
                 edge_index = edges[:, ~table.runs_back(edges)][[0, 2]]
             ways = [edge_index.flip(0)]
@@ -47,11 +50,11 @@ class Neighborhood:
         few = FEW_EDGES if edge_index.device.type == "cpu" else FEW_ON_DEVICE
         self._few = torch.cat(ways, dim=1) if table.num_edges <= few else None
         if self._few is None:
-            own = [table] if hops == "undirected" else []
-            self._tables = [*own, *(EdgeTable(way, table.num_nodes) for way in ways[len(own) :])]
+            known = [table] if hops == "undirected" else []
+            self._tables = [*known, *(EdgeTable(way, table.num_nodes) for way in ways[len(known) :])]
 
     def rings(self, seeds: Tensor, hops: int) -> list[Tensor]:
-        """Ring k is the sorted ids of the nodes at distance k from the nearest seed; ring 0 the seeds themselves."""
+        """The rings 0 to ``hops``: ring k holds the sorted ids at distance k from the nearest seed, ring 0 the seeds."""
         return walk(self._tables, seeds, hops) if self._few is None else spread(self._few, self.num_nodes, seeds, hops)
 
     def within(self, seeds: Tensor, hops: int) -> Tensor:
@@ -60,36 +63,36 @@ class Neighborhood:
 
 
 def walk(tables: list[EdgeTable], seeds: Tensor, hops: int) -> list[Tensor]:
-    """Breadth-first rings over the union of edge tables; empty rings at the end are kept so that indices are distances."""
+    """Breadth-first rings over the union of edge tables; the last rings may be empty."""
     nodes, device = tables[0].num_nodes, tables[0].keys.device
-    seen = torch.zeros(nodes, dtype=torch.bool, device=device)
+    visited = torch.zeros(nodes, dtype=torch.bool, device=device)
 
-    def unseen(found: Tensor) -> Tensor:
-        """Those not seen before, sorted, each once; from now on they are."""
-        nonlocal seen
+    def visit(found: Tensor) -> Tensor:
+        """Mark nodes as visited; return those that were not before, sorted, each once."""
+        nonlocal visited
         if device.type == "cpu" and found.numel() * 8 < nodes:
-            ring = torch.unique(found[~seen[found]])
-            seen[ring] = True
+            ring = torch.unique(found[~visited[found]])
+            visited[ring] = True
             return ring
-        now = seen.index_fill(0, found, True)  # a mask is cheaper than sorting, but for a small part of a large graph
-        ring = (now ^ seen).nonzero().flatten()
-        seen = now
+        now = visited.index_fill(0, found, True)  # cheaper than sorting, unless few nodes of a large graph are found
+        ring = (now ^ visited).nonzero().flatten()
+        visited = now
         return ring
 
-    rings = [unseen(seeds.to(device))]
+    rings = [visit(seeds.to(device))]
     for _ in range(hops):
         found = [table.neighbors(rings[-1]) for table in tables] if rings[-1].numel() else []
-        rings.append(unseen(found[0] if len(found) == 1 else torch.cat(found)) if found else rings[-1])
+        rings.append(visit(found[0] if len(found) == 1 else torch.cat(found)) if found else rings[-1])
     return rings
 
 
 def spread(edges: Tensor, nodes: int, seeds: Tensor, hops: int) -> list[Tensor]:
-    """The rings of `walk`, by all edges in every step: less to start, and one wait for the device in all."""
+    """The rings of `walk`, from all edges in every hop; the device is waited for once."""
     source, target = edges
     far = torch.ones(nodes + 1, dtype=torch.bool, device=edges.device).index_fill_(0, seeds.to(edges.device), False)
     beyond = [far]
     for _ in range(hops):
-        found = target.masked_fill(far[source], nodes)  # past the last node: nobody
+        found = target.masked_fill(far[source], nodes)  # sources that are still far lead past the last node
         far = far.index_fill(0, found, False)
         beyond.append(far)
     steps = torch.stack(beyond)[:, :-1]

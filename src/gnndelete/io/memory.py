@@ -1,4 +1,4 @@
-"""The most memory a piece of work held at once."""
+"""The peak memory of a piece of work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import torch
 
 
 class PeakMemory:
-    """Measures a block: the allocator's peak on CUDA, the process's growth in resident memory on Linux, else nothing.
+    """Measures a block: the allocator's peak on CUDA, the growth of resident memory on Linux, otherwise nothing.
+
+    Args:
+        device: Where the work is done.
 
     >>> with PeakMemory(torch.device("cpu")) as memory:
     ...     _ = torch.zeros(8)
@@ -41,7 +44,7 @@ class PeakMemory:
             self.peak_mb = max(after - self._before, 0.0)
 
     def _allocated(self, when: str) -> float:
-        """Megabytes on a CUDA device, without the hundred other figures that torch would flatten and sort."""
+        """Allocated megabytes on a CUDA device; `torch.cuda.memory_stats` would sort a hundred other figures."""
         found = torch.cuda.memory_stats_as_nested_dict(self._device)
         return float(found["allocated_bytes"]["all"][when]) / 2**20 if found else 0.0
 

@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, and now and then a line elsewhere. Work inside of work has its line in the same display."""
+"""A progress bar on a terminal, or a line from time to time in a log; nested work adds lines to one display."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Update = Callable[[int, str], None]
-"""Called with how much is done and what is under way."""
+"""Called with the number of finished items and a description of the current one."""
 
-#: Seconds without a word where standard error is no terminal.
+#: Seconds between lines where standard error is no terminal.
 SILENCE = 10.0
 
-# What is on the terminal now: two displays at once would write over each other.
+# The display on the terminal: two displays at once would overwrite each other.
 _shown: ContextVar[Progress | None] = ContextVar("shown", default=None)
 
 
 def track(items: Sequence[T], title: str, show: bool, name: Callable[[T], str] = str) -> Iterator[T]:
-    """Go through ``items``; with ``show`` and a terminal, a bar on standard error says which one is under way.
+    """Go through ``items``; with ``show``, a bar on standard error names the current one.
 
     >>> list(track([1, 2], "counting", show=False))
     [1, 2]
@@ -38,9 +38,9 @@ def track(items: Sequence[T], title: str, show: bool, name: Callable[[T], str] =
 
 @contextmanager
 def bar(title: str, total: int, show: bool = True) -> Iterator[Update]:
-    """A bar on standard error while the block runs, inside another one a further line of it.
+    """Show a bar on standard error while the block runs; inside another bar, one more line of its display.
 
-    Where that is no terminal, a line now and then shows in a log that long work goes on.
+    Where standard error is no terminal, a line from time to time shows in a log that the work goes on.
 
     >>> with bar("counting", total=2, show=False) as update:
     ...     update(1, "one")

@@ -1,4 +1,4 @@
-"""Finished results on disk, one JSON line each, so that an interrupted run goes on and nothing is done twice."""
+"""Results on disk, one JSON line each, so that an interrupted run can resume and nothing is done twice."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from gnndelete.errors import RunError, SettingError, why
 
 
 class Store:
-    """An append-only file of rows under keys; a key holds everything the row depends on, so that nothing is mixed up.
+    """An append-only file of rows under keys; a key holds everything that its row depends on.
 
-    ``read`` is given the key, the row and the number of every line of the file, and gives back what stands for the row.
+    Args:
+        path: The JSON-lines file; None keeps rows in memory only.
+        read: Called with the key, the row and the number of every line of the file; it returns the row to keep.
 
     >>> Store(None).get({"seed": 1}) is None
     True
@@ -28,17 +30,17 @@ class Store:
     ) -> None:
         self._path = None if path is None else Path(path)
         self._rows: dict[str, dict[str, Any]] = {}
-        self._whole: int | None = None  # bytes up to a last line that an interruption tore
-        self._ended = True  # False where the last line is whole and only its end is missing
+        self._whole: int | None = None  # bytes before a last line that an interruption cut off
+        self._ended = True  # False where only the line break of the last line is missing
         if self._path is None or not self._path.exists():
             return
         try:
-            data = self._path.read_bytes()
-            ended = data.rfind(b"\n") + 1  # in bytes of the file, whatever ends its lines
-            text = data[:ended].decode("utf-8-sig") + data[ended:].decode(errors="replace")
+            content = self._path.read_bytes()
+            ended = content.rfind(b"\n") + 1
+            text = content[:ended].decode("utf-8-sig") + content[ended:].decode(errors="replace")
         except (OSError, UnicodeDecodeError) as error:
             raise SettingError(f"the store '{self._path}' cannot be read ({why(error)}); give another file") from error
-        torn = ended < len(data)
+        torn = ended < len(content)
         lines = text.split("\n") if torn else text.split("\n")[:-1]
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -53,18 +55,18 @@ class Store:
                     self._whole, self._ended = ended, True
                     break
                 raise SettingError(
-                    f"line {number} of the store '{self._path}' is no result; remove or repair line {number}, "
-                    "or give another file"
+                    f"line {number} of the store '{self._path}' is no result; remove or repair line {number}, or "
+                    "give another file"
                 ) from None
             self._rows[_text(key)] = read(key, row, number)
             self._ended = not torn
 
     def get(self, key: dict[str, Any]) -> dict[str, Any] | None:
-        """The row under a key, or None."""
+        """Return the row of a key, or None."""
         return self._rows.get(_text(key))
 
     def items(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """Every key with its latest row, in the order in which keys first came."""
+        """Go through all keys and their latest rows, in the order in which the keys were first added."""
         for text, row in self._rows.items():
             yield json.loads(text), row
 
@@ -72,7 +74,7 @@ class Store:
         return len(self._rows)
 
     def add(self, key: dict[str, Any], row: dict[str, Any]) -> None:
-        """Keep a row, on disk before this returns."""
+        """Add a row; it is on disk when this returns."""
         self._rows[_text(key)] = row
         if self._path is None:
             return

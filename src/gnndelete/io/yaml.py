@@ -1,4 +1,4 @@
-"""Reading settings from YAML: safely, with numbers as people write them, and one sentence where that fails."""
+"""Settings from YAML files, read safely; every failure is one clear error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Loader.add_implicit_resolver(
 
 
 def read_yaml(path: Path, expected: str = "sections such as data:, model:, train:") -> dict[str, Any]:
-    """The settings in a YAML file, or one sentence that says why there are none."""
+    """Read the settings in a YAML file; ``expected`` says in an error what the file should hold."""
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)  # a SafeLoader
     except SettingError as error:
@@ -43,8 +43,8 @@ def read_yaml(path: Path, expected: str = "sections such as data:, model:, train
         ) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = f" at line {mark.line + 1}" if mark else ""
-        raise SettingError(f"'{path}' is not YAML{place}: {getattr(error, 'problem', None) or error}") from None
+        where = f" at line {mark.line + 1}" if mark else ""
+        raise SettingError(f"'{path}' is not YAML{where}: {getattr(error, 'problem', None) or error}") from None
     if not isinstance(values or {}, dict):
         raise SettingError(f"'{path}' holds a '{type(values).__name__}'; it must hold {expected}")
     return values or {}
