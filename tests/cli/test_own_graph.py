@@ -150,7 +150,10 @@ def test_columns_of_features_go_by_their_names(cli: Cli, named_run: Path, tables
             ("no column 'age', there are 'a', 'b', 'c', 'd', 'e' and 1 more, or numbers from 0",),
         ),
         (("--edges", "typo.csv"), ("line 3 (no id 'user:4071', did you mean 'user:4017'?)",)),
-        (("--edges", "broken.csv"), ("2 lines of", "line 2 (user:4001)", "line 4 (user:4003,user:4005,user:4007)")),
+        (
+            ("--edges", "broken.csv"),
+            ("2 lines of", "line 2 (1 cell instead of 2: 'user:4001')", "line 4 (3 cells instead of 2: "),
+        ),
         (("--edges", "strangers.csv"), ("of the edges to delete does not exist", "('user:4001', 'user:4031')")),
         (("--nodes", "both.csv"), ("line 2 (no id 'user:9', did you mean",)),
         (("--node", "user:4071"), ("--node user:4071 (no id 'user:4071', did you mean 'user:4017'?)",)),

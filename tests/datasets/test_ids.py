@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_geometric.data import Data
 
 from gnndelete import Deletion
 from gnndelete.datasets import IdMap
@@ -110,76 +109,3 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
             IdMap.load(tmp_path / "ids.json")
     with pytest.raises(GraphError, match="cannot be read"):
         IdMap.load(tmp_path / "none.json")
-
-
-REQUESTS = {
-    "header": ("source,target\nuser:12,item:7\nuser:9,item:7\n", Deletion(edges=[(1, 2), (3, 2)])),
-    "no header": ("user:12,item:7\n", Deletion(edges=[(1, 2)])),
-    "blanks": (" user:12 , item:7\n\n", Deletion(edges=[(1, 2)])),
-    "nodes": ("id\nuser:12\n", Deletion(nodes=[1])),
-    "nodes, no header": ("user:12\nuser:4711\n", Deletion(nodes=[0, 1])),
-    "triples": ("head,relation,tail\nuser:12,bought,item:7\n", Deletion(edges=[(1, 1, 2)])),
-    "triples, no header": ("user:12,saw,item:7\n", Deletion(edges=[(1, 0, 2)])),
-    "more columns": ("ticket,source,target\n1,user:12,item:7\n", Deletion(edges=[(1, 2)])),
-}
-
-
-@pytest.mark.parametrize("name", REQUESTS)
-def test_requests_in_own_ids(tmp_path: Path, name: str) -> None:
-    text, expected = REQUESTS[name]
-    (tmp_path / "request.csv").write_text(text)
-    assert Deletion.from_csv(tmp_path / "request.csv", ids=USERS, relations=("saw", "bought")) == expected
-
-
-BAD_REQUESTS = {
-    "unknown": (
-        "source,target\nuser:12,item:7\nuser:13,item:7\nuser:12,zz\n",
-        ("2 lines", "line 3 (no id 'user:13', did you mean 'user:12'?)", "line 4 (no id 'zz')"),
-    ),
-    "unknown header": ("from,to\nuser:12,item:7\n", ("line 1 (no id 'from'",)),
-    "cells": ("source,target\nuser:12\n", ("line 2 (user:12)",)),
-    "relation": ("head,relation,tail\nuser:12,sold,item:7\n", ("line 2 (no relation 'sold'", "'saw', 'bought'")),
-    "four columns": ("a,b,c,d\n", ("4 columns and no header",)),
-}
-
-
-@pytest.mark.parametrize("name", BAD_REQUESTS)
-def test_bad_requests_in_own_ids(tmp_path: Path, name: str) -> None:
-    text, needles = BAD_REQUESTS[name]
-    (tmp_path / "request.csv").write_text(text)
-    with pytest.raises(DeletionError) as caught:
-        Deletion.from_csv(tmp_path / "request.csv", ids=USERS, relations=("saw", "bought"))
-    for needle in needles:
-        assert needle in str(caught.value)
-
-
-def test_relations_by_number_and_an_ambiguous_first_line(tmp_path: Path) -> None:
-    file = tmp_path / "request.csv"
-    file.write_text("user:12,1,item:7\n")
-    assert Deletion.from_csv(file, ids=USERS) == Deletion(edges=[(1, 1, 2)])
-    file.write_text("user:12,saw,item:7\n")
-    with pytest.raises(DeletionError, match="they have numbers here"):
-        Deletion.from_csv(file, ids=USERS)
-    file.write_text("node\na\n")
-    with pytest.raises(DeletionError, match="both a header and a row"):
-        Deletion.from_csv(file, ids=IdMap(["node", "a"]))
-    file.write_text("node_id\nnode\n")
-    assert Deletion.from_csv(file, ids=IdMap(["node", "a"])) == Deletion(nodes=[0])
-
-
-def test_later_errors_name_the_ids_too(tmp_path: Path) -> None:
-    data = Data(edge_index=torch.tensor([[0, 1, 3], [2, 2, 2]]), num_nodes=4)
-    file = tmp_path / "request.csv"
-    file.write_text("source,target\nuser:12,item:7\nuser:12,user:9\n")
-    request = Deletion.from_csv(file, ids=USERS)
-    with pytest.raises(DeletionError, match=r"\('user:12', 'user:9'\)"):
-        request.check(data)
-    with pytest.raises(DeletionError, match=r"\('user:12', 'user:9'\)"):
-        (Deletion(nodes=[0]) | request).check(data)
-    file.write_text("source,target\nuser:12,item:7\n")
-    again = Deletion.from_csv(file, ids=USERS).check(data)
-    with pytest.raises(DeletionError, match=r"already deleted.*\('user:12', 'item:7'\)"):
-        again.require_new(Deletion(edges=[(1, 2)]))
-    file.write_text("node\nuser:9\n")
-    with pytest.raises(DeletionError, match="node 'user:9'"):
-        Deletion.from_csv(file, ids=USERS).require_new(Deletion(nodes=[3]))

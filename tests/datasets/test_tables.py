@@ -175,10 +175,10 @@ def test_broken_node_rows(read) -> None:
         "line 3 ('id' is empty)",
         "line 4 ('age' is empty)",
         "line 5 ('age' is 'old', no number)",
-        "line 6 (the id 'a' stands in an earlier row too)",
+        "line 6 (the id 'a' is in an earlier row too)",
         "line 7 ('age' is 'inf', no number)",
         "line 8 ('age' is '1e99', no number)",
-        "line 9 (2 cells where the header has 3: 'f,3')",
+        "line 9 (2 cells instead of 3: 'f,3')",
     ):
         assert needle in str(caught.value)
 
@@ -191,7 +191,7 @@ def test_a_text_with_line_breaks_is_one_cell_and_an_open_quote_takes_only_its_li
     with pytest.raises(GraphError) as caught:
         read('source,target\n"a,b\nb,c\nc\n"d","e"\n')
     assert "2 lines" in str(caught.value)
-    assert "line 2 (a quote is not closed), line 4 (1 cells" in str(caught.value)
+    assert "line 2 (a quote is not closed), line 4 (1 cell " in str(caught.value)
 
 
 HOPELESS = {
@@ -275,7 +275,7 @@ def test_blocks_do_not_show(read, monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(found.data.edge_index, expected.data.edge_index)
     assert torch.equal(found.data.edge_weight, expected.data.edge_weight)
     nodes = "id\n" + "".join(f"n{i}\n" for i in range(11)) + "n3\n"
-    with pytest.raises(GraphError, match=r"line 13 \(the id 'n3' stands in an earlier row too\)"):
+    with pytest.raises(GraphError, match=r"line 13 \(the id 'n3' is in an earlier row too\)"):
         read(text, nodes)
 
 

@@ -179,24 +179,6 @@ def test_graphs_without_features_or_labels(graph):
         Deletion(labels=[4]).check(graph)
 
 
-def test_request_files(tmp_path):
-    def read(text, **options):
-        path = tmp_path / "request.csv"
-        path.write_text(text)
-        return Deletion.from_csv(path, **options)
-
-    assert read("node,column\n3,1\n8,0\n") == Deletion(features=[(3, 1), (8, 0)])
-    assert read("3,1\n8,0\n", kind="features", fill=0.5) == Deletion(features=[(3, 1), (8, 0)], fill=0.5)
-    assert read("node\n3\n", kind="features") == read("3\n", kind="features") == Deletion(features=[3])
-    assert read("node\n3\n", kind="labels") == Deletion(labels=[3])
-    ids = gd.datasets.IdMap(["ann", "bob"])
-    assert read("node,column\nbob,4\n", ids=ids) == Deletion(features=[(1, 4)])
-    with pytest.raises(DeletionError, match="no column 'age'"):
-        read("node,column\nbob,age\n", ids=ids)
-    with pytest.raises(DeletionError, match="names edges, and labels were asked for"):
-        read("source,target\n0,1\n", kind="labels")
-
-
 # Sequences
 
 

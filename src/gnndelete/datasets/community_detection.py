@@ -10,7 +10,17 @@ from gnndelete.graph.validation import count_nodes
 
 
 def communities(data: Data, seed: int = 0, rounds: int = 10) -> Tensor:
-    """One label per node, 0 to k - 1: nodes take over the label most common among their neighbours, half of them at a time.
+    """Find communities by label propagation.
+
+    In each round about half of the nodes take over the most common label among their neighbours.
+
+    Args:
+        data: The graph.
+        seed: Draws which nodes move and breaks ties.
+        rounds: Number of rounds.
+
+    Returns:
+        One label per node, from 0.
 
     >>> two = torch.tensor([[0, 1, 0, 2, 1, 2, 3, 4, 3, 5, 4, 5], [1, 0, 2, 0, 2, 1, 4, 3, 5, 3, 5, 4]])
     >>> label = communities(Data(edge_index=two, num_nodes=6))

@@ -1,4 +1,7 @@
-"""Graphs from elsewhere: whatever lies at a path, and NetworkX. Ids of the nodes are kept."""
+"""Graphs in files and from NetworkX: tables, folders that `save_graph` wrote, files of ``torch.save``. Ids are kept.
+
+Files are data: only tensors, numbers, text and PyG's graphs are read from them, and nothing in them is run.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +38,19 @@ if TYPE_CHECKING:
 
 
 def load_graph(path: str | PathLike[str], **options: Any) -> NamedGraph:
-    """The graph at a path, known by its kind.
+    """Load the graph at a path.
 
-    - a folder that `save_graph` wrote;
-    - a folder with ``edges.csv`` and perhaps ``nodes.csv`` (or .tsv, .csv.gz, .tsv.gz, .parquet), or one edge table;
-      ``options`` go to `from_tables`;
-    - a ``.pt`` file with a PyG ``Data`` that ``torch.save`` wrote (its nodes have numbers only, so ``ids`` is None).
+    Args:
+        path: A folder that `save_graph` wrote; a folder with ``edges.csv`` and perhaps ``nodes.csv`` (or .tsv, .csv.gz,
+            .tsv.gz, .parquet); one edge table; or a ``.pt`` file with a PyG ``Data`` that ``torch.save`` wrote.
+        options: Arguments of `from_tables`, for tables.
 
-    Files are data: nothing in them is run, and one that holds anything else is refused.
+    Returns:
+        The graph with its names. Nodes of a ``.pt`` file only have numbers, so that ``ids`` is None.
+
+    Raises:
+        GraphError: If there is no graph at the path, or it holds anything but a graph.
+        SettingError: If options are given and the path holds no table.
     """
     place = Path(path)
     if place.is_dir() and not (place / CONFIG).exists():
@@ -95,9 +103,23 @@ def from_networkx(
     weight: str | None = None,
     edge_features: Sequence[str] | None = None,
 ) -> NamedGraph:
-    """A NetworkX graph with its node names as ids; attributes become columns, as in `from_tables`.
+    """Convert a NetworkX graph; the names of its nodes become ids.
 
-    Undirected graphs hold each edge in both directions. An attribute with a list of numbers makes one column per number.
+    Undirected graphs hold each edge in both directions. An attribute with a list of numbers becomes one column per number.
+
+    Args:
+        graph: The NetworkX graph.
+        features: The node attributes of ``x``; by default all that are numbers.
+        label: The node attribute with labels; by default ``label``, where it exists.
+        relation: The edge attribute with relation types; by default ``relation``, where it exists.
+        weight: The edge attribute with weights; by default ``weight``, where it exists.
+        edge_features: The edge attributes of ``edge_attr``; by default all that are numbers.
+
+    Returns:
+        The graph with its names.
+
+    Raises:
+        GraphError: If two nodes have the same name as text, or values cannot be used.
 
     >>> import networkx
     >>> friends = networkx.Graph()
@@ -184,10 +206,18 @@ _LAYOUTS = {"coo": torch.sparse_coo, "csr": torch.sparse_csr, "csc": torch.spars
 
 
 def save_graph(graph: NamedGraph | Data, folder: str | PathLike[str]) -> None:
-    """Write a graph with all its names, to be read back with `load_graph`.
+    """Write a graph with all its names to a folder, to be read with `load_graph`.
+
+    The folder holds ``graph.safetensors``, ``graph.json`` and ``ids.json``.
+
+    Args:
+        graph: The graph.
+        folder: The folder.
+
+    Raises:
+        GraphError: If the graph is malformed, or holds values that cannot be saved.
 
     >>> import tempfile
-    >>> from gnndelete.datasets.formats import load_graph
     >>> folder = tempfile.mkdtemp()
     >>> graph = NamedGraph(Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2), IdMap(["user:4711", "item:7"]))
     >>> save_graph(graph, folder)
@@ -214,7 +244,7 @@ def save_graph(graph: NamedGraph | Data, folder: str | PathLike[str]) -> None:
 
 
 def read_folder(folder: Path) -> NamedGraph:
-    """What `save_graph` wrote; refused where a file is damaged or does not belong to the others."""
+    """Read what `save_graph` wrote; refused where a file is damaged or belongs to another graph."""
     try:
         config = json.loads((folder / CONFIG).read_bytes())
         if config["format"] != _FORMAT:
@@ -242,7 +272,7 @@ def read_folder(folder: Path) -> NamedGraph:
 
 
 def _parts(data: Data) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
-    """Tensors by name, the layouts of those that are sparse (kept as their entries), and values that are no tensors."""
+    """Tensors by name, the layouts of sparse ones (stored by their entries), and other values."""
     tensors: dict[str, Tensor] = {}
     sparse: dict[str, Any] = {}
     plain: dict[str, Any] = {}
@@ -277,7 +307,7 @@ def _values(tensors: dict[str, Tensor], sparse: dict[str, Any], plain: dict[str,
 
 
 def load_saved(path: Path) -> tuple[Data, ...]:
-    """The graph in a file that ``torch.save`` wrote: one `Data`, or training, validation and test parts of one."""
+    """The graph in a file of ``torch.save``: one `Data`, or the training, validation and test parts of one."""
     found = load_pickle(path, GraphError, "graph")
     parts = tuple(found) if isinstance(found, (tuple, list)) else (found,)
     if len(parts) not in (1, 3) or not all(isinstance(part, Data) for part in parts):
@@ -296,7 +326,7 @@ def load_saved(path: Path) -> tuple[Data, ...]:
 
 
 def load_pickle(path: Path, kind: type[RequestError], what: str) -> Any:
-    """What a file of ``torch.save`` holds, as long as it is made of tensors, plain values and graphs."""
+    """The content of a file of ``torch.save``, which may hold tensors, plain values and graphs."""
     try:
         with _only_graphs(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the unpickler's advice about protocols

@@ -1,4 +1,7 @@
-"""Seeded graphs of any size: power-law degrees, communities that make links learnable, made in seconds."""
+"""Graphs that need no download: images of digits from scikit-learn, and seeded random graphs of any size.
+
+The random graphs have power-law degrees, and communities that make links learnable; they are made in seconds.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,24 @@ def community_graph(
     noise: float = 1.0,
     seed: int = 0,
 ) -> Data:
-    """An undirected graph with exactly ``edges`` directed edges (both directions counted); the defaults are OGB-Collab's size.
+    """Make an undirected graph with communities; the defaults have the size of OGB-Collab.
 
-    Nodes live in communities of about ``community`` members; a share ``mixing`` of the edges leaves them. A node's
-    expected degree follows a power law with ``exponent``; its features are its community's centre plus ``noise``.
+    Args:
+        nodes: Number of nodes.
+        edges: Number of edges, counted in both directions.
+        features: Number of feature columns.
+        classes: Number of classes.
+        community: Average size of a community.
+        mixing: Share of edges that leave their community.
+        exponent: Exponent of the power law of expected degrees.
+        noise: Standard deviation of features around the centre of their community.
+        seed: Draws the graph.
+
+    Returns:
+        The graph with ``x``, ``edge_index`` and ``y``.
+
+    Raises:
+        SettingError: If there is no such graph.
 
     >>> data = community_graph(200, 1_000, 8, seed=1)
     >>> data.num_nodes, data.num_edges, data.is_undirected(), data.has_self_loops()
@@ -80,7 +97,7 @@ def check_community_graph(
     noise: float,
     seed: int,
 ) -> None:
-    """Refuse what `community_graph` makes no graph of."""
+    """Refuse parameters that `community_graph` can make no graph of."""
     _check_counts(nodes=nodes, features=features, classes=classes, community=community)
     _check_shape(mixing, exponent, seed)
     if nodes >= _IDS:
@@ -111,11 +128,25 @@ def knowledge_graph(
     exponent: float = 2.5,
     seed: int = 0,
 ) -> Data:
-    """A directed typed graph with exactly ``triples`` distinct triples of all ``relations``; the defaults are OGB-BioKG's size.
+    """Make a directed graph with typed edges; the defaults have the size of OGB-BioKG.
 
-    Entities are of five kinds (``node_type``) and live in communities of about ``community`` members. A relation joins
-    one kind to one kind, in its own half of the communities and, but for a share ``mixing``, within them. Sizes of the
-    relations fall off like those of words; expected degrees follow a power law with ``exponent``.
+    Entities are of five kinds (``node_type``). A relation joins one kind to one kind, within half of the communities.
+    Sizes of relations fall off like frequencies of words.
+
+    Args:
+        entities: Number of nodes.
+        triples: Number of distinct triples.
+        relations: Number of relation types; each has at least one triple.
+        community: Average size of a community.
+        mixing: Share of triples that leave their community.
+        exponent: Exponent of the power law of expected degrees.
+        seed: Draws the graph.
+
+    Returns:
+        The graph with ``edge_index``, ``edge_type`` and ``node_type``.
+
+    Raises:
+        SettingError: If there is no such graph.
 
     >>> data = knowledge_graph(300, 2_000, 7, community=60, seed=1)
     >>> data.num_nodes, data.num_edges, int(data.edge_type.max()) + 1, data.has_self_loops()
@@ -243,9 +274,16 @@ _SPARE = 16
 
 
 def digits(neighbors: int = 8) -> Data:
-    """1,797 images, each linked in both directions to its nearest ``neighbors`` (Euclidean), ten classes.
+    """Make a graph of scikit-learn's images of digits: each is linked to those that look most like it.
 
-    Pixels are scaled to zero mean and unit variance.
+    Args:
+        neighbors: How many nearest images (Euclidean distance) each image is linked to, in both directions.
+
+    Returns:
+        1,797 nodes with 64 pixels, scaled to zero mean and unit variance, and ten classes.
+
+    Raises:
+        SettingError: If there are not that many neighbours.
 
     >>> data = digits()
     >>> data.num_nodes, data.num_features, int(data.y.max()) + 1, data.is_undirected(), data.has_self_loops()
@@ -270,7 +308,7 @@ def digits(neighbors: int = 8) -> Data:
 
 
 def check_digits(neighbors: int) -> None:
-    """Refuse what `digits` makes no graph of."""
+    """Refuse parameters that `digits` can make no graph of."""
     most = _IMAGES - _SPARE - 1
     if not 1 <= neighbors <= most:
         raise SettingError(f"'neighbors' must lie between 1 and {most} (got {neighbors})")

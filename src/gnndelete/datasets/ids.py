@@ -1,12 +1,11 @@
-"""The user's own node ids and the integers the tensors use, in both directions."""
+"""The user's names of nodes and the integers that tensors use, in both directions."""
 
 from __future__ import annotations
 
-import copy
 import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -19,14 +18,19 @@ from gnndelete.errors import DeletionError, GraphError, some
 from gnndelete.io.files import write
 
 _FORMAT = "gnndelete-ids-1"
-_FEW = 20_000
-"""Up to this many names, all of them are compared with one that is not known."""
+#: With up to this many names, an unknown one is compared with each; with more that would take seconds.
+_FEW_NAMES = 20_000
 
 
 class IdMap:
-    """External ids, in the order of the nodes: the name at place i belongs to node i.
+    """The names of the nodes in their order: name i belongs to node i.
 
-    Names are distinct, not empty, and free of line breaks and surrounding blanks, so that they survive a CSV file.
+    Args:
+        names: Distinct texts that are not empty and have no line breaks and no surrounding blanks, so that they survive a
+            CSV file.
+
+    Raises:
+        GraphError: If a name cannot be used, or comes twice.
 
     >>> ids = IdMap(["user:4711", "user:12", "item:7"])
     >>> ids.to_int(["item:7", "user:4711"]).tolist()
@@ -37,8 +41,6 @@ class IdMap:
     'user:4711'
     """
 
-    relations: Sequence[str] | None = None  # what messages call relation types; None: by their numbers
-
     def __init__(self, names: Iterable[str]) -> None:
         self.names = tuple(names)
         bad = [name for name in self.names if not _usable(name)]
@@ -48,20 +50,12 @@ class IdMap:
                 "not empty, with no blanks around it"
             )
         if len(self._index) != len(self.names):
-            again = [name for place, name in enumerate(self.names) if self._index[name] != place]
+            again = [name for node, name in enumerate(self.names) if self._index[name] != node]
             raise GraphError(f"{len(again)} ids stand for several nodes: {some(map(repr, again))}; make ids distinct")
 
     @cached_property
     def _index(self) -> dict[str, int]:
-        return {name: place for place, name in enumerate(self.names)}
-
-    def calling(self, relations: Sequence[str] | None) -> IdMap:
-        """The same ids, with names of relation types for messages."""
-        if not relations:
-            return self
-        result = copy.copy(self)
-        result.relations = relations
-        return result
+        return {name: node for node, name in enumerate(self.names)}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -79,11 +73,28 @@ class IdMap:
         return f"IdMap({some(map(repr, self.names), 3)})"
 
     def find(self, name: str) -> int | None:
-        """The node of that name, if there is one."""
+        """Find the node of a name.
+
+        Args:
+            name: The name.
+
+        Returns:
+            The node, or None where no node has this name.
+        """
         return self._index.get(name)
 
     def to_int(self, names: Iterable[str]) -> Tensor:
-        """The nodes of the given names, in their order; names that are not known are all counted and the first shown."""
+        """Find the nodes of several names.
+
+        Args:
+            names: The names.
+
+        Returns:
+            Their nodes, in the same order.
+
+        Raises:
+            DeletionError: If names are unknown. All are counted, and the first ones shown with the closest known name.
+        """
         if isinstance(names, (str, bytes)):
             raise DeletionError(f"ids are given as the text {names!r}; give a list of ids")
         found = list(names)
@@ -95,46 +106,81 @@ class IdMap:
         return torch.tensor([self._index[name] for name in found], dtype=torch.long)
 
     def to_name(self, ids: Tensor | Iterable[int]) -> list[str]:
-        """The names of the given nodes, in their order."""
-        places = ids.flatten().tolist() if isinstance(ids, Tensor) else [int(place) for place in ids]
-        outside = [place for place in places if not 0 <= place < len(self.names)]
+        """Find the names of several nodes.
+
+        Args:
+            ids: The nodes.
+
+        Returns:
+            Their names, in the same order.
+
+        Raises:
+            DeletionError: If a node is not in the graph.
+        """
+        nodes = ids.flatten().tolist() if isinstance(ids, Tensor) else [int(node) for node in ids]
+        outside = [node for node in nodes if not 0 <= node < len(self.names)]
         if outside:
             raise DeletionError(
                 f"nodes that are not in the graph: {some(outside)}; they go from 0 to {len(self.names) - 1}"
             )
-        return [self.names[place] for place in places]
+        return [self.names[node] for node in nodes]
 
     def unknown(self, name: str) -> str:
-        """How an error shows an id that is not known, with the closest one that is."""
+        """Show an unknown name as errors do, with the closest known one.
+
+        Args:
+            name: The unknown name.
+        """
         near = self.closest(name)
         return f"{name!r}, did you mean {near!r}?" if near is not None else repr(name)
 
     def closest(self, name: str) -> str | None:
-        """The id that was probably meant: one letter away or, in a small graph, alike on the whole."""
+        """Find the name that was probably meant.
+
+        Args:
+            name: An unknown name.
+
+        Returns:
+            A known name that is one edit away or, in a small graph, similar; None where there is none.
+        """
         for candidate in _one_edit_away(name, {*name, *"".join(self.names[:1000])}):
             if candidate in self._index:
                 return candidate
-        if len(self.names) > _FEW:  # comparing with each of a million names takes many seconds
+        if len(self.names) > _FEW_NAMES:
             return None
         return next(iter(difflib.get_close_matches(name, self.names, n=1, cutoff=0.7)), None)
 
     @property
     def fingerprint(self) -> str:
-        """A stable name of this mapping: other names or another order give another one."""
+        """A digest of the names and their order."""
         return hashlib.sha256("\n".join(self.names).encode()).hexdigest()
 
     def to_bytes(self) -> bytes:
-        """The mapping as a JSON file."""
+        """Return the names as the content of a JSON file."""
         content = {"format": _FORMAT, "sha256": self.fingerprint, "names": self.names}
         return (json.dumps(content, ensure_ascii=False, indent=0) + "\n").encode()
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the mapping as a JSON file, which people can read too."""
+        """Write the names to a JSON file.
+
+        Args:
+            path: The file.
+        """
         write(Path(path), self.to_bytes())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> IdMap:
-        """Read what `save` wrote; a damaged or edited file is refused."""
+        """Read what `save` wrote.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The names.
+
+        Raises:
+            GraphError: If the file cannot be read, is damaged or was edited.
+        """
         try:
             content: Any = json.loads(Path(path).read_bytes())
             if content["format"] != _FORMAT or not isinstance(content["names"], list):
@@ -152,11 +198,11 @@ class IdMap:
 def _usable(name: object) -> bool:
     if not isinstance(name, str) or not name or name != name.strip() or "\n" in name or "\r" in name:
         return False
-    return name.isascii() or decoded(name)
+    return name.isascii() or is_utf8(name)
 
 
-def decoded(text: str) -> bool:
-    """Whether a text read with ``errors="surrogateescape"`` was UTF-8 throughout."""
+def is_utf8(text: str) -> bool:
+    """Whether a text that was read with ``errors="surrogateescape"`` was UTF-8 throughout."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -166,8 +212,8 @@ def decoded(text: str) -> bool:
 
 def _one_edit_away(name: str, alphabet: set[str]) -> Iterator[str]:
     letters = sorted(alphabet)
-    for place in range(len(name), -1, -1):  # ids mostly differ at their ends
-        head, tail = name[:place], name[place:]
+    for position in range(len(name), -1, -1):  # ids mostly differ at their ends
+        head, tail = name[:position], name[position:]
         if len(tail) > 1:
             yield head + tail[1] + tail[0] + tail[2:]
         if tail:

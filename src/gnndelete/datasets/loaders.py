@@ -1,4 +1,9 @@
-"""Reading raw files with PyG's own dataset classes, after a look at what these classes would trust."""
+"""Reading the raw files of datasets with the classes of PyG and OGB, or without them, into tensors.
+
+Raw files are not trusted. Pickles may hold code and sparse matrices may point outside themselves, so both are checked before
+PyG reads them. OGB calls ``torch.load`` without safety; that happens here only on a file that OGB's class wrote a moment
+before into a private folder, and even then with ``weights_only`` and PyG's own classes allowed.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,7 @@ from gnndelete.errors import GraphError
 
 
 def read_pyg(entry: Entry, building: Path) -> Content:
-    """The content of PyG's dataset class ``entry.kind``."""
+    """The content of a dataset that PyG's class ``entry.kind`` reads."""
     from torch_geometric import datasets
 
     kind = guarded(getattr(datasets, entry.kind), rewrite_pickles if entry.kind == "Planetoid" else check_matrices)
@@ -63,7 +68,7 @@ def normalise(x: Tensor) -> Tensor:
 
 
 def guarded(kind: type, before: Callable[[Path], None]) -> Any:
-    """PyG's dataset class ``kind``, that says `OfflineError` when a download fails and calls ``before`` on the raw files."""
+    """A subclass of a PyG dataset class: it raises `OfflineError` when a download fails and checks raw files with ``before``."""
 
     class Guarded(kind):
         log = property(lambda self: False, lambda self, value: None)  # "Processing… Done!" is PyG's word, not ours
@@ -83,7 +88,7 @@ def guarded(kind: type, before: Callable[[Path], None]) -> Any:
 
 
 def _knock(url: str) -> None:
-    """Find out within seconds whether there is a network: a download has no limit of its own on some systems."""
+    """Find out within seconds whether there is a network: a download has no time limit on some systems."""
     scheme, _, rest = url.partition("://")
     try:
         urllib.request.urlopen(urllib.request.Request(f"{scheme}://{rest.split('/')[0]}", method="HEAD"), timeout=10)
@@ -95,7 +100,10 @@ def _knock(url: str) -> None:
 
 
 def read_ogb(entry: Entry, building: Path) -> Content:
-    """The content of OGB's dataset class ``entry.kind``, with the original split; sets of graphs that are here need no OGB."""
+    """The content of a dataset that OGB's class ``entry.kind`` reads, with its original split.
+
+    Sets of graphs that are in the data folder need no OGB.
+    """
     if entry.graphs > 1 and (building / entry.folder).is_dir():
         return read_tables(building / entry.folder)
     with contextlib.redirect_stdout(sys.stderr):  # OGB prints as it goes
@@ -119,7 +127,7 @@ def read_ogb(entry: Entry, building: Path) -> Content:
 
 
 def _ogb_class(entry: Entry) -> Any:
-    """OGB's class. OGB looks for news of itself on the network when imported; it does without, and waits for nothing."""
+    """OGB's class. On import OGB looks for a newer version on the network; this is prevented."""
     absent = object()
     before = sys.modules.get("outdated", absent)
     sys.modules["outdated"] = None  # type: ignore[assignment]
@@ -153,7 +161,7 @@ def _pyg_classes() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _allowed(classes: list[Any]) -> Iterator[None]:
-    """Let ``weights_only`` pass these for a while; those that others allowed for good are left to them."""
+    """Let ``weights_only`` pass these classes for a while; classes that others allowed stay allowed."""
     with torch.serialization.safe_globals(
         [one for one in classes if one not in torch.serialization.get_safe_globals()]
     ):
@@ -161,7 +169,7 @@ def _allowed(classes: list[Any]) -> Iterator[None]:
 
 
 def _read_split(path: Path) -> dict[str, Any]:
-    """A dict of arrays; the published files were written by older versions of numpy, with its names of then."""
+    """A dict of arrays; the published files use names of older numpy versions."""
     reconstruct = np.empty(0).__reduce__()[0]
     allowed = [
         np.ndarray,
@@ -177,7 +185,7 @@ def _read_split(path: Path) -> dict[str, Any]:
 
 
 def _plain(data: Data, split: dict[str, Any]) -> Data:
-    """The graph of training edges; unseen edges and negatives under the names of `LinkSplit`, each ``[2, k]``."""
+    """The graph of training edges; validation and test edges and negatives under the names of `LinkSplit`, each ``[2, k]``."""
     for name, part in (("validation", "valid"), ("test", "test")):
         data[name] = split[part]["edge"].t().contiguous()
         data[f"{name}_negatives"] = split[part]["edge_neg"].t().contiguous()
@@ -185,7 +193,7 @@ def _plain(data: Data, split: dict[str, Any]) -> Data:
 
 
 def _typed(data: Data, split: dict[str, Any]) -> Data:
-    """All triples in one graph: entities of one kind after those of another, masks for the three parts."""
+    """All triples in one graph, entities of one kind after those of another, with masks for the three parts."""
     counts = {kind: int(count) for kind, count in sorted(data.num_nodes_dict.items())}
     sizes = list(counts.values())
     offset = dict(zip(counts, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
@@ -213,9 +221,10 @@ _PARTS = ("train", "valid", "test")
 
 
 def read_tables(folder: Path) -> Content:
-    """Graphs whose nodes, edges and labels stand one below the other in ``raw``, as ``num-*-list`` counts them.
+    """Graphs whose nodes, edges and labels follow each other in the tables of ``raw``, as ``num-*-list`` counts them.
 
-    Edges are stored once and go both ways here, the second direction right after the first, as OGB's own classes have it.
+    Edges are stored once and go both ways here, the second direction right after the first, as in OGB's classes. Needs no
+    OGB, and nothing is unpickled.
     """
     raw = folder / "raw"
     nodes, edges = (_table(raw / f"num-{what}-list.csv.gz").flatten() for what in ("node", "edge"))
@@ -268,7 +277,7 @@ _LABELS = {"y", "ty", "ally"}
 
 
 def check_matrices(folder: Path) -> None:
-    """Raise where a sparse matrix in ``folder`` (``.npz`` or ``.mat``) points outside itself: scipy would follow it."""
+    """Raise where a sparse matrix in ``folder`` (``.npz`` or ``.mat``) points outside itself; scipy would follow it."""
     for path in folder.glob("*.npz"):
         with np.load(path, allow_pickle=False) as file:
             for name in ("attr", "adj"):
@@ -282,7 +291,7 @@ def check_matrices(folder: Path) -> None:
 
 
 def rewrite_pickles(folder: Path) -> None:
-    """Replace each pickle in ``folder`` by one of our own with the same content, so that PyG reads no foreign one."""
+    """Replace each pickle in ``folder`` by a safe one with the same content, so that PyG reads no foreign pickle."""
     for path in sorted(folder.glob("ind.*")):
         part = path.name.rsplit(".", 1)[-1]
         if part in _MATRICES | _LABELS | {"graph"}:
@@ -292,7 +301,7 @@ def rewrite_pickles(folder: Path) -> None:
 
 
 def _read(path: Path) -> Any:
-    """What a pickle holds, made of numbers, arrays and containers alone; a matrix comes back as its attributes."""
+    """The content of a pickle that is made of numbers, arrays and containers; a matrix comes as its attributes."""
 
     class Matrix:  # stands in for scipy's class, and is a new one each time: a pickle may change the class it names
         pass

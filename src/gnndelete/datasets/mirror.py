@@ -1,8 +1,7 @@
-"""Opening PyG's datasets without writing beside their raw files: these may lie in a read-only, shared folder.
+"""The data folder, which is only read, and the cache folder, which holds each dataset as one file of tensors.
 
-Raw files are mirrored by link into a private folder, PyG's own class reads them there, and what it made of them is kept
-in the cache as one file of tensors. PyG's own processed files are not kept: its ``fs.torch_load`` falls back to loading
-with ``weights_only=False``, and so would run whatever took their place.
+Raw files are linked into a private folder and read there, so that nothing is written next to them. PyG's processed files are
+not kept: its ``fs.torch_load`` falls back to ``weights_only=False`` and would run whatever is put in their place.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ FORMAT = 1
 
 
 class OfflineError(Exception):
-    """Raw files are not here and could not be downloaded."""
+    """The raw files are not in the data folder and could not be downloaded."""
 
 
 def cache_folder() -> Path:
@@ -42,13 +41,13 @@ def cache_folder() -> Path:
 
 
 def data_folder(root: str | Path | None) -> Path | None:
-    """``root``, else ``$GNNDELETE_DATA``, else nothing."""
+    """``root``, else ``$GNNDELETE_DATA``, else None."""
     chosen = root or os.environ.get("GNNDELETE_DATA")
     return Path(chosen).expanduser().resolve() if chosen else None
 
 
 def open_raw(entry: Entry, root: Path | None, read: Callable[[Entry, Path], Content]) -> Content:
-    """What ``read`` makes of the raw files, which it finds, or downloads to, ``entry.folder`` in the folder it is given."""
+    """The content of a dataset: from the cache, else what ``read`` makes of the raw files in the folder it is called with."""
     store, downloads = cache_folder() / "datasets", cache_folder() / "downloads"
     places = [place / entry.folder for place in (root, downloads) if place and not _missing(entry, place)]
     sources = _sources(places[0]) if places else []
@@ -101,7 +100,7 @@ def _how_to_get(entry: Entry, root: Path | None, error: Exception) -> str:
 
 
 def _check_size(entry: Entry, content: Content) -> Content:
-    """A text file that lost its end still reads well: the counts tell."""
+    """Compare the size with the known one: a text file that lost its end can still be read."""
     data = content["data"]
     if entry.graphs > 1:
         found, known, what = [len(content["slices"]["edge_index"]) - 1], [entry.graphs], "graphs"
@@ -116,7 +115,7 @@ def _check_size(entry: Entry, content: Content) -> Content:
 
 
 def _sources(folder: Path) -> list[Path]:
-    """Raw files below a folder; what others processed there is left alone."""
+    """The raw files below a folder; processed files of others are ignored."""
     parts = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return [path for path in parts if "processed" not in str(path.relative_to(folder)).lower().split(os.sep)]
 
@@ -147,7 +146,7 @@ Content = dict[str, Any]
 
 
 class GraphSet(InMemoryDataset):
-    """Many graphs, as PyG's datasets are; ``split`` holds the original ``train``, ``valid`` and ``test`` positions."""
+    """Many graphs, as a PyG dataset; ``split`` has the original ``train``, ``valid`` and ``test`` positions."""
 
     def __init__(self, data: Data, slices: dict[str, Tensor], split: dict[str, Tensor] | None = None) -> None:
         super().__init__()
@@ -155,12 +154,12 @@ class GraphSet(InMemoryDataset):
         self.split = split or {}
 
     def get_idx_split(self) -> dict[str, Tensor]:
-        """The same under OGB's name."""
+        """The split under OGB's name for it."""
         return self.split
 
 
 def write_content(path: Path, content: Content) -> None:
-    """Write the file completely or not at all; of two processes that write it, the last one stays."""
+    """Write the file completely or not at all; when two processes write it, the last one wins."""
     handle, part = tempfile.mkstemp(dir=path.parent, prefix=writing())
     try:
         with os.fdopen(handle, "wb") as file:
@@ -173,7 +172,7 @@ def write_content(path: Path, content: Content) -> None:
 
 
 def read_content(path: Path) -> Content:
-    """The content of a file in the cache; one that holds anything but tensors, numbers and text is refused unread."""
+    """The content of a cached file; a file that holds anything but tensors, numbers and text is refused."""
     try:
         with torch.sparse.check_sparse_tensor_invariants():  # else an index out of place is followed anywhere
             content = torch.load(path, weights_only=True)
@@ -193,7 +192,7 @@ def read_content(path: Path) -> Content:
 
 
 def as_graph(content: Content, sparse: bool) -> Data | GraphSet:
-    """The graph, or the set of graphs, that a file holds; ``sparse`` leaves sparse features as they are."""
+    """The graph, or the set of graphs, of a cached file; ``sparse`` leaves sparse features as they are."""
     data = Data.from_dict(content["data"])
     if isinstance(data.x, Tensor) and data.x.layout != torch.strided and not sparse:
         data.x = data.x.to_dense()

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
-from gnndelete.datasets.ids import IdMap
+from gnndelete.datasets.ids import IdMap, is_utf8
+from gnndelete.datasets.tables import Problems, Records
 from gnndelete.errors import DeletionError, some, why
 
 _NODE_COLUMNS = ("node", "id", "node_id", "graph")
@@ -22,43 +23,41 @@ def read_csv(
     wanted: str | None = None,
     columns_of_x: Sequence[str] | None = None,
 ) -> tuple[str, list[tuple[int, ...]]]:
-    """The kind ('edges', 'nodes', 'features') and the rows of a request file; all lines that do not parse are named at once.
+    """The kind ('edges', 'nodes', 'features', 'labels') and the rows of a request file; all bad lines are reported together.
 
-    With ``ids`` the cells are names of nodes, with ``relations`` those of edge types too, else numbers; with ``columns_of_x``
-    a column of features goes by its name or its number. ``wanted`` says what a file of nodes names: these, their 'features'
-    or their 'labels'.
+    Cells are numbers, or names where ``ids`` and ``relations`` have names; with ``columns_of_x`` a column of features goes by
+    its name or its number. ``wanted`` says what a file of nodes names: the nodes, their 'features' or their 'labels'.
     """
+    problems = Problems(str(path), error=DeletionError)
     try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            # a blank line is none; one of nothing but commas is a row whose ids are missing
-            filled = ((reader.line_num, [cell.strip() for cell in row]) for row in reader)
-            lines = [(number, cells) for number, cells in filled if len(cells) > 1 or any(cells)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        with Path(path).open("rb") as file:
+            records = Records(file, problems)
+            number, first = records.first()
+            lines = [(number, first), *records.rest(len(first), range(len(first)))]
+        if not all(map(is_utf8, first)):
+            raise ValueError("it is not text in UTF-8")
+    except (OSError, ValueError, csv.Error) as error:
         raise DeletionError(
             f"the request file '{path}' cannot be read: {why(error)}; give a CSV file of ids"
         ) from error
+    lines = [(number, [cell.strip() for cell in cells]) for number, cells in lines if cells]
     if not lines:
         raise DeletionError(f"the request file '{path}' is empty; give one row per edge or node")
-    _refuse_other_separator(path, lines[0][1], ids)
-    columns = list(range(len(lines[0][1])))
+    first = lines[0][1]
+    _refuse_other_separator(path, first, ids)
+    columns = list(range(len(first)))
     kind = "nodes" if len(columns) == 1 else "edges" if wanted != "features" or len(columns) != 2 else wanted
-    width = len(columns)
-    if _has_header(path, lines[0][1], ids):
-        kind, columns = _header(path, [cell.lower() for cell in lines[0][1]])
+    if _has_header(path, first, ids):
+        kind, columns = _header(path, [cell.lower() for cell in first])
         lines = lines[1:]
-        if not lines:
-            raise DeletionError(f"the request file '{path}' holds a header and no rows; give one row per edge or node")
     if wanted is not None and kind != wanted:
         if kind != "nodes":
             raise DeletionError(f"'{path}' names {kind}, and {wanted} were asked for; give a column node")
         kind = wanted
-    rows, bad = [], []
+    rows = []
     for number, cells in lines:
+        picked = [cells[column] for column in columns]
         try:
-            if len(cells) != width:
-                raise ValueError
-            picked = [cells[column] for column in columns]
             if ids is None:
                 rows.append(tuple(map(_number, picked)))
             elif kind == "features":
@@ -66,15 +65,10 @@ def read_csv(
             else:
                 rows.append(look_up(picked, ids, relations))
         except ValueError as error:
-            reason = error.args[0] if ids is not None and error.args else ",".join(cells)
-            bad.append(f"line {number} ({reason})")
-    if bad:
-        one = len(bad) == 1
-        what = (
-            ("is no id" if one else "are not ids") if ids is None else f"do{'es' * one} not name elements of the graph"
-        )
-        lines_of = f"{len(bad)} line{'s' * (not one)} of '{path}'"
-        raise DeletionError(f"{lines_of} {what}: {some(bad, 20)}; correct or remove {'it' if one else 'them'}")
+            problems.add(number, ",".join(cells) if ids is None else str(error))
+    problems.check()
+    if not rows:
+        raise DeletionError(f"the request file '{path}' holds a header and no rows; give one row per edge or node")
     return kind, rows
 
 
@@ -109,10 +103,10 @@ def _has_header(path: str | PathLike[str], cells: list[str], ids: IdMap | None) 
 
 
 def look_up(cells: Sequence[str], ids: IdMap, relations: Sequence[str] | None) -> tuple[int, ...]:
-    """A node, a pair or a triple (source, relation, target) by its names; a ``ValueError`` says which one is not known."""
+    """A node, a pair or a triple (source, relation, target) by its names; a ``ValueError`` says which name is unknown."""
     found = []
-    for place, cell in enumerate(cells):
-        if len(cells) == 3 and place == 1:
+    for position, cell in enumerate(cells):
+        if len(cells) == 3 and position == 1:
             found.append(_relation(cell, relations))
             continue
         node = ids.find(cell)
@@ -123,7 +117,7 @@ def look_up(cells: Sequence[str], ids: IdMap, relations: Sequence[str] | None) -
 
 
 def look_up_columns(cells: Sequence[str], names: Sequence[str] | None) -> tuple[int, ...]:
-    """Columns of features by their names, or by their numbers from 0; a ``ValueError`` says which one is not known.
+    """Columns of features by their names, or by their numbers from 0; a ``ValueError`` says which one is unknown.
 
     >>> look_up_columns(["age", "2"], ["city", "age", "score"])
     (1, 2)
