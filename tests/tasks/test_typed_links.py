@@ -122,7 +122,7 @@ def test_errors() -> None:
         LinkPrediction(decoder="distmult").predict(nn.Identity(), z, [(0, 0, 1)])
     with pytest.raises(GraphError, match="pairs were given"):
         LinkPrediction(decoder="distmult").predict(Typed(), z, [(0, 1)])
-    with pytest.raises(GraphError, match=r"relation 7.*knows 3"):
+    with pytest.raises(GraphError, match=r"relation 7.*has 3"):
         LinkPrediction(decoder="distmult").predict(Typed(), z, [(0, 7, 1)])
     with pytest.raises(SettingError, match=r"\[2, k\] \(or \[3, k\] for triples\)"):
         LinkPrediction(test=torch.zeros(4, 4, dtype=torch.long))

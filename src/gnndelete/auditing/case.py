@@ -99,7 +99,7 @@ class Case:
 
     def learned_edges(self, data: Data) -> Tensor:
         """The edges that a link model learns from."""
-        return self.task.positives(data) if isinstance(self.task, LinkPrediction) else positives(data)
+        return self.task.learned(data) if isinstance(self.task, LinkPrediction) else positives(data)
 
     def generator(self, offset: int = 0) -> torch.Generator:
         """Every random choice of the audit comes from its seed."""

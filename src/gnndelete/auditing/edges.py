@@ -31,7 +31,7 @@ def edges_once(task: Task, data: Data) -> Tensor:
     """`link_edges`; of a HeteroData those of the edge type that the task is about."""
     if not isinstance(task, LinkPrediction) or task.relation is None:
         return link_edges(data)
-    edges = task.positives(data)
+    edges = task.learned(data)
     if task.relation.both:
         low, high = edges[[0, 2]].sort(dim=0).values
         edges = torch.stack([low, edges[1], high])

@@ -64,34 +64,81 @@ class Task(ABC):
 
     @abstractmethod
     def check(self, data: Any) -> None:
-        """Raise ``GraphError`` where the graph lacks what the task needs, before anything runs."""
+        """Check that a graph has what the task needs, before anything runs.
+
+        Args:
+            data: The graph.
+
+        Raises:
+            GraphError: If something is missing or malformed.
+        """
 
     def on(self, data: Any) -> Task:
-        """The task in the terms of a graph: where there are several types, with the one that it is about."""
+        """Return the task for one graph; on a graph with several types, about one of them.
+
+        Args:
+            data: The graph.
+        """
         return self
 
     def place(self, elements: Any, data: HeteroGraph) -> Tensor:
-        """What a user names by type, in ids across all types."""
+        """Convert elements that a user names by type to ids across all types.
+
+        Args:
+            elements: What the user asks about.
+            data: The typed graph.
+        """
         raise GraphError(f"a '{self.name}' task has no predictions on a HeteroData")
 
     def refuse_nothing_left(self, remaining: HeteroGraph, nodes: Tensor) -> None:
-        """One sentence where a deletion, of these ``nodes`` and more, leaves nothing of the type that the task is about."""
+        """Refuse a deletion that leaves nothing of the type that the task is about.
+
+        Args:
+            remaining: The graph without the deletion.
+            nodes: The deleted nodes.
+
+        Raises:
+            DeletionError: If nothing is left.
+        """
         return None
 
     def without(self, nodes: Tensor) -> Task:
-        """The same task once these nodes are deleted: unseen data that names them is left out."""
+        """Return the task without validation and test elements that name deleted nodes.
+
+        Args:
+            nodes: The deleted nodes.
+        """
         return self
 
     def outside_weights(self, model: nn.Module) -> nn.Module | None:
-        """A module with weights that answers depend on and that is no part of ``model``: no training of it moves these."""
+        """Return a module with weights that predictions depend on and that is no part of the model, such as a decoder.
+
+        Args:
+            model: The model. Training it does not change these weights.
+        """
         return None
 
     def by_number(self, model: nn.Module, output: Any, part: Any, nodes: int) -> bool:
-        """Whether answers depend on the numbers of nodes beside their rows; a ``part`` of a graph of ``nodes`` has others."""
+        """Whether predictions depend on the numbers of nodes and not only on their rows.
+
+        Args:
+            model: The model that made ``output``.
+            output: What its forward pass on ``part`` returned.
+            part: A part of a graph, whose nodes have other numbers.
+            nodes: Number of nodes of the whole graph.
+        """
         return False
 
     def check_output(self, output: Any, data: Any) -> None:
-        """Raise ``ModelError`` where what a model returned on ``data`` is plainly not about what the task asks."""
+        """Refuse an output that is clearly not about what the task needs.
+
+        Args:
+            output: What the model's forward pass on ``data`` returned.
+            data: The graph.
+
+        Raises:
+            ModelError: If the output is of another kind, such as scores of edges where nodes need rows.
+        """
         return None
 
     def remarks(self, model: nn.Module, output: Any) -> tuple[Note, ...]:
@@ -105,14 +152,28 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
-        """The training loss on ``data``."""
+        """Compute the training loss.
+
+        Args:
+            model: The model that made ``output``.
+            output: What its forward pass on ``data`` returned.
+            data: The training graph, or one batch of it.
+            generator: Draws non-edges.
+        """
 
     def batches(
         self, data: Any, batch_size: int | None, generator: torch.Generator, near: Near | None = None
     ) -> Iterable[Any]:
-        """What one epoch trains on, step by step: the graph as a whole, unless the task can divide it.
+        """Return what one epoch trains on, step by step: the whole graph, unless the task can divide it.
 
-        ``near`` gives the sampled neighbourhood of some nodes, whose rows come first, as a graph of its own.
+        Args:
+            data: The training graph.
+            batch_size: Elements per step; None for all at once.
+            generator: Shuffles them.
+            near: Returns the sampled neighbourhood of some nodes as a graph; their rows come first.
+
+        Raises:
+            SettingError: If the task cannot be divided.
         """
         if batch_size is not None:
             raise SettingError(
@@ -121,36 +182,82 @@ class Task(ABC):
         return (data,)
 
     def local(self, elements: Tensor) -> tuple[Tensor, Tensor]:
-        """The nodes that elements name, each once, and the same elements by the places of these nodes."""
+        """Return the nodes that elements name, each once, and the elements by the positions of these nodes.
+
+        Args:
+            elements: Elements of a graph.
+        """
         raise SettingError(f"a '{self.name}' task cannot be asked in batches; leave 'batch_size' out")
 
     def validation_view(self, data: Any) -> Any:
-        """The part of ``data`` that `validate` must see the model's output on."""
+        """Return the part of a graph that the model must run on for `validate`.
+
+        Args:
+            data: The graph.
+        """
         return data
 
     @abstractmethod
     def validates(self, data: Any) -> bool:
-        """Whether there is validation data."""
+        """Whether there is validation data.
+
+        Args:
+            data: The graph that the model would be validated on.
+        """
 
     @abstractmethod
     def validate(self, model: nn.Module, output: Any, data: Any) -> float:
-        """One score on the validation data, higher is better."""
+        """Compute one score on the validation data, higher is better.
+
+        Args:
+            model: The model that made ``output``.
+            output: What its forward pass on ``data`` returned.
+            data: The graph.
+        """
 
     def validate_by(self, predict: Predict, data: Any) -> float:
-        """`validate` of anything that predicts."""
+        """`validate` for any function that predicts.
+
+        Args:
+            predict: Any function from elements to predictions.
+            data: The graph.
+        """
         raise SettingError(f"a '{self.name}' task cannot be validated in batches; leave 'batch_size' out")
 
     def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
-        """Scores on the test data by name."""
+        """Compute all scores on the test data.
+
+        Args:
+            model: The model that made ``output``.
+            output: What its forward pass on ``data`` returned.
+            data: The graph.
+
+        Returns:
+            Scores by name.
+
+        Raises:
+            GraphError: If there is no test data.
+        """
         return self.evaluate_by(lambda elements: self.predict(model, output, elements), data)
 
     @abstractmethod
     def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
-        """Scores on the test data of anything that predicts, with a model or without one."""
+        """`evaluate` for any function that predicts.
+
+        Args:
+            predict: Any function from elements to predictions.
+            data: The graph.
+        """
 
     @abstractmethod
     def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
-        """What the model says about the given edges, nodes or graphs."""
+        """Predict for some elements: logits of edges, class probabilities ``[k, classes]`` of nodes and graphs.
+
+        Args:
+            model: The model that made ``output``.
+            output: What its forward pass returned.
+            elements: Edges ``[2, k]`` or a list of pairs (triples on a typed graph), or ids of nodes or graphs.
+        """
 
     def tests(self, data: Any) -> bool:
         """Whether there is test data.
@@ -215,7 +322,7 @@ class Task(ABC):
         return torch.empty(0, dtype=torch.long)
 
     def unseen_edges(self) -> dict[str, Tensor]:
-        """The edges that the task validates and tests with, by what they are for; a request must not name them."""
+        """Return the edges that the task validates and tests with, by purpose. A request must not name them."""
         return {}
 
     def no_unseen(self, part: Part) -> str:
@@ -543,15 +650,31 @@ class Classification(Task):
 
     @abstractmethod
     def labels(self, data: Any) -> Tensor:
-        """The class of every element, -1 without one."""
+        """Return the class of every element, -1 without one.
+
+        Args:
+            data: The graph that holds the labels.
+        """
 
     @abstractmethod
     def part(self, data: Any, part: str) -> Tensor:
-        """The labelled elements of ``"train"``, ``"val"`` or ``"test"``, as a mask."""
+        """Return a mask of the labelled elements of one part.
+
+        Args:
+            data: The graph that holds labels and masks.
+            part: ``"train"``, ``"val"`` or ``"test"``.
+
+        Raises:
+            GraphError: If there is no such part.
+        """
 
     @abstractmethod
     def named(self, deletion: Deletion) -> Tensor:
-        """The elements that a deletion names: by themselves, their features or their label."""
+        """Return the elements that a deletion names: by themselves, their features or their label.
+
+        Args:
+            deletion: What is deleted.
+        """
 
     def tests(self, data: Any) -> bool:
         return bool(self.unseen(data, "test").numel())
@@ -579,10 +702,6 @@ class Classification(Task):
         except GraphError:  # no part of that name
             return torch.empty(0, dtype=torch.long)
         return found if deletion is None else found[~torch.isin(found, self.named(deletion).to(found.device))]
-
-    def unseen_edges(self) -> dict[str, Tensor]:
-        """The edges that the task validates and tests with, by what they are for; a request must not name them."""
-        return {}
 
     def no_unseen(self, part: Part) -> str:
         mask = "val_mask" if part == "validation" else "test_mask"
@@ -660,9 +779,9 @@ def representation(output: Any, node_type: str | None = None) -> Tensor:
 
 
 def per_edge(output: Any, nodes: Iterable[int], edges: Any) -> Tensor | None:
-    """The tensor that a model returned, where it has a row for every edge (or two, one of them false) and none for a node.
+    """The tensor that a model returned, where it has one or two rows per edge and none per node; else None.
 
-    Other numbers of rows may be nodes and more (a blank one, a virtual one), which is the model's own affair.
+    Other numbers of rows may be nodes and more, such as a virtual one, which is for the model to decide.
 
     >>> graph = {"edge_index": torch.tensor([[0, 1, 2], [1, 2, 0]])}
     >>> per_edge(torch.ones(3, 1), [3], graph) is None, per_edge((torch.ones(6, 1), "more"), [3], graph).shape
@@ -675,36 +794,36 @@ def per_edge(output: Any, nodes: Iterable[int], edges: Any) -> Tensor | None:
     return found if any(found.size(0) in (count, 2 * count) for count in counts) else None
 
 
-def chances(logits: Tensor, chosen: Tensor) -> Tensor:
-    """Class probabilities of the rows ``chosen``; where rows of ``logits`` are such already, they are given as they are.
+def class_probabilities(logits: Tensor, chosen: Tensor) -> Tensor:
+    """Class probabilities of the rows ``chosen``. A model that returns probabilities is recognised, and these are used.
 
-    Most rows tell: behind an operator a few may not sum to 1 any more, and are brought back to it.
+    Behind an operator a few rows may no longer sum to 1; they are rescaled.
 
-    >>> chances(torch.tensor([[0.0, 0.0], [9.0, 1.0]]), torch.tensor([0])).tolist()
+    >>> class_probabilities(torch.tensor([[0.0, 0.0], [9.0, 1.0]]), torch.tensor([0])).tolist()
     [[0.5, 0.5]]
-    >>> chances(torch.tensor([[0.25, 0.75], [1.0, 0.0]]), torch.tensor([0])).tolist()
+    >>> class_probabilities(torch.tensor([[0.25, 0.75], [1.0, 0.0]]), torch.tensor([0])).tolist()
     [[0.25, 0.75]]
     """
     rows = logits[chosen]
     if not sums_to_one(logits):
         return rows.softmax(dim=-1)
-    kept = rows.clamp(min=0)
-    kept = kept / kept.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
-    return torch.where(_are_chances(rows)[..., None], rows, kept)
+    rescaled = rows.clamp(min=0)
+    rescaled = rescaled / rescaled.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
+    return torch.where(_are_probabilities(rows)[..., None], rows, rescaled)
 
 
-#: The share of rows that have to be probabilities before all are taken for such.
-_MOST = 0.9
+#: A model returns probabilities where at least this share of its rows sum to 1.
+PROBABILITY_SHARE = 0.9
 
 
 def sums_to_one(rows: Tensor) -> bool:
-    """Whether most rows hold probabilities, as a model that ends in softmax returns them; a column alone tells nothing."""
+    """Whether most rows hold probabilities, as of a model that ends in softmax; a single column says nothing."""
     if not rows.is_floating_point() or not rows.numel() or rows.size(-1) < 2:
         return False
-    return float(_are_chances(rows).double().mean()) >= _MOST
+    return float(_are_probabilities(rows).double().mean()) >= PROBABILITY_SHARE
 
 
-def _are_chances(rows: Tensor) -> Tensor:
+def _are_probabilities(rows: Tensor) -> Tensor:
     near = max(1e-4, torch.finfo(rows.dtype).eps)
     return (rows >= 0).all(dim=-1) & ((rows.sum(dim=-1, dtype=torch.float64) - 1).abs() <= near)
 
@@ -723,7 +842,7 @@ def softmax_note(output: Any, node_type: str | None = None) -> tuple[Note, ...]:
 
 
 def shuffled(count: int, batch_size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
-    """The places 0 to ``count`` in random order, in batches of even size: none of a single one.
+    """The numbers below ``count`` in random order, in batches of even size.
 
     >>> [part.numel() for part in shuffled(9, 4, torch.Generator().manual_seed(0))]
     [3, 3, 3]

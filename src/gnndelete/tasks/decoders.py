@@ -1,4 +1,4 @@
-"""From node representations to link scores: the built-in decoder, a method of the model, or the user's callable."""
+"""From node representations to link scores: built-in decoders, a method of the model, or a callable of the user."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Decoder = Callable[[Any, Tensor], Tensor]
 
 
 def dot(output: Any, edges: Tensor) -> Tensor:
-    """The inner product of the two ends of each edge; the relation of a triple plays no part.
+    """The inner product of the two ends of each edge; the relation of a triple is ignored.
 
     >>> import torch
     >>> dot(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[0], [1]])).tolist()
     [11.0]
     """
     z = representation(output)
-    # index_select, since the gradient of z[…] adds up in any order on several CPU threads: the same seed would differ.
+    # index_select, because the gradient of z[…] adds up in random order on several CPU threads
     return (z.index_select(0, edges[0]) * z.index_select(0, edges[-1])).sum(dim=-1)
 
 
@@ -40,11 +40,12 @@ def distmult(output: Any, relation: Tensor, triples: Tensor) -> Tensor:
     """
     if triples.size(0) != 3:
         raise GraphError(
-            "decoder='distmult' scores triples (head, relation, tail), and pairs were given; name the relation"
+            "decoder='distmult' scores triples (head, relation, tail), and pairs were given", "name the relation"
         )
     if triples.numel() and int(triples[1].max()) >= relation.size(0):
         raise GraphError(
-            f"a triple has the relation {int(triples[1].max())}, and the model knows {relation.size(0)}; types start at 0"
+            f"a triple has the relation {int(triples[1].max())}, and the model has {relation.size(0)}",
+            "types start at 0",
         )
     z = representation(output)
     head, tail = z.index_select(0, triples[0]), z.index_select(0, triples[2])
@@ -63,21 +64,21 @@ def relation_weight(model: nn.Module) -> Tensor:
     return weight
 
 
-#: Edges that a decoder is asked about.
-_ASKED = 64
+#: Number of edges on which a decoder is tested.
+TESTED_EDGES = 64
 
 
 def by_number(decoder: str | Decoder, model: nn.Module, output: Any, part: Data, nodes: int) -> bool:
-    """Whether a decoder looks up what the model holds for each of the ``nodes`` by their number.
+    """Whether a decoder looks up parameters of the model, one row for each of the ``nodes``, by the nodes' numbers.
 
-    Its scores then change with these parameters, drawn at random since they may not have been trained yet, and change again
-    when rows are numbered from behind.
+    Its scores then change with these parameters, which are drawn at random since they may not be trained yet, and change
+    again when rows are numbered in reverse.
     """
     if not isinstance(output, Tensor) or not any(_is_table(value, nodes) for value in model.parameters()):
         return False
     drawn, last = copy.deepcopy(model).eval(), output.size(0) - 1
-    heads, tails = part.edge_index[:, :_ASKED]
-    kinds = [part.edge_type[:_ASKED]] if "edge_type" in part else []
+    heads, tails = part.edge_index[:, :TESTED_EDGES]
+    kinds = [part.edge_type[:TESTED_EDGES]] if "edge_type" in part else []
     decode, edges = bind(decoder, drawn), torch.stack([heads, *kinds, tails])
     with torch.no_grad():
         before = decode(output, edges)
@@ -85,19 +86,19 @@ def by_number(decoder: str | Decoder, model: nn.Module, output: Any, part: Data,
             value.copy_(torch.randn(value.shape, generator=torch.Generator().manual_seed(0)))
         after = decode(output, edges)
         back = decode(output.flip(0), torch.stack([last - heads, *kinds, last - tails]))
-    return not (_alike(before, after) or _alike(after, back))
+    return not (_close(before, after) or _close(after, back))
 
 
 def _is_table(value: Tensor, nodes: int) -> bool:
     return value.dim() > 0 and value.size(0) == nodes
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
+def _close(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True)
 
 
 def check_decoder(decoder: str | Decoder) -> None:
-    """Refuse, before anything runs, what can never decode."""
+    """Refuse what can never decode."""
     if not isinstance(decoder, str) and not callable(decoder):
         raise SettingError(
             f"'decoder' must be 'dot', 'distmult', the name of a method of the model, or a callable (z, edges) -> scores "
@@ -106,10 +107,10 @@ def check_decoder(decoder: str | Decoder) -> None:
 
 
 def bind(decoder: str | Decoder, model: nn.Module) -> Decoder:
-    """The decoder as a callable for this very model.
+    """The decoder as a callable for one model.
 
-    The library works on copies of the user's model. A decoder that is a module, or a method of one, is therefore
-    exchanged for its counterpart in ``model``, found by its class.
+    The library works on copies of the user's model. A decoder that is a module, or a method of one, is therefore replaced by
+    its counterpart in ``model``, found by its class.
     """
     if decoder == "dot":
         return dot

@@ -21,8 +21,8 @@ from gnndelete.tasks.base import (
     Classification,
     Near,
     Predict,
-    chances,
     class_loss,
+    class_probabilities,
     representation,
     shuffled,
     softmax_note,
@@ -33,12 +33,17 @@ _PARTS = ("train", "val", "test")
 
 
 class GraphClassification(Classification):
-    """Which class is a whole graph? ``y`` holds one class per graph (-1 or NaN: unlabelled).
+    """Which class is a whole graph?
 
-    The parts are ``train_mask``, ``val_mask`` and ``test_mask`` with one entry per graph, or the positions of graphs given
-    here; without a training part all labelled graphs outside the other two are trained on. A model returns
-    ``[num_graphs, classes]``, or one column for two classes, as is usual for molecules. ``metric`` chooses the score on
-    validation data: ``"auto"`` takes AUROC for two classes, accuracy for more.
+    ``y`` holds one class per graph (-1 or NaN: unlabelled). ``train_mask``, ``val_mask`` and ``test_mask`` mark the parts, one
+    entry per graph. Without a training part all labelled graphs outside the other two are trained on. A model returns
+    ``[num_graphs, classes]`` logits, or one column for two classes, as is usual for molecules.
+
+    Args:
+        train: Positions of the training graphs, instead of ``train_mask``.
+        validation: Positions of the validation graphs, instead of ``val_mask``.
+        test: Positions of the test graphs, instead of ``test_mask``.
+        metric: The validation score: ``"auroc"``, ``"accuracy"``, or ``"auto"``: AUROC for two classes, accuracy for more.
 
     >>> from torch_geometric.data import Data
     >>> from gnndelete.graph.batch import collate
@@ -69,19 +74,21 @@ class GraphClassification(Classification):
     def check(self, data: Any) -> None:
         if not isinstance(data, GraphBatch):
             raise GraphError(
-                f"graph classification needs many graphs and got a '{type(data).__name__}'; give a list of Data, a PyG "
-                "dataset, or datasets.collate(graphs)"
+                f"graph classification needs many graphs and got a '{type(data).__name__}'",
+                "give a list of Data, a PyG dataset, or datasets.collate(graphs)",
             )
         graph_labels(data)
         for part in _PARTS:
             self._mask(data, part)
         if not bool(self.part(data, "train").any()):
-            raise GraphError("no labelled graph is left to train on; 'train_mask' and 'y' (-1: unlabelled) exclude all")
+            raise GraphError(
+                "no labelled graph is left to train on", "'train_mask' and 'y' (-1: unlabelled) exclude all"
+            )
 
     def batches(
         self, data: Any, batch_size: int | None, generator: torch.Generator, near: Near | None = None
     ) -> Iterator[Any]:
-        """The training graphs in random order; blank rows of deleted graphs never reach a batch norm."""
+        # only training graphs: rows of deleted graphs must not reach a batch norm
         graphs = self.part(data, "train").nonzero().flatten()
         take = Selection(data)
         if batch_size is None:
@@ -98,11 +105,9 @@ class GraphClassification(Classification):
         return class_loss(_logits(output, data)[part], graph_labels(data)[part])
 
     def labels(self, data: Any) -> Tensor:
-        """The class of every graph, -1 without one."""
         return graph_labels(data)
 
     def logits(self, output: Any, data: Any) -> Tensor:
-        """The model's answer about every graph: a column for each class, or a single one for two classes."""
         return _logits(output, data)
 
     def no_loss(self, deletion: Deletion) -> str:
@@ -148,37 +153,33 @@ class GraphClassification(Classification):
         return self._mask(data, "val") is not None and bool(self.part(data, "val").any())
 
     def validate(self, model: nn.Module, output: Any, data: Any) -> float:
-        """AUROC or accuracy on the validation graphs."""
         _logits(output, data)
         found = self._scores(lambda graphs: self.predict(model, output, graphs), data, "val")
         binary = int(graph_labels(data).max()) < 2
-        return found.get(
-            "auroc" if self.metric == "auroc" or (self.metric == "auto" and binary) else "", found["accuracy"]
-        )
+        ranked = self.metric == "auroc" or (self.metric == "auto" and binary)
+        return found.get("auroc", found["accuracy"]) if ranked else found["accuracy"]
 
     def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
-        _logits(output, data)  # a wrong shape is said here, not by an index
+        _logits(output, data)  # reports a wrong shape before rows are indexed
         return super().evaluate(model, output, data)
 
     def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
-        """Accuracy and macro-averaged F1 on the test graphs, and before them AUROC where there are two classes."""
+        # accuracy and macro-averaged F1, and before them AUROC where there are two classes
         return self._scores(predict, data, "test")
 
     def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
-        """Class probabilities ``[k, classes]`` of the given graphs; two columns where the model has one."""
         logits = representation(output)
         logits = logits.view(-1, 1) if logits.dim() == 1 else logits
         chosen = ids_in_order(elements, "graph", logits.size(0)).to(logits.device)
         if logits.size(1) == 1:
             column = logits[chosen]
-            return torch.cat([-column, column], dim=1).sigmoid()  # not 1 - p, which loses the digits of sure answers
-        return chances(logits, chosen)
+            return torch.cat([-column, column], dim=1).sigmoid()  # 1 - p would lose the digits of confident answers
+        return class_probabilities(logits, chosen)
 
     def remarks(self, model: nn.Module, output: Any) -> tuple[Note, ...]:
         return softmax_note(output)
 
     def part(self, data: Any, part: str) -> Tensor:
-        """The labelled graphs of ``"train"``, ``"val"`` or ``"test"``, as a mask."""
         labelled = graph_labels(data) >= 0
         mask = self._mask(data, part)
         if mask is not None:
@@ -186,7 +187,7 @@ class GraphClassification(Classification):
         if part != "train":
             named = "validation" if part == "val" else part
             raise GraphError(
-                f"no graph is marked for '{part}'; add '{part}_mask', or pass GraphClassification({named}=…)"
+                f"no graph is marked for '{part}'", f"add '{part}_mask', or pass GraphClassification({named}=…)"
             )
         for other in ("val", "test"):
             taken = self._mask(data, other)
@@ -209,21 +210,21 @@ class GraphClassification(Classification):
     def _scores(self, predict: Predict, data: Any, part: str) -> dict[str, float]:
         chosen = self.part(data, part)
         if not bool(chosen.any()):
-            raise GraphError(f"no labelled graph is in the part '{part}'; mark some, or use split_graphs(graphs)")
-        chances = predict(chosen.nonzero().flatten()).detach().cpu()
+            raise GraphError(f"no labelled graph is in the part '{part}'", "mark some, or use split_graphs(graphs)")
+        probabilities = predict(chosen.nonzero().flatten()).detach().cpu()
         true = graph_labels(data)[chosen].cpu()
-        guess = chances.argmax(dim=-1)
+        guess = probabilities.argmax(dim=-1)
         f1 = f1_score(true.numpy(), guess.numpy(), average="macro", zero_division=0)
         found = {}
-        if chances.size(1) == 2 and bool((true == 1).any()) and bool((true == 0).any()):
-            odds = chances.double().clamp(min=1e-300).log()
+        if probabilities.size(1) == 2 and bool((true == 1).any()) and bool((true == 0).any()):
+            odds = probabilities.double().clamp(min=1e-300).log()
             odds = odds[:, 1] - odds[:, 0]
             found["auroc"] = ranking(odds[true == 1], odds[true == 0])["auroc"]
         return found | {"accuracy": float((guess == true).double().mean()), "f1": float(f1)}
 
 
 def graph_labels(data: Any) -> Tensor:
-    """One class per graph, -1 where there is none; floats with NaN and a single column, as OGB has them, are read too."""
+    """One class per graph, -1 where there is none; also from floats with NaN and from a single column, as in OGB."""
     y = data.get("y")
     if not isinstance(y, Tensor):
         raise GraphError(
@@ -233,23 +234,23 @@ def graph_labels(data: Any) -> Tensor:
         y = y.view(-1)
     if y.dim() != 1:
         raise NotYetError(
-            f"'y' must hold one class per graph (got shape {list(y.shape)}); choose one column of several labels"
+            f"'y' must hold one class per graph (got shape {list(y.shape)})", "choose one column of several labels"
         )
     if y.size(0) != data.num_graphs:
-        raise GraphError(f"'y' has {y.size(0)} entries for {data.num_graphs} graphs; give one class per graph")
+        raise GraphError(f"'y' has {y.size(0)} entries for {data.num_graphs} graphs", "give one class per graph")
     if not y.is_floating_point():
         return y.long()
     known = y.nan_to_num(nan=-1.0)
     if bool((known != known.round()).any()):
-        raise NotYetError("'y' holds fractions; regression is not supported yet, give whole-number classes")
+        raise NotYetError("'y' holds fractions", "regression is not supported yet, give whole-number classes")
     return known.long()
 
 
 def _marked(ids: Tensor, data: Any) -> Tensor:
     """Positions in the whole set as a mask over the graphs of ``data``, which may be a part of it."""
-    own = data.get("graph_id")
-    if own is not None:
-        return torch.isin(own, ids.to(own.device))
+    graph_id = data.get("graph_id")
+    if graph_id is not None:
+        return torch.isin(graph_id, ids.to(graph_id.device))
     mask = torch.zeros(data.num_graphs, dtype=torch.bool, device=data.ptr.device)
     mask[ids_in_order(ids, "graph", data.num_graphs).to(mask.device)] = True
     return mask
@@ -266,6 +267,6 @@ def _logits(output: Any, data: Any) -> Tensor:
     classes, largest = max(2, logits.size(1)), int(graph_labels(data).max())
     if largest >= classes:
         raise ModelError(
-            f"'y' holds class {largest} and the model tells {classes} classes apart; build it with one output per class"
+            f"'y' holds class {largest} and the model has {classes} classes; build it with one output per class"
         )
     return logits

@@ -22,14 +22,17 @@ from gnndelete.metrics.ranking import auc, ranking
 from gnndelete.notes import Note
 from gnndelete.tasks.base import ONLY_DATA, Near, Part, Predict, Reduction, Task, Terms, draw, per_edge, shuffled
 from gnndelete.tasks.decoders import Decoder, bind, by_number, check_decoder
-from gnndelete.tasks.edges import LabeledEdges, check_range, check_width, labeled_edges
 from gnndelete.tasks.relation import Relation
 from gnndelete.tasks.supervision import (
     DrawnSupervision,
+    LabeledEdges,
     Supervision,
     SupervisionCache,
+    check_range,
+    check_width,
     distinct_positives,
     false_triples,
+    labeled_edges,
     positives,
 )
 
@@ -46,24 +49,32 @@ _NO_LABEL = "a link model learns from no labels, so there is nothing of them tha
 #: The two lists of `LabeledEdges`.
 _KINDS = ("positives", "negatives")
 
-#: Fewer validation edges around a deletion than this do not tell whether it did damage there.
-FEW = 30
+#: Damage near a deletion is measured where at least this many validation edges touch it.
+MIN_NEAR_EDGES = 30
 
 
 class LinkPrediction(Task):
-    """Is there an edge? Trained on the graph's edges, scored on ``validation`` and ``test`` edges.
+    """Is there an edge?
 
-    ``validation`` and ``test`` are ``[2, k]`` true edges, ``(edge_label_index, edge_label)`` pairs, or graphs that carry
-    both. Where negatives are missing, as many are drawn once from ``seed``, never an edge of the first graph seen, of
-    ``validation`` or of ``test``. ``decoder`` is ``"dot"``, the name of a method of the model (``"decode"``), or a
-    callable ``(z, edges) -> logits``; one that closes over your model keeps using *your* model, so prefer the name.
+    A model is trained on the graph's edges, or on ``edge_label_index`` where the graph has one, against as many random
+    non-edges. It is validated by AUROC and tested by AUROC and AUPRC.
 
-    On a graph with ``edge_type`` all edges are ``[3, k]`` triples (head, relation, tail), ``decoder="distmult"`` scores them
-    by the model's parameter ``relation``, and a negative is a true triple with another head (or tail) that occurs with
-    the same relation and makes no triple that is known to be true.
+    On a graph with ``edge_type`` all edges are ``[3, k]`` triples (head, relation, tail). A negative is a true triple with
+    another head (or tail) that occurs with the same relation, and no triple that is known to be true. On a ``HeteroData`` the
+    task is about one edge type, and edges are pairs of ids within its two node types.
 
-    On a ``HeteroData`` the task is about one ``edge_type`` (source type, relation, target type), and all edges are pairs
-    of ids within its two node types; a decoder of your own gets what the model returned, a dict by node type, and pairs.
+    Args:
+        validation: True edges to validate on: ``[2, k]``, a pair ``(edge_label_index, edge_label)``, or a graph with both.
+        test: True edges to test on, in the same forms.
+        decoder: How two rows become a logit. ``"dot"``; ``"distmult"``, which reads the model's parameter ``relation``; the
+            name of a method of the model, such as ``"decode"``; or a callable ``(z, edges) -> logits``. A callable that
+            refers to your model keeps using *your* model, so prefer a name. On a ``HeteroData`` it gets the dict that the
+            model returned.
+        validation_negatives: Non-edges to validate on; by default as many as true edges are drawn once, never an edge of
+            the first graph, of ``validation`` or of ``test``.
+        test_negatives: Non-edges to test on; by default drawn in the same way.
+        seed: Draws missing non-edges.
+        edge_type: On a ``HeteroData``, the edge type (source type, relation, target type) that is predicted.
 
     >>> from gnndelete.datasets import load, split_links
     >>> split = split_links(load("digits"))
@@ -99,8 +110,8 @@ class LinkPrediction(Task):
         self.decoder = decoder
         self.seed = seed
         self._supervision = SupervisionCache()
-        self._relation: Relation | None = None  # the edge type in the terms of a graph
-        self._placed: LinkPrediction | None = None  # the same task on the graph it was last asked about
+        self._relation: Relation | None = None  # the edge type of one graph
+        self._typed: LinkPrediction | None = None  # the task on the last typed graph
 
     def on(self, data: Any) -> LinkPrediction:
         if self._relation is not None or data is None:
@@ -108,26 +119,30 @@ class LinkPrediction(Task):
         if not isinstance(data, HeteroGraph):
             if self.edge_type is not None:
                 raise SettingError(
-                    f"edge_type={self.edge_type!r} is given, and the graph is no HeteroData; leave it out"
+                    f"edge_type={self.edge_type!r} is given, and the graph is no HeteroData", "leave it out"
                 )
             return self
         if self.decoder == "distmult":
-            raise GraphError("decoder='distmult' is for a Data with 'edge_type'; use 'dot', or a method of the model")
+            raise GraphError("decoder='distmult' is for a Data with 'edge_type'", "use 'dot', or a method of the model")
         relation = Relation.of(data, self.edge_type)
-        if self._placed is None or self._placed._relation != relation:  # negatives are drawn once for both
+        if self._typed is None or self._typed._relation != relation:  # so that negatives are drawn once
             result = copy.copy(self)
             result._relation, result._supervision = relation, SupervisionCache()
             result.validation = relation.placed(self.validation, data, "validation")
             result.test = relation.placed(self.test, data, "test")
-            self._placed = result
-        return self._placed
+            self._typed = result
+        return self._typed
 
     def place(self, elements: Any, data: HeteroGraph) -> Tensor:
         relation = self._relation or Relation.of(data, self.edge_type)
         return data.place_edges(relation.kind, relation.pairs(elements), "edges")
 
     def scored(self, edges: Tensor) -> Tensor:
-        """Those of the edges that the task has a score for: on a HeteroData, those of its own type."""
+        """Return the edges that the task has a score for: on a HeteroData, those of its edge type.
+
+        Args:
+            edges: Edges of the graph.
+        """
         return edges if self._relation is None or not edges.size(1) else edges[:, edges[1] == self._relation.number]
 
     @property
@@ -136,15 +151,8 @@ class LinkPrediction(Task):
         return self._relation
 
     def random_targets(self, data: Any, count: int, generator: torch.Generator) -> Tensor:
-        """Random nodes that could be the target of an edge."""
-        low, high = (0, int(data.num_nodes)) if self._relation is None else _bounds(self._relation.target)
-        return torch.randint(low, high, (count,), generator=generator)
-
-    def positives(self, data: Any) -> Tensor:
-        """The edges a link model was trained on; triples ``[3, k]`` where they are typed."""
-        if self._relation is not None:
-            return self._supervised(data).positives
-        return positives(data)
+        targets = range(int(data.num_nodes)) if self._relation is None else self._relation.target
+        return torch.randint(targets.start, targets.stop, (count,), generator=generator)
 
     def _supervised(self, data: Any) -> Supervision:
         return self._supervision.of(data, None if self._relation is None else self._relation.supervise)
@@ -155,13 +163,11 @@ class LinkPrediction(Task):
         check_range(data.edge_index, data.num_nodes, "edge_index")
         typed = data.get("edge_type") is not None
         if self._relation is None and isinstance(data, HeteroGraph):
-            raise GraphError("the graph has several types; ask for the task on it with on(data)")
+            raise GraphError("the graph has several types", "ask for the task on it with on(data)")
         if typed and "edge_label_index" in data:
-            raise NotYetError(
-                "typed graphs with 'edge_label_index' are not supported by this version; drop that attribute"
-            )
+            raise NotYetError("typed graphs with 'edge_label_index' are not supported yet", "drop that attribute")
         if not typed and self.decoder == "distmult":
-            raise GraphError("decoder='distmult' scores triples, and the graph has no 'edge_type'; use decoder='dot'")
+            raise GraphError("decoder='distmult' scores triples, and the graph has no 'edge_type'", "use decoder='dot'")
         for name, part in (("validation", self.validation), ("test", self.test)):
             if part is None:
                 continue
@@ -174,8 +180,8 @@ class LinkPrediction(Task):
     def refuse_nothing_left(self, remaining: HeteroGraph, nodes: Tensor) -> None:
         if self._relation is not None and not self._relation.learned(remaining).size(1):
             raise DeletionError(
-                f"the deletion leaves no edge of {self._relation.kind}, which the task is about; a model of nothing cannot be "
-                "kept: retire it, or give another task"
+                f"the deletion leaves no edge of {self._relation.kind}, which the task is about",
+                "a model of nothing cannot be kept: retire it, or give another task",
             )
 
     def without(self, nodes: Tensor) -> LinkPrediction:
@@ -186,7 +192,16 @@ class LinkPrediction(Task):
         return result
 
     def score(self, model: nn.Module, output: Any, edges: Tensor) -> Tensor:
-        """Logits of the given ``[2, k]`` edges, or ``[3, k]`` triples."""
+        """Compute the logits of edges, with gradients.
+
+        Args:
+            model: The model that made ``output``.
+            output: What its forward pass returned.
+            edges: ``[2, k]`` edges, or ``[3, k]`` triples.
+
+        Raises:
+            ModelError: If the decoder does not return one number per edge.
+        """
         if self._relation is not None:
             edges = self._relation.local(edges)
         decode = bind(self.decoder, model) if self._relation is None or self.decoder != "dot" else self._relation.dot
@@ -198,28 +213,28 @@ class LinkPrediction(Task):
 
     def outside_weights(self, model: nn.Module) -> nn.Module | None:
         decoder = self.decoder if isinstance(self.decoder, str) else bind(self.decoder, model)
-        decoder = getattr(decoder, "__self__", decoder)  # a method speaks for its module
+        decoder = getattr(decoder, "__self__", decoder)  # a method stands for its module
         if not isinstance(decoder, nn.Module):
             return None
-        own = set(model.parameters())
-        return decoder if any(weight not in own for weight in decoder.parameters()) else None
+        weights = set(model.parameters())
+        return decoder if any(weight not in weights for weight in decoder.parameters()) else None
 
     def by_number(self, model: nn.Module, output: Any, part: Any, nodes: int) -> bool:
         return self.decoder not in ("dot", "distmult") and by_number(self.decoder, model, output, part, nodes)
 
     def check_output(self, output: Any, data: Any) -> None:
-        """Refuse scores of the graph's edges, as many models return them: they would be read as rows of nodes."""
+        # many models return scores of the graph's edges, which would be read as rows of nodes
         built_in = self.decoder in ("dot", "distmult")
         if not built_in and not isinstance(output, Tensor):
-            return  # a decoder of the user's own knows what to take of it
+            return  # a decoder of the user knows what to read
         relation = self._relation
         nodes = [int(data.num_nodes)] if relation is None else [len(relation.source), len(relation.target)]
-        # the rows of all types may stand below each other
+        # rows of all types may be stacked
         found = per_edge(
             output, {*nodes, int(data.num_nodes)}, data if relation is None else data.hetero[relation.kind]
         )
         if found is None and built_in and isinstance(output, Tensor) and output.dim() < 2:
-            found = output  # a number is no vector to take products of
+            found = output  # an inner product needs vectors
         if found is not None:
             method = "decode" if built_in else self.decoder if isinstance(self.decoder, str) else None
             named = "" if method is None else f", and name the method that scores pairs of them (decoder='{method}')"
@@ -242,7 +257,7 @@ class LinkPrediction(Task):
     def batches(
         self, data: Any, batch_size: int | None, generator: torch.Generator, near: Near | None = None
     ) -> Iterable[Any]:
-        """All positives in random order, each batch with as many negatives and the neighbourhood of its ends."""
+        # each batch has as many non-edges as edges, and the neighbourhood of all their ends
         return (data,) if batch_size is None or near is None else self._batches(data, batch_size, generator, near)
 
     def _batches(self, data: Any, batch_size: int, generator: torch.Generator, near: Near) -> Iterator[Any]:
@@ -257,8 +272,8 @@ class LinkPrediction(Task):
             yield batch
 
     def local(self, elements: Tensor) -> tuple[Tensor, Tensor]:
-        nodes, places = torch.unique(ends_of(elements), return_inverse=True)
-        return nodes, torch.stack([places[0], *elements[1:-1], places[1]])
+        nodes, ends = torch.unique(ends_of(elements), return_inverse=True)
+        return nodes, torch.stack([ends[0], *elements[1:-1], ends[1]])
 
     def remarks(self, model: nn.Module, output: Any) -> tuple[Note, ...]:
         if self.decoder != "dot" or not callable(getattr(model, "decode", None)):
@@ -273,25 +288,34 @@ class LinkPrediction(Task):
         return self.validation is not None
 
     def validate(self, model: nn.Module, output: Any, data: Any) -> float:
-        """AUROC on the validation edges."""
         self.check_output(output, data)
         return self.validate_by(lambda edges: self.predict(model, output, edges), data)
 
     def validate_by(self, predict: Predict, data: Any) -> float:
-        """AUROC on the validation edges of anything that predicts."""
         return _ranked(predict, *self._part(data, "validation"))
 
     def validation_near(self, data: Any, nodes: Tensor) -> LabeledEdges | None:
-        """The validation edges that touch some nodes, and negatives that do; None where they are too few to tell."""
+        """Return the validation edges and non-edges that touch some nodes; None where there are too few.
+
+        Args:
+            data: The graph.
+            nodes: The nodes.
+        """
         mark = torch.zeros(int(data.num_nodes), dtype=torch.bool)
         mark[nodes.cpu()] = True
         parts = [
             part[:, mark[ends_of(part).cpu()].any(dim=0).to(part.device)] for part in self._part(data, "validation")
         ]
-        return LabeledEdges(*parts) if min(part.size(1) for part in parts) >= FEW else None
+        return LabeledEdges(*parts) if min(part.size(1) for part in parts) >= MIN_NEAR_EDGES else None
 
     def validate_on(self, model: nn.Module, output: Any, part: LabeledEdges) -> float:
-        """AUROC on some of the validation edges."""
+        """Compute the AUROC on some of the validation edges.
+
+        Args:
+            model: The model that made ``output``.
+            output: What its forward pass returned.
+            part: What `validation_near` returned.
+        """
         assert part.negatives is not None
         return _ranked(lambda edges: self.predict(model, output, edges), part.positives, part.negatives)
 
@@ -300,11 +324,10 @@ class LinkPrediction(Task):
         return super().evaluate(model, output, data)
 
     def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
-        """AUROC and AUPRC on the test edges."""
-        return self._rank(predict, data, "test")
+        true, false = self._part(data, "test")
+        return ranking(predict(true), predict(false))
 
     def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
-        """Logits of edges, given as ``[2, k]`` or as a list of pairs; triples ``[3, k]`` on a typed graph."""
         edges = edge_list(elements, "edges")
         if isinstance(output, Tensor) and self._relation is None:
             check_range(edges, output.size(0), "edges", output=True)
@@ -314,12 +337,12 @@ class LinkPrediction(Task):
         return self.test is not None
 
     def learned(self, data: Any) -> Tensor:
-        return self.positives(data)
+        return positives(data) if self._relation is None else self._supervised(data).positives
 
     def learned_once(self, data: Any) -> Tensor:
         if self._relation is None:
             return distinct_positives(data)
-        edges = self.positives(data)
+        edges = self.learned(data)
         if self._relation.both:
             low, high = edges[[0, 2]].sort(dim=0).values
             edges = torch.stack([low, edges[1], high])
@@ -351,7 +374,7 @@ class LinkPrediction(Task):
         return sampler.sample(count, generator) if sampler.available else edges[:, :0]
 
     def confidence(self, predict: Predict, data: Any) -> Tensor | None:
-        """The mean probability of a node's own edges; the mean of all edges for a node without any."""
+        # the mean probability of a node's edges; for an isolated node the mean of all edges
         edges = self.learned_once(data)
         chance = predict(edges).detach().double().sigmoid()
         ends, nodes = ends_of(edges).flatten(), count_nodes(data)
@@ -434,14 +457,14 @@ class LinkPrediction(Task):
         return edges, (torch.arange(edges.size(1), device=edges.device) < true.size(1)).long()
 
     def can_learn(self, data: Any) -> bool:
-        """Whether there is an edge to learn from, and a pair of nodes that is none."""
+        # there must be an edge and a non-edge
         try:
             return self._supervised(data).sampler.available > 0
         except GraphError:
             return False
 
     def on_part(self, part: Any, nodes: Tensor, total: int, generator: torch.Generator) -> LinkPrediction:
-        """The task validates on the edges among these nodes, against non-edges among them."""
+        # it validates on the edges among these nodes, against non-edges among them
         result = copy.copy(self)
         result.validation = result.test = None
         validation, test = (_within(edges, nodes, total) for edges in (self.validation, self.test))
@@ -476,7 +499,7 @@ class LinkPrediction(Task):
 
     def rank_deleted(self, predict: Predict, deletion: Deletion, remaining: Any, seed: int = 0) -> dict[str, float]:
         deleted = self.scored(deletion.edges)
-        return self.forgetting_by(predict, deleted, self.positives(remaining), seed=seed) if deleted.size(1) else {}
+        return self.forgetting_by(predict, deleted, self.learned(remaining), seed=seed) if deleted.size(1) else {}
 
     def count_overlap(self, elements: Tensor, data: Any, table: EdgeTable | None = None) -> int:
         table = edge_table(data) if table is None else table
@@ -488,7 +511,15 @@ class LinkPrediction(Task):
         return {name: edges for name, edges in named.items() if edges is not None}
 
     def forgetting(self, model: nn.Module, output: Any, deleted: Any, remaining: Any, **draw: Any) -> dict[str, float]:
-        """`forgetting_by` of a model."""
+        """`forgetting_by` for a model.
+
+        Args:
+            model: The model that made ``output``.
+            output: What its forward pass returned.
+            deleted: Deleted edges.
+            remaining: Remaining edges.
+            **draw: ``seed`` or ``generator`` of `forgetting_by`.
+        """
         return self.forgetting_by(lambda edges: self.predict(model, output, edges), deleted, remaining, **draw)
 
     def forgetting_by(
@@ -502,7 +533,15 @@ class LinkPrediction(Task):
     ) -> dict[str, float]:
         """How far deleted edges (label 0) rank below as many remaining ones (label 1): the paper's E_d scores.
 
-        The sample of remaining edges comes from ``generator``, else from ``seed``, else from the task's own seed.
+        Args:
+            predict: Any function from edges to logits.
+            deleted: Deleted edges.
+            remaining: Remaining edges, of which as many are drawn.
+            seed: Draws them; by default the seed of the task.
+            generator: Draws them instead of ``seed``.
+
+        Returns:
+            ``auroc`` and ``auprc``.
         """
         low, high = edge_list(deleted, "deleted"), edge_list(remaining, "remaining")
         if generator is None:
@@ -511,16 +550,12 @@ class LinkPrediction(Task):
         high = high[:, pick.to(high.device)]
         return ranking(predict(high), predict(low))
 
-    def _rank(self, predict: Predict, data: Any, name: str) -> dict[str, float]:
-        positives, negatives = self._part(data, name)
-        return ranking(predict(positives), predict(negatives))
-
     def _part(self, data: Any, name: str) -> tuple[Tensor, Tensor]:
         """The true edges of a part, and its negatives."""
         self._draw_negatives(data)
         part: LabeledEdges | None = getattr(self, name)
         if part is None or part.negatives is None:
-            raise GraphError(f"there are no {name} edges to score on; pass LinkPrediction({name}=…) with true edges")
+            raise GraphError(f"there are no {name} edges to score on", f"pass LinkPrediction({name}=…) with true edges")
         return part.positives, part.negatives
 
     def _draw_negatives(self, data: Any) -> None:
@@ -536,8 +571,8 @@ class LinkPrediction(Task):
             sampler = self._relation.sampler(torch.cat(known, dim=1))
             drawn = self._relation.triples(sampler.sample(sum(counts), generator, distinct=True))
         elif data.get("edge_type") is not None:
-            asked = torch.cat([getattr(self, name).positives.cpu() for name in missing], dim=1)
-            drawn = false_triples(data, asked, torch.cat(held, dim=1), generator)
+            true = torch.cat([getattr(self, name).positives.cpu() for name in missing], dim=1)
+            drawn = false_triples(data, true, torch.cat(held, dim=1), generator)
         else:
             edges = torch.cat([data.edge_index.cpu(), supervision.positives.cpu(), *held], dim=1)
             sampler = NegativeSampler(edges, data.num_nodes, undirected=supervision.sampler.undirected)
@@ -547,7 +582,7 @@ class LinkPrediction(Task):
 
 
 def _ranked(predict: Predict, positives: Tensor, negatives: Tensor) -> float:
-    """The AUROC of edges of both kinds, asked about together."""
+    """The AUROC of edges against non-edges, predicted together."""
     scores = predict(torch.cat([positives, negatives.to(positives.device)], dim=1))
     return auc(*scores.split([positives.size(1), negatives.size(1)]))
 
@@ -563,12 +598,8 @@ def _within(edges: LabeledEdges | None, nodes: Tensor, total: int) -> Tensor | N
     return moved[:, (moved >= 0).all(dim=0)]
 
 
-def _bounds(rows: range) -> tuple[int, int]:
-    return rows.start, rows.stop
-
-
 def _device(output: Any) -> torch.device:
-    """Where the tensors of a model's output are; without one, the CPU is as good as any."""
+    """The device of a model's output; the default one where it holds no tensor."""
     if isinstance(output, (tuple, list)):
         output = next((part for part in output if isinstance(part, Tensor)), None)
     elif isinstance(output, dict):

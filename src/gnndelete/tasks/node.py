@@ -25,7 +25,7 @@ from gnndelete.tasks.base import (
     Near,
     Predict,
     Terms,
-    chances,
+    class_probabilities,
     per_edge,
     representation,
     shuffled,
@@ -34,9 +34,14 @@ from gnndelete.tasks.base import (
 
 
 class NodeClassification(Classification):
-    """Which class is a node? ``data.y`` holds the classes (-1: unlabelled), ``train_mask``, ``val_mask`` and
-    ``test_mask`` the parts. Without a ``train_mask`` all labelled nodes outside the other two are trained on. On a
-    ``HeteroData`` it is about one ``node_type``: the only one with ``y``, unless another is named.
+    """Which class is a node?
+
+    ``data.y`` holds the classes (-1: unlabelled); ``train_mask``, ``val_mask`` and ``test_mask`` mark the parts. Without a
+    ``train_mask`` all labelled nodes outside the other two are trained on. A model returns ``[num_nodes, classes]`` logits.
+    It is validated by accuracy and tested by accuracy and macro-averaged F1.
+
+    Args:
+        node_type: On a ``HeteroData``, the node type that is classified; by default the only one with ``y``.
 
     >>> from gnndelete.datasets import load, split_nodes
     >>> data = split_nodes(load("digits"))
@@ -54,7 +59,7 @@ class NodeClassification(Classification):
         "a node classifier has no score for an edge, so deleted edges cannot be compared with unseen ones; the trend attack "
         "looks for what they leave behind"
     )
-    node_type: str | None = None  # a task of the user's own need not know of types
+    node_type: str | None = None  # a subclass of the user may not call __init__
     _rows: range | None = None  # the ids of that type across all types of the graph
 
     def __init__(self, node_type: str | None = None) -> None:
@@ -91,13 +96,12 @@ class NodeClassification(Classification):
                 "cannot be kept: retire it, or give another task"
             )
 
-    def _own(self, data: Any) -> Any:
-        """Where labels and masks are: the graph itself, or the part of it with the nodes of one type."""
+    def _labelled(self, data: Any) -> Any:
+        """What holds labels and masks: the graph itself, or its nodes of one type."""
         return data.hetero[self.node_type] if isinstance(data, HeteroGraph) else data
 
     def labels(self, data: Any) -> Tensor:
-        """The class of every node, -1 without one."""
-        return self._across(_labels(self._own(data)), data, -1)
+        return self._across(_labels(self._labelled(data)), data, -1)
 
     def _across(self, values: Tensor, data: Any, rest: Any) -> Tensor:
         if not isinstance(data, HeteroGraph):
@@ -108,30 +112,31 @@ class NodeClassification(Classification):
         return result
 
     def check(self, data: Any) -> None:
-        own = self._own(data)
-        _labels(own)
+        store = self._labelled(data)
+        _labels(store)
         for name in ("train_mask", "val_mask", "test_mask"):
-            _mask(own, name)
+            _mask(store, name)
         if not bool(self.part(data, "train").any()):
-            raise GraphError("no labelled node is left to train on; 'train_mask' and 'y' (-1: unlabelled) exclude all")
+            raise GraphError(
+                "no labelled node is left to train on", "'train_mask' and 'y' (-1: unlabelled) exclude all"
+            )
 
     def check_output(self, output: Any, data: Any) -> None:
-        """Refuse what a model says of the graph's edges, and not of its nodes."""
         if isinstance(data, HeteroGraph):
-            return  # a tensor by itself is of the type that is asked about
+            return  # a single tensor is about the type of the task
         found = per_edge(output, [int(data.num_nodes)], data)
         if found is not None:
             raise _no_logits(found, data)
 
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
-        own = self._own(data)
-        part = _part(own, "train")
-        return F.cross_entropy(_logits(output, own, self.node_type)[part], _labels(own)[part])
+        store = self._labelled(data)
+        part = _part(store, "train")
+        return F.cross_entropy(_logits(output, store, self.node_type)[part], _labels(store)[part])
 
     def batches(
         self, data: Any, batch_size: int | None, generator: torch.Generator, near: Near | None = None
     ) -> Iterable[Any]:
-        """The training nodes in random order, each batch with its neighbourhood, on whose other nodes there is no loss."""
+        # each batch has the neighbourhood of its training nodes; the other nodes in it have no loss
         return (data,) if batch_size is None or near is None else self._batches(data, batch_size, generator, near)
 
     def _batches(self, data: Any, batch_size: int, generator: torch.Generator, near: Near) -> Iterator[Any]:
@@ -145,55 +150,50 @@ class NodeClassification(Classification):
         return torch.unique(elements, return_inverse=True)
 
     def validates(self, data: Any) -> bool:
-        own = self._own(data)
-        mask = _mask(own, "val_mask")
-        return mask is not None and bool((mask & (_labels(own) >= 0)).any())
+        store = self._labelled(data)
+        mask = _mask(store, "val_mask")
+        return mask is not None and bool((mask & (_labels(store) >= 0)).any())
 
     def validate(self, model: nn.Module, output: Any, data: Any) -> float:
-        """Accuracy on the validation nodes."""
         predicted, true = self._compare(output, data, "val")
         return float((predicted == true).double().mean())
 
     def validate_by(self, predict: Predict, data: Any) -> float:
-        """Accuracy on the validation nodes of anything that predicts."""
-        chosen = self._some(data, "val")
+        chosen = self._require(data, "val")
         predicted = predict(chosen.nonzero().flatten()).argmax(dim=-1)
         return float((predicted.cpu() == _labels(data)[chosen].cpu()).double().mean())
 
     def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
-        _logits(output, self._own(data), self.node_type)  # a wrong shape is said here, not by an index
+        _logits(output, self._labelled(data), self.node_type)  # reports a wrong shape before rows are indexed
         return super().evaluate(model, output, data)
 
     def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
-        """Accuracy and macro-averaged F1 on the test nodes."""
-        chosen = self._across(self._some(data, "test"), data, False)
+        chosen = self._across(self._require(data, "test"), data, False)
         predicted, true = predict(chosen.nonzero().flatten()).argmax(dim=-1).cpu(), self.labels(data)[chosen].cpu()
         f1 = f1_score(true.cpu().numpy(), predicted.cpu().numpy(), average="macro", zero_division=0)
         return {"accuracy": float((predicted == true).double().mean()), "f1": float(f1)}
 
     def logits(self, output: Any, data: Any) -> Tensor:
-        """The model's answer about every node, of the type that is classified: a column for each class, or one sentence."""
-        return _logits(output, self._own(data), self.node_type)
+        return _logits(output, self._labelled(data), self.node_type)
 
     def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
-        """Class probabilities ``[k, classes]`` of the given nodes."""
         logits = representation(output, self.node_type)
         start = 0 if self._rows is None else self._rows.start
         nodes = ids_in_order(elements, "node", start + logits.size(0)) - start
         nodes = ids_in_order(nodes, "node", logits.size(0)).to(logits.device)
-        return chances(logits, nodes)
+        return class_probabilities(logits, nodes)
 
     def remarks(self, model: nn.Module, output: Any) -> tuple[Note, ...]:
         return softmax_note(output, self.node_type)
 
     def _compare(self, output: Any, data: Any, part: str) -> tuple[Tensor, Tensor]:
-        own, chosen = self._own(data), self._some(data, part)
-        return _logits(output, own, self.node_type)[chosen].argmax(dim=-1), _labels(own)[chosen]
+        store, chosen = self._labelled(data), self._require(data, part)
+        return _logits(output, store, self.node_type)[chosen].argmax(dim=-1), _labels(store)[chosen]
 
-    def _some(self, data: Any, part: str) -> Tensor:
-        chosen = _part(self._own(data), part)
+    def _require(self, data: Any, part: str) -> Tensor:
+        chosen = _part(self._labelled(data), part)
         if not bool(chosen.any()):
-            raise GraphError(f"no labelled node is in '{part}_mask'; mark some, or use split_nodes(data)")
+            raise GraphError(f"no labelled node is in '{part}_mask'", "mark some, or use split_nodes(data)")
         return chosen
 
     def no_loss(self, deletion: Deletion) -> str:
@@ -239,7 +239,6 @@ class NodeClassification(Classification):
         return ""
 
     def confidence(self, predict: Predict, data: Any) -> Tensor | None:
-        """The largest class probability."""
         every = torch.arange(count_nodes(data), device=data.edge_index.device)
         return predict(every).detach().double().max(dim=1).values
 
@@ -252,11 +251,10 @@ class NodeClassification(Classification):
         return labels if bool(self.part(data, "train").cpu()[labels].any()) else labels[:0]
 
     def measured_on(self, data: Any) -> dict[str, Tensor]:
-        return super().measured_on(self._own(data))
+        return super().measured_on(self._labelled(data))
 
     def part(self, data: Any, part: str) -> Tensor:
-        """The labelled nodes of ``"train"``, ``"val"`` or ``"test"``, as a mask."""
-        return self._across(_part(self._own(data), part), data, False)
+        return self._across(_part(self._labelled(data), part), data, False)
 
 
 def _part(data: Any, part: str) -> Tensor:
@@ -265,7 +263,7 @@ def _part(data: Any, part: str) -> Tensor:
     if mask is not None:
         return labelled & mask
     if part != "train":
-        raise GraphError(f"the graph has no '{part}_mask'; add one, or use split_nodes(data)")
+        raise GraphError(f"the graph has no '{part}_mask'", "add one, or use split_nodes(data)")
     for other in ("val_mask", "test_mask"):
         taken = _mask(data, other)
         labelled = labelled if taken is None else labelled & ~taken
@@ -282,12 +280,13 @@ def _labels(data: Any) -> Tensor:
         y = y.view(-1)
     if y.dim() != 1 or y.is_floating_point():
         raise NotYetError(
-            f"'y' must hold one whole-number class per node (got {y.dtype} of shape {list(y.shape)}); "
-            "several labels per node and regression are not supported yet"
+            f"'y' must hold one whole-number class per node (got {y.dtype} of shape {list(y.shape)})",
+            "several labels per node and regression are not supported yet",
         )
     if y.size(0) != data.num_nodes:
         raise GraphError(
-            f"'y' has {y.size(0)} entries and the graph {data.num_nodes} nodes; give one class per node, or set data.num_nodes"
+            f"'y' has {y.size(0)} entries and the graph {data.num_nodes} nodes",
+            "give one class per node, or set data.num_nodes",
         )
     return y.long()
 
@@ -299,7 +298,8 @@ def _mask(data: Any, name: str) -> Tensor | None:
     if mask.dtype != torch.bool or list(mask.shape) != [data.num_nodes]:
         raise GraphError(
             f"'{name}' must be a bool tensor of shape [{data.num_nodes}] "
-            f"(got {mask.dtype} of shape {list(mask.shape)}); of several splits pick one"
+            f"(got {mask.dtype} of shape {list(mask.shape)})",
+            "of several splits pick one",
         )
     return mask
 

@@ -1,4 +1,4 @@
-"""Links of one edge type of a `HeteroData`: its ends, what is learned from it, and pairs that are none of its edges."""
+"""Links of one edge type of a `HeteroData`: ids within its two node types, training edges, and non-edges."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ from gnndelete.errors import GraphError, SettingError, some
 from gnndelete.graph.hetero import EdgeType, HeteroGraph, one_type
 from gnndelete.graph.parsing import edge_list
 from gnndelete.tasks.base import representation
-from gnndelete.tasks.edges import LabeledEdges
-from gnndelete.tasks.supervision import Supervision
+from gnndelete.tasks.supervision import LabeledEdges, Supervision
 
 
 @dataclass(frozen=True)
 class Relation:
-    """One edge type of a graph, between ids within its two node types and triples in ids across all types."""
+    """One edge type of a graph. It converts pairs of ids within its two node types to triples across all types, and back."""
 
     kind: EdgeType
     number: int
     source: range
     target: range
-    both: bool  # every edge stands beside its reverse, as in an undirected graph
+    both: bool  # the graph lists every edge with its reverse, as an undirected graph does
 
     @classmethod
     def of(cls, data: HeteroGraph, kind: EdgeType | None) -> Relation:
-        """The edge type that is named, else the only one that could be meant."""
+        """The edge type that is named, else the only possible one."""
         if kind is None:
-            labelled = [own for own in data.types.edges if "edge_label_index" in data.hetero[own]]
+            labelled = [name for name in data.types.edges if "edge_label_index" in data.hetero[name]]
             kind = one_type(labelled or data.types.forward(), "edge types", "edge_type=", data.types.edges)
         number = data.types.number(kind)
         return cls(kind, number, *data.types.ends(kind), data.types.mirror[number] == number)
@@ -41,10 +40,10 @@ class Relation:
         """Pairs of ids within the two types."""
         if triples.size(0) == 2:
             raise GraphError(
-                f"edges are given as pairs across all types; name them by their type: {{{self.kind}: pairs}}"
+                "edges are given as pairs across all types", f"name them by their type: {{{self.kind}: pairs}}"
             )
         if triples.numel() and bool((triples[1] != self.number).any()):
-            raise GraphError(f"edges of another type than {self.kind} are given, and the task scores those alone")
+            raise GraphError(f"edges of another type than {self.kind} are given, and the task scores only these")
         return torch.stack([triples[0] - self.source.start, triples[2] - self.target.start])
 
     def triples(self, pairs: Tensor) -> Tensor:
@@ -53,7 +52,7 @@ class Relation:
         return torch.stack([pairs[0] + self.source.start, number, pairs[1] + self.target.start])
 
     def placed(self, part: LabeledEdges | None, data: HeteroGraph, name: str) -> LabeledEdges | None:
-        """Unseen edges across all types, after making sure that the graph has their ends."""
+        """Validation or test edges across all types, after checking that the graph has their ends."""
         if part is None:
             return None
         true = data.place_edges(self.kind, part.positives, name)
@@ -61,7 +60,7 @@ class Relation:
         return LabeledEdges(true, None if false is None else data.place_edges(self.kind, false, f"{name}_negatives"))
 
     def pairs(self, elements: Any) -> Tensor:
-        """What a user asks about: pairs, or a dict that names the edge type they are of."""
+        """Pairs that a user asks about, given as such or in a dict by edge type."""
         if isinstance(elements, Mapping):
             if list(elements) != [self.kind]:
                 raise SettingError(f"the task scores edges of {self.kind} (got {some(map(repr, elements))})")
@@ -69,42 +68,42 @@ class Relation:
         return edge_list(elements, "edges")
 
     def sampler(self, pairs: Tensor) -> NegativeSampler:
-        """Draws pairs of the two types that are none of these."""
+        """A sampler of pairs of the two types that are not among these."""
         if self.kind[0] == self.kind[2]:
             return NegativeSampler(pairs, len(self.source), undirected=self.both)
         return NegativeSampler(pairs, len(self.source), targets=len(self.target))
 
     def non_edges(self, data: HeteroGraph, held: list[Tensor], count: int, generator: torch.Generator) -> Tensor:
-        """Triples that are no edges of the graph and none of the unseen ones; fewer than asked where there are no more."""
+        """Triples that are neither edges of the graph nor unseen edges; fewer than ``count`` where there are no more."""
         known = torch.cat([data.hetero[self.kind].edge_index.cpu(), *map(self.local, held)], dim=1)
         sampler = self.sampler(known)
         return self.triples(sampler.sample(count if sampler.available else 0, generator))
 
     def learned(self, data: HeteroGraph) -> Tensor:
-        """The edges to learn from: ``edge_label_index`` where the edge type has one, else its edges, loops left out."""
+        """The edges to learn from: ``edge_label_index`` where the edge type has one, else its edges without self-loops."""
         store = data.hetero[self.kind]
         known, pairs, label = store.edge_index, store.get("edge_label_index"), store.get("edge_label")
         if pairs is not None:
             return pairs if label is None else pairs[:, label.view(-1) > 0]
-        own = known[:, known[0] < known[1]] if self.both else known
-        return own[:, own[0] != own[1]] if self.kind[0] == self.kind[2] else own
+        edges = known[:, known[0] < known[1]] if self.both else known
+        return edges[:, edges[0] != edges[1]] if self.kind[0] == self.kind[2] else edges
 
     def supervise(self, data: HeteroGraph) -> RelationSupervision:
         """What a model of this edge type is trained on."""
-        own, known = self.learned(data), data.hetero[self.kind].edge_index
-        if not own.size(1):
+        edges, known = self.learned(data), data.hetero[self.kind].edge_index
+        if not edges.size(1):
             raise GraphError(f"the graph has no edges of {self.kind} to learn links from")
-        return RelationSupervision(self.triples(own), self.sampler(torch.cat([known, own], dim=1)), self)
+        return RelationSupervision(self.triples(edges), self.sampler(torch.cat([known, edges], dim=1)), self)
 
     def dot(self, output: Any, pairs: Tensor) -> Tensor:
-        """The inner product of the two ends, each from the representations of its own type."""
+        """The inner product of the two ends, each from the representations of its type."""
         head, tail = representation(output, self.kind[0]), representation(output, self.kind[2])
         return (head.index_select(0, pairs[0]) * tail.index_select(0, pairs[1])).sum(dim=-1)
 
 
 @dataclass(frozen=True, eq=False)
 class RelationSupervision(Supervision):
-    """Positive triples of one edge type and as many pairs of its two node types that are no edges."""
+    """Training triples of one edge type, and a sampler of pairs of its two node types that are no edges."""
 
     relation: Relation
 

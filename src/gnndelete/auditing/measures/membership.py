@@ -108,7 +108,7 @@ def _question(case: Case) -> _Question | str:
             :, ~torch.isin(ends_of(deleted), deletion.nodes).any(dim=0)
         ]  # others have a blank end as served
         if not deleted.size(1):
-            edges = (task.positives if task.relation else link_edges)(case.original).cpu()
+            edges = (task.learned if task.relation else link_edges)(case.original).cpu()
             deleted = edges[:, torch.isin(ends_of(edges), deletion.nodes).any(dim=0)]
             again, word = True, "edges of deleted nodes"
         test = task.test.positives

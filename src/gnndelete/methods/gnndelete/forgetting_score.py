@@ -17,9 +17,9 @@ from gnndelete.methods.base import Context
 from gnndelete.metrics.edge_matching import match_edges
 from gnndelete.metrics.unseen_test import CLASS_QUANTILES, degrees, strata
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
-from gnndelete.tasks.edges import LabeledEdges
 from gnndelete.tasks.graph import graph_labels
 from gnndelete.tasks.overlap import edges_learned, members_learned
+from gnndelete.tasks.supervision import LabeledEdges
 
 #: The AUC of deleted against unseen elements in a model's output, and its standard error.
 Forgetting = Callable[[nn.Module, Any], tuple[float, float]]

@@ -25,7 +25,7 @@ from gnndelete.nn.forward import evaluating
 from gnndelete.nn.layers import working_copy
 from gnndelete.notes import Note
 from gnndelete.tasks.base import representation
-from gnndelete.tasks.edges import check_range
+from gnndelete.tasks.supervision import check_range
 
 #: Modules that are linear in the features, whatever their weights.
 _LINEAR = (
