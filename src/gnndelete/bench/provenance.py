@@ -1,4 +1,4 @@
-"""Where a number comes from: versions, the state of the source, the machine, the hour."""
+"""Provenance of a row: versions, commit, hardware and time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gnndelete import __version__
 
 
 def provenance(device: torch.device, jobs: int, threads: int) -> dict[str, Any]:
-    """Beside every row; no part of its key, since the same cell on another machine is the same cell."""
+    """Return what is stored with every row. It is not part of the key: a cell is the same on every machine."""
     return {
         "version": __version__,
         "git": _git(),
@@ -28,7 +28,7 @@ def provenance(device: torch.device, jobs: int, threads: int) -> dict[str, Any]:
 
 
 def source(row: Mapping[str, Any] | None = None) -> str:
-    """The state of the source that a row comes from, or without a row this one: a short commit, else the version.
+    """Return the short commit that a row was made with, else its version; without a row, those of this checkout.
 
     >>> source({"git": "0123456789abcdef0123", "version": "1.0"}), source({"git": None, "version": "1.0"})
     ('0123456789ab', 'version 1.0')
@@ -56,12 +56,12 @@ def _processor() -> str:
 
 @cache
 def _git() -> str | None:
-    """The commit of the checkout this code runs from, with a sign where files differ from it; None elsewhere."""
+    """Return the commit of this checkout, with ``-dirty`` if files differ from it; None outside of a checkout."""
     root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return None
     try:
-        asked = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=20).stdout.strip() or None
+        command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip() or None
     except (OSError, subprocess.SubprocessError):
         return None

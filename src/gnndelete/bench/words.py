@@ -1,4 +1,4 @@
-"""Numbers of things and spans of time, as people write them."""
+"""Counts, amounts and durations in words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things.
+    """Return a count with its noun.
 
     >>> counted(1, "cell"), counted(1200, "cell")
     ('1 cell', '1,200 cells')
@@ -15,7 +15,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def measured(amount: int | float, nouns: str) -> str:
-    """How much of something: a number of things, or a share of all.
+    """Return an amount: an integer counts elements, a float is a share of all.
 
     >>> measured(1, "relations"), measured(1000, "nodes"), measured(0.025, "edges")
     ('1 relation', '1,000 nodes', '2.5% of edges')
@@ -23,20 +23,20 @@ def measured(amount: int | float, nouns: str) -> str:
     return counted(amount, nouns.removesuffix("s")) if isinstance(amount, int) else f"{100 * amount:g}% of {nouns}"
 
 
-def full_memory(said: str) -> str:
-    """What a device says when its memory is full, without the list of who else was there; anything else as it is.
+def full_memory(message: str) -> str:
+    """Return an error of full GPU memory without its list of other processes; any other text unchanged.
 
     >>> full_memory("its model: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 139.80 GiB")
     'its model: CUDA out of memory. Tried to allocate 1.00 GiB; run it with fewer --jobs'
     >>> full_memory("no room")
     'no room'
     """
-    found = re.match(r".*out of memory\. Tried to allocate [\d.]+ \w+", said)
-    return f"{found[0]}; run it with fewer --jobs" if found else said
+    found = re.match(r".*out of memory\. Tried to allocate [\d.]+ \w+", message)
+    return f"{found[0]}; run it with fewer --jobs" if found else message
 
 
 def span(seconds: float) -> str:
-    """A span of time.
+    """Return a duration.
 
     >>> span(42.0), span(90.0), span(7200.0)
     ('42 s', '2 min', '2.0 h')

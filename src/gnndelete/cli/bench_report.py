@@ -77,8 +77,11 @@ def report(
         )
     kind = device or usual_device(rows)
     wanted = plans(name or [], kind, seeds)
-    given = [*(["--seeds", str(seeds)] if seeds else []), *(["--figures", "png"] if figures is Figures.PNG else [])]
-    commands = Commands(store.as_posix(), out.as_posix(), kind, tuple(name or ()), tuple(given))
+    options_given = [
+        *(["--seeds", str(seeds)] if seeds else []),
+        *(["--figures", "png"] if figures is Figures.PNG else []),
+    ]
+    commands = Commands(store.as_posix(), out.as_posix(), kind, tuple(name or ()), tuple(options_given))
     made = build(wanted, rows, commands, figures.value)
     write(out, made)
     cells = [cell for plan in wanted for cell in plan.cells]

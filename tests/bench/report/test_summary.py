@@ -142,7 +142,7 @@ def test_times_measured_alone_go_before_those_of_a_sweep() -> None:
         spent = {"retrain": 5.0} if job.label == "retrain" else {"delete": 0.01, "calibrated": 0.05}
         store.add(job.key, row(job.label, 5.0, test_auroc=0.9) | {"seconds_of": spent})
     found = answers(store, plan, alone)
-    assert {(s.kind, round(s.ratio), s.alone) for s in found.speedups} == {
+    assert {(s.kind, round(s.ratio), s.undisturbed) for s in found.speedups} == {
         ("fixed lam", 500, True),
         ("calibrated", 100, True),
     }

@@ -81,8 +81,8 @@ def experiment_figures(plan: Plan, results: Sequence[Result], form: Format) -> l
         made.append(Figure(f"{plan.file_name}-lam-{index}", alt, lam_figure(sweep, form)))
     series = time_series(results)
     for index, each in enumerate(series, 1):
-        alone = [other.model for other in series].count(each.model) == 1
-        name = f"{plan.file_name}-time-{each.model}" + ("" if alone else f"-{index}")
+        several = [other.model for other in series].count(each.model) > 1
+        name = f"{plan.file_name}-time-{each.model}" + (f"-{index}" if several else "")
         alt = f"Time against the {'number of ' * (each.axis == 'edges')}{each.axis}, {each.title}: {each.datasets}"
         made.append(Figure(name, alt, time_figure(each, form)))
     return made
@@ -103,8 +103,8 @@ def lam_sweeps(plan: Plan, results: Sequence[Result]) -> list[Sweep]:
     found, retrained = [], references(results)
     models = model_titles(result.scenario.variant for result in results)
     for identity in dict.fromkeys(result.scenario.identity for result in results):
-        own = [result for result in results if result.scenario.identity == identity]
-        groups, scenario = _by_lam(own), own[0].scenario
+        here = [result for result in results if result.scenario.identity == identity]
+        groups, scenario = _by_lam(here), here[0].scenario
         cells = [result for group in groups.values() for result in group.values()]
         use = [metric for metric in UTILITY if any(result.values(metric) for result in cells)]
         curves: dict[str, dict[str, list[tuple[float, Stat]]]] = {}
@@ -118,7 +118,7 @@ def lam_sweeps(plan: Plan, results: Sequence[Result]) -> list[Sweep]:
         reference = retrained.get(identity)
         retrain = {metric: stat.mean for metric in curves if reference and (stat := reference.stat(metric))}
         title = f"{dataset_title(scenario.dataset)}, {models[scenario.variant]}: {scenario.request}"
-        theirs = {metric: _published_points(plan, own, metric) for metric in curves}
+        theirs = {metric: _published_points(plan, here, metric) for metric in curves}
         found.append(Sweep(title, curves, theirs, retrain))
     return found
 
@@ -209,26 +209,26 @@ def time_series(results: Sequence[Result]) -> list[TimeSeries]:
         groups.setdefault(key, []).append(timing)
     models = model_titles(variant for variant, _, _ in groups)
     several = len({key[1:] for key in groups}) > 1
-    made = [_time_series(own, models[variant], shares, several) for (variant, _, shares), own in groups.items()]
+    made = [_time_series(group, models[variant], shares, several) for (variant, _, shares), group in groups.items()]
     return [each for each in made if any(len(line) > 1 for line in each.lines.values())]
 
 
-def _time_series(own: Sequence[Timing], model: str, shares: bool, several: bool) -> TimeSeries:
-    by_edges = len({timing.edges for timing in own}) > 1
-    deletions = [timing.result for timing in own if timing.result.is_gnndelete]
+def _time_series(group: Sequence[Timing], model: str, shares: bool, several: bool) -> TimeSeries:
+    by_edges = len({timing.edges for timing in group}) > 1
+    deletions = [timing.result for timing in group if timing.result.is_gnndelete]
     lines: dict[str, dict[float, list[float]]] = {}
     for name in TIMES:
-        for timing in own:
+        for timing in group:
             # The deletions of several settings are drawn, but one of the other times is enough.
             first = name not in ("further", "calibrated") or timing.result.label == deletions[0].label
             if name in timing.spent and first:
                 title = _time_title(timing.result, name, deletions)
                 x = float((timing.edges if by_edges else timing.result.scenario.amount) or 0)
                 lines.setdefault(title, {}).setdefault(x, []).append(timing.spent[name])
-    scenario = own[0].result.scenario
+    scenario = group[0].result.scenario
     deleted = f"{'share' if shares else 'number'} of {_deleted(scenario)}"
     datasets = [
-        dataset_title(timing.result.scenario.dataset) for timing in sorted(own, key=lambda timing: timing.edges)
+        dataset_title(timing.result.scenario.dataset) for timing in sorted(group, key=lambda timing: timing.edges)
     ]
     return TimeSeries(
         scenario.model,
@@ -236,7 +236,7 @@ def _time_series(own: Sequence[Timing], model: str, shares: bool, several: bool)
         "edges" if by_edges else deleted,
         {title: [(x, median(values)) for x, values in sorted(line.items())] for title, line in lines.items()},
         listed(dict.fromkeys(datasets)),
-        not by_edges or all(timing.result.scenario.dataset.startswith("generated:") for timing in own),
+        not by_edges or all(timing.result.scenario.dataset.startswith("generated:") for timing in group),
         shares,
     )
 
@@ -247,14 +247,14 @@ def _deleted(scenario: Scenario) -> str:
 
 
 def _time_title(result: Result, name: str, deletions: Sequence[Result]) -> str:
-    """Return the title of a time; deletions are named by the settings in which they differ, other methods by their own."""
+    """Return the title of a time; deletions are named by the settings in which they differ, other methods by their title."""
     if name in ("forward", "epoch", "retrain"):
         return TIMES[name]
     if not result.is_gnndelete:
         return method_title(result.label)
     settings = [_timed_settings(other, name) for other in deletions]
-    own = _timed_settings(result, name)
-    options = ", ".join(f"{each} {own.get(each)}" for each in _differing_names(settings))
+    mine = _timed_settings(result, name)
+    options = ", ".join(f"{each} {mine.get(each)}" for each in _differing_names(settings))
     return f"{TIMES[name]} ({options})" if options else TIMES[name]
 
 
@@ -325,9 +325,10 @@ def compare(results: Sequence[Result], values: Callable[[Result], Iterable[float
                 controls.add(title)
     taken, shared = in_common(found)
     points = {}
-    for title, own in found.items():
+    for title, by_scenario in found.items():
         if title in taken:
-            points[title] = (mean(own[name][0] for name in shared), mean(own[name][1] for name in shared))
+            x, y = zip(*(by_scenario[name] for name in shared), strict=True)
+            points[title] = (mean(x), mean(y))
     chosen = tuple(scenario for name, scenario in scenarios.items() if name in shared)
     return Comparison(points, frozenset(controls & taken), chosen)
 

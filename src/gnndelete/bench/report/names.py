@@ -30,14 +30,14 @@ METRICS = {
 
 #: One sentence for each score that its title does not explain.
 EXPLANATIONS = {
-    "test_auroc": "*Test AUROC* (the paper's E_t): how well test elements are told from false ones.",
+    "test_auroc": "*Test AUROC* (the paper's E_t): how well test elements are separated from false ones.",
     "deleted_auroc": "*Deleted AUROC* (the paper's E_d): how often a deleted edge scores below a remaining one. "
     "A ruined model can score high, so read it together with the test AUROC.",
-    "unseen_auc": "*Unseen AUC*: how well deleted elements are told from matched ones that were never trained on. "
-    "Compare it with Retrain; 0.5 means that they look alike.",
+    "unseen_auc": "*Unseen AUC*: how well deleted elements are separated from matched ones that were never trained on. "
+    "Compare it with Retrain; 0.5 means that nothing distinguishes them.",
     "mi_ratio": "*MI ratio* (the paper's): a membership attack's mean probability that deleted elements were trained on, "
     "before the deletion divided by after it. Above 1, less is left.",
-    "mi_auc": "*MI AUC*: how well the attack tells deleted from test elements after the deletion; 0.5 is best.",
+    "mi_auc": "*MI AUC*: how well the attack separates deleted from test elements after the deletion; 0.5 is best.",
     "regular_share": "*Regular share* (the paper's): the share of deleted edges that an outlier detector calls regular. "
     "Compare it with Retrain.",
     "outlier_share": "*Outlier share*: the share of affected nodes that the detector calls outliers. "

@@ -96,16 +96,16 @@ def build(plans: Sequence[Plan], store: Store, commands: Commands, form: Format 
         Markdown pages, CSV and LaTeX tables, figures, and ``summary.json``.
     """
     gathered = [(plan, gather(plan, store)) for plan in plans]
-    results = [result for _, own in gathered for result in own]
+    everything = [result for _, results in gathered for result in results]
     summary = summarize(gathered)
-    overall = method_figures(results, form)
+    overall = method_figures(everything, form)
     made = {f"figures/{figure.name}.{form}": figure.content for figure in overall}
-    for plan, own in gathered:
-        figures = experiment_figures(plan, own, form)
+    for plan, results in gathered:
+        figures = experiment_figures(plan, results, form)
         made |= {f"figures/{figure.name}.{form}": figure.content for figure in figures}
-        made[page_path(plan.name)] = experiment_page(plan, own, _links(figures, form, "../"), commands).encode()
-        made[f"tables/{plan.file_name}.csv"] = tidy_csv(plan, own).encode()
-        made[f"tables/{plan.file_name}.tex"] = latex_page(plan, own).encode()
+        made[page_path(plan.name)] = experiment_page(plan, results, _links(figures, form, "../"), commands).encode()
+        made[f"tables/{plan.file_name}.csv"] = tidy_csv(plan, results).encode()
+        made[f"tables/{plan.file_name}.tex"] = latex_page(plan, results).encode()
     made["index.md"] = index_page(gathered, _links(overall, form), len(store), commands).encode()
     made["summary.md"] = summary_page(summary).encode()
     manifest = {"files": sorted([*made, MANIFEST]), **summary.as_json()}
@@ -259,15 +259,15 @@ def _settings(results: Sequence[Result]) -> str:
 
 def index_page(gathered: Sequence[tuple[Plan, Sequence[Result]]], figures: str, stored: int, commands: Commands) -> str:
     """Return the first page: how to read the tables, the methods in figures, and every experiment with its state."""
-    begun = [(plan, own) for plan, own in gathered if any(each.rows or each.errors or each.unfit for each in own)]
-    results = [result for _, own in gathered for result in own]
-    rows = [[f"[{_heading(plan.title)}]({quote(page_path(plan.name))})", *_states(own)] for plan, own in begun]
+    everything = [result for _, results in gathered for result in results]
+    begun = [pair for pair in gathered if any(each.rows or each.errors or each.unfit for each in pair[1])]
+    rows = [[f"[{_heading(plan.title)}]({quote(page_path(plan.name))})", *_states(results)] for plan, results in begun]
     parts = [
         "# Results",
         _READING,
-        _explanations(results),
+        _explanations(everything),
         f"One command makes these pages:\n\n```bash\n{commands.report}\n```",
-        _provenance(provenance(results), stored),
+        _provenance(provenance(everything), stored),
         "## Methods" if figures else "",
         figures,
         "The [summary](summary.md) has means over all cells, distances to Retrain and speed-ups.",

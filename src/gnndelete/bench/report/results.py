@@ -351,15 +351,15 @@ def distinct(results: Iterable[Result]) -> list[Result]:
     results = list(results)
     settings = [as_text({name: value for name, value in each.method.items() if name != "rule"}) for each in results]
     found: dict[tuple[str, str], set[str]] = {}
-    for result, own in zip(results, settings, strict=True):
-        found.setdefault((result.label, result.scenario.identity), set()).add(own)
+    for result, setting in zip(results, settings, strict=True):
+        found.setdefault((result.label, result.scenario.identity), set()).add(setting)
     usual = {}
     for label in {label for (label, _), several in found.items() if len(several) > 1}:
-        counts = Counter(own for each, own in zip(results, settings, strict=True) if each.label == label)
+        counts = Counter(setting for each, setting in zip(results, settings, strict=True) if each.label == label)
         usual[label] = counts.most_common(1)[0][0]
     return [
-        replace(each, label=f"{each.label} ({each.experiment})") if usual.get(each.label, own) != own else each
-        for each, own in zip(results, settings, strict=True)
+        replace(each, label=f"{each.label} ({each.experiment})") if usual.get(each.label, setting) != setting else each
+        for each, setting in zip(results, settings, strict=True)
     ]
 
 
@@ -369,7 +369,7 @@ def is_fallback(row: Row) -> bool:
 
 
 def split_uncalibrated(results: Iterable[Result]) -> list[Result]:
-    """Return the results; runs that used the fallback lam get a label of their own and do not count as calibrated."""
+    """Return the results; runs that used the fallback lam get a separate label and do not count as calibrated."""
     found = []
     for result in results:
         fallback = {seed: row for seed, row in result.rows.items() if is_fallback(row)}
@@ -401,22 +401,22 @@ class Distance:
 def distances(results: Sequence[Result]) -> list[Distance]:
     """Return the distance to Retrain of every method that has at least a quarter of the cells.
 
-    RetrainAgain is always included: it shows how far apart two retrained models are. Where a task has unseen AUCs, its
+    RetrainAgain is always included: it shows how much two retrained models differ. Where a task has unseen AUCs, its
     test AUROC is taken over the same cells.
     """
     retrained = references(results)
     found: list[Distance] = []
     for task in dict.fromkeys(result.scenario.task for result in results):
-        own = [each for each in results if each.scenario.task == task and each.scenario.steps == 1]
-        own = [each for each in own if not each.is_retrain]
+        runs = [each for each in results if each.scenario.task == task and each.scenario.steps == 1]
+        runs = [each for each in runs if not each.is_retrain]
         gaps = {
-            metric: {id(each): each.gaps(metric, retrained.get(each.scenario.identity)) for each in own}
+            metric: {id(each): each.gaps(metric, retrained.get(each.scenario.identity)) for each in runs}
             for metric in ("test_auroc", "test_accuracy", "unseen_auc")
         }
         for metric, values in gaps.items():
             paired = gaps["unseen_auc"] if metric == "test_auroc" and any(gaps["unseen_auc"].values()) else values
             every: dict[str, list[tuple[Result, list[float]]]] = {}
-            for each in own:
+            for each in runs:
                 if values[id(each)] and paired[id(each)]:
                     every.setdefault(each.label, []).append((each, list(values[id(each)].values())))
             found += _distances(task, metric, every)
@@ -512,7 +512,7 @@ def _medians(result: Result) -> dict[str, float]:
         for name, value in (row.get("seconds_of") or {}).items():
             if isinstance(value, int | float):
                 values.setdefault(name, []).append(float(value))
-    return {name: median(own) for name, own in values.items()}
+    return {name: median(known) for name, known in values.items()}
 
 
 def devices(store: Store) -> Counter[str]:

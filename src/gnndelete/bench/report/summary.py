@@ -49,7 +49,7 @@ class Speedup:
     ratio: float
     slowest: Result
     cells: int
-    alone: bool  # whether nothing else ran while the times were measured
+    undisturbed: bool  # whether nothing else ran while the times were measured
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ def _paper_means(results: Sequence[Result]) -> list[PaperMean]:
 
 
 def _speedups(experiments: Sequence[Sequence[Result]]) -> list[Speedup]:
-    """Return the slowest cell of each dataset; if a dataset has times that were measured alone, only these count."""
-    alone: dict[tuple[str, str], dict[str, tuple[float, Result]]] = {}
+    """Return the slowest cell of each dataset; times that were measured with nothing else running take precedence."""
+    undisturbed: dict[tuple[str, str], dict[str, tuple[float, Result]]] = {}
     swept: dict[tuple[str, str], dict[str, tuple[float, Result]]] = {}
     for results in experiments:
         retrained = references(results)
@@ -127,21 +127,21 @@ def _speedups(experiments: Sequence[Sequence[Result]]) -> list[Speedup]:
                 continue
             timed = _timed_ratios(result, reference)
             for kind, ratio in timed.items():
-                alone.setdefault((result.scenario.dataset, kind), {})[result.identity] = (ratio, result)
+                undisturbed.setdefault((result.scenario.dataset, kind), {})[result.identity] = (ratio, result)
             faster = result.speedup(reference)
             if not timed and faster is not None:
                 key = (result.scenario.dataset, _kind(result))
                 swept.setdefault(key, {})[result.identity] = (faster.mean, result)
     found = []
-    for key in sorted(alone.keys() | swept.keys()):
-        known = list(alone.get(key, swept.get(key, {})).values())
+    for key in sorted(undisturbed.keys() | swept.keys()):
+        known = list(undisturbed.get(key, swept.get(key, {})).values())
         ratio, slowest = min(known, key=lambda pair: pair[0])
-        found.append(Speedup(*key, ratio, slowest, len(known), key in alone))
+        found.append(Speedup(*key, ratio, slowest, len(known), key in undisturbed))
     return found
 
 
 def _counts(result: Result) -> bool:
-    """Return whether it is GNNDelete in closed form, with the lam that it was asked for."""
+    """Return whether it is GNNDelete in closed form, with the requested lam."""
     solved = result.is_gnndelete and result.method.get("solver") != "gradient"
     return solved and not any(map(is_fallback, result.rows.values()))
 
@@ -218,9 +218,9 @@ def distance_tables(found: Sequence[Distance]) -> str:
     """Return one table per task and score, the nearest method first."""
     tables = []
     for task, metric in dict.fromkeys((each.task, each.metric) for each in found):
-        own = [each for each in found if (each.task, each.metric) == (task, metric)]
-        own.sort(key=lambda each: (inf if each.shared is None else each.shared, each.by_seed))
-        shared = f"shared, {counted(own[0].shared_cells, 'cell')}"
+        group = [each for each in found if (each.task, each.metric) == (task, metric)]
+        group.sort(key=lambda each: (inf if each.shared is None else each.shared, each.by_seed))
+        shared = f"shared, {counted(group[0].shared_cells, 'cell')}"
         head = [f"{metric_title(metric)}, {task}", "cells", "by seed", "by cell", "signed", shared, "farthest cell"]
         rows = [
             [
@@ -232,7 +232,7 @@ def distance_tables(found: Sequence[Distance]) -> str:
                 "–" if each.shared is None else f"{each.shared:.4f}",
                 cell_title(each.worst),
             ]
-            for each in own
+            for each in group
         ]
         tables.append(grid(head, rows))
     return "\n\n".join(tables)
@@ -244,7 +244,7 @@ def _speedup_table(found: Sequence[Speedup]) -> str:
             dataset_title(each.dataset),
             each.kind,
             times(each.ratio),
-            "alone" if each.alone else "in a sweep",
+            "alone" if each.undisturbed else "in a sweep",
             escape_markdown(f"{cell_title(each.slowest)}, {each.slowest.label}"),
             str(each.cells),
         ]

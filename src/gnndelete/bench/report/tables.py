@@ -111,13 +111,13 @@ def sections(plan: Plan, results: Sequence[Result]) -> list[Section]:
     titles = _titles([next(r.scenario for r in results if r.scenario.setting == setting) for setting in settings])
     made = []
     for index, (setting, title) in enumerate(zip(settings, titles, strict=True), 1):
-        own = [result for result in results if result.scenario.setting == setting]
+        here = [result for result in results if result.scenario.setting == setting]
         name = f"{plan.file_name}-{index}"
-        scores = _scores(plan, own, name, title)
+        scores = _scores(plan, here, name, title)
         scores = replace(scores, lines=tuple(line for line in scores.lines if line.filled or line.attempted))
-        costs = _costs(own, f"{name}-cost", f"{title}; gap to Retrain and cost")
+        costs = _costs(here, f"{name}-cost", f"{title}; gap to Retrain and cost")
         costs = replace(costs, lines=tuple(line for line in costs.lines if line.filled))
-        made.append(Section(title, scores, costs, tuple(remarks(own))))
+        made.append(Section(title, scores, costs, tuple(remarks(here))))
     return made
 
 
