@@ -32,7 +32,7 @@ from gnndelete.methods import CONTROLS, GraphEraser, Method, Retrain, require_fi
 from gnndelete.methods import resolver as methods_resolver
 from gnndelete.methods.base import Context, Fit, plain, reasons
 from gnndelete.methods.gnndelete.node_embeddings import possible_vectors
-from gnndelete.nn.forward import Forward, as_seen, call
+from gnndelete.nn.forward import Forward, resolve_forward
 from gnndelete.notes import Note
 from gnndelete.registry import by_name
 from gnndelete.result import evidence
@@ -206,7 +206,7 @@ def compare(
         check_graph(data)
     known: Task = by_name("task", task, tasks_resolver).on(data)
     known.check(data)
-    session = Session(model, data, as_seen(forward) or call)
+    session = Session(model, data, resolve_forward(forward))
     checked = check_deletion(deletion, data, session.table, known.unseen_edges())
     context = Context(session, task=known, fit=as_fitting(fit), build=build).for_deletion(checked)
     chosen = _chosen(methods, context, controls)

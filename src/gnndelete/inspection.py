@@ -16,7 +16,7 @@ from gnndelete.graph.validation import nearly_undirected, ways
 from gnndelete.methods import resolver
 from gnndelete.methods.base import Context, Reason, reasons
 from gnndelete.methods.gnndelete.method import GNNDelete
-from gnndelete.nn.forward import Forward, as_seen, call, evaluating
+from gnndelete.nn.forward import Forward, evaluating, resolve_forward
 from gnndelete.nn.hooks import Site
 from gnndelete.nn.layers import Layers, working_copy
 from gnndelete.notes import Note
@@ -130,7 +130,7 @@ def inspect(
     """
     data = collate(data)
     known: Task | None = None if task is None else by_name("task", task, tasks).on(data)
-    session = Session(model, data, as_seen(forward) or call, None if known is None else known.check_output)
+    session = Session(model, data, resolve_forward(forward), None if known is None else known.check_output)
     error, output = _try_model(session)
     methods = _fitting_methods(Context(session, task=known, **context), error)
     notes: list[Note] = []

@@ -22,7 +22,7 @@ from gnndelete.graph.kinds import in_words
 from gnndelete.graph.validation import check_graph
 from gnndelete.methods.base import Context, Fit, Method, Outcome
 from gnndelete.nn.adapter import Adapter, read_config, restore
-from gnndelete.nn.forward import Forward, as_seen, call, evaluating
+from gnndelete.nn.forward import Forward, call, evaluating, resolve_forward
 from gnndelete.nn.layers import working_copy
 from gnndelete.notes import Note
 from gnndelete.registry import by_name
@@ -373,7 +373,7 @@ def load(
         adapter=adapter,
         details=config.get("details", {}),
         task=None if task is None else by_name("task", task, tasks).on(graph),
-        forward=as_seen(forward) or call,
+        forward=resolve_forward(forward),
         base=model,
     )
 
@@ -409,7 +409,7 @@ def evidence(
 ) -> dict[str, float]:
     """`evidence_by` of a model that runs on ``data``: the original graph before a deletion, the remaining one after."""
     with evaluating(model):
-        output = (as_seen(forward) or call)(model, data)
+        output = resolve_forward(forward)(model, data)
         return evidence_by(lambda elements: task.predict(model, output, elements), task, deletion, remaining, seed=seed)
 
 
@@ -473,4 +473,4 @@ def evaluate(
         check_graph(data)
     known: Task = by_name("task", task, tasks).on(data)
     with evaluating(model):
-        return known.evaluate(model, (as_seen(forward) or call)(model, data), data)
+        return known.evaluate(model, resolve_forward(forward)(model, data), data)

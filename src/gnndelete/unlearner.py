@@ -31,7 +31,7 @@ from gnndelete.methods import Method, require_fit
 from gnndelete.methods import resolver as methods
 from gnndelete.methods.base import Context, Fit, Outcome, synchronize
 from gnndelete.nn.checks import POOLS_DELETED, note_precomputed, pools_deleted
-from gnndelete.nn.forward import Forward, as_seen, call
+from gnndelete.nn.forward import Forward, resolve_forward
 from gnndelete.notes import Note
 from gnndelete.registry import by_name
 from gnndelete.result import Unlearned
@@ -88,7 +88,7 @@ class Unlearner:
         # A shallow copy: attributes that the user assigns to data later do not reach the base of the sequence.
         base = data.__copy__() if isinstance(data, Data) else data
         check_output = None if self.task is None else self.task.check_output
-        session = Session(model, base, as_seen(forward) or call, check_output)
+        session = Session(model, base, resolve_forward(forward), check_output)
         self._context = Context(session, task=self.task, fit=as_fitting(fit), build=build, seed=seed, progress=progress)
         if self.task is not None:
             self.task.check(data)  # Negatives must be drawn before any edge is gone.

@@ -10,7 +10,7 @@ from torch_geometric.nn import GATConv, GCNConv, GraphConv, HeteroConv
 
 import gnndelete as gd
 from gnndelete.errors import ModelError
-from gnndelete.nn.forward import as_seen, call, evaluating
+from gnndelete.nn.forward import call, evaluating, resolve_forward
 
 
 def model_of(function):
@@ -102,8 +102,8 @@ def test_evaluating_gives_every_module_its_own_flag_back():
 @pytest.mark.parametrize("dtype", [torch.long, torch.bool, torch.float16, torch.float64])
 def test_numbers_of_another_type_than_the_models_are_named_with_the_way_out(data, dtype):
     data.x = data.x.to(dtype)
-    said = rf"data\.x is {dtype}, and 'GCNConv' computes with torch\.float32; write data\.x = data\.x\.float\(\)"
-    for forward in (call, as_seen(lambda model, data: model(data.x, data.edge_index))):
+    said = rf"data\.x is {dtype}, 'GCNConv' computes with torch\.float32, and .* write data\.x = data\.x\.float\(\)"
+    for forward in (call, resolve_forward(lambda model, data: model(data.x, data.edge_index))):
         with pytest.raises(ModelError, match=said):
             forward(GCNConv(2, 4), data)
     with pytest.raises(ModelError, match=said):
@@ -114,19 +114,18 @@ def test_numbers_of_another_type_than_the_models_are_named_with_the_way_out(data
 
 def test_every_number_that_stands_in_the_way_is_named(data):
     data.x, data.edge_attr = data.x.long(), torch.ones(1, 3).double()
-    with pytest.raises(
-        ModelError, match=r"data\.x = data\.x\.float\(\), data\.edge_attr = data\.edge_attr\.float\(\)$"
-    ):
+    with pytest.raises(ModelError, match=r"data\.x = data\.x\.float\(\), data\.edge_attr = data\.edge_attr\.float\(\)"):
         call(GATConv(2, 4, edge_dim=3), data)
     with pytest.raises(
-        ModelError, match=r"^data\.x is torch\.int64, and .*\.float64; write data\.x = data\.x\.double\(\)$"
+        ModelError,
+        match=r"^data\.x is torch\.int64.*'GATConv' computes with torch\.float64.*write data\.x = data\.x\.double\(\)",
     ):
         call(GATConv(2, 4, edge_dim=3).double(), data)
     hetero = HeteroData({"paper": {"x": torch.ones(3, 2).double()}})
     hetero["paper", "cites", "paper"].edge_index = data.edge_index
     model = HeteroConv({("paper", "cites", "paper"): GCNConv(2, 4, add_self_loops=False)})
     with pytest.raises(ModelError, match=r"write data\['paper'\]\.x = data\['paper'\]\.x\.float\(\)"):
-        as_seen(lambda model, data: model(data.x_dict, data.edge_index_dict))(model, hetero)
+        resolve_forward(lambda model, data: model(data.x_dict, data.edge_index_dict))(model, hetero)
 
 
 def test_whole_numbers_that_a_model_looks_up_are_as_meant(data):
@@ -140,7 +139,7 @@ def test_whole_numbers_that_a_model_looks_up_are_as_meant(data):
 
     data.x = data.x.long()
     assert call(Atoms(4), data).shape == (3, 2)
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):  # the numbers are not what is wrong
+    with pytest.raises(ModelError, match=r"shapes cannot be multiplied.*; if the types are the cause"):
         call(Atoms(7), data)
 
 
@@ -148,7 +147,7 @@ def test_an_explained_pass_leaves_no_trace_in_the_model(data):
     data.x = data.x.double()
     model = nn.ModuleDict({"norm": nn.BatchNorm1d(2), "conv": GCNConv(2, 2)}).train()
     with pytest.raises(ModelError, match="float64"):
-        as_seen(lambda model, data: model["conv"](model["norm"](data.x), data.edge_index))(model, data)
+        resolve_forward(lambda model, data: model["conv"](model["norm"](data.x), data.edge_index))(model, data)
     assert model.training
     assert model["norm"].running_mean.tolist() == [0, 0]
 

@@ -1,4 +1,4 @@
-"""Calling the user's model on a graph: arguments are the attributes of ``data`` with the same names."""
+"""Calling the user's model on a graph, also where torch has wrapped it (``torch.compile``, ``DataParallel``)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,26 @@ from gnndelete.graph.hetero import seen
 
 Forward = Callable[[nn.Module, Any], Any]
 
-_WHOLE = ("data", "batch", "graph", "g")
-_NUMBERS = ("x", "edge_attr", "edge_weight")  # what models compute with
+#: What ``DataParallel`` and ``torch.compile`` put before the names of the model inside.
+WRAPPERS = ("module.", "_orig_mod.")
+
+#: Names of a first argument that takes the whole graph.
+_GRAPH_NAMES = ("data", "batch", "graph", "g")
+
+#: Attributes that models compute with, so that their type has to be that of the weights.
+_COMPUTED_WITH = ("x", "edge_attr", "edge_weight")
+
+#: Attributes of edges that a model may take besides ``edge_index``.
+_OF_EDGES = ("edge_weight", "edge_attr", "edge_type")
 
 
 def call(model: nn.Module, data: Any) -> Any:
     """Run ``model`` on ``data``: each argument of ``forward`` is the attribute of ``data`` with its name.
 
-    A model whose ``forward`` takes the whole graph (``forward(self, data)``) gets it. Behind ``torch.compile`` and
-    ``DataParallel`` the names are those of the model within; one that hides its arguments behind ``*args`` gets ``x`` and
-    ``edge_index``, unless the graph has weights or attributes of edges that the part behind them could take. On a
-    ``HeteroData`` the arguments ``x_dict`` and ``edge_index_dict``
-    (or ``x`` and ``edge_index``) are dicts by type.
+    A model whose ``forward`` takes the whole graph (``forward(self, data)``) gets it. A wrapped model is called with the
+    names of the model inside. A model that hides its arguments behind ``*args`` gets ``x`` and ``edge_index``; it is refused
+    where the graph has weights or attributes of edges that a part of the model could take. On a ``HeteroData`` the arguments
+    ``x_dict`` and ``edge_index_dict`` (or ``x`` and ``edge_index``) are dicts by type.
 
     >>> import torch
     >>> from torch_geometric.data import Data
@@ -39,39 +47,26 @@ def call(model: nn.Module, data: Any) -> Any:
     >>> call(GCNConv(4, 2), data).shape
     torch.Size([3, 2])
     """
-    return _explained(_call, model, seen(data))
+    return _explain_types(_call_by_name, model, seen(data))
 
 
-def _call(model: nn.Module, data: Any) -> Any:
-    named = _named(_within(model).forward)
-    if not named:
-        _refuse_hidden(model, data)
-        return model(*(_lookup(data, name)[1] for name in ("x", "edge_index")))
-    positional: list[Any] = []
-    keywords: dict[str, Any] = {}
-    for index, parameter in enumerate(named):
-        found, value = _lookup(data, parameter.name)
-        if parameter.name == "batch" and index == 0:  # the whole batch of graphs, not the vector of that name
-            found = False
-        if not found and parameter.name in _WHOLE and index == 0 and parameter.default is parameter.empty:
-            found, value = True, copy.copy(data)  # what a forward assigns to its graph is gone after the call
-        if not found:
-            if parameter.default is parameter.empty:
-                raise ModelError(
-                    f"forward of '{type(model).__name__}' needs the argument '{parameter.name}', and the graph has no "
-                    f"attribute of that name (it has: {', '.join(data.keys())}); pass forward=lambda model, data: …, or, as "
-                    "from the command line, wrap the model in one whose forward has the graph's names"
-                )
-            continue
-        if parameter.kind is parameter.POSITIONAL_ONLY:
-            positional.append(value)
-        else:
-            keywords[parameter.name] = value
-    return model(*positional, **keywords)
+def resolve_forward(forward: Forward | None) -> Forward:
+    """The user's ``forward``, called with graphs in the user's form; `call` where it is None."""
+    return call if forward is None or forward is call else UserForward(forward)
+
+
+@dataclass(frozen=True)
+class UserForward:
+    """A user's function of model and graph, for graphs as the library holds them."""
+
+    function: Forward
+
+    def __call__(self, model: nn.Module, data: Any) -> Any:
+        return _explain_types(self.function, model, seen(data))
 
 
 def read_by_name(model: nn.Module, data: Any, forward: Forward) -> dict[str, Any]:
-    """What the default call hands a model of its graph, by name; nothing where that is not known.
+    """What `call` hands to a model, by name; nothing for another ``forward``, where that is not known.
 
     >>> from torch_geometric.nn import GCNConv
     >>> list(read_by_name(GCNConv(4, 2), Data(x=torch.ones(3, 4), pos=torch.ones(3, 2)), call))
@@ -79,152 +74,129 @@ def read_by_name(model: nn.Module, data: Any, forward: Forward) -> dict[str, Any
     """
     if forward is not call:
         return {}
-    found = {parameter.name: _lookup(seen(data), parameter.name) for parameter in _named(_within(model).forward)}
-    return {name: value for name, (there, value) in found.items() if there}
+    graph = seen(data)
+    found = {parameter.name: _attribute(graph, parameter.name) for parameter in _arguments(unwrapped(model))[0]}
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def _within(model: nn.Module) -> nn.Module:
-    """The model itself, where it is wrapped by torch for speed or for several devices."""
-    while not _named(model.forward) and (inner := within(model)) is not None:
-        model = inner
-    return model
+def _call_by_name(model: nn.Module, data: Any) -> Any:
+    arguments, _ = _arguments(unwrapped(model))
+    if not arguments:
+        _refuse_hidden_arguments(model, data)
+        return model(*(_attribute(data, name) for name in ("x", "edge_index")))
+    positional: list[Any] = []
+    keywords: dict[str, Any] = {}
+    for index, argument in enumerate(arguments):
+        value = _attribute(data, argument.name)
+        if index == 0 and argument.name == "batch":  # the batch of graphs, not the vector of that name
+            value = None
+        if index == 0 and value is None and argument.name in _GRAPH_NAMES and argument.default is argument.empty:
+            value = copy.copy(data)  # what a forward assigns to its graph is gone after the call
+        if value is None and argument.default is argument.empty:
+            raise ModelError(
+                f"forward of '{type(model).__name__}' needs the argument '{argument.name}', and the graph has no attribute "
+                f"of that name (it has: {', '.join(data.keys())})",
+                "pass forward=lambda model, data: …, or, as from the command line, wrap the model in one whose forward has "
+                "the graph's names",
+            )
+        if value is None:
+            continue
+        if argument.kind is argument.POSITIONAL_ONLY:
+            positional.append(value)
+        else:
+            keywords[argument.name] = value
+    return model(*positional, **keywords)
 
 
-def _refuse_hidden(model: nn.Module, data: Any) -> None:
-    """Refuse to guess where all arguments are hidden, the graph has values of edges, and the part behind takes them."""
+def _attribute(data: Any, name: str) -> Any:
+    """The attribute of that name, or None; on a ``HeteroData`` a dict by type unless the whole graph has it."""
+    if isinstance(data, HeteroData):
+        if name in data._global_store:
+            return data._global_store[name]
+        return data.collect(name.removesuffix("_dict"), allow_empty=True) or None
+    if name in data:
+        return data[name]
+    return getattr(data, name, None) if name in ("num_nodes", "num_graphs") else None
+
+
+def _arguments(module: nn.Module) -> tuple[list[inspect.Parameter], bool]:
+    """The arguments that a module's ``forward`` names, and whether it takes others."""
+    forward = module.forward
+    if inspect.ismethod(forward):
+        named, hides = _signature(forward.__func__)
+        return named[1:], hides
+    return _signature(forward)
+
+
+@lru_cache(maxsize=64)
+def _signature(function: Callable[..., Any]) -> tuple[list[inspect.Parameter], bool]:
+    every = list(inspect.signature(function).parameters.values())
+    named = [p for p in every if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return named, len(named) < len(every)
+
+
+def _refuse_hidden_arguments(model: nn.Module, data: Any) -> None:
+    """Refuse to guess where a part of a model that hides its arguments takes attributes of edges that the graph has."""
+
+    def parts(module: nn.Module) -> Iterator[nn.Module]:
+        for child in module.children():
+            yield child
+            if _arguments(child)[1]:
+                yield from parts(child)
+
     if not isinstance(data, Data):
         return
-    inside = {parameter.name for module in _behind(_within(model)) for parameter in _named(module.forward)}
-    lost = [name for name in _OF_EDGES if isinstance(data.get(name), Tensor) and name in inside]
+    taken = {argument.name for part in parts(unwrapped(model)) for argument in _arguments(part)[0]}
+    lost = [name for name in _OF_EDGES if isinstance(data.get(name), Tensor) and name in taken]
     if lost:
-        given = ", ".join(f"data.{name}" for name in ("x", "edge_index", *lost))
+        named = ", ".join(f"data.{name}" for name in ("x", "edge_index", *lost))
         raise ModelError(
-            f"forward of '{type(model).__name__}' hides its arguments, and the graph has '{lost[0]}', which it may take or "
-            f"not; name them in forward, or say how it is called: forward=lambda model, data: model({given})"
+            f"forward of '{type(model).__name__}' hides its arguments, and the graph has '{lost[0]}', which it may take or not",
+            f"name them in forward, or say how it is called: forward=lambda model, data: model({named})",
         )
 
 
-def _behind(model: nn.Module) -> Iterator[nn.Module]:
-    """The parts that hidden arguments may go to: those of the model, and of such a part that hides them in turn."""
-    for child in model.children():
-        yield child
-        if _hides(child.forward):
-            yield from _behind(child)
-
-
-_OF_EDGES = ("edge_weight", "edge_attr", "edge_type")
-
-
-def _named(forward: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The arguments that a model's ``forward`` names; found once per function, since every pass asks for them."""
-    if not inspect.ismethod(forward):
-        return _parameters(forward)
-    return _parameters(forward.__func__)[1:]
-
-
-def _hides(forward: Callable[..., Any]) -> bool:
-    return _star(forward.__func__ if inspect.ismethod(forward) else forward)
-
-
-@lru_cache(maxsize=64)
-def _star(function: Callable[..., Any]) -> bool:
-    """Whether a function takes arguments that it does not name."""
-    return any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in inspect.signature(function).parameters.values())
-
-
-@lru_cache(maxsize=64)
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    found = inspect.signature(function).parameters.values()
-    return [p for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-
-
-@dataclass(frozen=True)
-class AsSeen:
-    """A function of the user's ``(model, data)``, called with the graph as the user knows it."""
-
-    function: Callable[..., Any]
-
-    def __call__(self, model: nn.Module, data: Any) -> Any:
-        return _explained(self.function, model, seen(data))
-
-
-def as_seen(function: Any) -> Any:
-    """The user's ``forward`` for graphs as the library holds them; None stays None."""
-    return function if function is None or function is call or isinstance(function, AsSeen) else AsSeen(function)
-
-
-def _explained(function: Callable[..., Any], model: nn.Module, data: Any) -> Any:
-    """One pass; where the graph's numbers are of another type than the model's weights, and that alone stops it, say so."""
+def _explain_types(function: Forward, model: nn.Module, data: Any) -> Any:
+    """One pass; where it fails and numbers of the graph have another type than the weights, the error says so."""
     try:
         return function(model, data)
     except (GNNDeleteError, torch.OutOfMemoryError):
         raise
     except RuntimeError as error:
         dtype = next((p.dtype for p in model.parameters() if p.dtype.is_floating_point), None)
-        if dtype is not None and isinstance(data, Data | HeteroData):
-            _refuse_other_type(function, model, data, dtype, error)
-        raise
-
-
-def _refuse_other_type(
-    function: Callable[..., Any], model: nn.Module, data: Data | HeteroData, dtype: torch.dtype, error: Exception
-) -> None:
-    """Try the pass again with ``x`` and the like as numbers of the model's type: whole ones may be categories, and as meant."""
-    other = [
-        (place, name)
-        for place, store in enumerate(data.stores)
-        for name in _NUMBERS
-        if isinstance(store.get(name), Tensor) and store[name].dtype != dtype and not store[name].is_complex()
-    ]
-    names = list(dict.fromkeys(name for _, name in other))
-    for tried in [*([name] for name in names), names]:
-        chosen, same = [(place, name) for place, name in other if name in tried], copy.copy(data)
-        for place, name in chosen:
-            same.stores[place][name] = same.stores[place][name].to(dtype)
-        try:
-            with evaluating(model):
-                function(model, same)
-        except Exception:  # then something else is wrong, which the first error tells
-            continue
-        made = {torch.float32: ".float()", torch.float64: ".double()"}.get(dtype, f".to({dtype})")
-        own = {}
-        for place, name in chosen:
-            key = vars(data.stores[place]).get("_key")  # None but for the types of a HeteroData
-            own[f"data{'' if key is None else [key]}.{name}"] = data.stores[place][name].dtype
+        found = _other_types(data, dtype) if dtype is not None and isinstance(data, Data | HeteroData) else {}
+        if not found:
+            raise
+        cast = {torch.float32: ".float()", torch.float64: ".double()"}.get(dtype, f".to({dtype})")
         raise ModelError(
-            f"{some(f'{name} is {kind}' for name, kind in own.items())}, and '{type(model).__name__}' computes with {dtype}; "
-            f"write {some(f'{name} = {name}{made}' for name in own)}"
+            f"{some(f'{name} is {kind}' for name, kind in found.items())}, '{type(model).__name__}' computes with {dtype}, and "
+            f"it does not run ({str(error).splitlines()[0] if str(error) else type(error).__name__})",
+            f"if the types are the cause, write {some(f'{name} = {name}{cast}' for name in found)}",
         ) from error
 
 
-def _lookup(data: Any, name: str) -> tuple[bool, Any]:
-    if isinstance(data, HeteroData):
-        return _lookup_by_type(data, name)
-    if name in data and data[name] is not None:
-        return True, data[name]
-    if name == "num_nodes" or (name == "num_graphs" and hasattr(data, "num_graphs")):
-        return True, getattr(data, name)
-    return False, None
-
-
-def _lookup_by_type(data: HeteroData, name: str) -> tuple[bool, Any]:
-    """What the whole graph has under that name, else a dict by type: ``x_dict``, and ``x`` as `to_hetero` calls it."""
-    if name in data._global_store:
-        return True, data._global_store[name]
-    found = data.collect(name.removesuffix("_dict"), allow_empty=True)
-    return bool(found), found
+def _other_types(data: Data | HeteroData, dtype: torch.dtype) -> dict[str, torch.dtype]:
+    """Attributes that models compute with and that have another type, as they are written in code."""
+    found = {}
+    for store in data.stores:
+        key = vars(store).get("_key")  # None but for the types of a HeteroData
+        for name in _COMPUTED_WITH:
+            value = store.get(name)
+            if isinstance(value, Tensor) and value.dtype != dtype and not value.is_complex():
+                found[f"data{'' if key is None else [key]}.{name}"] = value.dtype
+    return found
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; every module gets its own training flag back afterwards.
+    """Evaluation mode without gradients; every module gets its training flag back afterwards.
 
-    Layers that keep a normalised graph (``cached=True``) work without it meanwhile: it is the graph of some earlier call.
+    Layers that keep a normalised graph (``cached=True``) do without it meanwhile: it belongs to an earlier call.
     """
     flags = {module: module.training for module in model.modules()}
-    kept = {module: {"cached": True, **graph} for module in flags if (graph := kept_graph(module)) is not None}
+    caches = {module: {"cached": True, **graph} for module in flags if (graph := kept_graph(module)) is not None}
     model.eval()
-    for module in kept:
+    for module in caches:
         forget_graph(module)
     try:
         with torch.no_grad():
@@ -232,7 +204,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in flags.items():
             module.training = training
-        for module, values in kept.items():
+        for module, values in caches.items():
             for name, value in values.items():
                 setattr(module, name, value)
 
@@ -271,29 +243,25 @@ def kept_graph(module: nn.Module) -> dict[str, Any] | None:
 
 
 def forget_graph(module: nn.Module) -> None:
-    """Have a layer with ``cached=True`` forget its graph, and keep no other."""
+    """Make a layer with ``cached=True`` forget its graph and keep no other."""
     for name in kept_graph(module) or ():
         setattr(module, name, None)
     module.cached = False  # type: ignore[assignment]
 
 
-#: What ``DataParallel`` and ``torch.compile`` put before the names of the model within.
-WRAPPERS = ("module.", "_orig_mod.")
-_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-
-
 def within(model: nn.Module) -> nn.Module | None:
-    """The model that is wrapped by torch; None where it is no wrapper.
+    """The model that torch has wrapped; None where ``model`` is no wrapper.
 
     >>> within(nn.DataParallel(nn.Linear(1, 1))), within(nn.Linear(1, 1))
     (Linear(in_features=1, out_features=1, bias=True), None)
     """
-    inner = model._modules.get("_orig_mod") or (model.module if isinstance(model, _PARALLEL) else None)
+    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    inner = model._modules.get("_orig_mod") or (model.module if isinstance(model, parallel) else None)
     return inner if isinstance(inner, nn.Module) else None
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model itself, whatever torch has put around it."""
+    """The model itself, without what torch has put around it."""
     while (inner := within(model)) is not None:
         model = inner
     return model
@@ -301,24 +269,24 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def eagerly(model: nn.Module) -> Iterator[None]:
-    """Run what is compiled of a model as it was written, for passes that watch its layers: these compile badly, if at all."""
+    """Run compiled parts of a model as they were written, for passes with hooks on layers: hooks compile badly."""
     with ExitStack() as stack:
         if any("_orig_mod" in module._modules for module in model.modules()):
-            stack.enter_context(torch.compiler.set_stance("force_eager"))  # loads the compiler, which costs seconds
+            stack.enter_context(torch.compiler.set_stance("force_eager"))  # loads the compiler, which takes seconds
         yield
 
 
 def bare(model: nn.Module, name: str) -> str:
-    """The name of a module or weight of ``model`` as it is without wrappers.
+    """The name of a module or weight of ``model`` without the parts that wrappers add.
 
     >>> bare(nn.Sequential(nn.DataParallel(nn.Linear(1, 1))), "0.module.weight")
     '0.weight'
     """
-    kept: list[str] = []
+    parts: list[str] = []
     module: nn.Module | None = model
     for part in name.split("."):
         inner = None if module is None else module._modules.get(part)
         if inner is None or module is None or within(module) is not inner:
-            kept.append(part)
+            parts.append(part)
         module = inner
-    return ".".join(kept)
+    return ".".join(parts)

@@ -21,7 +21,7 @@ from gnndelete.graph.batch import GraphBatch, collate
 from gnndelete.graph.hetero import seen
 from gnndelete.graph.validation import check_finite, check_graph
 from gnndelete.io.progress import bar
-from gnndelete.nn.forward import Forward, as_seen, call, evaluating, kept_graph
+from gnndelete.nn.forward import Forward, evaluating, kept_graph, resolve_forward
 from gnndelete.nn.reset import lazy, seeded
 from gnndelete.registry import by_name
 from gnndelete.tasks import Task, resolver
@@ -141,7 +141,7 @@ def train(
     20
     """
     _check_options(epochs, validate_every, patience, batch_size, lr, weight_decay)
-    forward = as_seen(forward) or call
+    forward = resolve_forward(forward)
     known: Task = by_name("task", task, resolver)
     where = _device(device, model)
     graph, task = _prepare(model, data, known, where)
