@@ -47,6 +47,10 @@ class ModelError(RequestError):
     """The model does not fit what is asked of it."""
 
 
+class UnfitError(ModelError):
+    """The method cannot serve this model, graph, task or kind of deletion."""
+
+
 class AdapterError(RequestError):
     """An adapter on disk is damaged, or belongs to another model or graph."""
 

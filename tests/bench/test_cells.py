@@ -9,7 +9,7 @@ import torch
 
 from gnndelete.bench.cells import Cell, _count_weights, cells
 from gnndelete.bench.experiment import read
-from gnndelete.bench.material import material, requests
+from gnndelete.bench.material import load_material, requests
 from gnndelete.datasets.registry import ENTRIES
 from gnndelete.errors import SettingError
 from gnndelete.models import resolver as models
@@ -65,7 +65,7 @@ def test_more_than_there_is_room_for(write: Write, changes: dict[str, Any], word
 
 def test_as_many_steps_as_a_share_has_elements(write: Write) -> None:
     (cell, _) = cells(read(str(write(forget={"amount": 0.025, "steps": 27}, methods=["unlink"]))))
-    drawn = requests(cell.key, material(cell.key, torch.device("cpu")))
+    drawn = requests(cell.key, load_material(cell.key, torch.device("cpu")))
     assert [deletion.counts for deletion in drawn] == [{"edges": 1}] * 27
 
 
@@ -81,7 +81,7 @@ def test_more_neighbours_are_more_edges(write: Write) -> None:
     with pytest.raises(SettingError, match="more than there are to learn from in 'digits'"):
         cells(read(str(write(datasets=["digits"], forget=forget))))
     (cell, *_) = cells(read(str(write(datasets=["digits?neighbors=20"], forget=forget, methods=["unlink"]))))
-    assert requests(cell.key, material(cell.key, torch.device("cpu")))[0].counts == {"edges": 10_000}
+    assert requests(cell.key, load_material(cell.key, torch.device("cpu")))[0].counts == {"edges": 10_000}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_one_more_than_there_are_is_refused_before_the_first_cell(
 
     whole = kind in ("edges", "nodes")  # of which a deletion has to leave some
     key = asked(most - whole)[0].key
-    drawn = requests(key, material(key, torch.device("cpu")))[0]
+    drawn = requests(key, load_material(key, torch.device("cpu")))[0]
     assert drawn.counts == {kind: most - whole}
     if whole:
         with pytest.raises(SettingError, match=rf"{most:,} is all there is to learn from in .*ask for fewer"):

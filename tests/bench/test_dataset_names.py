@@ -100,5 +100,5 @@ def test_tables_of_ones_own_are_run_chosen_and_reported(
     assert {line["key"]["dataset"] for line in lines(store)} == {with_digest("./pay_ments")}
     assert command(["bench", "report", file, "--store", str(store), "--out", str(tmp_path / "report")]) == 0
     page = (tmp_path / "report/own/small.md").read_text()
-    assert r"## pay\_ments: 5% of the edges, at random" in page
+    assert r"## pay\_ments: 5% of edges, at random" in page
     assert "@" not in page

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +14,21 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from gnndelete.bench import lock as lock_module
 from gnndelete.bench import material as materials
+from gnndelete.bench import results_file
 from gnndelete.bench.cells import cells
-from gnndelete.bench.cost import Cost
 from gnndelete.bench.executors import Here
 from gnndelete.bench.experiment import Experiment, read
-from gnndelete.bench.lock import Lock
+from gnndelete.bench.listing import Cost
 from gnndelete.bench.provenance import source
+from gnndelete.bench.results_file import lock_file, locked
 from gnndelete.bench.runner import Choice, run
 from gnndelete.cli import run as command
 from gnndelete.datasets import load
-from gnndelete.errors import AbsentError, SettingError
+from gnndelete.errors import AbsentError, RunError, SettingError, StorageError
 from gnndelete.graph.batch import collate
 from gnndelete.io.store import Store
+from gnndelete.methods import Unlink
 
 from .conftest import SMALL, Write, lines, numbers
 
@@ -87,13 +90,13 @@ def test_trained_models_are_kept_and_shared(small: Experiment, write: Write, sto
 
 
 def test_a_row_says_which_source_trained_the_model_it_starts_from(small: Experiment, store: Path) -> None:
-    from gnndelete.bench.kept import _base
+    from gnndelete.bench.material import _base_model
 
     run([small], store=store, choice=Choice(labels=["unlink"]))
     assert {line["row"]["trained_by"] for line in lines(store)} == {source()}
     for path in (store.parent / "models").iterdir():
         torch.save(torch.load(path, weights_only=True) | {"source": "0123456789ab"}, path)
-    _base.cache_clear()
+    _base_model.cache_clear()
     run([small], store=store)
     others = [line["row"]["trained_by"] for line in lines(store) if line["row"]["label"] != "unlink"]
     assert set(others) == {"0123456789ab"}
@@ -101,7 +104,7 @@ def test_a_row_says_which_source_trained_the_model_it_starts_from(small: Experim
         whole = torch.load(path, weights_only=True)
         del whole["source"]
         torch.save(whole, path)
-    _base.cache_clear()
+    _base_model.cache_clear()
     run([small.model_copy(update={"measures": ["scores"]})], store=store)
     assert lines(store)[-1]["row"]["trained_by"] is None
 
@@ -113,9 +116,9 @@ def test_a_damaged_model_is_trained_again(small: Experiment, tmp_path: Path) -> 
     (damaged.parent / "models").mkdir(parents=True)
     for name in names:
         (damaged.parent / "models" / name).write_bytes(b"torn")
-    from gnndelete.bench.kept import _base
+    from gnndelete.bench.material import _base_model
 
-    _base.cache_clear()
+    _base_model.cache_clear()
     run([small], store=damaged)
     assert numbers(whole) == numbers(damaged)
     for path in (damaged.parent / "models").iterdir():  # all but one of its tensors fit
@@ -124,7 +127,7 @@ def test_a_damaged_model_is_trained_again(small: Experiment, tmp_path: Path) -> 
         kept["state"] = {name: value + 1 for name, value in kept["state"].items()} | {last: torch.zeros(99)}
         torch.save(kept, path)
     damaged.unlink()
-    _base.cache_clear()
+    _base_model.cache_clear()
     run([small], store=damaged)
     assert numbers(whole) == numbers(damaged)
 
@@ -175,12 +178,6 @@ def test_a_method_that_does_not_apply_is_no_failure(write: Write, store: Path, c
     index = (store.parent / "report/index.md").read_text()
     assert "| [A small one](own/more.md) | 2 | 0 | 2 | 0 | 2 |" in index  # done, failed, unfit, not here, not run
     assert {line["row"].get("kind") for line in lines(store)} == {None, "Unfit"}
-
-
-def test_a_way_out_is_named_once(write: Write, store: Path) -> None:
-    run([read(str(write(methods=["gradascent"], forget={"kind": "features", "amount": 5}, seeds=[1])))], store=store)
-    (line,) = lines(store)
-    assert line["row"]["error"].count("method='gnndelete'") == 1
 
 
 def test_a_base_model_that_cannot_be_trained(write: Write, store: Path) -> None:
@@ -250,7 +247,7 @@ def test_a_last_line_that_lacks_only_its_end_is_kept(small: Experiment, store: P
 
 
 def test_a_second_writer_is_refused(small: Experiment, store: Path) -> None:
-    with Lock(store), pytest.raises(SettingError, match=r"process \d+ on .* is writing to this store"):
+    with locked(store), pytest.raises(SettingError, match=r"process \d+ on .* is writing to this store"):
         run([small], store=store)
     assert not store.exists()
 
@@ -272,27 +269,27 @@ def test_a_run_leaves_no_lock_and_a_refused_one_no_folder(
 
 def test_a_lock_file_that_its_holder_removed_is_not_taken_for_the_lock(store: Path, monkeypatch: Any) -> None:
     """Between opening the file and locking it, its holder may end and remove it, and a third process make a new one."""
-    lock, other, real = Lock(store), Lock(store), lock_module.fcntl.flock
-    held: list[Lock] = []
+    real, others = results_file.fcntl.flock, ExitStack()
+    before = []
 
     def late(file: Any, flags: int) -> None:
-        if not held:
-            lock.path.unlink()
-            held.append(other)
-            other.__enter__()
+        if not before:
+            before.append(file)
+            lock_file(store).unlink()
+            others.enter_context(locked(store))
         real(file, flags)
 
-    monkeypatch.setattr(lock_module.fcntl, "flock", late)
-    with pytest.raises(SettingError, match="is writing to this store"):
-        lock.__enter__()
-    assert lock.path.exists()
-    other.__exit__(None, None, None)
-    assert not lock.path.exists()
+    monkeypatch.setattr(results_file.fcntl, "flock", late)
+    with pytest.raises(SettingError, match="is writing to this store"), locked(store):
+        pass
+    assert lock_file(store).exists()
+    others.close()
+    assert not lock_file(store).exists()
 
 
 def test_the_lock_of_a_dead_process_is_taken_over(small: Experiment, store: Path) -> None:
     store.parent.mkdir()
-    Lock(store).path.write_text("process 4194305 on here\n")
+    lock_file(store).write_text("process 4194305 on here\n")
     assert run([small], store=store, seeds=1, choice=Choice(labels=["unlink"])).done == 1
 
 
@@ -411,12 +408,12 @@ def test_many_graphs(
             for k in range(60)
         ]
     )
-    monkeypatch.setattr(materials, "_loaded", lambda name: graphs)
-    materials._material.cache_clear()
+    monkeypatch.setattr(materials, "_load_graph", lambda name: graphs)
+    materials._load_material.cache_clear()
     model = {"name": "gcn", "hidden": 8, "num_layers": 2}
     changes = {"task": "graph", "datasets": ["mutag"], "models": [model], "forget": forget, "seeds": [1]}
     summary = run([read(str(write(**changes)))], store=store)
-    materials._material.cache_clear()
+    materials._load_material.cache_clear()
     assert (summary.done, summary.failures) == (3, [])
     assert all(count in line["row"]["counts"] for line in lines(store))
 
@@ -432,7 +429,7 @@ def test_a_dataset_that_is_not_here_is_left_out(
 
     monkeypatch.setattr(datasets, "load", absent)
     summary = run([read(str(write(datasets=["cora"], missing={"cora": "it has to be downloaded"})))], store=store)
-    assert summary.skipped == {"cora": "is not here (it has to be downloaded)"}
+    assert summary.skipped == {"cora": "dataset 'cora' is not here (it has to be downloaded)"}
     assert (summary.done, summary.failed) == (0, 0)
 
 
@@ -446,7 +443,7 @@ def test_a_dataset_that_was_expected_here_fails_no_cell(
             raise AbsentError("dataset 'cora' is not here and cannot be downloaded (no network); put it there")
         return load(name)
 
-    materials._material.cache_clear()
+    materials._load_material.cache_clear()
     monkeypatch.setattr(materials, "load_dataset", offline)
     asked = read(str(write(datasets=["cora", own])))
     summary = run([asked], store=store)
@@ -456,7 +453,7 @@ def test_a_dataset_that_was_expected_here_fails_no_cell(
     assert {line["key"]["dataset"] for line in lines(store)} == {own}
     monkeypatch.setattr(materials, "load_dataset", lambda name: load(own))
     again = run([asked], store=store)
-    materials._material.cache_clear()
+    materials._load_material.cache_clear()
     assert (again.already, again.done, again.skipped) == (6, 6, {})
 
 
@@ -557,3 +554,123 @@ def test_all_experiments_are_listed(store: Path, capsys: Any) -> None:
     shown = capsys.readouterr().out
     assert "paper/link-dblp" in shown
     assert "unknown" in shown
+
+
+def _order(capsys: Any) -> list[str]:
+    """What was done, in the order of the lines: 'seed 1: unlink', …"""
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
+    return [line[line.index("seed") :].split("  ")[0] for line in said]
+
+
+def test_cells_follow_their_model_before_the_next_one_is_trained(small: Experiment, store: Path, capsys: Any) -> None:
+    run([small], store=store)
+    order = _order(capsys)
+    assert [name.partition(":")[0] for name in order] == ["seed 1"] * 4 + ["seed 2"] * 4
+    assert order[0] == "seed 1: model"
+    assert order[4] == "seed 2: model"
+
+
+def test_a_shadow_model_comes_between_its_base_and_its_cells(write: Write, store: Path, capsys: Any) -> None:
+    experiment = read(str(write(measures=["scores", "mi"], methods=["unlink"])))
+    run([experiment], store=store)
+    order = _order(capsys)
+    for seed in ("seed 1", "seed 2"):
+        places = [order.index(f"{seed}: {what}") for what in ("model", "shadow", "unlink")]
+        assert places == sorted(places)
+
+
+def test_cells_of_a_model_that_fails_are_lost_and_the_others_done(
+    write: Write, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = materials.base_model
+
+    def second_fails(key: Any, *rest: Any) -> Any:
+        if key["seed"] == 2:
+            raise ValueError("no luck")
+        return train(key, *rest)
+
+    monkeypatch.setattr(materials, "base_model", second_fails)
+    summary = run([read(str(write()))], store=store)
+    assert (summary.done, summary.failed, summary.left, summary.models) == (3, 3, 0, 1)
+    assert {failure["error"] for failure in summary.failures} == {
+        "its base model could not be trained: ValueError: no luck"
+    }
+
+
+def test_an_error_that_nobody_raised_on_purpose_has_its_kind_and_its_place(
+    write: Write, store: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def forgets(self: Any, context: Any) -> Any:
+        return {}["beta"] if context.seed == 1 else torch.nn.Linear(3, 2)(torch.ones(1, 4))
+
+    monkeypatch.setattr(Unlink, "unlearn", forgets)
+    file = str(write(methods=["unlink"]))
+    assert command(["bench", "run", file, "--store", str(store)]) == 1
+    said = capsys.readouterr()
+    assert "FAILED: KeyError: 'beta'" in said.err
+    assert "unlink: KeyError: 'beta'" in said.out
+    rows = {line["key"]["seed"]: line["row"] for line in lines(store)}
+    assert rows[1]["kind"] == "KeyError"
+    assert "test_runner.py:" in rows[1]["where"][-1]
+    assert rows[1]["where"][-1].endswith(" forgets")
+    assert rows[2]["where"][0].endswith(" forgets")  # one's own line, although torch has the innermost three
+    assert [place.split("/")[0] for place in rows[2]["where"][1:]] == ["torch"] * 3
+    for place in (*rows[1]["where"], *rows[2]["where"]):
+        assert f"  at {place}" in said.out
+        assert not place.startswith("/")
+    assert command(["bench", "run", file, "--store", str(store), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)["failures"]
+    assert told[0]["where"] == rows[1]["where"]
+
+
+def test_an_error_with_a_way_out_has_no_place(small: Experiment, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(self: Any, context: Any) -> Any:
+        raise RunError("it broke; mend it")
+
+    monkeypatch.setattr(Unlink, "unlearn", refuses)
+    summary = run([small], store=store, choice=Choice(labels=["unlink"]))
+    assert {failure["error"] for failure in summary.failures} == {"it broke; mend it"}
+    assert not any("where" in line["row"] for line in lines(store))
+
+
+@pytest.mark.parametrize("error", [StorageError("no room"), OSError(errno.ENOSPC, "no room")])
+def test_a_full_disk_ends_a_run_and_fails_no_cell(
+    write: Write, store: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    train, experiment = materials.fit, read(str(write()))
+
+    def second_is_full(model: Any, made: Any, schedule: Any, seed: int) -> None:
+        if seed == 2:
+            raise error
+        train(model, made, schedule, seed)
+
+    monkeypatch.setattr(materials, "fit", second_is_full)
+    with pytest.raises(RunError, match=r"no room; finished cells are stored: make room"):
+        run([experiment], store=store)
+    assert {line["key"]["seed"] for line in lines(store)} == {1}
+    monkeypatch.undo()
+    summary = run([experiment], store=store)
+    assert (summary.already, summary.done, summary.failed) == (3, 3, 0)
+
+
+def test_a_model_that_cannot_be_kept_ends_the_run(
+    small: Experiment, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_: Any) -> None:
+        raise StorageError("could not write to 'models' (No space left on device)")
+
+    monkeypatch.setattr(materials, "write", write)
+    with pytest.raises(RunError, match="No space left"):
+        run([small], store=store)
+    assert not store.exists() or not store.read_text()
+
+
+def test_what_failed_before_is_not_called_done(write: Write, store: Path, capsys: Any) -> None:
+    """OUT of an undirected neighbourhood there is nothing here, and MEGU is for classes of nodes."""
+    asked = {"forget": {"amount": 0.05, "where": ["random", "out"]}, "methods": ["unlink", "megu"]}
+    run([read(str(write(**asked)))], store=store)
+    capsys.readouterr()
+    summary = run([read(str(write(**asked, seeds=[1, 2, 3])))], store=store)
+    said = capsys.readouterr().err.splitlines()[0]
+    assert said.startswith("12 cells, 2 done, 4 failed before, 2 to which a method does not apply, 1 model to train")
+    assert (summary.failed, summary.failed_before, summary.unfit, summary.unfit_before, summary.left) == (6, 4, 3, 2, 0)

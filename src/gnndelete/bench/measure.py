@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,21 +23,33 @@ from gnndelete.auditing.measures.outliers import outliers
 from gnndelete.auditing.measures.shadow import train_shadow
 from gnndelete.auditing.queries import ask
 from gnndelete.bench.cells import Cell, make_method, search_rule
-from gnndelete.bench.kept import base_model, once, place
-from gnndelete.bench.material import Material, all_inside, material, requests
-from gnndelete.bench.timing import seconds_of
+from gnndelete.bench.experiment import TIMED_LAM
+from gnndelete.bench.material import (
+    Material,
+    TrainedModel,
+    all_edges_inside,
+    base_model,
+    load_material,
+    model_file,
+    requests,
+    train_once,
+)
 from gnndelete.graph.deletion import Deletion
-from gnndelete.methods import Method, Retrain
-from gnndelete.methods.base import Fit
+from gnndelete.methods import GNNDelete, Method, Retrain
+from gnndelete.methods.base import Fit, synchronize
+from gnndelete.nn.forward import call, evaluating
 from gnndelete.notes import Note
 from gnndelete.result import Unlearned, evidence_by
-from gnndelete.tasks import LinkPrediction, Task
+from gnndelete.tasks import Task
 from gnndelete.training.loop import train
 from gnndelete.unlearner import Unlearner
 
-#: A deletion that is quicker than this many seconds is done REPEATS times, and its time is the median: the first one in a
-#: process also pays for what the device sets up.
-QUICK, REPEATS = 1.0, 3
+#: A deletion that takes fewer seconds than this is repeated and its time is the median of these repeats: the first one
+#: in a process also pays for what the device sets up.
+QUICK_SECONDS, QUICK_REPEATS = 1.0, 3
+
+#: How often the measure ``time`` repeats everything that it times.
+TIMING_REPEATS = 7
 
 
 @dataclass(frozen=True)
@@ -41,32 +57,34 @@ class Setting:
     """Everything a cell needs, made from its key."""
 
     key: Mapping[str, Any]
-    model: nn.Module
-    train_seconds: float
-    trained_by: str | None
-    data: Data
-    task: Task
+    material: Material
+    base: TrainedModel
     requests: list[Deletion]
     folder: Path
 
     @classmethod
     def of(cls, cell: Cell, folder: Path, device: torch.device) -> Setting:
-        made, base = material(cell.key, device), base_model(cell.base, folder, device)
-        asked = requests(cell.key, made)
-        return cls(cell.key, base.model, base.seconds, base.source, made.data, made.task, asked, folder)
+        material, base = load_material(cell.key, device), base_model(cell.base, folder, device)
+        return cls(cell.key, material, base, requests(cell.key, material), folder)
+
+    @property
+    def data(self) -> Data:
+        return self.material.data
+
+    @property
+    def task(self) -> Task:
+        return self.material.task
 
     def unlearner(self, method: Method) -> Unlearner:
-        gone = self.requests[0]
-        for further in self.requests[1:]:
-            gone = gone | further
-        fit = schedule_fit(self.key, method, self.task.without(gone.nodes))
-        return Unlearner(self.model, self.data, task=self.task, method=method, fit=fit, seed=self.key["seed"])
+        """An `Unlearner` of the trained model that retrains by the schedule of the cell."""
+        fit = schedule_fit(self.key, method, self.task.without(reduce(or_, self.requests).nodes))
+        return Unlearner(self.base.model, self.data, task=self.task, method=method, fit=fit, seed=self.key["seed"])
 
 
 def schedule_fit(key: Mapping[str, Any], method: Method, task: Task) -> Fit:
-    """Training by the schedule of the cell; what Retrain says of its own has the last word."""
-    own = method.settings() if isinstance(method, Retrain) else {}
-    schedule = {name: own.get(name, value) for name, value in key["train"].items()}
+    """A training function with the schedule of the cell; settings of Retrain take precedence."""
+    settings = method.settings() if isinstance(method, Retrain) else {}
+    schedule = {name: settings.get(name, value) for name, value in key["train"].items()}
 
     def fit(model: nn.Module, data: Data, seed: int) -> nn.Module:
         train(model, data, task, seed=seed, **schedule)
@@ -77,47 +95,57 @@ def schedule_fit(key: Mapping[str, Any], method: Method, task: Task) -> Fit:
 
 def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:
     """The row of a cell, without its provenance."""
-    setting, method, asked = Setting.of(cell, folder, device), make_method(cell.key["method"]), cell.key["measures"]
-    timed: dict[str, Any] = {"seconds_of": seconds_of(setting, method)} if "time" in asked else {}
+    setting, method, measures = Setting.of(cell, folder, device), make_method(cell.key["method"]), cell.key["measures"]
+    timed: dict[str, Any] = {"seconds_of": seconds_of(setting, method)} if "time" in measures else {}
     if "calibrated" in timed.get("seconds_of", ()):
         timed["search_rule"] = search_rule(cell.key["method"], cell.key["task"], cell.key["model"]["name"])
-    unlearned, steps, seconds = _deleted(setting, method)
+    unlearned, steps, seconds = _delete(setting, method)
     if timed and method.needs == "a training function":
         timed["seconds_of"]["retrain" if method.name == "retrain" else "delete"] = seconds
     case = open_setting(setting, unlearned)
+    notes = [] if isinstance(method, Retrain) else list(unlearned.notes)
+    if all_edges_inside(cell.key, setting.material):
+        text = "All training edges are IN (within two hops of test edges), so this equals where: random."
+        notes.append(Note("all-edges-in", text))
     row: dict[str, Any] = {
         "scores": _scores(case, "after"),
         "before": _scores(case, "before"),
         "seconds": seconds,
-        "train_seconds": setting.train_seconds,
-        "trained_by": setting.trained_by,
+        "train_seconds": setting.base.seconds,
+        "trained_by": setting.base.source,
         "parameters": unlearned.parameters,
         "peak_mb": unlearned.peak_mb,
         "lam": unlearned.lam,
         "assurance": unlearned.assurance,
         "calibration": _calibration(unlearned),
         "counts": unlearned.deletion.counts,
-        "notes": [note.to_dict() for note in (() if isinstance(method, Retrain) else unlearned.notes)],
         **({"steps": steps} if len(steps) > 1 else {}),
         **timed,
     }
-    if said := all_inside(cell.key, Material(setting.data, setting.task)):
-        row["notes"].append(Note("all-edges-in", said).to_dict())
-    if "unseen" in asked:
-        _unseen(case, row)
-    if "mi" in asked:
-        _membership(case, row)
-    if "outliers" in asked:
-        _outliers(case, row)
+    for name, add in _ADDED.items():
+        if name in measures:
+            notes += [Note("not-measured", text) for text in add(case, row)]
+    row["notes"] = [note.to_dict() for note in notes]
     return row
 
 
-def _deleted(setting: Setting, method: Method) -> tuple[Unlearned, list[dict[str, Any]], float]:
-    """The result of all requests, the scores after each, and the seconds they took together."""
+def train_shadow_of(cell: Cell, folder: Path, device: torch.device) -> float:
+    """Train and store the shadow model that all methods of a cell's deletion are attacked with; the seconds it took."""
+    setting = Setting.of(cell, folder, device)
+    unlearned, _ = _sequence(setting, make_method({"name": "unlink"}), score=False)
+    return train_shadow(open_setting(setting, unlearned)).seconds
+
+
+# The deletion.
+
+
+def _delete(setting: Setting, method: Method) -> tuple[Unlearned, list[dict[str, Any]], float]:
+    """The result of all requests, the scores after each, and the seconds of all of them."""
     unlearned, steps = _sequence(setting, method)
     times = [sum(step["seconds"] for step in steps)]
-    if times[0] < QUICK and method.needs == "nothing":
-        times = [sum(step["seconds"] for step in _sequence(setting, method, score=False)[1]) for _ in range(REPEATS)]
+    if times[0] < QUICK_SECONDS and method.needs == "nothing":
+        repeats = [_sequence(setting, method, score=False)[1] for _ in range(QUICK_REPEATS)]
+        times = [sum(step["seconds"] for step in repeat) for repeat in repeats]
     return unlearned, steps, median(times)
 
 
@@ -131,21 +159,16 @@ def _sequence(setting: Setting, method: Method, score: bool = True) -> tuple[Unl
     return unlearned, steps
 
 
-def _scores(case: Case, name: str) -> dict[str, Any]:
-    predict = case.subjects[name].predict
-    return {**evidence_by(predict, case.task, case.deletion, case.remaining, seed=case.seed)}
-
-
 def _calibration(unlearned: Unlearned) -> dict[str, Any] | None:
     found = unlearned.calibration
     return None if found is None else {"status": found["status"], "trials": len(found["trials"])}
 
 
 def open_setting(setting: Setting, unlearned: Unlearned) -> Case:
-    """The deletion as an audit sees it; what was made here a moment ago is not checked again."""
+    """The deletion as an audit case; it was made a moment ago, so nothing is checked again."""
     assert unlearned.data is not None
     task, forward = setting.task.without(unlearned.deletion.nodes), unlearned.forward
-    subjects = {"before": Subject.of_model("before", setting.model, setting.data, task, forward)}
+    subjects = {"before": Subject.of_model("before", setting.base.model, setting.data, task, forward)}
     if unlearned.model is None or unlearned.predictor is not None:
         subjects["after"] = Subject("after", unlearned.predict, unlearned.data, unlearned.model)
     else:
@@ -157,39 +180,40 @@ def open_setting(setting: Setting, unlearned: Unlearned) -> Case:
         original=setting.data,
         remaining=unlearned.data,
         task=task,
-        base=setting.model,
+        base=setting.base.model,
         subjects=subjects,
         forward=forward,
-        fit=_kept_fit(setting, unlearned.fit),
+        fit=_stored_fit(setting, unlearned.fit),
         seed=setting.key["seed"],
     )
 
 
-def train_shadow_of(cell: Cell, folder: Path, device: torch.device) -> float:
-    """Train and keep the shadow model that all methods of a cell's deletion are attacked with; the seconds it took."""
-    setting = Setting.of(cell, folder, device)
-    unlearned, _ = _sequence(setting, make_method({"name": "unlink"}), score=False)
-    return train_shadow(open_setting(setting, unlearned)).seconds
-
-
-def _kept_fit(setting: Setting, fit: Fit | None) -> Fit | None:
-    """A way to train that trains a shadow model only once."""
+def _stored_fit(setting: Setting, fit: Fit | None) -> Fit | None:
+    """A training function that trains a shadow model once and then loads it."""
     shadow = Cell("", dict(setting.key)).shadow
     if fit is None or shadow is None:
         return fit
-    path = place(setting.folder, shadow)
+    path = model_file(setting.folder, shadow)
 
-    def kept(model: nn.Module, data: Data, seed: int) -> nn.Module:
-        once(path, model, lambda: fit(model, data, seed))
+    def stored(model: nn.Module, data: Data, seed: int) -> nn.Module:
+        train_once(path, model, lambda: fit(model, data, seed))
         return model
 
-    return kept
+    return stored
 
 
-def _unseen(case: Case, row: dict[str, Any]) -> None:
-    """Deleted against unseen elements: in the graph as served, or presented again where they have no answer there."""
+# What is measured. Each function adds to the row and returns why a number is missing.
+
+
+def _scores(case: Case, name: str) -> dict[str, Any]:
+    predict = case.subjects[name].predict
+    return {**evidence_by(predict, case.task, case.deletion, case.remaining, seed=case.seed)}
+
+
+def _add_unseen(case: Case, row: dict[str, Any]) -> list[str]:
+    """Deleted against unseen elements: as served, or presented again where they have no answer there."""
     reason = missing(case)
-    query = "served" if isinstance(case.task, LinkPrediction) and case.deletion.edges.size(1) else "old_id"
+    query = "served" if case.task.pairwise and case.deletion.edges.size(1) else "old_id"
     if not reason:
         for name, subject in case.subjects.items():
             asked = ask(case, query, subject)
@@ -199,35 +223,102 @@ def _unseen(case: Case, row: dict[str, Any]) -> None:
             else:
                 row["scores" if name == "after" else name]["unseen_auc"] = test.auc
                 row["unseen"] = {"query": query, "se": test.standard_error, "matched": test.matched}
-    if "unseen_auc" not in row["scores"]:
-        row["notes"].append(_not_measured(f"No unseen AUC: {reason}."))
+    return [] if "unseen_auc" in row["scores"] else [f"No unseen AUC: {reason}."]
 
 
-def _not_measured(text: str) -> dict[str, str]:
-    return Note("not-measured", text).to_dict()
-
-
-def _membership(case: Case, row: dict[str, Any]) -> None:
+def _add_membership(case: Case, row: dict[str, Any]) -> list[str]:
     found = membership(case, train_shadow(case))
     if not found["available"]:
-        row["notes"].append(_not_measured(f"No membership attack: {found['reason']}."))
-        return
+        return [f"No membership attack: {found['reason']}."]
+    row["mi"] = {"shadow_auc": found["shadow"]["auc"]}
     row["scores"]["mi_ratio"] = found["mi_ratio"]
     for name, part in (("after", "scores"), ("before", "before")):
         if not found[name]["same"]:
             row[part]["mi_auc"] = found[name]["auc"]
     if found["after"]["same"]:
-        answer = f"{found['after']['mean']:.3g}"
-        row["notes"].append(_not_measured(f"No MI AUC: the attack gives every element the same answer ({answer})."))
-    row["mi"] = {"shadow_auc": found["shadow"]["auc"]}
+        return [f"No MI AUC: the attack gives every element the same answer ({found['after']['mean']:.3g})."]
+    return []
 
 
-def _outliers(case: Case, row: dict[str, Any]) -> None:
+def _add_outliers(case: Case, row: dict[str, Any]) -> list[str]:
     found = outliers(case)
     if not found["available"]:
-        row["notes"].append(_not_measured(f"No detection of outliers: {found['reason']}."))
-        return
+        return [f"No detection of outliers: {found['reason']}."]
     for name, part in (("after", "scores"), ("before", "before")):
         row[part]["outlier_share"] = found["nodes"][name]["touched"]
-        if found["edges"] is not None:  # the paper's form
+        if found["edges"] is not None:  # the share that the paper reports
             row[part]["regular_share"] = found["edges"][name]["deleted"]
+    return []
+
+
+#: What the measures beside scores and times add to a row.
+_ADDED: dict[str, Callable[[Case, dict[str, Any]], list[str]]] = {
+    "unseen": _add_unseen,
+    "mi": _add_membership,
+    "outliers": _add_outliers,
+}
+
+
+# Times.
+
+
+def seconds_of(setting: Setting, method: Method, repeats: int = TIMING_REPEATS) -> dict[str, float]:
+    """Median seconds. Repeats take turns, so that a slow moment of the machine hits all of them.
+
+    ``forward`` is the base model on the original graph, ``epoch`` one full-batch step of its training. ``delete`` is
+    everything from a trained model and a graph to the result of the method, ``further`` the same request where edges,
+    neighbourhoods and receptive field are already known. For GNNDelete ``delete`` is at a fixed lam and ``calibrated``
+    with the search for it. A method that trains is timed once, by its cell.
+    """
+    request = setting.requests[0]
+    work: dict[str, Callable[[], object]] = {"forward": lambda: _forward(setting), "epoch": _epoch(setting)}
+    if isinstance(method, GNNDelete):
+        fixed = _with_lam(method, TIMED_LAM if method.lam == "auto" else method.lam)
+        warm = setting.unlearner(fixed)
+        warm.delete(request)
+        work |= {"delete": lambda: setting.unlearner(fixed).delete(request), "further": warm.current}
+        if method.inputs == "remaining":  # inputs="enclosing" has no search for lam
+            search = _with_lam(method, "auto")
+            work["calibrated"] = lambda: setting.unlearner(search).delete(request)
+    elif method.needs != "a training function":
+        work["delete"] = lambda: setting.unlearner(method).delete(request)
+    device = setting.data.edge_index.device
+    for call_once in work.values():  # the first call also pays for what the device sets up
+        _seconds(call_once, device)
+    samples: dict[str, list[float]] = {name: [] for name in work}
+    for _ in range(repeats):
+        for name, call_once in work.items():
+            samples[name].append(_seconds(call_once, device))
+    return {name: median(values) for name, values in samples.items()}
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    synchronize(device)
+    start = time.perf_counter()
+    work()
+    synchronize(device)
+    return time.perf_counter() - start
+
+
+def _with_lam(method: GNNDelete, lam: object) -> GNNDelete:
+    return GNNDelete(**{**method.settings(), "lam": lam})
+
+
+def _forward(setting: Setting) -> None:
+    with evaluating(setting.base.model):
+        call(setting.base.model, setting.data)
+
+
+def _epoch(setting: Setting) -> Callable[[], None]:
+    model = copy.deepcopy(setting.base.model).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=setting.key["train"]["lr"])
+    generator = torch.Generator(setting.data.edge_index.device).manual_seed(setting.key["seed"])
+    size = setting.key["train"]["batch_size"]
+
+    def epoch() -> None:
+        for batch in setting.task.batches(setting.data, size, generator):
+            optimizer.zero_grad()
+            setting.task.loss(model, call(model, batch), batch, generator).backward()
+            optimizer.step()
+
+    return epoch

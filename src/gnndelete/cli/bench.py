@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gnndelete.bench.experiment import Experiment
-    from gnndelete.bench.sweep import Summary
+    from gnndelete.bench.runner import Summary
 
 _HOW, _WHAT = "How", "What"
 
@@ -188,7 +188,7 @@ def _device(name: str) -> str:
 def _listed_device(name: str | None, store: Path) -> str:
     """The kind of device whose cells are listed, which need not be here: by default the one most rows come from."""
     from gnndelete.bench.report.results import usual_device
-    from gnndelete.bench.rows import open_store
+    from gnndelete.bench.results_file import open_store
     from gnndelete.errors import SettingError
 
     if name in ("cpu", "cuda"):

@@ -55,7 +55,7 @@ def report(
     from gnndelete.bench.report.names import listed
     from gnndelete.bench.report.pages import MANIFEST, Commands, build, unnamed, write
     from gnndelete.bench.report.results import devices, plans, usual_device
-    from gnndelete.bench.rows import broken, open_store
+    from gnndelete.bench.results_file import broken, open_store
     from gnndelete.bench.words import counted
     from gnndelete.errors import SettingError
     from gnndelete.io.files import writable

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from class_resolver import ClassResolver
 
-from gnndelete.errors import ModelError
+from gnndelete.errors import UnfitError
 from gnndelete.methods.base import Context, Method, Outcome, Reason, reasons
 from gnndelete.methods.controls import RetrainAgain, UntrainedOperator, ZeroedEndpoints
 from gnndelete.methods.d2d import D2D
@@ -48,13 +48,13 @@ def require_fit(method: Method, context: Context) -> None:
         context: The model, graph and task, and the deletion if there is one already.
 
     Raises:
-        ModelError: With the first reason, what to do about it, and a method that fits.
+        UnfitError: With the first reason, what to do about it, and a method that fits.
     """
     found = reasons(method, context)
     if found:
         other = nearest_fit(context)
         hint = "" if other in (None, method.name) else f" (method='{other}' fits)"
-        raise ModelError(f"method '{method.name}' does not fit: {found[0].why}", f"{found[0].remedy}{hint}")
+        raise UnfitError(f"method '{method.name}' does not fit: {found[0].why}", f"{found[0].remedy}{hint}")
 
 
 def nearest_fit(context: Context) -> str | None:

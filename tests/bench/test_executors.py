@@ -1,4 +1,4 @@
-"""Sweeps that are killed and started again, and the same sweep by processes and on a Ray cluster."""
+"""Processes and Ray: killed workers, sweeps that are killed and started again, the same numbers everywhere."""
 
 from __future__ import annotations
 
@@ -17,15 +17,44 @@ from typing import Any
 
 import pytest
 
+from gnndelete.bench import executors
 from gnndelete.bench.cells import cells
-from gnndelete.bench.executors import _quiet_pool
-from gnndelete.bench.experiment import read
+from gnndelete.bench.executors import Done, Job, _quiet_pool
+from gnndelete.bench.experiment import Experiment, read
 from gnndelete.bench.runner import run
 from gnndelete.io.store import Store
 
 from .conftest import Write, environment, lines, numbers
 
-pytestmark = pytest.mark.slow
+
+def test_jobs_beside_a_killed_one_are_done_and_it_is_recorded(
+    small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """One job takes its process with it whenever it runs, another only beside others, as where memory is short."""
+    jobs = [Job("cell", cell, tmp_path, "cpu", 1, 2) for cell in cells(small, "cpu")]
+    always, once, flag = jobs[1].digest, jobs[0].digest, str(tmp_path / "seen")
+
+    def perform(job: Any, parent: int) -> Any:
+        if job.digest == always or (job.digest == once and not os.path.exists(flag)):
+            with open(flag, "w"):
+                pass
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Done(job, {"label": job.cell.label})
+
+    monkeypatch.setattr(executors, "_perform_in_child", perform)
+    workers = executors.Processes(2)
+    try:
+        found = list(workers.run(jobs))
+    finally:
+        workers.close()
+    assert sorted(done.job.digest for done in found) == sorted(job.digest for job in jobs), "each of them once"
+    (failed,) = [done for done in found if done.failed]
+    assert failed.job.digest == always
+    assert failed.row["kind"] == "Killed"
+    assert failed.row["torch"]
+    assert "was killed while no other job ran" in failed.row["error"]
+    assert "one of 2 processes was killed" in capsys.readouterr().err
+
 
 SWEEP = ("-m", "gnndelete", "bench", "run")
 
@@ -67,6 +96,7 @@ def _wait_for_the_end(group: int) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_killed_before_its_first_cell_it_leaves_no_process(write: Write, tmp_path: Path) -> None:
     store = tmp_path / "out/results.jsonl"
     process = _start(write(train={"epochs": 400, "lr": 0.05}), store, jobs=2)
@@ -80,6 +110,7 @@ def test_killed_before_its_first_cell_it_leaves_no_process(write: Write, tmp_pat
     _wait_for_the_end(process.pid)
 
 
+@pytest.mark.slow
 def test_killed_five_times_at_random(write: Write, tmp_path: Path) -> None:
     file, store = write(seeds=[1, 2, 3, 4], train={"epochs": 40, "lr": 0.05}), tmp_path / "out/results.jsonl"
     chance = random.Random()
@@ -108,6 +139,7 @@ def test_killed_five_times_at_random(write: Write, tmp_path: Path) -> None:
     assert numbers(fresh) == numbers(store)
 
 
+@pytest.mark.slow
 def test_asked_to_end_it_keeps_what_is_done(write: Write, tmp_path: Path) -> None:
     file, store = write(seeds=[1, 2, 3, 4], train={"epochs": 200, "lr": 0.05}), tmp_path / "out/results.jsonl"
     process = _start(file, store, jobs=2)
@@ -120,6 +152,7 @@ def test_asked_to_end_it_keeps_what_is_done(write: Write, tmp_path: Path) -> Non
     assert run([read(str(file))], store=store).already == kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 0.5, 1.5])
 def test_ctrl_c_while_processes_start_is_one_message(write: Write, tmp_path: Path, seconds: float) -> None:
     store = tmp_path / "out/results.jsonl"
@@ -143,6 +176,7 @@ def test_ctrl_c_while_processes_start_is_one_message(write: Write, tmp_path: Pat
     _wait_for_the_end(process.pid)
 
 
+@pytest.mark.slow
 def test_processes_and_a_ray_cluster_give_the_same_numbers(write: Write, tmp_path: Path, ray_folder: Path) -> None:
     file = write(measures=["scores", "unseen"])
     stores = {name: tmp_path / name / "results.jsonl" for name in ("processes", "ray")}

@@ -11,7 +11,7 @@ import pytest
 from gnndelete.bench.cells import cells
 from gnndelete.bench.experiment import read
 from gnndelete.bench.report.results import gather, plans
-from gnndelete.bench.rows import flaw, open_store
+from gnndelete.bench.results_file import check_row, open_store
 from gnndelete.cli import run as command
 from gnndelete.errors import SettingError
 from gnndelete.io.store import Store
@@ -31,21 +31,23 @@ def filled(file: Path, store: Path, line: int, spoiled: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("spoiled", "said"),
     [
-        ({"scores": {"test_auroc": "abc"}}, "its test_auroc is no number ('abc')"),
-        ({"scores": {"test_auroc": float("nan")}}, "its test_auroc is no number (nan)"),
-        ({"scores": {"test_auroc": True}}, "its test_auroc is no number (True)"),
-        ({"scores": None}, "it has neither scores nor an error"),
-        ({"steps": [{"test_auroc": 0.9}, {"test_auroc": "x"}]}, "its test_auroc is no number ('x')"),
-        ({"seconds": "long"}, "its seconds is no number ('long')"),
-        ({"before": 3}, "its before are no numbers by name (3)"),
-        ({"hardware": "a big one"}, "its hardware is none that a run writes ('a big one')"),
-        ({"hardware": {"jobs": "many"}}, "its hardware is none that a run writes ({'jobs': 'many'})"),
+        ({"scores": {"test_auroc": "abc"}}, "it has 'abc' for 'scores.test_auroc'"),
+        ({"scores": {"test_auroc": float("nan")}}, "it has nan for 'scores.test_auroc'"),
+        ({"scores": {"test_auroc": True}}, "it has True for 'scores.test_auroc'"),
+        ({"scores": None}, "it has None for 'scores'"),
+        ({"steps": [{"test_auroc": 0.9}, {"test_auroc": "x"}]}, "it has 'x' for 'steps.1.test_auroc'"),
+        ({"seconds": "long"}, "it has 'long' for 'seconds'"),
+        ({"before": 3}, "it has 3 for 'before'"),
+        ({"hardware": "a big one"}, "it has 'a big one' for 'hardware'"),
+        ({"hardware": {"jobs": "many"}}, "it has 'many' for 'hardware.jobs'"),
+        ({"notes": ["lam was fixed."]}, "it has 'lam was fixed.' for 'notes.0'"),
         ({"scores": {"test_auroc": None}}, ""),
         ({"lam": None, "before": None}, ""),
     ],
 )
 def test_what_is_no_number_is_named(spoiled: dict[str, Any], said: str) -> None:
-    assert flaw(row("unlink", 1.0, test_auroc=0.9) | spoiled) == said
+    checked = check_row(row("unlink", 1.0, test_auroc=0.9) | spoiled, 3)
+    assert (f"line 3 of the store is no result: {said}; " in checked["error"]) if said else "error" not in checked
 
 
 @pytest.mark.parametrize("score", ["abc", float("nan")])
@@ -59,7 +61,7 @@ def test_a_row_without_a_number_is_not_done(write: Write, tmp_path: Path, capsys
     assert command(["bench", "report", *asked, "--out", str(out), "--json"]) == 0
     (named,) = json.loads(capsys.readouterr().out)["broken"]
     assert named["cell"] == str(plan.cells[2])
-    assert named["error"].startswith("line 3 of the store is no result: its test_auroc is no number")
+    assert named["error"].startswith("line 3 of the store is no result: it has ")
     page = (out / "own/small.md").read_text()
     assert "5 of 6 runs done, 1 failed." in page
     assert "line 3 of the store is no result" in page
@@ -85,7 +87,7 @@ def test_a_broken_line_is_refused_with_the_way_out(tmp_path: Path, line: str) ->
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ({"key": 5, "row": {"scores": {}}}, "its key is no cell (5)"),
+        ({"key": 5, "row": {"scores": {}}}, "its key is 5"),
         ({"key": {"format": 1}, "row": {}}, "its key has no 'device'"),
     ],
 )
@@ -117,7 +119,7 @@ def test_blank_lines_are_no_rows(write: Write, tmp_path: Path) -> None:
     store.write_text("\n" + store.read_text() + "\n\n")
     assert len(open_store(store)) == 6
     store.write_text(store.read_text() + '{"key": 5, "row": {}}\n')
-    with pytest.raises(SettingError, match=r"line 10 of the store .* its key is no cell"):
+    with pytest.raises(SettingError, match=r"line 10 of the store .* its key is 5"):
         open_store(store)
 
 

@@ -1,0 +1,187 @@
+"""The results file: one JSON line per finished cell, checked when it is read, with one writer at a time."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from os import PathLike
+from pathlib import Path
+from typing import IO, Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gnndelete.bench.cells import Cell
+from gnndelete.errors import SettingError, why
+from gnndelete.io.files import made
+from gnndelete.io.store import Store
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing guards against a second writer there
+    fcntl = None  # type: ignore[assignment]
+
+#: The kind of error of a row that is no result.
+BROKEN = "BrokenRow"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+
+class _Named(_Part):
+    name: str
+
+
+class _Training(_Part):
+    epochs: int
+
+
+class _Deleted(_Part):
+    amount: float
+
+
+class _Key(_Part):
+    """The parts that every key has."""
+
+    format: int
+    device: str
+    dataset: str
+    task: str
+    model: _Named
+    train: _Training
+    seed: int
+    forget: _Deleted
+    method: _Named
+    measures: list[str]
+
+
+class _Hardware(_Part):
+    jobs: int | None = None
+
+
+class _Note(_Part):
+    code: str
+    text: str
+
+
+class _Row(_Part):
+    """The numbers of a finished cell; null stands for what could not be measured."""
+
+    scores: dict[str, float | None]
+    before: dict[str, float | None] | None = None
+    seconds_of: dict[str, float | None] | None = None
+    steps: list[dict[str, float | None]] | None = None
+    seconds: float | None = None
+    train_seconds: float | None = None
+    wall_seconds: float | None = None
+    parameters: float | None = None
+    peak_mb: float | None = None
+    lam: float | None = None
+    hardware: _Hardware | None = None
+    notes: list[_Note] | None = None
+
+
+def _flaw(model: type[BaseModel], value: Any, subject: str) -> str:
+    """The first thing that is wrong with a value; empty where nothing is."""
+    try:
+        model.model_validate(value)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        path = ".".join(map(str, problem["loc"]))
+        if problem["type"] == "missing":
+            return f"{subject} has no '{path}'"
+        found = repr(problem["input"])[:40]
+        return f"{subject} has {found} for '{path}'" if path else f"{subject} is {found}"
+    return ""
+
+
+def open_store(path: str | PathLike[str]) -> Store:
+    """The rows of a file. A row with something else where a number belongs counts as failed; its error names the line.
+
+    A line whose key is that of no cell is refused: no experiment would ever find it.
+    """
+
+    def read(key: Any, row: dict[str, Any], line: int) -> dict[str, Any]:
+        flaw = _flaw(_Key, key, "its key")
+        if flaw:
+            raise SettingError(
+                f"line {line} of the store '{path}' is no result: {flaw}",
+                f"remove or repair line {line}, or give another file",
+            )
+        return check_row(row, line)
+
+    return Store(path, read)
+
+
+def check_row(row: dict[str, Any], line: int) -> dict[str, Any]:
+    """The row, or the failure that stands for it where it is no result.
+
+    >>> check_row({"scores": {"test_auroc": 0.9}}, 3)
+    {'scores': {'test_auroc': 0.9}}
+    >>> check_row({"scores": {"test_auroc": "abc"}}, 3)["error"]
+    "line 3 of the store is no result: it has 'abc' for 'scores.test_auroc'; repair the line, or run with --retry-failed"
+    """
+    flaw = "" if "error" in row else _flaw(_Row, row, "it")
+    if not flaw:
+        return row
+    remedy = "repair the line, or run with --retry-failed"
+    return {**row, "error": f"line {line} of the store is no result: {flaw}; {remedy}", "kind": BROKEN}
+
+
+def broken(cells: Iterable[Cell], store: Store) -> list[dict[str, str]]:
+    """The cells whose row is no result, each once, and what is wrong with it."""
+    found = {str(cell): row["error"] for cell in cells if (row := store.get(cell.key)) and row.get("kind") == BROKEN}
+    return [{"cell": cell, "error": error} for cell, error in found.items()]
+
+
+def lock_file(store: Path) -> Path:
+    """The file that a process holds locked while it writes a store."""
+    return store.with_name(f"{store.name}.lock")
+
+
+@contextmanager
+def locked(store: Path) -> Iterator[None]:
+    """Keep other processes from writing a store. The operating system frees the lock however its holder ends.
+
+    The lock file names the holder and is removed in the end, with a folder that was made for it and stayed empty.
+    """
+    if not store.name or store.is_dir():
+        raise SettingError(f"the store '{store}' is a folder; give a file, such as {store / 'results.jsonl'}")
+    path = lock_file(store)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(made(path.parent))
+            file = stack.enter_context(path.open("a+"))
+        except OSError as error:
+            raise SettingError(f"the store '{store}' cannot be written ({why(error)}); give another file") from error
+        _take(file, path)
+        stack.callback(_remove, path)  # before the file is closed, which frees the lock
+        file.seek(0)
+        file.truncate()
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        yield
+
+
+def _take(file: IO[str], path: Path) -> None:
+    """Lock the file, or refuse. Its last holder may have removed it since it was opened: then the lock is worth nothing."""
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        taken = os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        taken = False
+    if not taken:
+        file.seek(0)
+        holder = file.read().strip() or "another process"
+        raise SettingError(
+            f"{holder} is writing to this store ('{path}' is locked); wait for it, or give another --store"
+        )
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):  # systems that keep open files
+        path.unlink(missing_ok=True)
