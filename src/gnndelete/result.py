@@ -17,7 +17,7 @@ from gnndelete.errors import AdapterError, GraphError, ModelError, RunError
 from gnndelete.graph.batch import collate
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.fingerprint import attributes, changed, fingerprint
-from gnndelete.graph.hetero import HeteroGraph, seen
+from gnndelete.graph.hetero import HeteroGraph, as_user_graph
 from gnndelete.graph.kinds import in_words
 from gnndelete.graph.validation import check_graph
 from gnndelete.methods.base import Context, Fit, Method, Outcome
@@ -108,7 +108,7 @@ class Unlearned:
             raise RunError(f"method '{method.name}' returned neither a model nor a way to predict")
         result = cls(
             model=outcome.model,
-            data=seen(context.remaining),
+            data=as_user_graph(context.remaining),
             adapter=outcome.adapter,
             method=method.name,
             settings=method.settings(),
@@ -119,7 +119,7 @@ class Unlearned:
             notes=tuple(note if isinstance(note, Note) else Note("remark", note) for note in outcome.notes),
             details=outcome.details,
             task=context.task,
-            original=seen(context.data),
+            original=as_user_graph(context.data),
             forward=context.session.forward,
             seed=context.seed,
             predictor=outcome.predict,
@@ -369,7 +369,7 @@ def load(
     return Unlearned.from_summary(
         config,
         model=adapter.model,
-        data=seen(graph),
+        data=as_user_graph(graph),
         adapter=adapter,
         details=config.get("details", {}),
         task=None if task is None else by_name("task", task, tasks).on(graph),

@@ -22,7 +22,7 @@ from gnndelete.errors import AdapterError, DeletionError, RunError, why
 from gnndelete.graph.batch import collate
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.fingerprint import changed
-from gnndelete.graph.hetero import HeteroGraph, seen
+from gnndelete.graph.hetero import HeteroGraph, as_user_graph
 from gnndelete.graph.remaining import cut
 from gnndelete.graph.validation import check_deletion, further_edges_cut, nearly_undirected
 from gnndelete.io.files import write
@@ -104,7 +104,7 @@ class Unlearner:
     @property
     def data(self) -> Data | HeteroData:
         """The graph that the base model was trained on."""
-        return seen(self._context.data)
+        return as_user_graph(self._context.data)
 
     @property
     def history(self) -> tuple[Deletion, ...]:

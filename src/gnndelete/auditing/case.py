@@ -15,7 +15,7 @@ from gnndelete.auditing.edges import edges_once
 from gnndelete.errors import AdapterError, DeletionError, GraphError, ModelError, SettingError
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.fingerprint import fingerprint
-from gnndelete.graph.hetero import HeteroGraph, node_stores, seen, side_by_side
+from gnndelete.graph.hetero import HeteroGraph, as_typed_graph, as_user_graph, node_stores
 from gnndelete.graph.remaining import cut
 from gnndelete.graph.validation import edge_table
 from gnndelete.methods.base import Fit
@@ -130,7 +130,7 @@ def open_case(
         raise ModelError("no task is known, so nothing can be measured; pass task= to the Unlearner or to load")
     if data is None or base is None:
         raise ModelError("the adapter was loaded without a graph; pass data= the remaining graph to gnndelete.load")
-    original = unlearned.original_graph if original is None else side_by_side(original)
+    original = unlearned.original_graph if original is None else as_typed_graph(original)
     gone = deletion if deletion is not None else unlearned.deletion
     if original is None or not len(gone):
         raise DeletionError(
@@ -237,7 +237,7 @@ def _reference(
         return replace(
             unlearned,
             model=reference,
-            data=seen(remaining),
+            data=as_user_graph(remaining),
             adapter=None,
             method="given model",
             settings={},

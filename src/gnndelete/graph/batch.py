@@ -15,7 +15,7 @@ from torch_geometric.data import Batch, Data, Dataset
 
 from gnndelete.errors import GraphError, SettingError
 from gnndelete.graph.edge_table import ranges
-from gnndelete.graph.hetero import entries, side_by_side
+from gnndelete.graph.hetero import as_typed_graph, entries
 from gnndelete.graph.parsing import ids_in_order
 
 #: Attributes with one entry per graph, even if there are as many nodes or edges as graphs.
@@ -202,7 +202,7 @@ def collate(graphs: Any, split: Any = None) -> Any:
     """
     if split is None and isinstance(graphs, Dataset):
         split = getattr(graphs, "split", None) or None
-    batch = graphs if isinstance(graphs, GraphBatch) else _batch(side_by_side(graphs))
+    batch = graphs if isinstance(graphs, GraphBatch) else _batch(as_typed_graph(graphs))
     if isinstance(batch, GraphBatch):
         return batch if split is None else with_split(batch, split)
     if split is not None and not isinstance(graphs, Dataset):

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from gnndelete.errors import DeletionError, some
 from gnndelete.graph.edge_table import EdgeTable, ends_of
-from gnndelete.graph.hetero import TypeName, seen, side_by_side, split_by_type
+from gnndelete.graph.hetero import TypeName, as_typed_graph, as_user_graph, split_by_type
 from gnndelete.graph.kinds import KINDS, Elements, merge_cells
 from gnndelete.graph.parsing import Names, as_ids
 from gnndelete.graph.remaining import cut
@@ -240,11 +240,11 @@ class Deletion(Elements):
         types: dict[TypeName, Deletion] = dict(self._parts())
         for name, part in other._parts():
             types[name] = types[name] | part if name in types else part
-        joined: dict[str, Any] = {}
+        changes: dict[str, Any] = {}
         for kind in KINDS.values():
-            joined |= kind.join(self, other)
+            changes |= kind.join(self, other)
         names = self.names if self.names.nodes is not None else other.names
-        return self.replace(**joined, names=names, by_type=types, across_types=self.across_types or other.across_types)
+        return self.replace(**changes, names=names, by_type=types, across_types=self.across_types or other.across_types)
 
     def _parts(self) -> list[tuple[TypeName, Deletion]]:
         return [(name, part) for name, part in self.by_type.items() if isinstance(part, Deletion)]
@@ -274,7 +274,7 @@ class Deletion(Elements):
             DeletionError: If the deletion names nothing, everything, or something that the graph does not have.
             GraphError: If the graph is malformed.
         """
-        data = side_by_side(data)
+        data = as_typed_graph(data)
         if table is None:
             check_graph(data)
             table = edge_table(data)
@@ -298,12 +298,12 @@ class Deletion(Elements):
         >>> Deletion(edges=[(1, 0)]).remaining(data).edge_index.tolist()
         [[1, 2], [2, 1]]
         """
-        graph = side_by_side(data)
+        graph = as_typed_graph(data)
         if table is None:
             check_graph(graph)
             table = edge_table(graph)
         left = cut(self.check(graph, table), graph, table)
-        return left if graph is data else seen(left)
+        return left if graph is data else as_user_graph(left)
 
     def already_deleted(self, earlier: Deletion) -> list[object]:
         """Return what an earlier request has deleted, as messages show it.

@@ -203,12 +203,12 @@ class _NodeNames(Sequence[str]):
         return f"{name} {node - rows.start}"
 
 
-def side_by_side(data: Any) -> Any:
+def as_typed_graph(data: Any) -> Any:
     """A `HeteroData` as a `HeteroGraph`; everything else as it is."""
     return HeteroGraph.of(data) if isinstance(data, HeteroData) else data
 
 
-def seen(data: Any) -> Any:
+def as_user_graph(data: Any) -> Any:
     """A graph in its user's form: the `HeteroData` of a `HeteroGraph`; everything else as it is."""
     return data.hetero if isinstance(data, HeteroGraph) else data
 
@@ -250,13 +250,13 @@ def label_edges(data: Data) -> Tensor | None:
     return torch.cat(parts, dim=1) if parts else None
 
 
-def split_by_type(given: Kinds) -> dict[TypeName, Kinds] | None:
+def split_by_type(arguments: Kinds) -> dict[TypeName, Kinds] | None:
     """What each type loses, where the kinds are given by type; None for a request in plain ids.
 
     >>> split_by_type({"nodes": {"paper": [3]}, "labels": {"paper": [4]}, "edges": None})
     {'paper': {'nodes': [3], 'labels': [4]}}
     """
-    kinds = {kind: value for kind, value in given.items() if value is not None and kind != "fill"}
+    kinds = {kind: value for kind, value in arguments.items() if value is not None and kind != "fill"}
     typed = [kind for kind, value in kinds.items() if _is_typed(kind, value)]
     if not typed:
         return None
@@ -274,7 +274,7 @@ def split_by_type(given: Kinds) -> dict[TypeName, Kinds] | None:
             value = {name: [0] for name in _edge_types(value)}
         for name, part in value.items():
             result.setdefault(_checked_type(kind, name), {})[kind] = part
-    _split_fill(given.get("fill", 0.0), result)
+    _split_fill(arguments.get("fill", 0.0), result)
     return result
 
 

@@ -202,16 +202,16 @@ def check_deletion(deletion: E, data: Data, table: EdgeTable, unseen: Mapping[st
     Raises:
         DeletionError: If the deletion names nothing, or something that the graph does not have.
     """
-    placed = across_types(deletion, data)
-    if not any(kind.count(placed) for kind in KINDS.values()):
+    request = across_types(deletion, data)
+    if not any(kind.count(request) for kind in KINDS.values()):
         kinds = ", ".join(f"{name}=" for name in KINDS)
         raise DeletionError(f"the deletion names nothing; give at least one of {kinds}")
-    checked = placed
+    checked = request
     try:
         for kind in KINDS.values():
             checked = checked.replace(**kind.check(checked, data, table))
     except DeletionError:
-        _refuse_unseen(placed, table, unseen or {})
+        _refuse_unseen(request, table, unseen or {})
         raise
     if checked.nodes.numel():  # features and labels of deleted nodes are deleted with them
         features, labels = (~torch.isin(ids, checked.nodes) for ids in (checked.features[0], checked.labels))
@@ -236,7 +236,7 @@ def across_types(deletion: E, data: Data) -> E:
             _refuse_plain_ids(deletion, data)
         return deletion
     try:
-        parts = [_placed(name, part, data) for name, part in deletion.by_type.items()]
+        parts = [_shifted(name, part, data) for name, part in deletion.by_type.items()]
     except GraphError as error:
         raise DeletionError(error.why, error.remedy) from None
     result = deletion.replace(by_type={}, across_types=True, names=data.names)
@@ -246,7 +246,7 @@ def across_types(deletion: E, data: Data) -> E:
     return result
 
 
-def _placed(name: Any, part: Elements, data: HeteroGraph) -> Elements:
+def _shifted(name: Any, part: Elements, data: HeteroGraph) -> Elements:
     """What one type loses, in ids across all types."""
     if isinstance(name, tuple):
         number = data.types.number(name)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from gnndelete.errors import GNNDeleteError, ModelError, some
-from gnndelete.graph.hetero import seen
+from gnndelete.graph.hetero import as_user_graph
 
 Forward = Callable[[nn.Module, Any], Any]
 
@@ -47,7 +47,7 @@ def call(model: nn.Module, data: Any) -> Any:
     >>> call(GCNConv(4, 2), data).shape
     torch.Size([3, 2])
     """
-    return _explain_types(_call_by_name, model, seen(data))
+    return _explain_types(_call_by_name, model, as_user_graph(data))
 
 
 def resolve_forward(forward: Forward | None) -> Forward:
@@ -62,7 +62,7 @@ class UserForward:
     function: Forward
 
     def __call__(self, model: nn.Module, data: Any) -> Any:
-        return _explain_types(self.function, model, seen(data))
+        return _explain_types(self.function, model, as_user_graph(data))
 
 
 def read_by_name(model: nn.Module, data: Any, forward: Forward) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def read_by_name(model: nn.Module, data: Any, forward: Forward) -> dict[str, Any
     """
     if forward is not call:
         return {}
-    graph = seen(data)
+    graph = as_user_graph(data)
     found = {parameter.name: _attribute(graph, parameter.name) for parameter in _arguments(unwrapped(model))[0]}
     return {name: value for name, value in found.items() if value is not None}
 

@@ -22,7 +22,7 @@ from torch_geometric.data import Data
 
 from gnndelete.errors import GNNDeleteError, ModelError
 from gnndelete.graph.edge_table import EdgeTable
-from gnndelete.graph.hetero import HeteroGraph, node_stores, seen
+from gnndelete.graph.hetero import HeteroGraph, as_user_graph, node_stores
 from gnndelete.graph.neighborhood import walk
 from gnndelete.graph.validation import count_nodes
 from gnndelete.nn.forward import Forward, eagerly, evaluating, unchanged
@@ -208,7 +208,7 @@ def _changed_features(data: Data, nodes: Tensor, change: Change) -> Data:
             return x
         return x.index_copy(0, rows.to(x.device), change(x[rows.to(x.device)]))
 
-    result = copy.copy(seen(data))
+    result = copy.copy(as_user_graph(data))
     for name, store, mask, start in node_stores(data, nodes):
         if store.get("x") is not None:
             (result if name is None else result[name]).x = changed(store.x, nodes[mask] - start)

@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 
 from gnndelete.errors import ModelError, RunError, SettingError
 from gnndelete.graph.batch import GraphBatch, collate
-from gnndelete.graph.hetero import seen
+from gnndelete.graph.hetero import as_user_graph
 from gnndelete.graph.validation import check_finite, check_graph
 from gnndelete.io.progress import bar
 from gnndelete.nn.forward import Forward, evaluating, kept_graph, resolve_forward
@@ -57,7 +57,7 @@ class Fitting:
     function: Callable[[nn.Module, Any, int], Any]
 
     def __call__(self, model: nn.Module, data: Any, seed: int) -> nn.Module:
-        result = self.function(model, seen(data), seed)
+        result = self.function(model, as_user_graph(data), seed)
         if result is None or isinstance(result, TrainingResult):
             return model
         if not isinstance(result, nn.Module):
