@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,11 @@ import pytest
 import gnndelete as gd
 from gnndelete.assurance import MEANING
 from gnndelete.engine.session import Session
-from gnndelete.methods import Context, resolver
+from gnndelete.methods import CONTROLS, Context, Method, RetrainAgain, resolver
 from gnndelete.nn.forward import call
 
 METHODS = sorted(resolver.lookup_dict)
+CLASSES = [*resolver.lookup_dict.values(), *CONTROLS, RetrainAgain]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -40,3 +42,20 @@ def test_a_context_cuts_the_graph_once(graph, gcn):
     context = Context(Session(gcn, graph, call)).for_deletion(gd.Deletion(edges=[(3, 4)]))
     assert context.remaining is context.remaining
     assert context.remaining.edge_index.size(1) == graph.edge_index.size(1) - 2
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.name)
+def test_settings_give_the_same_method(kind: type[Method]) -> None:
+    method = kind()
+    again = type(method)(**method.settings())
+    assert again.settings() == method.settings()
+    assert vars(again) == vars(method)
+    again.check()
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.name)
+def test_constructors_only_store(kind: type[Method]) -> None:
+    names = list(inspect.signature(kind).parameters)
+    nonsense = {name: object() for name in names}
+    method = kind(**nonsense)
+    assert {name: getattr(method, name) for name in names} == nonsense

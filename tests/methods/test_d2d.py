@@ -11,7 +11,6 @@ from torch_geometric.data import Data
 import gnndelete as gd
 from gnndelete.datasets import load, split_links
 from gnndelete.errors import ModelError, SettingError
-from gnndelete.methods._gradients import saturation
 from gnndelete.methods.d2d import D2D
 from gnndelete.nn.forward import call
 from gnndelete.testing import problem
@@ -202,12 +201,6 @@ def test_the_papers_half_comes_from_saturated_probabilities():
     assert abs(result.details["auroc_from_logits"] - 0.5) > 0.02
     assert any("artefact" in note.text for note in result.notes)
     assert any("destroys the weights" in note.text and "sigma" in note.text for note in result.notes)
-
-
-def test_saturation_agrees_where_nothing_saturates():
-    high, low = torch.tensor([1.0, 2.0, 0.1]), torch.tensor([0.5, -1.0])
-    ranks = saturation(high, low)
-    assert ranks["auroc_from_logits"] == ranks["auroc_from_probabilities"] == pytest.approx(5 / 6)
 
 
 @pytest.mark.parametrize("kind", ["nodes", "edges"])

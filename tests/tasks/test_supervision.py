@@ -1,4 +1,4 @@
-"""Link prediction on typed graphs: triples throughout, DistMult, negatives of the same relation that are never true."""
+"""Training edges and non-edges, on typed graphs: triples throughout, negatives of the same relation that are never true."""
 
 from __future__ import annotations
 
@@ -34,23 +34,6 @@ def graphs(draw):
 
 def columns(edges: torch.Tensor) -> set[tuple[int, ...]]:
     return {tuple(column) for column in edges.t().tolist()}
-
-
-def test_distmult_is_the_sum_of_products() -> None:
-    model, z = Typed(), torch.randn(5, 4)
-    task = LinkPrediction(decoder="distmult")
-    asked = [(0, 2, 1), (3, 0, 4)]
-    expected = [(z[h] * model.relation[r] * z[t]).sum().item() for h, r, t in asked]
-    assert task.predict(model, z, asked).tolist() == pytest.approx(expected)
-    assert task.predict(model, z, torch.tensor(asked).t()).tolist() == pytest.approx(expected)
-    embedded = nn.Module()
-    embedded.relation = nn.Embedding.from_pretrained(model.relation.detach())
-    assert task.predict(embedded, z, asked).tolist() == pytest.approx(expected)
-
-
-def test_dot_does_not_ask_for_the_relation() -> None:
-    z = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    assert LinkPrediction().predict(nn.Identity(), z, [(0, 1, 1), (0, 0, 1)]).tolist() == [11.0, 11.0]
 
 
 @given(graphs(), st.integers(0, 20))
