@@ -1,7 +1,7 @@
 """Ways of unlearning, by class and by name (`resolver`).
 
-A package of your own adds one by an entry point in the group ``gnndelete.methods`` that names a `Method` class, and tries
-it with `gnndelete.testing.check_method`.
+To add a built-in method, write its file and list its class in `METHODS`. A package of your own adds one by an entry point in
+the group ``gnndelete.methods`` that names a `Method` class, and tries it with `gnndelete.testing.check_method`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,32 @@ from gnndelete.methods.unlink import Unlink
 #: Entry points of this group add methods.
 GROUP = "gnndelete.methods"
 
+#: The built-in methods.
+METHODS: tuple[type[Method], ...] = (
+    CertUnlearn,
+    D2D,
+    GIF,
+    GNNDelete,
+    GradAscent,
+    GraphEditor,
+    GraphEraser,
+    JODIE,
+    MEGU,
+    Retrain,
+    Unlink,
+)
+
 resolver: ClassResolver[Method] = ClassResolver(
-    [CertUnlearn, D2D, GIF, GNNDelete, GradAscent, GraphEditor, GraphEraser, JODIE, MEGU, Retrain, Unlink],
+    METHODS,
     base=Method,  # type: ignore[type-abstract]
     default=GNNDelete,
 )
 resolver.register_entrypoint(GROUP)
 
-#: Controls that tables of methods carry: they reach a high deleted AUROC by ruining the model.
+#: Controls in every table of methods: they reach a high deleted AUROC by ruining the model.
 CONTROLS: tuple[type[Method], ...] = (ZeroedEndpoints, UntrainedOperator)
 
-#: Whom to recommend first where another method does not fit.
+#: Methods to recommend where another one does not fit, best first.
 _PREFERRED = ("gnndelete", "unlink", "retrain")
 
 
@@ -58,7 +73,11 @@ def require_fit(method: Method, context: Context) -> None:
 
 
 def nearest_fit(context: Context) -> str | None:
-    """The method to recommend for a model, graph and task that another one does not fit."""
+    """Return the name of a method that fits, to recommend where another one does not; None where none does.
+
+    Args:
+        context: Model, graph and task.
+    """
     return next((name for name in _PREFERRED if not reasons(resolver.make(name), context)), None)
 
 
@@ -69,6 +88,7 @@ __all__ = [
     "GROUP",
     "JODIE",
     "MEGU",
+    "METHODS",
     "CertUnlearn",
     "Context",
     "GNNDelete",

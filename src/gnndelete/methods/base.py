@@ -1,4 +1,4 @@
-"""The contract of a method: parameters in the constructor, reasons why it does not fit, and the unlearning itself."""
+"""The contract of a method: parameters in the constructor, a check of them, reasons why it does not fit, and unlearning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,15 @@ Fit = Callable[[nn.Module, Data, int], Any]  # the trained model, or nothing whe
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a method does not fit, and what the user can do about it."""
+    """Why a method does not fit.
+
+    Args:
+        why: What does not fit.
+        remedy: What the user can do about it.
+
+    >>> str(Reason("the model has no graph layers", "use retrain"))
+    'the model has no graph layers; use retrain'
+    """
 
     why: str
     remedy: str
@@ -37,18 +45,31 @@ class Reason:
 
 @dataclass(frozen=True)
 class Context:
-    """Everything a method may need; without a ``deletion`` it only serves to ask whether the method fits."""
+    """Everything a method may need. Without a deletion it only serves to ask whether the method fits.
+
+    Args:
+        session: The model, the graph, and what is computed once for both.
+        task: What the model was trained for.
+        deletion: All requests so far, checked against the graph.
+        request: The newest request alone.
+        memory: What methods remember from one request to the next.
+        fit: The user's training function.
+        build: The user's function that makes an untrained model.
+        seed: Seed of everything random.
+        progress: Whether to show progress.
+        remaining: The graph without the deletion; set by `for_deletion`.
+    """
 
     session: Session
     task: Task | None = None
-    deletion: Deletion = field(default_factory=Deletion)  # all requests so far, checked on the graph
-    request: Deletion = field(default_factory=Deletion)  # the newest of them alone
-    memory: dict[str, Any] = field(default_factory=dict)  # what a method keeps from one request to the next
+    deletion: Deletion = field(default_factory=Deletion)
+    request: Deletion = field(default_factory=Deletion)
+    memory: dict[str, Any] = field(default_factory=dict)
     fit: Fit | None = None
     build: Callable[[], nn.Module] | None = None
     seed: int = 0
     progress: bool = False
-    remaining: Data = None  # type: ignore[assignment]  # the graph without the deletion; `for_deletion` sets it
+    remaining: Data = None  # type: ignore[assignment]  # there is none without a deletion
 
     @property
     def model(self) -> nn.Module:
@@ -62,12 +83,12 @@ class Context:
 
     @cached_property
     def gone(self) -> Tensor:
-        """The deleted nodes, on the device of the graph: many ask for them, and mostly there are none."""
+        """The deleted nodes, on the device of the graph."""
         return self.deletion.nodes.to(self.data.edge_index.device)
 
     @property
     def remaining_task(self) -> Task | None:
-        """The task without unseen data that names deleted nodes."""
+        """The task without validation and test elements that name deleted nodes."""
         return None if self.task is None else self.task.without(self.deletion.nodes)
 
     def for_deletion(
@@ -87,29 +108,47 @@ class Context:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a method hands back: the user's model, changed, or a way to predict with a model of the method's own."""
+    """What a method returns: the changed model, or a way to predict without it.
+
+    Args:
+        model: A changed copy of the user's model; None where the method answers with models of its own.
+        parameters: Number of parameters that this deletion trained or solved for.
+        adapter: The operators of the model, where they can be saved apart from it.
+        predict: Logits of edges, or class probabilities of nodes; needed without a model.
+        assurance: The level that this deletion reached, where it differs from the usual one of the method.
+        notes: What the user must know about the result.
+        details: Measured values by name.
+    """
 
     model: nn.Module | None
-    parameters: int  # trained or solved for by this deletion
+    parameters: int
     adapter: Adapter | None = None
-    predict: Callable[[Any], Tensor] | None = (
-        None  # scores of edges, class probabilities of nodes; needed without a model
-    )
-    assurance: Assurance | None = None  # where this deletion reached another level than the method's usual one
-    notes: tuple[Note, ...] = ()  # a method may still hand over plain strings
+    predict: Callable[[Any], Tensor] | None = None
+    assurance: Assurance | None = None
+    notes: tuple[Note, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
 
 
 class Method(ABC):
-    """A way of unlearning. Subclasses store their parameters and are cheap to make."""
+    """A way of unlearning. The constructor of a subclass only stores its parameters, by their names.
+
+    Attributes:
+        name: The name by which the method can be chosen.
+        assurance: The level that the method usually reaches.
+        needs: What it needs besides the model and the graph.
+        summary: What it does, in a few words.
+        node_types: Whether it serves a graph with several node types (HeteroData).
+        presets: Names of class methods that make it with other settings, such as ``GNNDelete.paper``.
+        keeps_model: False where it answers through `Outcome.predict` with models of its own.
+    """
 
     name: ClassVar[str]
     assurance: ClassVar[Assurance]
     needs: ClassVar[Literal["nothing", "a loss", "a training function"]] = "nothing"
     summary: ClassVar[str] = ""
-    node_types: ClassVar[bool] = False  # whether it serves a graph with several node types (HeteroData)
-    presets: ClassVar[tuple[str, ...]] = ()  # class methods that make it with other settings, such as GNNDelete.paper
-    keeps_model: ClassVar[bool] = True  # False where it answers through `predict` with a model of its own
+    node_types: ClassVar[bool] = False
+    presets: ClassVar[tuple[str, ...]] = ()
+    keeps_model: ClassVar[bool] = True
 
     def check(self) -> None:
         """Check the parameters. Constructors only store them; `Unlearner` calls this before any work.
@@ -120,12 +159,20 @@ class Method(ABC):
         return None
 
     def unfit(self, context: Context) -> list[Reason]:
-        """Why this method cannot serve this model, graph and task; an empty list where it can."""
+        """Return why this method cannot serve this model, graph and task; an empty list where it can.
+
+        Args:
+            context: Model, graph, task and, once there is one, the deletion.
+        """
         return []
 
     @abstractmethod
     def unlearn(self, context: Context) -> Outcome:
-        """Forget ``context.deletion``; model and data of the user stay untouched."""
+        """Forget ``context.deletion``. The model and the data of the user must not change.
+
+        Args:
+            context: Model, graph, task and deletion.
+        """
 
     def settings(self) -> dict[str, Any]:
         """The parameters by name, as plain values that can be written down."""
@@ -143,7 +190,15 @@ class Method(ABC):
 
 
 def reasons(method: Method, context: Context) -> list[Reason]:
-    """Why a method cannot serve this model, graph and task; its own parameters are checked first."""
+    """Return why a method cannot serve this model, graph and task; an empty list where it can.
+
+    Args:
+        method: The method. Its parameters are checked first.
+        context: Model, graph, task and, once there is one, the deletion.
+
+    Raises:
+        SettingError: If a parameter of the method has a value that is not allowed.
+    """
     method.check()
     if isinstance(context.data, HeteroGraph) and not method.node_types:
         why = (

@@ -89,7 +89,15 @@ class ZeroedEndpoints(UntrainedOperator):
 
 
 class RetrainAgain(Retrain):
-    """Retrain with another seed, to be compared with `Retrain`. It has the parameters of `Retrain`.
+    """Retrain with another seed, to be compared with `Retrain`.
+
+    Args:
+        epochs: As in `Retrain`, like all parameters.
+        lr: As in `Retrain`.
+        patience: As in `Retrain`.
+        seed: As in `Retrain`; None takes the second one after the seed of the deletion.
+        batch_size: As in `Retrain`.
+        num_neighbors: As in `Retrain`.
 
     >>> RetrainAgain.next_seed - Retrain.next_seed
     1
