@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any, Literal
 
@@ -298,7 +298,7 @@ class Comparison:
 
     points: Mapping[str, tuple[float, float]]
     controls: frozenset[str] = frozenset()
-    scenarios: tuple[Scenario, ...] = field(default=())
+    scenarios: tuple[Scenario, ...] = ()
 
     @property
     def caption(self) -> str:
@@ -327,8 +327,8 @@ def compare(results: Sequence[Result], values: Callable[[Result], Iterable[float
     points = {}
     for title, by_scenario in found.items():
         if title in taken:
-            x, y = zip(*(by_scenario[name] for name in shared), strict=True)
-            points[title] = (mean(x), mean(y))
+            pairs = [by_scenario[name] for name in shared]
+            points[title] = (mean(x for x, _ in pairs), mean(y for _, y in pairs))
     chosen = tuple(scenario for name, scenario in scenarios.items() if name in shared)
     return Comparison(points, frozenset(controls & taken), chosen)
 

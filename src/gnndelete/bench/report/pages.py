@@ -199,7 +199,7 @@ def _section(section: Section) -> list[str]:
 
 def _counted(results: Sequence[Result]) -> str:
     wanted, done = sum(each.wanted for each in results), sum(len(each.rows) for each in results)
-    failed, unfit = sum(len(each.errors) for each in results), sum(each.misfits for each in results)
+    failed, unfit = sum(len(each.errors) for each in results), sum(len(each.unfit) for each in results)
     parts = [f"{done} of {wanted} runs done"]
     parts += [f"{failed} failed"] if failed else []
     parts += [f"{unfit} to which a method does not apply"] if unfit else []
@@ -281,7 +281,7 @@ def index_page(gathered: Sequence[tuple[Plan, Sequence[Result]]], figures: str, 
 
 def _states(results: Sequence[Result]) -> list[str]:
     done, failed = sum(len(each.rows) for each in results), sum(len(each.errors) for each in results)
-    unfit = sum(each.misfits for each in results)
+    unfit = sum(len(each.unfit) for each in results)
     absent, rest = (sum(each.unrun for each in results if bool(each.missing) is flag) for flag in (True, False))
     return [str(count) for count in (done, failed, unfit, absent, rest)]
 

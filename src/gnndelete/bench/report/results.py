@@ -20,7 +20,7 @@ from gnndelete.bench.report.names import request_title
 from gnndelete.comparison import settings_that_differ
 from gnndelete.errors import SettingError
 from gnndelete.io.store import Store
-from gnndelete.methods import GNNDelete, Retrain, RetrainAgain
+from gnndelete.methods import GNNDelete, Retrain
 
 Row = Mapping[str, Any]
 
@@ -172,14 +172,12 @@ class Result:
     rows: Mapping[int, Row]
     errors: Mapping[int, str]
     missing: str = ""  # why the dataset is not here
-    unfit: str = ""  # why the method does not apply
-    misfits: int = 0  # seeds whose row says so
-    measures: tuple[str, ...] = ()
+    unfit: Mapping[int, str] = field(default_factory=dict)  # by seed, why the method does not apply
 
     @property
     def unrun(self) -> int:
         """How many seeds have no row at all."""
-        return self.wanted - len(self.rows) - len(self.errors) - self.misfits
+        return self.wanted - len(self.rows) - len(self.errors) - len(self.unfit)
 
     @property
     def state(self) -> str:
@@ -198,7 +196,7 @@ class Result:
         error = next(iter(self.errors.values()), "")
         if self.rows:
             return f"{len(self.errors)} of {len(self.errors) + len(self.rows)} seeds failed: {error}" if error else ""
-        return self.unfit or error or self.missing
+        return next(iter(self.unfit.values()), "") or error or self.missing
 
     @property
     def identity(self) -> str:
@@ -267,31 +265,19 @@ def gather(plan: Plan, store: Store) -> list[Result]:
 
 
 def _result(plan: Plan, label: str, group: Sequence[Cell], store: Store) -> Result:
-    key = group[0].key
-    rows, errors, unfit, misfits = {}, {}, "", 0
-    for cell in group:
-        row = store.get(cell.key)
+    rows, errors, unfit = {}, {}, {}
+    for cell in sorted(group, key=lambda cell: int(cell.key["seed"])):
+        row, seed = store.get(cell.key), int(cell.key["seed"])
         if row is None:
             continue
-        if row.get("kind") == UNFIT:
-            unfit, misfits = str(row["error"]), misfits + 1
-        elif "error" in row:
-            errors[int(cell.key["seed"])] = textwrap.shorten(str(row["error"]), LONGEST_REASON, placeholder=" …")
+        if "error" not in row:
+            rows[seed] = row
         else:
-            rows[int(cell.key["seed"])] = row
-    return Result(
-        plan.name,
-        Scenario.of(key),
-        label,
-        key["method"],
-        len(group),
-        rows,
-        dict(sorted(errors.items())),
-        plan.missing.get(str(key["dataset"]), ""),
-        unfit,
-        misfits,
-        tuple(key.get("measures") or ()),
-    )
+            reason = textwrap.shorten(str(row["error"]), LONGEST_REASON, placeholder=" …")
+            (unfit if row.get("kind") == UNFIT else errors)[seed] = reason
+    key = group[0].key
+    missing = plan.missing.get(str(key["dataset"]), "")
+    return Result(plan.name, Scenario.of(key), label, key["method"], len(group), rows, errors, missing, unfit)
 
 
 def references(results: Iterable[Result]) -> dict[str, Result]:
@@ -307,11 +293,9 @@ def references(results: Iterable[Result]) -> dict[str, Result]:
 
 def _likeness(result: Result) -> tuple[bool, bool]:
     """Return whether a Retrain has the schedule of the base model, and the plain label."""
-    return _same_schedule(result.method, result.scenario.schedule), result.label == Retrain.name
-
-
-def _same_schedule(method: Mapping[str, Any], schedule: Mapping[str, Any]) -> bool:
-    return all(method.get(name, value) == value for name, value in schedule.items())
+    schedule = result.scenario.schedule
+    same = all(result.method.get(name, value) == value for name, value in schedule.items())
+    return same, result.label == Retrain.name
 
 
 def originals(results: Iterable[Result]) -> list[Result]:
@@ -380,71 +364,6 @@ def split_uncalibrated(results: Iterable[Result]) -> list[Result]:
             label, method = f"{result.label}, fallback lam", {**result.method, "lam": "fallback"}
             found.append(replace(result, label=label, method=method, rows=fallback, errors={}))
     return found
-
-
-@dataclass(frozen=True)
-class Distance:
-    """The distance of one method to Retrain in one score, over all scenarios where both were run."""
-
-    label: str
-    task: str
-    metric: str
-    cells: int
-    by_seed: float  # mean over cells of the mean of |gap| over seeds
-    by_cell: float  # mean over cells of |mean gap|
-    signed: float  # mean over cells of the mean gap
-    worst: Result
-    shared_cells: int = 0  # cells that all compared methods have
-    shared: float | None = None  # by_seed over these; None where the method has too few of them
-
-
-def distances(results: Sequence[Result]) -> list[Distance]:
-    """Return the distance to Retrain of every method that has at least a quarter of the cells.
-
-    RetrainAgain is always included: it shows how much two retrained models differ. Where a task has unseen AUCs, its
-    test AUROC is taken over the same cells.
-    """
-    retrained = references(results)
-    found: list[Distance] = []
-    for task in dict.fromkeys(result.scenario.task for result in results):
-        runs = [each for each in results if each.scenario.task == task and each.scenario.steps == 1]
-        runs = [each for each in runs if not each.is_retrain]
-        gaps = {
-            metric: {id(each): each.gaps(metric, retrained.get(each.scenario.identity)) for each in runs}
-            for metric in ("test_auroc", "test_accuracy", "unseen_auc")
-        }
-        for metric, values in gaps.items():
-            paired = gaps["unseen_auc"] if metric == "test_auroc" and any(gaps["unseen_auc"].values()) else values
-            every: dict[str, list[tuple[Result, list[float]]]] = {}
-            for each in runs:
-                if values[id(each)] and paired[id(each)]:
-                    every.setdefault(each.label, []).append((each, list(values[id(each)].values())))
-            found += _distances(task, metric, every)
-    return found
-
-
-def _distances(task: str, metric: str, every: Mapping[str, list[tuple[Result, list[float]]]]) -> list[Distance]:
-    """Return the distances in one score, each over all cells of the method and over those that the methods share."""
-    most = max(map(len, every.values()), default=0)
-    every = {label: part for label, part in every.items() if 4 * len(part) >= most or _is_control(part)}
-    taken, shared = in_common({label: [each.scenario.identity for each, _ in part] for label, part in every.items()})
-    found = []
-    for label, part in every.items():
-        means = [mean(values) for _, values in part]
-        sizes = [mean(map(abs, values)) for _, values in part]
-        worst = part[sizes.index(max(sizes))][0]
-        total = Distance(
-            label, task, metric, len(part), mean(sizes), mean(map(abs, means)), mean(means), worst, len(shared)
-        )
-        if label in taken:
-            common = [size for size, (each, _) in zip(sizes, part, strict=True) if each.scenario.identity in shared]
-            total = replace(total, shared=mean(common))
-        found.append(total)
-    return found
-
-
-def _is_control(part: Sequence[tuple[Result, list[float]]]) -> bool:
-    return all(each.method.get("name") == RetrainAgain.name for each, _ in part)
 
 
 def in_common(scenarios: Mapping[str, Collection[str]]) -> tuple[set[str], set[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import inf
 from statistics import mean, median
 from typing import Any
@@ -11,11 +11,10 @@ from typing import Any
 from gnndelete.bench.published import MAIN, PAPER_LABEL, published
 from gnndelete.bench.report.names import dataset_title, method_title, metric_title, model_titles, times
 from gnndelete.bench.report.results import (
-    Distance,
     Plan,
     Result,
-    distances,
     distinct,
+    in_common,
     is_fallback,
     references,
     same_hardware,
@@ -24,6 +23,7 @@ from gnndelete.bench.report.results import (
 )
 from gnndelete.bench.report.tables import escape_markdown, grid
 from gnndelete.bench.words import counted
+from gnndelete.methods import RetrainAgain
 
 #: The paper's two scores.
 SCORES = ("test_auroc", "deleted_auroc")
@@ -38,6 +38,22 @@ class PaperMean:
     cells: int
     ours: tuple[float, float]
     theirs: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Distance:
+    """The distance of one method to Retrain in one score, over all scenarios where both were run."""
+
+    label: str
+    task: str
+    metric: str
+    cells: int
+    by_seed: float  # mean over cells of the mean of |gap| over seeds
+    by_cell: float  # mean over cells of |mean gap|
+    signed: float  # mean over cells of the mean gap
+    worst: Result
+    shared_cells: int = 0  # cells that all compared methods have
+    shared: float | None = None  # by_seed over these; None where the method has too few of them
 
 
 @dataclass(frozen=True)
@@ -113,6 +129,55 @@ def _paper_means(results: Sequence[Result]) -> list[PaperMean]:
         )
         for (label, dataset), pairs in found.items()
     ]
+
+
+def distances(results: Sequence[Result]) -> list[Distance]:
+    """Return the distance to Retrain of every method that has at least a quarter of the cells.
+
+    RetrainAgain is always included: it shows how much two retrained models differ. Where a task has unseen AUCs, its
+    test AUROC is taken over the same cells.
+    """
+    retrained = references(results)
+    found: list[Distance] = []
+    for task in dict.fromkeys(result.scenario.task for result in results):
+        runs = [each for each in results if each.scenario.task == task and each.scenario.steps == 1]
+        runs = [each for each in runs if not each.is_retrain]
+        gaps = {
+            metric: {id(each): each.gaps(metric, retrained.get(each.scenario.identity)) for each in runs}
+            for metric in ("test_auroc", "test_accuracy", "unseen_auc")
+        }
+        for metric, values in gaps.items():
+            paired = gaps["unseen_auc"] if metric == "test_auroc" and any(gaps["unseen_auc"].values()) else values
+            every: dict[str, list[tuple[Result, list[float]]]] = {}
+            for each in runs:
+                if values[id(each)] and paired[id(each)]:
+                    every.setdefault(each.label, []).append((each, list(values[id(each)].values())))
+            found += _distances(task, metric, every)
+    return found
+
+
+def _distances(task: str, metric: str, every: Mapping[str, list[tuple[Result, list[float]]]]) -> list[Distance]:
+    """Return the distances in one score, each over all cells of the method and over those that the methods share."""
+    most = max(map(len, every.values()), default=0)
+    every = {label: part for label, part in every.items() if 4 * len(part) >= most or _is_control(part)}
+    taken, shared = in_common({label: [each.scenario.identity for each, _ in part] for label, part in every.items()})
+    found = []
+    for label, part in every.items():
+        means = [mean(values) for _, values in part]
+        sizes = [mean(map(abs, values)) for _, values in part]
+        worst = part[sizes.index(max(sizes))][0]
+        total = Distance(
+            label, task, metric, len(part), mean(sizes), mean(map(abs, means)), mean(means), worst, len(shared)
+        )
+        if label in taken:
+            common = [size for size, (each, _) in zip(sizes, part, strict=True) if each.scenario.identity in shared]
+            total = replace(total, shared=mean(common))
+        found.append(total)
+    return found
+
+
+def _is_control(part: Sequence[tuple[Result, list[float]]]) -> bool:
+    return all(each.method.get("name") == RetrainAgain.name for each, _ in part)
 
 
 def _speedups(experiments: Sequence[Sequence[Result]]) -> list[Speedup]:
