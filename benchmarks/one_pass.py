@@ -18,7 +18,8 @@ from options import at_least_one, device_name
 from torch import nn
 
 import gnndelete as gd
-from gnndelete.methods.gnndelete.solvers import Problem, gradient, objective
+from gnndelete.methods.gnndelete.objective import Problem, objective
+from gnndelete.methods.gnndelete.solvers import gradient
 from gnndelete.nn.hooks import Site
 from gnndelete.nn.operator import LinearMap
 

@@ -26,8 +26,7 @@ from torch_geometric.data import Data
 
 import gnndelete as gd
 from gnndelete.methods.base import synchronize
-from gnndelete.methods.gnndelete import layerwise as solving
-from gnndelete.methods.gnndelete import passes
+from gnndelete.methods.gnndelete import layerwise
 
 
 def random_graph(edges: int, features: int, device: torch.device, seed: int = 0) -> Data:
@@ -54,15 +53,15 @@ def stages(device: torch.device) -> Iterator[dict[str, float]]:
         (gd.Deletion, "check", "check of the request"),
         (gd.unlearner, "refuse_unfit", "fit of the method"),
         (gd.methods.base, "cut", "remaining graph"),
-        (solving.Shape, "__init__", "rings"),
-        (solving.Shape, "groups", "rows of operators"),
-        (solving, "base_pass", "base pass (targets)"),
-        (solving.Solving, "run", "base and solving pass"),
-        (solving.Solving, "attach", "attaching"),
+        (layerwise.RowGroups, "__init__", "rings"),
+        (layerwise.RowGroups, "at", "rows of operators"),
+        (layerwise.Layerwise, "base", "base pass (targets)"),
+        (layerwise.Layerwise, "run", "base and solving pass"),
+        (layerwise.Layerwise, "attach", "attaching"),
         (gd.methods.gnndelete, "exact", "solves"),
         (gd.methods.gnndelete, "working_copy", "copy of the model"),
         (gd.unlearned.Unlearned, "from_outcome", "result"),
-        (passes, "_mean", "means"),
+        (layerwise, "mean_row", "means"),
     ]
     kept = [(owner, name, vars(owner)[name]) for owner, name, _ in parts]
 

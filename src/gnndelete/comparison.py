@@ -31,7 +31,6 @@ from gnndelete.io.store import Store
 from gnndelete.methods import CONTROLS, GraphEraser, Method, Retrain, require_fit
 from gnndelete.methods import resolver as methods_resolver
 from gnndelete.methods.base import Context, Fit, plain, reasons
-from gnndelete.methods.gnndelete.node_embeddings import possible_vectors
 from gnndelete.nn.forward import Forward, resolve_forward
 from gnndelete.notes import Note
 from gnndelete.registry import by_name
@@ -220,12 +219,10 @@ def compare(
         "schedule": None if fit is None else dict(schedule or {}),
         "device": data.edge_index.device.type,
     }
-    vectors = bool(possible_vectors(model, data))
     rows = [{"label": "original", "seed": s, "assurance": None, "scores": _original(context, s)} for s in seeds]
 
     def key(one: LabelledMethod, seed: int) -> dict[str, Any]:
-        rule = one.method.rule(known.name, vectors)
-        own = {"method": one.method.name, "settings": one.method.settings(), "rule": rule}
+        own = {"method": one.method.name, "settings": plain(one.method.settings())}
         return {**scope, "label": one.label, **own, "seed": seed}
 
     jobs = [(one, seed) for seed in seeds for one in chosen]
@@ -272,14 +269,16 @@ def settings_that_differ(method: Method, usual: Mapping[str, Any] | None = None)
         method: The method.
         usual: Defaults that replace those of the method.
     """
-    kind, settings = type(method), method.settings()
+    kind, settings = type(method), plain(method.settings())
     given = {name: plain(p.default) for name, p in inspect.signature(kind).parameters.items()} | dict(usual or {})
     nearest, found = "", [name for name, value in settings.items() if name in given and given[name] != value]
     for preset in kind.presets:
         make = getattr(kind, preset)
         takes = {n: plain(p.default) for n, p in inspect.signature(make).parameters.items() if n in settings}
         base = make(**{name: settings[name] for name in takes}).settings()
-        different = [name for name, value in settings.items() if base[name] != value or takes.get(name, value) != value]
+        different = [
+            name for name, value in settings.items() if base.get(name) != value or takes.get(name, value) != value
+        ]
         if len(different) < len(found):
             nearest, found = preset, different
     return nearest, {name: settings[name] for name in found}
@@ -379,7 +378,7 @@ def _original(context: Context, seed: int) -> dict[str, float]:
 
 
 def _run(label: str, method: Method, seed: int, context: Context) -> dict[str, Any]:
-    row: dict[str, Any] = {"label": label, "method": method.name, "settings": method.settings(), "seed": seed}
+    row: dict[str, Any] = {"label": label, "method": method.name, "settings": plain(method.settings()), "seed": seed}
     start = time.perf_counter()
     try:
         unlearner = Unlearner(

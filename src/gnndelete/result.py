@@ -20,7 +20,7 @@ from gnndelete.graph.fingerprint import attributes, changed, fingerprint
 from gnndelete.graph.hetero import HeteroGraph, as_user_graph
 from gnndelete.graph.kinds import in_words
 from gnndelete.graph.validation import check_graph
-from gnndelete.methods.base import Context, Fit, Method, Outcome
+from gnndelete.methods.base import Context, Fit, Method, Outcome, plain
 from gnndelete.nn.adapter import Adapter, read_config, restore
 from gnndelete.nn.forward import Forward, call, evaluating, resolve_forward
 from gnndelete.nn.layers import working_copy
@@ -111,7 +111,7 @@ class Unlearned:
             data=as_user_graph(context.remaining),
             adapter=outcome.adapter,
             method=method.name,
-            settings=method.settings(),
+            settings=plain(method.settings()),
             assurance=outcome.assurance or method.assurance,
             seconds=seconds,
             parameters=outcome.parameters,

@@ -18,7 +18,7 @@ from gnndelete.datasets.typed_edges import triples
 from gnndelete.engine.session import Session
 from gnndelete.graph.batch import GraphBatch, collate
 from gnndelete.graph.deletion import Deletion
-from gnndelete.methods.base import Context, Method, Reason
+from gnndelete.methods.base import Context, Method, Reason, plain
 from gnndelete.models import GCN, RGCN, build
 from gnndelete.nn.forward import call
 from gnndelete.result import Unlearned
@@ -120,7 +120,7 @@ def _check_class(make: Callable[[], Method]) -> None:
     assert method.assurance in MEANING, f"'assurance' must be one of {', '.join(MEANING)} (got {method.assurance!r})"
     assert method.needs in ("nothing", "a loss", "a training function"), f"'needs' is {method.needs!r}"
     assert method.summary, "'summary' must say in a few words what the method does"
-    json.dumps(method.settings())
+    json.dumps(plain(method.settings()))
     assert repr(method).startswith(type(method).__name__)
 
 

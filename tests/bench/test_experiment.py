@@ -11,9 +11,9 @@ import pytest
 
 from gnndelete.bench.cells import ADDED_SETTINGS, Cell, cells, make_method
 from gnndelete.bench.experiment import Experiment, find, names, read
+from gnndelete.bench.search_rules import VERSIONS, search_version
 from gnndelete.datasets.registry import ENTRIES
 from gnndelete.errors import SettingError
-from gnndelete.methods.gnndelete.forgetting_score import RULES
 
 from .conftest import Write
 
@@ -32,7 +32,7 @@ def test_a_shipped_experiment_is_sound(experiment: Experiment) -> None:
         first = ADDED_SETTINGS.get(method.name, {})  # what settings that came later were before stands in no key
         settings = {name: value for name, value in method.settings().items() if first.get(name, ...) != value}
         written = {"name": method.name, **settings}
-        rule = method.rule(experiment.task, vectors=cell.key["model"]["name"] in ("rgcn", "rgat"))
+        rule = search_version(method, experiment.task, embeddings=cell.key["model"]["name"] in ("rgcn", "rgat"))
         assert cell.key["method"] == ({**written, "rule": rule} if rule > 1 else written)
 
 
@@ -284,7 +284,7 @@ def test_a_changed_rule_of_calibration_is_another_cell_where_lam_is_calibrated(
         return _keys(write, methods=[{"name": "gnndelete", "lam": lam}])
 
     before, fixed = of("auto"), of(0.5)
-    monkeypatch.setitem(RULES, ("link", "retrained"), RULES["link", "retrained"] + 1)
+    monkeypatch.setitem(VERSIONS, ("link", "retrained"), VERSIONS["link", "retrained"] + 1)
     assert not before & of("auto")
     assert fixed == of(0.5)
 

@@ -15,8 +15,7 @@ from gnndelete.engine.session import Session
 from gnndelete.errors import DeletionError, GNNDeleteError
 from gnndelete.methods import CONTROLS, resolver
 from gnndelete.methods.base import Context
-from gnndelete.methods.gnndelete.calibration import Trial, as_retrained
-from gnndelete.methods.gnndelete.sentences import Done
+from gnndelete.methods.gnndelete.calibration import Trial, as_retrained, cut_action
 from gnndelete.nn.forward import call
 from gnndelete.testing import problem
 
@@ -298,12 +297,12 @@ def test_nodes_without_features_stay_as_served_and_are_pulled_as_presented(graph
     assert [layer for layer, _ in inner] == ["convs.0", "convs.1"]
     for (layer, p), h, before in zip(inner, served, old, strict=True):
         torch.testing.assert_close(p.h[2:], before[nodes])
-        torch.testing.assert_close(p.dec.float(), torch.tensor([0, 0, lam / 4, lam / 4]))
-        assert (p.ni[:2] > 0).all()
-        torch.testing.assert_close(p.ni[2:].float(), torch.full((2,), (1 - lam) / 4))
-        torch.testing.assert_close(p.away.float(), h.mean(dim=0))
+        torch.testing.assert_close(p.a.float(), torch.tensor([0, 0, lam / 4, lam / 4]))
+        assert (p.b[:2] > 0).all()
+        torch.testing.assert_close(p.b[2:].float(), torch.full((2,), (1 - lam) / 4))
+        torch.testing.assert_close(p.mu.float(), h.mean(dim=0))
         if layer == "convs.1":
-            torch.testing.assert_close(p.keep, torch.cat([h[nodes], before[nodes]]))
+            torch.testing.assert_close(p.t, torch.cat([h[nodes], before[nodes]]))
 
 
 def test_a_label_is_forgotten_behind_the_last_layer_and_nowhere_else(graph, gcn):
@@ -342,7 +341,6 @@ def test_words_say_what_was_done_to_the_graph(deletion, words, tmp_path):
 
 @pytest.mark.parametrize("kind", ["labels", "features"])
 def test_a_strength_that_was_searched_names_what_lam_0_does(kind):
-    at = Done.of({kind: 60})
     for auc in (0.5, 0.6, 0.9, 0.4):
         for kept in (0.0, 0.5) if kind == "features" else (0.0,):
             slope = 0.1 if auc == 0.9 else 1.0
@@ -350,7 +348,7 @@ def test_a_strength_that_was_searched_names_what_lam_0_does(kind):
             def measure(lam, auc=auc, slope=slope):
                 return Trial(lam, auc=auc - slope * lam, se=0.01, utility=0.9)
 
-            sentence = as_retrained(measure, kept, at=at).sentence
+            sentence = as_retrained(measure, kept, action=cut_action({kind: 60})).sentence
             assert kind in sentence
             assert "cut" not in sentence.lower()
 

@@ -19,7 +19,7 @@ from gnndelete.graph.fingerprint import fingerprint
 from gnndelete.graph.neighborhood import Neighborhood
 from gnndelete.graph.validation import edge_table
 from gnndelete.methods.base import Context
-from gnndelete.methods.gnndelete.forgetting_score import ruler
+from gnndelete.methods.gnndelete.forgetting_score import ForgettingScore
 from gnndelete.metrics.unseen_test import degrees
 
 _spec = importlib.util.spec_from_file_location("typed_problem", Path(__file__).parents[1] / "typed.py")
@@ -340,7 +340,7 @@ def test_calibration_compares_within_a_relation() -> None:
         deletion = gd.Deletion(edges=gd.datasets.forget_edges(data, count, relation=1, seed=1)).check(data)
         session = Session(model, data, lambda m, d: m(d.edge_index, d.edge_type))
         context = Context(session, task).for_deletion(deletion)
-        auc, _ = ruler(context).forgetting(ByRelation(), torch.ones(typed.NODES, 1))
+        auc, _ = ForgettingScore(context).unseen_auc(ByRelation(), torch.ones(typed.NODES, 1))
         assert auc == 0.5
     assert int(degrees(data).sum()) == 2 * data.num_edges
     assert torch.equal(degrees(with_reverse(data)), degrees(data))

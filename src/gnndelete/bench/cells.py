@@ -16,6 +16,7 @@ from torch import nn
 
 from gnndelete.bench.dataset_names import describe
 from gnndelete.bench.experiment import MEASURES, TASKS, Experiment, MethodSpec, ModelSpec, refuse_repeats
+from gnndelete.bench.search_rules import search_version
 from gnndelete.bench.words import counted, measured
 from gnndelete.datasets.registry import ENTRIES, Entry
 from gnndelete.errors import RequestError, SettingError, some, unknown
@@ -220,7 +221,8 @@ def _method_key(spec: MethodSpec, schedule: Mapping[str, Any], task: str, embedd
             raise SettingError(unknown(f"method '{spec.name}' has no preset", str(preset), kind.presets))
         make = getattr(kind, preset)
     method = make(**given)
-    rule, added = method.rule(task, embeddings), ADDED_SETTINGS.get(kind.name, {})
+    method.check()
+    rule, added = search_version(method, task, embeddings), ADDED_SETTINGS.get(kind.name, {})
     settings = {name: value for name, value in method.settings().items() if name not in added or added[name] != value}
     return {"name": kind.name, **settings, **({"rule": rule} if rule > 1 else {})}
 
@@ -233,7 +235,7 @@ def _has_node_embeddings(name: str, task: str) -> bool:
 def search_rule(method: Mapping[str, Any], task: str, model: str) -> int:
     """The version of the search for lam that a timed cell of GNNDelete measures, also where its own lam is fixed."""
     searching = make_method({**method, "lam": "auto", "inputs": "remaining"})
-    return searching.rule(task, _has_node_embeddings(model, task))
+    return search_version(searching, task, _has_node_embeddings(model, task))
 
 
 def _model_key(spec: ModelSpec, task: str) -> dict[str, Any]:

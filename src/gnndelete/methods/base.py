@@ -175,18 +175,15 @@ class Method(ABC):
         """
 
     def settings(self) -> dict[str, Any]:
-        """The parameters by name, as plain values that can be written down."""
-        return {name: plain(value) for name, value in vars(self).items() if not name.startswith("_")}
+        """The parameters by name: ``type(method)(**method.settings())`` is the same method.
 
-    def rule(self, task: str, vectors: bool = False) -> int:
-        """Which version of what it decides by itself; goes up when the same settings give other numbers for this task.
-
-        ``vectors``: whether the model has trained vectors of nodes.
+        Returns:
+            Plain values; functions and classes that were given are there as they are. `plain` makes them writable.
         """
-        return 1
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.settings().items())})"
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in plain(self.settings()).items())})"
 
 
 def reasons(method: Method, context: Context) -> list[Reason]:
@@ -214,6 +211,8 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
     return getattr(value, "__qualname__", type(value).__name__)
 
 

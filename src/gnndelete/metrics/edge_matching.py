@@ -49,8 +49,8 @@ MATCHED_BY_RELATION = (
 
 
 @dataclass(frozen=True)
-class EdgeMatching:
-    """How deleted edges are compared with unseen ones; ``how`` is the sentence that says so, beyond degrees."""
+class Matching:
+    """How deleted elements are compared with unseen ones; ``how`` is the sentence that says so, beyond strata of degree."""
 
     strata: Strata
     deleted: int
@@ -59,7 +59,7 @@ class EdgeMatching:
 
     @property
     def matched(self) -> float:
-        """The share of deleted edges that have unseen ones to be compared with."""
+        """The share of deleted elements that have unseen ones to be compared with."""
         return self.strata.deleted / max(self.deleted, 1)
 
     @property
@@ -75,7 +75,7 @@ class EdgeMatching:
         return self.strata.test(deleted, unseen)
 
 
-def match_edges(data: Data, deleted: Tensor, unseen: Tensor, by_surroundings: bool = True) -> EdgeMatching:
+def match_edges(data: Data, deleted: Tensor, unseen: Tensor, by_surroundings: bool = True) -> Matching:
     """Match deleted edges with unseen ones.
 
     On a typed graph, whether another triple joins the same two nodes matters most (it is often the inverse), and the
@@ -99,11 +99,11 @@ def match_edges(data: Data, deleted: Tensor, unseen: Tensor, by_surroundings: bo
             found[name] = 2 * found[name] + has_other_edge(data, edges)
     divided = strata(**found, bins=bins)
     if by_surroundings and typed:
-        return EdgeMatching(divided, count, how=MATCHED_BY_RELATION)
+        return Matching(divided, count, how=MATCHED_BY_RELATION)
     if not by_surroundings or data.get("edge_type") is not None:
-        return EdgeMatching(divided, count)
+        return Matching(divided, count)
     regression = SurroundingsRegression(data, torch.cat([deleted.to(unseen.device), unseen], dim=1), count)
-    return EdgeMatching(divided, count, regression, ADJUSTED if regression.fitted else "")
+    return Matching(divided, count, regression, ADJUSTED if regression.fitted else "")
 
 
 def has_other_edge(data: Data, edges: Tensor) -> Tensor:

@@ -16,6 +16,8 @@ from gnndelete.errors import GraphError, ModelError, SettingError, some
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable
 from gnndelete.graph.hetero import HeteroGraph
+from gnndelete.metrics.edge_matching import Matching
+from gnndelete.metrics.unseen_test import CLASS_QUANTILES, strata
 from gnndelete.notes import Note
 
 Predict = Callable[[Any], Tensor]
@@ -564,6 +566,49 @@ class Task(ABC):
         """
         return None
 
+    def match(
+        self, deleted: Tensor, unseen: Tensor, data: Any, remaining: Any, by_surroundings: bool = True
+    ) -> Matching:
+        """Which deleted elements are compared with which unseen ones; by default, all with all.
+
+        Args:
+            deleted: Deleted elements.
+            unseen: Unseen elements.
+            data: The graph before the deletion.
+            remaining: The graph after it.
+            by_surroundings: Compare edges by their surroundings as well, not by the degree of their ends alone.
+        """
+        ones = torch.ones(deleted.size(-1)), torch.ones(unseen.size(-1))
+        return Matching(strata(*ones, bins=1), deleted.size(-1))
+
+    def still_learned(self, deletion: Deletion, elements: Tensor) -> float:
+        """The share of deleted elements that a retrained model still learns from, such as nodes that only lost features.
+
+        Args:
+            deletion: What is deleted.
+            elements: The deleted elements.
+        """
+        return 0.0
+
+    def validation_near(self, data: Any, nodes: Tensor) -> Any:
+        """The validation data that touches some nodes, for `validate_on`; None where it is too little to tell.
+
+        Args:
+            data: The graph after the deletion.
+            nodes: The nodes.
+        """
+        return None
+
+    def validate_on(self, model: nn.Module, output: Any, part: Any) -> float:
+        """`validate` on what `validation_near` found.
+
+        Args:
+            model: The model that made ``output``.
+            output: What its forward pass returned.
+            part: Part of the validation data.
+        """
+        raise SettingError(f"a '{self.name}' task has no validation data near a node")
+
     def never_learned(self, deletion: Deletion, data: Any) -> str:
         """A sentence about deleted labels or graphs that the model never learned from; empty where it learned from some.
 
@@ -706,6 +751,18 @@ class Classification(Task):
     def no_unseen(self, part: Part) -> str:
         mask = "val_mask" if part == "validation" else "test_mask"
         return f"there are no {part} {self.noun}s to compare with; mark some in '{mask}'"
+
+    @abstractmethod
+    def extent(self, data: Any) -> Tensor:
+        """What elements of one class are further matched by: the degree of nodes, the size of graphs."""
+
+    def match(
+        self, deleted: Tensor, unseen: Tensor, data: Any, remaining: Any, by_surroundings: bool = True
+    ) -> Matching:
+        extent = self.extent(data)
+        parts = [part.to(extent.device) for part in (deleted, unseen)]
+        matched_by = [extent[part] for part in parts] + [self.classes(data, part) for part in parts]
+        return Matching(strata(*matched_by, bins=CLASS_QUANTILES, adaptive=True), deleted.numel())
 
     def examples(self, data: Any, part: Part) -> tuple[Tensor, Tensor]:
         elements = self.unseen(data, part)

@@ -117,6 +117,9 @@ class GraphClassification(Classification):
     def named(self, deletion: Deletion) -> Tensor:
         return deletion.graphs
 
+    def extent(self, data: Any) -> Tensor:
+        return data.sizes
+
     def blank(self, deletion: Deletion) -> bool:
         return bool(deletion.graphs.numel())
 

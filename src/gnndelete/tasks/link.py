@@ -18,6 +18,7 @@ from gnndelete.graph.edge_table import EdgeTable, ends_of
 from gnndelete.graph.hetero import EdgeType, HeteroGraph
 from gnndelete.graph.parsing import distinct, edge_list
 from gnndelete.graph.validation import count_nodes, edge_table
+from gnndelete.metrics.edge_matching import Matching, match_edges
 from gnndelete.metrics.ranking import auc, ranking
 from gnndelete.notes import Note
 from gnndelete.tasks.base import ONLY_DATA, Near, Part, Predict, Reduction, Task, Terms, draw, per_edge, shuffled
@@ -496,6 +497,11 @@ class LinkPrediction(Task):
 
     def learned_labels(self, labels: Tensor, data: Any) -> Tensor:
         return labels[:0]
+
+    def match(
+        self, deleted: Tensor, unseen: Tensor, data: Any, remaining: Any, by_surroundings: bool = True
+    ) -> Matching:
+        return match_edges(remaining, deleted, unseen, by_surroundings)
 
     def rank_deleted(self, predict: Predict, deletion: Deletion, remaining: Any, seed: int = 0) -> dict[str, float]:
         deleted = self.scored(deletion.edges)

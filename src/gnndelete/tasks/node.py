@@ -18,6 +18,7 @@ from gnndelete.graph.hetero import HeteroGraph, one_type
 from gnndelete.graph.neighborhood import Neighborhood
 from gnndelete.graph.parsing import ids_in_order
 from gnndelete.graph.validation import count_nodes, edge_table
+from gnndelete.metrics.unseen_test import degrees
 from gnndelete.notes import Note
 from gnndelete.tasks.base import (
     ONLY_DATA,
@@ -246,6 +247,14 @@ class NodeClassification(Classification):
         if not deletion.labels.numel() or self.learned_labels(deletion.labels, data).numel():
             return ""
         return f"The model was trained on none of these labels: they {ONLY_DATA}"
+
+    def extent(self, data: Any) -> Tensor:
+        return degrees(data)
+
+    def still_learned(self, deletion: Deletion, elements: Tensor) -> float:
+        only_features = torch.isin(elements.cpu(), deletion.features[0])
+        only_features &= ~torch.isin(elements.cpu(), torch.cat([deletion.nodes, deletion.labels]))
+        return float(only_features.double().mean())
 
     def learned_labels(self, labels: Tensor, data: Any) -> Tensor:
         return labels if bool(self.part(data, "train").cpu()[labels].any()) else labels[:0]

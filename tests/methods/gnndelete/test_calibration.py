@@ -5,15 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch_geometric.data import Data
 from torch_geometric.nn import SAGEConv
 
 import gnndelete as gd
 from gnndelete.datasets.generated import community_graph
 from gnndelete.errors import ModelError
-from gnndelete.methods.gnndelete.calibration import STRONGEST, TRIALS, Trial, as_nonexistent, as_retrained
-from gnndelete.methods.gnndelete.forgetting_score import MOST, _apart, ruler
-from gnndelete.methods.gnndelete.sentences import Done
+from gnndelete.methods.gnndelete.calibration import (
+    LARGEST_LAM,
+    MAX_TRIALS,
+    Trial,
+    as_nonexistent,
+    as_retrained,
+    cut_action,
+)
 from gnndelete.testing import problem
 
 
@@ -36,14 +40,14 @@ def test_as_retrained_finds_the_middle_in_few_trials(auc):
     found = as_retrained(curve(auc))
     assert found.status == "reached"
     assert abs(auc(found.lam) - 0.5) <= 0.01
-    assert len(found.trials) <= TRIALS
+    assert len(found.trials) <= MAX_TRIALS
     assert not found.retrain_recommended
 
 
 def test_the_smallest_change_where_cutting_is_enough():
     found = as_retrained(curve(lambda lam: 0.508 - lam))
     assert (found.status, found.lam, len(found.trials)) == ("already", 0.0, 1)
-    assert "alone already makes deleted elements score like" in found.sentence
+    assert "Cutting the graph is enough: deleted elements score like unseen ones" in found.sentence
     assert as_retrained(curve(lambda lam: 0.43 - lam)).lam == 0
 
 
@@ -52,8 +56,8 @@ def test_where_no_lam_reaches_it_retraining_is_recommended_with_the_figure():
     assert found.status == "unreached"
     assert found.retrain_recommended
     assert "0.620" in found.sentence
-    assert "Train again" in found.sentence
-    assert found.lam == STRONGEST
+    assert "Retrain to forget" in found.sentence
+    assert found.lam == LARGEST_LAM
 
 
 def test_what_gains_next_to_nothing_is_not_paid_for_where_nothing_reaches_it():
@@ -92,48 +96,20 @@ def test_as_nonexistent_takes_the_strongest_lam_within_the_budget(power, budget)
     found = as_nonexistent(curve(lambda lam: 1 - 5 * lam, lambda lam: 0.9 - 0.06 * lam**power), budget)
     lost = 0.06 * found.lam**power
     assert lost <= budget
-    assert lost >= 0.6 * budget or found.lam == STRONGEST
-    assert len(found.trials) <= TRIALS
+    assert lost >= 0.6 * budget or found.lam == LARGEST_LAM
+    assert len(found.trials) <= MAX_TRIALS
 
 
 def test_what_is_forgotten_already_is_not_paid_for():
     found = as_nonexistent(curve(lambda lam: max(0.5 - 2 * lam, 0.01), lambda lam: 0.9 - 0.02 * lam), 0.01)
     assert 0.24 < found.lam < 0.4, "a quarter is enough, a half stays within the budget"
-    assert "nearly what the budget of 0.01 would buy" in found.sentence
-    assert len(found.trials) <= TRIALS
+    assert "nearly as much as the budget of 0.01 would buy" in found.sentence
+    assert len(found.trials) <= MAX_TRIALS
 
 
 def test_a_budget_that_nothing_keeps_leaves_the_graph_cut():
     found = as_nonexistent(curve(lambda lam: 0.5, lambda lam: 0.9 - 0.1 * (lam > 0)), 0.01)
     assert (found.lam, found.status) == (0.0, "unreached")
-
-
-def test_edges_that_the_deletion_left_alone_itself_are_no_ruler():
-    """A path of six nodes and a pair far away: deleting (4, 5) leaves 5 alone, and with it the unseen edge (3, 5)."""
-    pairs = torch.tensor([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (6, 7)]).t()
-    data = Data(x=torch.eye(9), edge_index=torch.cat([pairs, pairs.flip(0)], dim=1))
-    held = torch.tensor([(3, 5), (0, 2), (1, 8)]).t()  # 8 never had an edge, so that nothing moves it
-    task = gd.LinkPrediction(validation=held)
-    prepared = gd.Unlearner(gd.models.GCN(9), data, task=task)._context
-    deletion = gd.Deletion(edges=[(4, 5)]).check(data)
-    assert _apart(held, prepared.for_deletion(deletion)).t().tolist() == [[0, 2], [1, 8]]
-    assert _apart(held[:, :1], prepared.for_deletion(deletion)).t().tolist() == [[3, 5]], "where there are no others"
-
-
-def test_where_few_can_be_compared_the_result_says_so(memory):
-    """Sixty nodes lose all their edges: to edges with an end left alone no unseen one is fit to be compared."""
-    model, data, task, deletion = memory
-    lonely = deletion.edges.flatten().unique()[:60]
-    near = torch.isin(data.edge_index, lonely).any(dim=0) & (data.edge_index[0] < data.edge_index[1])
-    request = gd.Deletion(edges=data.edge_index[:, near]) | deletion
-    measured = ruler(gd.Unlearner(model, data, task=task)._context.for_deletion(request.check(data)))
-    assert measured.compared < MOST
-    found = gd.Unlearner(model, data, task=task).delete(request)
-    assert (
-        f"Only {measured.compared:.0%} of the deleted edges have unseen ones like them" in found.calibration["sentence"]
-    )
-    usual = ruler(gd.Unlearner(model, data, task=task)._context.for_deletion(deletion.check(data)))
-    assert usual.compared > MOST
 
 
 class Memory(nn.Module):
@@ -265,9 +241,9 @@ def test_deleted_nodes_are_calibrated_by_their_label_where_they_are_presented_ag
 @pytest.mark.parametrize(
     ("name", "deletion", "change", "words"),
     [
-        ("node", gd.Deletion(edges=[(0, 0)]), {}, "no score for a deleted edge"),
-        ("link", gd.Deletion(nodes=[3]), {}, "and the request names none; 0.03"),
-        ("link", gd.Deletion(edges=[(0, 0)]), {"validation": None}, "no unseen edges"),
+        ("node", gd.Deletion(edges=[(0, 0)]), {}, "no score for an edge"),
+        ("link", gd.Deletion(nodes=[3]), {}, "and the request names none"),
+        ("link", gd.Deletion(edges=[(0, 0)]), {"validation": None}, "no validation edges"),
         ("none", gd.Deletion(edges=[(0, 0)]), {}, "no task"),
     ],
 )
@@ -299,61 +275,45 @@ def test_what_training_again_would_keep_is_not_searched_for():
     assert as_retrained(measure).lam == pytest.approx(0.3, abs=0.01)
     few = as_retrained(curve(lambda lam: 1.0, se=0.316), kept=2 / 3)  # one node of a small graph
     assert few.lam == 0
-    assert few.sentence.startswith("The sample is so small that it shows nothing (AUC 1.000")
-    assert "training again" not in few.sentence
-    assert "the aim was" not in few.sentence
+    assert few.sentence.startswith("The sample is too small to show anything (unseen AUC 1.000")
+    assert "retraining" not in few.sentence
+    assert "target" not in few.sentence
     half = as_retrained(measure, kept=0.5)
     assert half.lam == pytest.approx(0.15, abs=0.01)
     assert half.target == pytest.approx(0.65)
-    assert "the aim was 0.650 and not 0.5" in half.sentence
+    assert "The target is 0.650, not 0.5: elements that lost features" in half.sentence
 
 
 @pytest.mark.parametrize(
-    ("kinds", "doing", "again"),
+    ("kinds", "action"),
     [
-        (["features"], "Putting in the new features alone", "with the old ones"),
-        (["features", "labels"], "Taking out features and labels", "as they were"),
-        (["features", "labels", "nodes"], "Cutting the graph alone", "as they were"),
+        (["features"], "replacing the features"),
+        (["features", "labels"], "removing features and labels"),
+        (["features", "labels", "nodes"], "cutting the graph"),
     ],
 )
-def test_what_is_kept_is_worded_for_all_that_was_deleted(kinds, doing, again):
-    at = Done.of(kinds)
-    sure = as_retrained(curve(lambda lam: 0.5), kept=0.05, at=at)
+def test_what_is_kept_is_worded_for_all_that_was_deleted(kinds, action):
+    assert cut_action(kinds) == action
+    sure = as_retrained(curve(lambda lam: 0.51), kept=0.5, noun="node", action=action)
     assert sure.lam == 0
     assert sure.sentence == (
-        f"{doing} leaves no more than training again would: AUC 0.500 of these nodes, presented again {again}, against unseen "
-        "nodes (standard error 0.010), so lam is 0."
+        f"{action[0].upper()}{action[1:]} leaves no more than retraining would (unseen AUC 0.510 ± 0.010 on validation data), so "
+        "lam is 0. The target is 0.505, not 0.5: nodes that lost features are still trained on their labels."
     )
-    unsure = as_retrained(curve(lambda lam: 0.7, se=0.08), kept=0.5, at=at)
+    unsure = as_retrained(curve(lambda lam: 0.7, se=0.08), kept=0.5, noun="node", action=action)
     assert unsure.lam == 0
-    assert unsure.sentence.startswith(
-        f"With {at.done}, deleted elements cannot be told from what training again would leave"
+    assert "The sample is small: any AUC within ±0.16 of this one would say the same." in unsure.sentence
+    assert unsure.sentence.endswith(
+        "The target is 0.600, not 0.5: nodes that lost features are still trained on their labels."
     )
-    assert unsure.sentence.endswith("still learned, so that the aim was 0.600 and not 0.5.")
-
-
-def test_where_no_held_out_edge_is_like_any_deleted_one_nothing_is_claimed():
-    """Edges that were the last of an end cannot be judged by edges whose ends have others."""
-    around = torch.arange(40)
-    ring = torch.stack([around, (around + 1) % 40])
-    spokes = torch.stack([torch.arange(40, 52), torch.arange(0, 36, 3)])
-    once = torch.cat([ring, spokes], dim=1)
-    data = Data(
-        x=torch.randn(52, 6, generator=torch.Generator().manual_seed(0)), edge_index=torch.cat([once, once.flip(0)], 1)
-    )
-    task = gd.LinkPrediction(validation=torch.stack([torch.arange(0, 30), torch.arange(10, 40)]))
-    torch.manual_seed(0)
-    unlearned = gd.Unlearner(gd.models.GCN(6, hidden=8, out=4), data, task=task).delete(gd.Deletion(edges=spokes))
-    assert unlearned.calibration["status"] == "fallback"
-    assert "no deleted edge has a unseen one like it" in unlearned.calibration["sentence"]
 
 
 def test_a_handful_has_to_show_more():
     few = as_retrained(lambda lam: Trial(lam, auc=0.9 - lam, se=0.29, utility=0.9))
     assert (few.status, few.lam) == ("already", 0.0)
-    assert few.sentence.startswith("The sample is so small that it shows nothing (AUC 0.900")
+    assert few.sentence.startswith("The sample is too small to show anything (unseen AUC 0.900")
     assert few.sentence.endswith("so lam is 0.")
-    assert "cannot be told" not in few.sentence
+    assert "is enough" not in few.sentence
     some = as_retrained(lambda lam: Trial(lam, auc=0.9 - lam, se=0.08, utility=0.9))
     assert some.status == "reached"
     assert "within ±0.16" in some.sentence

@@ -51,16 +51,16 @@ def test_rows_come_from_the_edges_of_the_neighbourhood_and_the_deleted_ones(grap
         below[one.rows] = weight(one.h[one.rows])
         torch.testing.assert_close(second[0].h, gcn.convs[1](below.relu(), around))
         kept = gcn.convs[0](graph.x, graph.edge_index)[one.rows]
-    torch.testing.assert_close(one.keep, kept, msg="targets are the base model's on the original graph")
+    torch.testing.assert_close(one.t, kept, msg="targets are the base model's on the original graph")
 
 
 def test_endpoints_are_not_among_the_rows_to_keep(graph, gcn):
     for problem, _ in solved(gcn, graph)[0]:
         ends = torch.isin(problem.rows, torch.tensor(ENDS))
-        assert not problem.ni[ends].any()
-        assert float(problem.ni.sum()) == pytest.approx(0.5)
-        assert (problem.dec[ends] > 0).all()
-        assert not problem.dec[~ends].any()
+        assert not problem.b[ends].any()
+        assert float(problem.b.sum()) == pytest.approx(0.5)
+        assert (problem.a[ends] > 0).all()
+        assert not problem.a[~ends].any()
 
 
 def test_the_model_is_served_on_the_remaining_graph(graph, gcn):
@@ -118,7 +118,7 @@ def test_other_kinds_of_deletion(graph, gcn):
 )
 def test_bad_settings(settings, needle):
     with pytest.raises(SettingError, match=needle):
-        gd.GNNDelete(**settings)
+        gd.GNNDelete(**settings).check()
 
 
 def test_keys_of_rows_that_were_kept_before_it_are_the_same():

@@ -10,8 +10,9 @@ from torch_geometric.utils import k_hop_subgraph, scatter
 
 import gnndelete as gd
 from gnndelete.errors import RunError, SettingError
-from gnndelete.methods.gnndelete.layerwise import Solving
-from gnndelete.methods.gnndelete.solvers import gradient, objective
+from gnndelete.methods.gnndelete.layerwise import Layerwise
+from gnndelete.methods.gnndelete.objective import objective
+from gnndelete.methods.gnndelete.solvers import gradient
 from gnndelete.nn.operator import LinearMap
 
 STAR = gd.Deletion(edges=[(2, 5), (5, 6), (5, 7), (20, 22)])  # node 5 is in three deleted edges
@@ -44,11 +45,11 @@ def within(deletion, hops, data):
 def test_a_node_in_three_deleted_edges_counts_three_times(graph, gcn, lam):
     problems, _ = solved(gcn, graph, STAR, lam=lam)
     ends = {2: 1, 5: 3, 6: 1, 7: 1, 20: 1, 22: 1}
-    for _, problem, _ in (p for p in problems if p[1].dec is not None):
+    for _, problem, _ in (p for p in problems if p[1].a is not None):
         assert problem.rows.tolist() == sorted(ends)
         expected = torch.tensor([lam * ends[row] / 8 for row in sorted(ends)])
-        torch.testing.assert_close(problem.dec.float(), expected)
-        torch.testing.assert_close(problem.ni.float(), torch.full((6,), (1 - lam) / 6))  # each row once
+        torch.testing.assert_close(problem.a.float(), expected)
+        torch.testing.assert_close(problem.b.float(), torch.full((6,), (1 - lam) / 6))  # each row once
 
 
 def test_both_directions_and_repeats_do_not_count_twice(graph, gcn):
@@ -65,8 +66,8 @@ def test_one_operator_per_ring(graph, gcn):
     assert problems[1][1].rows.tolist() == ring.tolist()
     outer = problems[2][1]
     assert outer.rows.tolist() == near[~torch.isin(near, ring)].tolist()
-    assert outer.dec is None, "nothing pulls them"
-    assert float(outer.ni.sum()) == pytest.approx(1)
+    assert outer.a is None, "nothing pulls them"
+    assert float(outer.b.sum()) == pytest.approx(1)
     assert [operator.sizes for _, operator in unlearned.adapter.operators] == [[6], [6, outer.rows.numel()]]
 
 
@@ -78,8 +79,8 @@ def test_one_shared_operator(graph, gcn, settings):
     assert [layer for layer, *_ in problems] == ["convs.0", "convs.1"]
     for hops, (_, problem, _) in enumerate(problems, start=1):
         assert problem.rows.tolist() == within(STAR, hops, graph).tolist()
-        assert (float(problem.dec.sum()), float(problem.ni.sum())) == pytest.approx((0.25, 0.75))
-        assert problem.ni.unique().numel() == 1
+        assert (float(problem.a.sum()), float(problem.b.sum())) == pytest.approx((0.25, 0.75))
+        assert problem.b.unique().numel() == 1
 
 
 @pytest.mark.parametrize("targets", ["remaining", "original"])
@@ -87,10 +88,10 @@ def test_targets_come_from_the_base_model_on_the_graph_that_was_asked_for(graph,
     problems, unlearned = solved(gcn, graph, STAR, operator="shared", targets=targets)
     base = layer_outputs(gcn, graph if targets == "original" else unlearned.data)
     for h, (_, problem, _) in zip(base, problems, strict=True):
-        keep = problem.h[problem.rows] if problem.keep is None else problem.keep
+        keep = problem.h[problem.rows] if problem.t is None else problem.t
         torch.testing.assert_close(keep, h[problem.rows])
-        torch.testing.assert_close(problem.away.float(), h.mean(dim=0))
-    assert (problems[0][1].keep is None) == (targets == "remaining"), "there, first rows are their own targets"
+        torch.testing.assert_close(problem.mu.float(), h.mean(dim=0))
+    assert (problems[0][1].t is None) == (targets == "remaining"), "there, first rows are their own targets"
 
 
 def test_deleted_nodes_are_pulled_away_and_kept_by_nothing(graph, gcn):
@@ -103,18 +104,18 @@ def test_deleted_nodes_are_pulled_away_and_kept_by_nothing(graph, gcn):
         base = layer_outputs(gcn, unlearned.data)
         seen = 0
         for layer, problem, _ in problems:
-            torch.testing.assert_close(problem.away.float(), base[int(layer[-1])][alive].mean(dim=0))
+            torch.testing.assert_close(problem.mu.float(), base[int(layer[-1])][alive].mean(dim=0))
             if problem.h.size(0) == 48:
                 dead = ~alive[problem.rows]
-                assert not problem.ni[dead].any()
-                assert (problem.ni[~dead] > 0).all()
-                assert not dead.any() or (problem.dec[dead] > 0).all()
+                assert not problem.b[dead].any()
+                assert (problem.b[~dead] > 0).all()
+                assert not dead.any() or (problem.a[dead] > 0).all()
                 seen += int(dead.sum())
                 continue
-            assert (problem.ni > 0).tolist() == [False, False, True, True]
-            assert (problem.dec > 0).all()
+            assert (problem.b > 0).tolist() == [False, False, True, True]
+            assert (problem.a > 0).all()
             torch.testing.assert_close(problem.h[2:], full[int(layer[-1])][[9, 30]])
-            torch.testing.assert_close((problem.dec[2:] / problem.ni[2:]).float(), torch.full((2,), 0.4 / 0.6))
+            torch.testing.assert_close((problem.a[2:] / problem.b[2:]).float(), torch.full((2,), 0.4 / 0.6))
             seen += 2
         assert seen == 4
 
@@ -234,7 +235,7 @@ def test_gradients_do_not_reach_the_base_model(graph, gcn):
         problems, unlearned = solved(gcn, graph, STAR, solver="gradient", epochs=2)
     assert all(p.grad is None for p in [*gcn.parameters(), *unlearned.model.parameters()])
     assert all(p.requires_grad for p in gcn.parameters())
-    assert not any(p.h.requires_grad or p.away.requires_grad for _, p, _ in problems)
+    assert not any(p.h.requires_grad or p.mu.requires_grad for _, p, _ in problems)
 
 
 def test_inference_mode_works_too(graph, gcn):
@@ -284,18 +285,37 @@ def test_the_papers_setting():
 )
 def test_bad_settings(settings, needle):
     with pytest.raises(SettingError, match=needle):
-        gd.GNNDelete(**settings)
+        gd.GNNDelete(**settings).check()
+
+
+def test_settings_make_the_same_method_with_functions_too():
+    def watch(site, problem, solved):
+        return None
+
+    for method in (
+        gd.GNNDelete(watch=watch),
+        gd.GNNDelete(operator=nn.Identity, solver="gradient"),
+        gd.GNNDelete.paper(),
+    ):
+        same = type(method)(**method.settings())
+        assert vars(same) == vars(method)
+
+
+def test_a_constructor_only_stores_and_bad_settings_are_refused_before_any_work(graph, gcn):
+    method = gd.GNNDelete(lam=7)
+    with pytest.raises(SettingError, match="'lam'"):
+        gd.Unlearner(gcn, graph, method=method)
 
 
 @pytest.fixture
 def deferring(monkeypatch):
     """As on a GPU: what could go wrong in a solve is looked at once, at the end."""
-    monkeypatch.setattr(Solving, "defers", True)
+    monkeypatch.setattr(Layerwise, "defers", True)
 
 
 def test_checks_at_the_end_change_nothing(graph, gcn, deferring, monkeypatch):
     late = gd.Unlearner(gcn, graph).delete(STAR)
-    monkeypatch.setattr(Solving, "defers", False)
+    monkeypatch.setattr(Layerwise, "defers", False)
     assert torch.equal(late.output(), gd.Unlearner(gcn, graph).delete(STAR).output())
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from gnndelete.errors import RunError
-from gnndelete.methods.gnndelete import solvers as solver
-from gnndelete.methods.gnndelete.solvers import Problem, closed_form, gradient, objective, sound
+from gnndelete.methods.gnndelete import objective as objectives
+from gnndelete.methods.gnndelete.objective import Problem, objective
+from gnndelete.methods.gnndelete.solvers import closed_form, gradient, sound
 from gnndelete.nn.operator import LinearMap
 
 
@@ -29,23 +30,23 @@ def problem(seed=0, rows=40, width=5, lam=0.5, keep="other", dtype=torch.float64
     return Problem(
         h=h.to(dtype),
         rows=chosen,
-        dec=(lam * counts / counts.sum()).to(dtype),
-        ni=torch.full((rows,), (1 - lam) / rows, dtype=dtype),
-        away=torch.randn(width, generator=generator, dtype=torch.float64),
-        keep=None if targets is None else targets.to(dtype),
+        a=(lam * counts / counts.sum()).to(dtype),
+        b=torch.full((rows,), (1 - lam) / rows, dtype=dtype),
+        mu=torch.randn(width, generator=generator, dtype=torch.float64),
+        t=None if targets is None else targets.to(dtype),
     )
 
 
 def stacked(p, ridge):
     """The weighted system row by row, the ridge towards the identity included, solved by an independent routine."""
     h = p.h[p.rows].double()
-    keep = h if p.keep is None else p.keep.double()
-    dec, ni = p.dec.double(), p.ni.double()
+    keep = h if p.t is None else p.t.double()
+    dec, ni = p.a.double(), p.b.double()
     scale = float(((dec + ni)[:, None] * h * h).sum(dim=0).mean())
     eye = torch.eye(p.width, dtype=torch.float64)
     pull = (ridge * scale) ** 0.5 * eye
     left = torch.cat([dec.sqrt()[:, None] * h, ni.sqrt()[:, None] * h, pull])
-    right = torch.cat([dec.sqrt()[:, None] * p.away.double(), ni.sqrt()[:, None] * keep, pull])
+    right = torch.cat([dec.sqrt()[:, None] * p.mu.double(), ni.sqrt()[:, None] * keep, pull])
     return torch.linalg.lstsq(left, right, driver="gelsd").solution
 
 
@@ -64,10 +65,10 @@ def test_exact_equals_least_squares_on_the_stacked_system(seed, rows, width, lam
 
 def test_one_edge_has_two_rows_and_moves_both_where_asked():
     p = problem(rows=2, width=16, lam=1.0)
-    p.dec[:] = 0.5
+    p.a[:] = 0.5
     weight = closed_form(p).weight.data
     torch.testing.assert_close(weight, stacked(p, 1e-6), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(p.h[p.rows] @ weight, p.away.expand(2, -1), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(p.h[p.rows] @ weight, p.mu.expand(2, -1), rtol=1e-4, atol=1e-4)
     across = torch.linalg.svd(p.h[p.rows])[2][2:]  # directions that no row has are left alone
     torch.testing.assert_close(across @ weight, across, rtol=0, atol=1e-8)
 
@@ -83,7 +84,7 @@ def test_rank_deficient_rows(rank):
 def test_nothing_to_do_is_the_identity_to_the_last_bit():
     p = problem(lam=0.0, keep="own", dtype=torch.float32)
     assert torch.equal(closed_form(p).weight.data, torch.eye(5)), "weights that are all zero pull nowhere"
-    p = replace(p, dec=None)
+    p = replace(p, a=None)
     assert p.at_rest
     assert torch.equal(closed_form(p).weight.data, torch.eye(5))
     zero = Problem(torch.zeros(9, 4), torch.arange(9), torch.full((9,), 0.1), torch.zeros(9), torch.ones(4), None)
@@ -96,9 +97,9 @@ def test_lam_is_one_knob():
     for lam in (0.0, 0.1, 0.5, 0.9, 1.0):
         p = problem(lam=lam)
         out = p.h[p.rows] @ closed_form(p).weight.data
-        counts = problem(lam=1.0).dec[:, None]
-        pulls.append(float((counts * (out - p.away).square()).sum()))
-        keeps.append(float((out - p.keep).square().sum()))
+        counts = problem(lam=1.0).a[:, None]
+        pulls.append(float((counts * (out - p.mu).square()).sum()))
+        keeps.append(float((out - p.t).square().sum()))
     assert pulls == sorted(pulls, reverse=True)
     assert keeps == sorted(keeps)
     assert pulls[0] > pulls[-1]
@@ -108,7 +109,7 @@ def test_lam_is_one_knob():
 def test_chunks_give_the_same_answer(monkeypatch, size):
     p = problem()
     whole, loss = closed_form(p), objective(p, closed_form(p))
-    monkeypatch.setattr(solver, "CHUNK", size * p.width)
+    monkeypatch.setattr(objectives, "CHUNK", size * p.width)
     assert max(h.size(0) for h, *_ in p.chunks()) <= size
     torch.testing.assert_close(closed_form(p).weight, whole.weight, rtol=1e-9, atol=1e-9)
     assert objective(p, whole) == pytest.approx(loss, rel=1e-12)
@@ -118,7 +119,7 @@ def test_double_precision_where_conditioning_needs_it():
     """Float32 rows of very different size: sums in float32 would lose the small ones."""
     p = problem(rows=60, width=4, dtype=torch.float32)
     scale = torch.tensor([1.0, 1e-2, 1e-3, 10.0])
-    p = Problem(p.h * scale, p.rows, p.dec, p.ni, p.away, p.keep)
+    p = Problem(p.h * scale, p.rows, p.a, p.b, p.mu, p.t)
     weight = closed_form(p, ridge=1e-12).weight.data
     assert weight.dtype == torch.float32
     torch.testing.assert_close(weight.double(), stacked(p, 1e-12), rtol=1e-4, atol=1e-4)
@@ -136,7 +137,7 @@ def test_exact_equals_a_converged_gradient_run(lam):
     def closure():
         optimizer.zero_grad()
         out = found(rows)
-        loss = (p.dec[:, None] * (out - p.away).square() + p.ni[:, None] * (out - p.keep).square()).sum() / p.width
+        loss = (p.a[:, None] * (out - p.mu).square() + p.b[:, None] * (out - p.t).square()).sum() / p.width
         loss.backward()
         return loss
 
@@ -177,7 +178,7 @@ def test_an_operator_of_any_kind_can_be_trained():
 def test_gradients_do_not_leave_the_layer():
     p = problem(dtype=torch.float32)
     weight = torch.randn(5, 5, requires_grad=True)
-    reached = Problem(p.h @ weight, p.rows, p.dec, p.ni, p.away, p.keep)
+    reached = Problem(p.h @ weight, p.rows, p.a, p.b, p.mu, p.t)
     found = gradient(reached, LinearMap(5), epochs=3, lr=0.1)
     assert weight.grad is None
     assert all(parameter.grad is None for parameter in found.parameters())
@@ -187,7 +188,7 @@ def test_gradients_do_not_leave_the_layer():
 
 def test_failures_are_told():
     p = problem(dtype=torch.float32)
-    broken = Problem(p.h * float("nan"), p.rows, p.dec, p.ni, p.away, p.keep)
+    broken = Problem(p.h * float("nan"), p.rows, p.a, p.b, p.mu, p.t)
     with pytest.raises(RunError, match="NaN or infinite"):
         closed_form(broken)
     with pytest.raises(RunError, match=r"diverged at lr=0\.5"):

@@ -1,35 +1,73 @@
-"""The solving pass: operators solved layer by layer while the model runs, for any lam, from one pass of the base model."""
+"""The two passes of a deletion: the base pass gives the targets, the solving pass solves layer by layer as the model runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
+from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.neighborhood import Hops
 from gnndelete.graph.remaining import among
 from gnndelete.methods.base import Context
-from gnndelete.methods.gnndelete.beyond import Beyond
-from gnndelete.methods.gnndelete.node_embeddings import Alone
-from gnndelete.methods.gnndelete.passes import BasePass, base_pass, first_output_given, presented_rows
-from gnndelete.methods.gnndelete.row_groups import Group, Shape
-from gnndelete.methods.gnndelete.solvers import Problem, Unchecked, sound
+from gnndelete.methods.gnndelete.node_embeddings import IsolatedNodes
+from gnndelete.methods.gnndelete.objective import (
+    Problem,
+    deleted_nodes_problem,
+    lost_features_problem,
+    mean_row,
+    ring_problem,
+)
+from gnndelete.methods.gnndelete.row_groups import Group, RowGroups
+from gnndelete.methods.gnndelete.solvers import Unchecked, sound
 from gnndelete.nn.hooks import Finished, Site, entry, listening, replaced
 from gnndelete.nn.operator import Operator, attach, detach
 from gnndelete.nn.receptive_field import Probe
+from gnndelete.notes import Note
 
 Solved = list[tuple[Site, Operator]]
-#: Makes the map of a problem; in the list it may leave to be checked later what would have to wait for the device now.
-MakeMap = Callable[[Site, Problem, Unchecked | None], nn.Module]
+#: Solves one problem. What it appends to the list is checked at the end of the pass instead of waiting for the device.
+Solve = Callable[[Site, Problem, Unchecked | None], nn.Module]
+
+#: How many rows outside the neighbourhood are compared, and the relative change (in steps of their precision, too) that is
+#: no more than rounding.
+FAR_ROWS, FAR_ROUNDING, FAR_STEPS = 256, 1e-4, 16
+
+FAR_ROWS_MOVED = Note(
+    "reach-unbounded",
+    "Rows further from the deletion than the model was seen to reach changed as well. The model chooses or groups nodes by "
+    "their rows, so distance does not bound the influence of the deletion.",
+)
 
 
-class Solving:
-    """One deletion on a working copy of the model; what does not depend on lam is computed once.
+@dataclass
+class BasePass:
+    """What the base model gave: the targets t and the mean row mu of each site, and what a later pass can reuse."""
 
-    ``enclosing``: the rows that operators learn from come from the original graph among S^L alone, not from the remaining one;
-    then a ``whole`` pass would not end in what is served.
+    t: dict[Site, Tensor] = field(default_factory=dict)
+    mu: dict[Site, Tensor] = field(default_factory=dict)
+    first: Any = None  # the whole output of the first layer; None where it cannot be reused
+    output: Any = None  # of the whole model on the remaining graph; None where the pass ended before it
+
+
+class Layerwise:
+    """One deletion on a working copy of the model. What does not depend on lam is computed once.
+
+    Args:
+        context: The request.
+        model: The working copy.
+        probe: Its sites.
+        targets: ``"remaining"`` or ``"original"``: the graph on which the rows to keep are computed.
+        hops: How distance is counted.
+        shared: One map per layer instead of one per ring.
+        isolated: Isolated nodes whose rows are set.
+        enclosing: Operators learn from the original graph among S^L, as the paper's authors ran it, instead of from the
+            remaining graph.
     """
 
     def __init__(
@@ -40,100 +78,89 @@ class Solving:
         targets: str,
         hops: Hops,
         shared: bool,
-        alone: Alone | None = None,
+        isolated: IsolatedNodes | None = None,
         enclosing: bool = False,
     ) -> None:
         self.context, self.model, self.probe, self.targets = context, model, probe, targets
-        self._alone = Alone(context.gone[:0]) if alone is None else alone
-        self._shape = Shape(context, probe, hops, shared, self._alone.nodes, keep_ends=not enclosing)
-        self._enclosing = among(context.data, self._shape.nodes) if enclosing else None
-        # further than "undirected" hops nothing is claimed, and with other targets the base pass is on another graph
-        self._beyond = Beyond(context, probe, self._shape.nodes, self._rests and hops == "undirected")
+        self._isolated = IsolatedNodes(context.gone[:0]) if isolated is None else isolated
+        self._groups = RowGroups(context, probe, hops, shared, self._isolated.nodes, keep_ends=not enclosing)
+        self._graph = among(context.data, self._groups.nodes) if enclosing else context.remaining
+        #: whether a row that nothing pulls is its own target
+        self._rests = targets == "remaining" and not enclosing
+        # beyond directed hops nothing is claimed, and with other targets the base pass is on another graph
+        self._far = FarRows(context, probe, self._groups.nodes) if self._rests and hops == "undirected" else None
         self._base: BasePass | None = None
         self._presented: dict[Site, Tensor] = {}
 
     @property
     def acts(self) -> bool:
-        """Whether anything that was deleted has rows at all."""
-        return any(group.rows.numel() for site in self.probe.sites for group in self._shape.groups(site))
+        """Whether anything that was deleted has rows."""
+        return any(group.rows.numel() for site in self.probe.sites for group in self._groups.at(site))
 
     @property
-    def note(self) -> tuple[str, ...]:
-        """What the passes showed that the probe had not."""
-        return self._beyond.note
+    def sets_rows(self) -> bool:
+        """Whether rows of isolated nodes are set, whatever lam is."""
+        return bool(self._isolated.nodes.numel())
 
     @property
     def only_cut(self) -> bool:
-        """Whether lam 0 leaves every row as the cut graph has it, so that there is nothing to solve."""
-        return self._rests and not self.gives_rows
-
-    @property
-    def gives_rows(self) -> bool:
-        """Whether rows of nodes left alone are given, whatever lam is."""
-        return bool(self._alone.nodes.numel())
-
-    @property
-    def _rests(self) -> bool:
-        """Whether a row that nothing pulls away is where it should be already."""
-        return self.targets == "remaining" and self._enclosing is None
+        """Whether lam 0 leaves every row as the remaining graph has it, so that there is nothing to solve."""
+        return self._rests and not self.sets_rows
 
     @property
     def defers(self) -> bool:
-        """Whether a look at a number would have to wait for a device that works on its own."""
+        """Whether reading a number would wait for a device that works on its own."""
         return self.context.data.edge_index.is_cuda
 
-    def base(self, whole: bool = False) -> BasePass:
-        """The targets. ``whole`` lets the pass run to its end, so that it also gives the output with the graph only cut."""
-        if self._base is None:
-            sites = self.probe.sites
-            reuse = self._enclosing is None  # what the solving pass starts from is then the remaining graph, too
-            self._base = base_pass(
-                self.context, self.model, sites, self.targets, self._shape.rows, whole, reuse, self._beyond.keep
-            )
-            if self._shape.presented.numel():
-                self._presented = presented_rows(self.context, self.model, sites, self._shape.presented)
-        return self._base
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What the passes showed that the probe had not."""
+        return (FAR_ROWS_MOVED,) if self._far is not None and self._far.moved else ()
 
-    def run(self, lam: float, make: MakeMap, whole: bool = False, free: bool = False) -> tuple[Solved, Any]:
-        """Solve at one lam; with ``whole`` the pass runs to its end and its output comes along.
+    def run(self, lam: float, solve: Solve, whole: bool = False, free: bool = False) -> tuple[Solved, Any]:
+        """Solve at one lam.
 
-        ``free`` maps may not have the identity among them, so that they are trained where nothing pulls, too. On a GPU
-        what could go wrong in a solve is looked at once, at the end, so that the pass need not wait for it; where it did,
-        all is solved again with a look at every step.
+        Args:
+            lam: The weight of forgetting.
+            solve: Solves one problem.
+            whole: Run the pass to the end of the model and return its output, too.
+            free: The maps may not include the identity, so they are trained even where nothing pulls.
+
+        Returns:
+            The operators, and the output or None.
         """
-        unchecked: Unchecked | None = [] if self.defers else None
-        result = self._run(lam, make, whole, free, unchecked)
-        return self._run(lam, make, whole, free, None) if unchecked and not sound(unchecked) else result
+        if not self.defers:
+            return self._run(lam, solve, whole, free, None)
+        # on a GPU failures are looked at once, at the end; where there was one, every step is checked in a second run
+        unchecked: Unchecked = []
+        result = self._run(lam, solve, whole, free, unchecked)
+        return self._run(lam, solve, whole, free, None) if unchecked and not sound(unchecked) else result
 
     def _run(
-        self, lam: float, make: MakeMap, whole: bool, free: bool, unchecked: Unchecked | None
+        self, lam: float, solve: Solve, whole: bool, free: bool, unchecked: Unchecked | None
     ) -> tuple[Solved, Any]:
-        probe, base = self.probe, self.base(whole)
+        base = self.base(whole)
         if lam == 0 and self.only_cut and base.output is not None:
             return [], base.output
-        sites: dict[tuple[str, int], list[Site]] = {}
-        for site in probe.sites:
-            sites.setdefault((site.layer, site.call), []).append(site)
-        last = (probe.sites[-1].layer, probe.sites[-1].call)
+        sites = self.probe.sites
+        last = sites[-1].layer, sites[-1].call
         solved: Solved = []
-        outside = self._alone.outside()
-        names = [*probe.layers, ""] if outside else probe.layers
-
-        def solve(site: Site, problem: Problem) -> nn.Module:
-            return make(site, problem, unchecked)
+        behind_model = self._isolated.behind_model()
 
         def visit(name: str, call: int, output: Any) -> Any:
-            if name == "" and outside:
-                for site, given in outside:
-                    output = replaced(output, site.key, given(entry(output, site.key)))
+            if name == "" and behind_model:
+                for site, operator in behind_model:
+                    output = replaced(output, site.key, operator(entry(output, site.key)))
                 return output
             goes_on = whole or (name, call) != last
-            untouched = not solved and self._rests  # operators of other types here change nothing below
-            for site in sites.get((name, call), []):
+            unchanged = not solved and self._rests  # operators of other node types here change nothing below
+            for site in sites:
+                if (site.layer, site.call) != (name, call):
+                    continue
                 h = entry(output, site.key)
-                if solved:
-                    self._beyond.compare(site, h)
-                operator = self._operator(site, h, lam, solve, untouched, free)
+                if solved and self._far is not None:
+                    self._far.compare(site, h)
+                operator = self._operator(site, h, lam, solve, unchanged, free, unchecked)
                 if operator is not None:
                     solved.append((site, operator))
                     if goes_on:
@@ -142,17 +169,115 @@ class Solving:
                 raise Finished
             return output
 
-        output = None
-        graph = self.context.remaining if self._enclosing is None else self._enclosing
+        names = [*self.probe.layers, *([""] if behind_model else [])]
+        with _first_output_given(self.model, sites[0], base.first):
+            output = self._watch(self._graph, names, visit)
+        return [*solved, *behind_model], output
+
+    def _operator(
+        self,
+        site: Site,
+        h: Tensor,
+        lam: float,
+        solve: Solve,
+        unchanged: bool,
+        free: bool,
+        unchecked: Unchecked | None,
+    ) -> Operator | None:
+        """The operator of one site, or None where it is the identity; ``unchanged``: no operator acts below."""
+        rows: list[Tensor] = []
+        maps: list[nn.Module] = []
+        start = 0
+        for group in self._groups.at(site):
+            stop = start + group.rows.numel()
+            t = None if unchanged else self.base().t[site][start:stop]
+            start = stop
+            if group.kind == "isolated":
+                given = self._isolated.map(site, h)
+                if given is not None:
+                    rows.append(group.rows)
+                    maps.append(given)
+                continue
+            if (lam == 0 and self._rests) or not group.rows.numel():
+                continue
+            problem = self._problem(site, group, h, lam, t)
+            if not problem.at_rest or free:
+                rows.append(group.rows)
+                maps.append(solve(site, problem, unchecked))
+        return Operator(h.size(0), site.width, rows, maps) if rows else None
+
+    def _problem(self, site: Site, group: Group, h: Tensor, lam: float, t: Tensor | None) -> Problem:
+        mu = self.base().mu[site]
+        deleted = site.local(self._groups.deleted)
+        if group.kind == "deleted":
+            presented = self._presented[site][: deleted.numel()]
+            return deleted_nodes_problem(h.index_select(0, deleted), presented, lam, mu)
+        problem = ring_problem(h, group.rows, group.c, group.k, lam, mu, t)
+        if group.kind == "lost-features":
+            return lost_features_problem(problem, self._presented[site][deleted.numel() :], lam)
+        return problem
+
+    def base(self, whole: bool = False) -> BasePass:
+        """The pass of the base model on the graph that sets the targets; ``whole`` runs it to the end for its output."""
+        if self._base is None:
+            self._base = self._base_pass(whole)
+            if self._groups.presented.numel():
+                self._presented = self._presented_rows(self._groups.presented)
+        return self._base
+
+    def _base_pass(self, whole: bool) -> BasePass:
+        """Of each layer only the rows that operators need are kept, and the mean of all rows.
+
+        On the remaining graph the first layer's output is also what the solving pass starts from: it is kept whole, and
+        its rows are their own targets.
+        """
+        result, sites = BasePass(), self.probe.sites
+        graph = self.context.remaining if self.targets == "remaining" else self.context.data
+        versions: list[tuple[Tensor, int]] = []
+
+        def visit(name: str, call: int, output: Any) -> None:
+            here = [site for site in sites if (site.layer, site.call) == (name, call)]
+            for site in here:
+                h = entry(output, site.key)
+                if self._far is not None:
+                    self._far.remember(site, h)
+                result.mu[site] = mean_row(h, site.local(self.context.gone).to(h.device))
+                if not self._rests or site is not sites[0]:
+                    result.t[site] = h.index_select(0, self._groups.rows(site))
+            if self._rests and sites[0] in here:
+                first = [entry(output, site.key) for site in here]
+                if not any(h.is_inference() for h in first):  # inference tensors do not count writes
+                    result.first = output
+                    versions.extend((h, h._version) for h in first)
+            if sites[-1] in here and not (whole and self.targets == "remaining"):
+                raise Finished
+
+        result.output = self._watch(graph, self.probe.layers, visit)
+        if any(h._version != version for h, version in versions):  # the model wrote into it (relu_, +=)
+            result.first = None
+        return result
+
+    def _presented_rows(self, nodes: Tensor) -> dict[Site, Tensor]:
+        """Rows p of deleted nodes in the base model's output on the original graph, at every site."""
+        result: dict[Site, Tensor] = {}
+
+        def visit(name: str, call: int, output: Any) -> None:
+            for site in self.probe.sites:
+                if (site.layer, site.call) == (name, call):
+                    result[site] = entry(output, site.key).index_select(0, site.local(nodes))
+            if len(result) == len(self.probe.sites):
+                raise Finished
+
+        self._watch(self.context.data, self.probe.layers, visit)
+        return result
+
+    def _watch(self, graph: Data, names: list[str], visit: Callable[[str, int, Any], Any]) -> Any:
+        """Run the model with a visitor behind layers; None where the visitor ended the pass."""
         try:
-            with (
-                first_output_given(self.model, probe.sites[0], base.first),
-                listening(self.model, names, visit),
-            ):
-                output = self.context.session.forward(self.model, graph)
+            with listening(self.model, names, visit):
+                return self.context.session.forward(self.model, graph)
         except Finished:
-            pass
-        return [*solved, *outside], output
+            return None
 
     def attach(self, solved: Solved) -> None:
         """Put the operators behind the layers of the working copy, in place of any others."""
@@ -160,7 +285,7 @@ class Solving:
         for site, operator in solved:
             attach(self.model, site, operator)
 
-    def presented(self, solved: Solved) -> Any:
+    def present(self, solved: Solved) -> Any:
         """The output on the original graph, where what was deleted is presented again under its old id."""
         self.attach(solved)
         try:
@@ -168,68 +293,61 @@ class Solving:
         finally:
             detach(self.model)
 
-    def _operator(
-        self, site: Site, h: Tensor, lam: float, make: Callable[[Site, Problem], nn.Module], untouched: bool, free: bool
-    ) -> Operator | None:
-        """DEL behind one site, or None where the identity is the answer; ``untouched``: nothing below changed anything."""
-        base, shape = self.base(), self._shape
-        groups: list[Tensor] = []
-        maps: list[nn.Module] = []
-        offset = 0
-        for group in shape.groups(site):
-            rows = group.rows
-            keep = None if untouched else base.keep[site][offset : offset + rows.numel()]
-            offset += rows.numel()
-            if group.alone:
-                if not self._alone.past and not self._alone.already(site, h):
-                    groups.append(rows)
-                    maps.append(self._alone.map(site))
-                continue
-            if (lam == 0 and self._rests) or not rows.numel():
-                continue  # as they are on the cut graph, or none of this type
-            if group.gone:
-                problem = self._gone_problem(site, h, lam, base)
-            elif group.again:
-                problem = self._again_problem(site, group, h, lam, keep)
-            else:
-                problem = shape.problem(group, h, lam, base.mean[site], keep)
-            if problem.at_rest and not free:
-                continue
-            groups.append(rows)
-            maps.append(make(site, problem))
-        return Operator(h.size(0), site.width, groups, maps) if groups else None
 
-    def _gone_problem(self, site: Site, h: Tensor, lam: float, base: BasePass) -> Problem:
-        """Deleted nodes twice: as they are served, blank and with nothing to keep, and as they speak when presented again.
+class FarRows:
+    """Some rows outside S^L, compared between the base pass and the solving pass.
 
-        The second kind is what an attacker would ask. Between its old self (lam 0) and the mean (lam 1) lies the point
-        where it scores like a node that was never seen, so there both pulls are needed.
-        """
-        gone = site.local(self._shape.gone)
-        presented = self._presented[site][: gone.numel()]
-        count = presented.size(0)
-        rows = torch.cat([h.index_select(0, gone), presented])
-        share = torch.full((count,), 0.5 / max(count, 1), device=h.device)
-        keep = torch.cat([torch.zeros_like(share), (1 - lam) * share])
-        return Problem(
-            rows, torch.arange(2 * count, device=h.device), lam * share.repeat(2), keep, base.mean[site], None
-        )
+    The probe cannot see a choice among all nodes (the nearest of some centres, say) that falls elsewhere when a row
+    changes. Both passes are there anyway, and a few rows cost nothing.
+    """
 
-    def _again_problem(self, site: Site, group: Group, h: Tensor, lam: float, keep: Tensor | None) -> Problem:
-        """Nodes that lost features twice: as they are served, which is to stay, and as they speak with the old features."""
-        served, presented = h.index_select(0, group.rows), self._presented[site]
-        presented = presented[site.local(self._shape.gone).numel() :]
-        count = presented.size(0)
-        own = self._shape.problem(  # what deleted edges or labels ask of them
-            group, h, lam, self.base().mean[site], keep
-        )
-        share = torch.full((count,), 1 / max(count, 1), dtype=own.ni.dtype, device=h.device)
-        asked = torch.zeros_like(share) if own.dec is None else own.dec
-        return Problem(
-            torch.cat([served, presented]),
-            torch.arange(2 * count, device=h.device),
-            torch.cat([asked, lam * share]) / 2,
-            torch.cat([own.ni, (1 - lam) * share]) / 2,
-            own.away,
-            None if keep is None else torch.cat([keep, presented]),
-        )
+    def __init__(self, context: Context, probe: Probe, near: Tensor) -> None:
+        count, device = context.session.table.num_nodes, near.device
+        self._first = probe.sites[0]
+        self._base: dict[Site, Tensor] = {}
+        self._moved: list[Tensor] = []
+        local = probe.bounded and len(probe.sites) > 1 and not context.session.random
+        self._watched = local and not isinstance(context.data, HeteroGraph)
+        if self._watched:
+            self._rows = torch.linspace(0, count - 1, min(FAR_ROWS, count), device=device).long()
+            self._outside = torch.ones(count, dtype=torch.bool, device=device).index_fill_(0, near, False)[self._rows]
+
+    def remember(self, site: Site, h: Tensor) -> None:
+        """Keep the rows of the base model."""
+        if self._watched and site is not self._first:
+            self._base[site] = h.index_select(0, self._rows)
+
+    def compare(self, site: Site, h: Tensor) -> None:
+        """Compare the rows behind operators; nothing here waits for a device."""
+        if site in self._base:
+            before = self._base[site]
+            gap = (h.index_select(0, self._rows) - before).abs().flatten(1).amax(dim=1)
+            rounding = max(FAR_ROUNDING, FAR_STEPS * torch.finfo(h.dtype).eps)
+            self._moved.append((gap * self._outside).max() > rounding * before.abs().max())
+
+    @property
+    def moved(self) -> bool:
+        """Whether any row outside moved."""
+        return bool(self._moved) and bool(torch.stack(self._moved).any())
+
+
+@contextmanager
+def _first_output_given(model: nn.Module, site: Site, output: Any) -> Iterator[None]:
+    """Let the first call of the first layer return a known output instead of computing it again."""
+    layer = model.get_submodule(site.layer)
+    if output is None or site.call != 0 or layer._forward_hooks:  # a hook that is there would act on it twice
+        yield
+        return
+    compute, replaced_before = layer.forward, vars(layer).get("forward")
+    given = [output]
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return given.pop() if given else compute(*args, **kwargs)
+
+    layer.forward = forward
+    try:
+        yield
+    finally:
+        del layer.forward
+        if replaced_before is not None:
+            layer.forward = replaced_before

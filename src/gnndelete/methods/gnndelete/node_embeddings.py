@@ -1,15 +1,17 @@
-"""Nodes that are deleted or lose their last edge: what a link model's trained vectors know of them came from what was deleted.
+"""Isolated nodes of link models with trained embeddings: all that the embedding knows of them was deleted.
 
-Training again would leave the vector of such a node as it began, but for what negatives that are drawn make of it. Nodes that
-never had an edge show what that looks like; where there are none, the vector is blank. Rows are given as they would be with
-such vectors, whatever lam is: behind the graph layers or, where vectors go past these to the model's output, there.
+Retraining would leave the embedding of such a node as it was initialised, but for the negatives that were drawn. Nodes that
+never had an edge show what that looks like; where there are none, the embedding is set to zero. The rows of isolated nodes
+are then computed with these embeddings and set by an operator, whatever lam is: behind the graph layers or, where embeddings
+bypass these, behind the model itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,216 +23,217 @@ from gnndelete.graph.hetero import label_edges
 from gnndelete.methods.base import Context
 from gnndelete.nn.hooks import Site, all_rows, entry, listening, replaced, representations
 from gnndelete.nn.operator import GivenRows, Operator
-from gnndelete.tasks import LinkPrediction
+from gnndelete.notes import Note
 
-Filling = Callable[["Vectors", Tensor], Tensor]
+#: Of so many nodes without edges the spread of each column is estimated; of fewer, one spread for all columns.
+SPREAD_MINIMUM = 8
 
-#: Of so many nodes without edges the spread of each column is known; of fewer only the size of their numbers.
-ENOUGH = 8
-
-#: Of so many edges it is asked whether their answers know vectors by another way than the rows of nodes.
-ASKED = 64
+#: So many edges are scored to see whether scores use embeddings in another way than through the rows of nodes.
+SCORED_EDGES = 64
 
 
 @dataclass(frozen=True)
-class Alone:
-    """Such nodes, and their rows at every site with untrained vectors; ``past``: at the output of the model alone.
+class IsolatedNodes:
+    """Isolated nodes and their rows without what was deleted.
 
-    ``stays`` counts nodes of which trained vectors know something that could not be taken back.
+    Attributes:
+        nodes: The nodes whose rows are set.
+        rows: Their rows at each site.
+        bypass: The rows are set behind the model itself, since embeddings bypass the graph layers.
+        unreachable: Number of nodes whose embeddings could not be told from the rest of the model, so that they stay.
     """
 
     nodes: Tensor
     rows: dict[Site, Tensor] = field(default_factory=dict)
-    past: bool = False
-    stays: int = 0
+    bypass: bool = False
+    unreachable: int = 0
 
-    def already(self, site: Site, h: Tensor) -> bool:
-        """Whether the rows are so without an operator: behind the first layer they follow from what was given there."""
-        return _alike(h.index_select(0, site.local(self.nodes)), self.rows[site], 1e-3)
+    def map(self, site: Site, h: Tensor) -> nn.Module | None:
+        """The map that sets the rows behind a layer; None where an operator below already gave them."""
+        if self.bypass or _close(h.index_select(0, site.local(self.nodes)), self.rows[site], 1e-3):
+            return None
+        return self._given(site)
 
-    def map(self, site: Site) -> GivenRows:
-        """The map to these rows; a single one where they are all alike."""
-        rows = self.rows[site].flatten(1)
-        alike = _alike(rows[:1].expand_as(rows), rows, 1e-5)
-        return GivenRows((rows[:1] if alike else rows).clone()).requires_grad_(False)
-
-    def outside(self) -> list[tuple[Site, Operator]]:
+    def behind_model(self) -> list[tuple[Site, Operator]]:
         """The operators behind the model itself."""
-        if not self.past:
+        if not self.bypass:
             return []
-        found = [(site, site.local(self.nodes)) for site in self.rows]
-        return [(site, Operator(len(site.rows), site.width, [rows], [self.map(site)])) for site, rows in found]
+        return [
+            (site, Operator(len(site.rows), site.width, [site.local(self.nodes)], [self._given(site)]))
+            for site in self.rows
+        ]
+
+    def _given(self, site: Site) -> GivenRows:
+        rows = self.rows[site].flatten(1)
+        equal = _close(rows[:1].expand_as(rows), rows, 1e-5)
+        return GivenRows((rows[:1] if equal else rows).clone()).requires_grad_(False)
 
     @property
-    def note(self) -> tuple[str, ...]:
-        count = self.nodes.numel() or self.stays
+    def notes(self) -> tuple[Note, ...]:
+        """What the user must know about these nodes."""
+        count = self.nodes.numel() or self.unreachable
         if not count:
             return ()
-        who, whom = (
-            ("1 node lost all its edges", "it") if count == 1 else (f"{count:,} nodes lost all their edges", "them")
-        )
-        if self.stays:
-            return (
-                f"{who}, and what the model's trained vectors know of {whom} stays: it could not be told "
-                "from the rest of the model. method='retrain' forgets it.",
+        who = "1 node lost all its edges" if count == 1 else f"{count:,} nodes lost all their edges"
+        text = f"{who}. What their trained embeddings knew came from the deleted data, so it was reset."
+        if self.unreachable:
+            text = (
+                f"{who}, and their trained embeddings stay: they could not be separated from the rest of the model. Use "
+                "method='retrain' to forget them."
             )
-        return (
-            f"{who}: what the model's trained vectors knew of {whom} came from what was deleted and counts no more.",
-        )
+        return (Note("isolated-nodes-kept" if self.unreachable else "isolated-nodes", text),)
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """A parameter with one row per node, or per node of one type; ``table``: an embedding's, which are nothing else."""
+    """A parameter with one row per node, or per node of one type; ``embedding``: the table of an `nn.Embedding`."""
 
     parameter: str
     nodes: range
-    table: bool = False
-
-    def mine(self, nodes: Tensor) -> Tensor:
-        """Those of the nodes that it has rows of."""
-        return self.rows(nodes) + self.nodes.start
+    embedding: bool = False
 
     def rows(self, nodes: Tensor) -> Tensor:
+        """The rows of those nodes that the parameter has."""
         return _local(nodes, self.nodes)
 
 
-def left_alone(context: Context, model: nn.Module, sites: tuple[Site, ...]) -> Alone:
-    """Nodes deleted or left without an edge, where ``model`` (a working copy) has trained vectors that say much of them."""
+def isolated_nodes(context: Context, model: nn.Module, sites: tuple[Site, ...]) -> IsolatedNodes:
+    """Nodes that are deleted or lost their last edge, where the model has trained embeddings of them.
+
+    Args:
+        context: The request.
+        model: The working copy of the model.
+        sites: Its sites.
+
+    Returns:
+        The nodes and their new rows; none where the model has no embeddings.
+    """
     none = context.gone[:0]
-    # a link model learns vectors from edges; to a node classifier a label still teaches one
-    possible = possible_vectors(model, context.data) if isinstance(context.task, LinkPrediction) else []
+    # a link model learns embeddings from edges; to a node classifier the label of an isolated node still teaches them
+    links = context.task is not None and context.task.pairwise
+    possible = possible_vectors(model, context.data) if links else []
     nodes, never = _without_edges(context) if possible else (none, none)
-    possible = [vectors for vectors in possible if vectors.mine(nodes).numel()]
+    possible = [vectors for vectors in possible if vectors.rows(nodes).numel()]
     if not possible:
-        return Alone(none)
+        return IsolatedNodes(none)
     traces = {vectors: _trace(context, model, sites, vectors, nodes) for vectors in possible}
-    found = [vectors for vectors, trace in traces.items() if trace.single]
-    if not found or any(traces[vectors].lost for vectors in found):
-        known = [vectors for vectors in possible if vectors in found or vectors.table]
-        return Alone(none, stays=_of(known, nodes).numel())
-    nodes, past = _of(found, nodes), any(traces[vectors].past for vectors in found)
-    for filling in _fillings(nodes, never, context.seed):
-        with _filled(model, found, nodes, filling):
+    found = [vectors for vectors, trace in traces.items() if trace.separate]
+    if not found or any(traces[vectors].scored for vectors in found):
+        known = [vectors for vectors in possible if vectors in found or vectors.embedding]
+        return IsolatedNodes(none, unreachable=_covered(known, nodes).numel())
+    nodes, bypass = _covered(found, nodes), any(traces[vectors].bypass for vectors in found)
+    generator = torch.Generator().manual_seed(context.seed)
+    for fill in (partial(_untrained, nodes=nodes, never=never, generator=generator), partial(_mean, nodes=nodes)):
+        with _filled(model, found, nodes, fill):
             rows = _rows(context, model, sites, nodes)
         if all(bool(torch.isfinite(part).all()) for part in rows.values()):
-            given = {site: part for site, part in rows.items() if past == (site not in sites)}
-            return Alone(nodes, given, past)
-    return Alone(none, stays=nodes.numel())
-
-
-def _of(found: Iterable[Vectors], nodes: Tensor) -> Tensor:
-    return torch.cat([nodes[:0], *(vectors.mine(nodes) for vectors in found)]).unique()
-
-
-def _alike(one: Tensor, other: Tensor, share: float) -> bool:
-    """Whether two tensors differ by no more than a share of their size; empty ones are."""
-    return not other.numel() or torch.allclose(one, other, rtol=share, atol=share * float(other.abs().mean()))
+            return IsolatedNodes(
+                nodes, {site: part for site, part in rows.items() if bypass == (site not in sites)}, bypass
+            )
+    return IsolatedNodes(none, unreachable=nodes.numel())
 
 
 def possible_vectors(model: nn.Module, data: Data) -> list[Vectors]:
-    """Parameters whose shape would do. What is frozen while others learn was given, not trained: it is like a feature."""
-    places = all_rows(data)
+    """Parameters with one row per node. One that is frozen while others learn was given, not trained: it is a feature."""
+    rows = all_rows(data)
     parameters = dict(model.named_parameters())
-    some_learn = any(value.requires_grad for value in parameters.values())
+    any_learns = any(value.requires_grad for value in parameters.values())
     tables = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Embedding)}
     return [
         Vectors(name, nodes, name in tables)
         for name, value in parameters.items()
-        for nodes in dict.fromkeys([places.whole, *places.types.values()])
-        if value.dim() == 2 and value.size(0) == len(nodes) > 0 and (value.requires_grad or not some_learn)
+        for nodes in dict.fromkeys([rows.whole, *rows.types.values()])
+        if value.dim() == 2 and value.size(0) == len(nodes) > 0 and (value.requires_grad or not any_learns)
     ]
 
 
 def _without_edges(context: Context) -> tuple[Tensor, Tensor]:
-    """Nodes that lost the last edge that could teach them, deleted ones with them, and nodes that never had one."""
+    """Nodes that are deleted or lost the last edge that could teach them, and nodes that never had one."""
     device = context.data.edge_index.device
     had, has = torch.zeros(2, context.session.table.num_nodes, dtype=torch.bool, device=device)
     for data, marks in ((context.data, had), (context.remaining, has)):
         labels = label_edges(data)
         for edges in (data.edge_index, *([] if labels is None else [ends_of(labels).to(device)])):
-            marks[edges[:, edges[0] != edges[1]].flatten()] = True  # a loop teaches nothing about others
-    gone = torch.zeros_like(had)
-    gone[context.gone] = True
-    return (had & (~has | gone)).nonzero().flatten(), (~had & ~gone).nonzero().flatten()
+            marks[edges[:, edges[0] != edges[1]].flatten()] = True  # a self-loop teaches nothing about others
+    deleted = torch.zeros_like(had)
+    deleted[context.gone] = True
+    return (had & (~has | deleted)).nonzero().flatten(), (~had & ~deleted).nonzero().flatten()
 
 
 @dataclass
-class _Trace:
-    """Where NaN in a parameter's rows of some nodes shows, when their rows behind every graph layer are mended."""
+class Trace:
+    """Where NaN in the embeddings of some nodes shows, with their rows mended behind every layer and the model."""
 
     reached: bool = False  # in their rows behind a layer
-    past: bool = False  # in their rows of the model's output all the same
+    bypass: bool = False  # in their rows of the model's output
     spread: bool = False  # in rows of other nodes
-    lost: bool = False  # in answers, though the rows of the output are mended as well
+    scored: bool = False  # in scores, though all rows are mended
 
     @property
-    def single(self) -> bool:
-        return (self.reached or self.past) and not self.spread
+    def separate(self) -> bool:
+        """Whether the embeddings reach the rows of their nodes and nothing else."""
+        return (self.reached or self.bypass) and not self.spread
 
-    def mended(self, h: Tensor, own: Tensor) -> tuple[Tensor, bool]:
-        poisoned = torch.isnan(h.flatten(1)).any(dim=1)
-        count = int(poisoned.sum())
-        self.spread |= count != int(poisoned[own].sum())
-        return h.index_fill(0, own, 0.0), 0 < own.numel() == count
+    def mend(self, h: Tensor, rows: Tensor) -> tuple[Tensor, bool]:
+        """The tensor with these rows set to 0, and whether exactly these were NaN."""
+        nan = torch.isnan(h.flatten(1)).any(dim=1)
+        count = int(nan.sum())
+        self.spread |= count != int(nan[rows].sum())
+        return h.index_fill(0, rows, 0.0), 0 < rows.numel() == count
 
 
-def _trace(context: Context, model: nn.Module, sites: tuple[Site, ...], vectors: Vectors, nodes: Tensor) -> _Trace:
-    trace, mine, places = _Trace(), vectors.mine(nodes), all_rows(context.data)
+def _trace(context: Context, model: nn.Module, sites: tuple[Site, ...], vectors: Vectors, nodes: Tensor) -> Trace:
+    trace, nodes = Trace(), _covered([vectors], nodes)
 
     def visit(name: str, call: int, output: Any) -> Any:
         for site in sites:
             if (site.layer, site.call) == (name, call):
-                h, shows = trace.mended(entry(output, site.key), site.local(mine))
+                h, shows = trace.mend(entry(output, site.key), site.local(nodes))
                 trace.reached |= shows
                 output = replaced(output, site.key, h)
-        for key, h, own in representations(output, places) if name == "" else ():
-            h, shows = trace.mended(h, _local(mine, own))
-            trace.past |= shows
+        for key, h, rows in representations(output, all_rows(context.data)) if name == "" else ():
+            h, shows = trace.mend(h, _local(nodes, rows))
+            trace.bypass |= shows
             output = replaced(output, key, h)
         return output
 
-    touching = _touching(context, mine)
+    assert context.task is not None
     try:
         with _filled(model, [vectors], nodes, lambda of, values: values[of.rows(nodes)] * float("nan")):
             with listening(model, _watched(sites), visit):
                 output = context.session.forward(model, context.remaining)
-            assert isinstance(context.task, LinkPrediction)
-            asked = context.task.scored(touching)
-            scores = context.task.predict(model, output, asked) if asked.size(1) else torch.zeros(1)
-        trace.lost = bool(torch.isnan(scores).any())
-        trace.past |= trace.lost and not trace.reached
+            edges = _edges_of(context, nodes)
+            scores = context.task.predict(model, output, edges) if edges.size(1) else torch.zeros(1)
+        trace.scored = bool(torch.isnan(scores).any())
+        trace.bypass |= trace.scored and not trace.reached
     except torch.OutOfMemoryError:
         raise
     except Exception:  # a model of the user's that refuses NaN: nothing is known then
-        return _Trace()
+        return Trace()
     return trace
 
 
-def _touching(context: Context, nodes: Tensor) -> Tensor:
-    """Some deleted edges of these nodes; what a deleted node had goes with it, and the request does not name it."""
-    edges = context.deletion.edges
-    found = edges[:, torch.isin(ends_of(edges), nodes.cpu()).any(dim=0)]
-    if not found.size(1):
-        pairs = context.data.edge_index
-        places = torch.isin(pairs, nodes).any(dim=0).nonzero().view(-1)[:ASKED]
-        kinds = [context.data.edge_type[places]] if context.session.table.typed else []
-        found = torch.stack([pairs[0, places], *kinds, pairs[1, places]]).cpu()
-    return found[:, :ASKED]
+def _edges_of(context: Context, nodes: Tensor) -> Tensor:
+    """Some deleted edges of these nodes; for a deleted node, some edges that went with it."""
+    assert context.task is not None
+    for edges in (context.task.elements(context.deletion, context.data), context.task.learned(context.data)):
+        found = edges[:, torch.isin(ends_of(edges), nodes.to(edges.device)).any(dim=0)]
+        if found.size(1):
+            break
+    return found[:, :SCORED_EDGES]
 
 
 def _rows(context: Context, model: nn.Module, sites: tuple[Site, ...], nodes: Tensor) -> dict[Site, Tensor]:
     """The rows of nodes on the remaining graph: at every site, and in the model's output."""
     result: dict[Site, Tensor] = {}
-    places = all_rows(context.data)
 
     def visit(name: str, call: int, output: Any) -> None:
         for site in sites:
             if (site.layer, site.call) == (name, call):
                 result[site] = entry(output, site.key).index_select(0, site.local(nodes))
-        for key, h, own in representations(output, places) if name == "" else ():
-            if (local := _local(nodes, own)).numel():
-                site = Site("", 0, key, h[0].numel(), 0, bounded=True, probed=True, rows=own)
+        for key, h, rows in representations(output, all_rows(context.data)) if name == "" else ():
+            if (local := _local(nodes, rows)).numel():
+                site = Site("", 0, key, h[0].numel(), rows=rows)
                 result[site] = h.index_select(0, local)
 
     with listening(model, _watched(sites), visit):
@@ -238,48 +241,54 @@ def _rows(context: Context, model: nn.Module, sites: tuple[Site, ...], nodes: Te
     return result
 
 
-def _watched(sites: tuple[Site, ...]) -> list[str]:
-    """The layers of the sites, and the model itself, which may be one of them."""
-    return list(dict.fromkeys([*(site.layer for site in sites), ""]))
+def _untrained(vectors: Vectors, values: Tensor, nodes: Tensor, never: Tensor, generator: torch.Generator) -> Tensor:
+    """Embeddings like those of nodes that never had an edge; zeros where there are no such nodes."""
+    known, count = values[vectors.rows(never)], vectors.rows(nodes).numel()
+    if not known.size(0):
+        return values.new_zeros(count, values.size(1))
+    if known.size(0) >= count:
+        return known[torch.randperm(known.size(0), generator=generator)[:count].to(known.device)]
+    drawn = torch.randn(count, values.size(1), generator=generator).to(known)
+    if len(known) < SPREAD_MINIMUM:
+        return drawn * known.square().mean().sqrt()
+    return known.mean(dim=0) + drawn * known.std(dim=0)
 
 
-def _local(nodes: Tensor, own: range) -> Tensor:
-    """The rows of those of the nodes that are among ``own``."""
-    return nodes[(nodes >= own.start) & (nodes < own.stop)] - own.start
-
-
-def _fillings(nodes: Tensor, never: Tensor, seed: int) -> list[Filling]:
-    """Untrained vectors: like those that no edge ever trained, or zeros where there are none; else the mean of all."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def untrained(vectors: Vectors, values: Tensor) -> Tensor:
-        known, count = values[vectors.rows(never)], vectors.rows(nodes).numel()
-        if not known.size(0):
-            return values.new_zeros(count, values.size(1))
-        if known.size(0) >= count:
-            return known[torch.randperm(known.size(0), generator=generator)[:count].to(known.device)]
-        drawn = torch.randn(count, values.size(1), generator=generator).to(known)
-        return (
-            known.mean(dim=0) + drawn * known.std(dim=0)
-            if len(known) >= ENOUGH
-            else drawn * known.square().mean().sqrt()
-        )
-
-    def mean(vectors: Vectors, values: Tensor) -> Tensor:
-        return values.mean(dim=0).expand(vectors.rows(nodes).numel(), -1)
-
-    return [untrained, mean]
+def _mean(vectors: Vectors, values: Tensor, nodes: Tensor) -> Tensor:
+    """The mean of all embeddings: for models that cannot take zeros."""
+    return values.mean(dim=0).expand(vectors.rows(nodes).numel(), -1)
 
 
 @contextmanager
-def _filled(model: nn.Module, found: list[Vectors], nodes: Tensor, filling: Filling) -> Iterator[None]:
-    """The model with other values in the rows of some nodes, for the length of a block."""
+def _filled(
+    model: nn.Module, found: list[Vectors], nodes: Tensor, fill: Callable[[Vectors, Tensor], Tensor]
+) -> Iterator[None]:
+    """The model with other embeddings of some nodes, for the length of a block."""
     parameters = dict(model.named_parameters())
     before = [(parameters[vectors.parameter], parameters[vectors.parameter].data) for vectors in found]
     try:
         for vectors, (parameter, values) in zip(found, before, strict=True):
-            parameter.data = parameter.data.index_copy(0, vectors.rows(nodes), filling(vectors, values))
+            parameter.data = parameter.data.index_copy(0, vectors.rows(nodes), fill(vectors, values))
         yield
     finally:
         for parameter, values in reversed(before):
             parameter.data = values
+
+
+def _covered(found: list[Vectors], nodes: Tensor) -> Tensor:
+    """Those of the nodes that some of the parameters have rows of."""
+    return torch.cat([nodes[:0], *(vectors.rows(nodes) + vectors.nodes.start for vectors in found)]).unique()
+
+
+def _watched(sites: tuple[Site, ...]) -> list[str]:
+    """The layers of the sites and the model itself, which may be one of them."""
+    return list(dict.fromkeys([*(site.layer for site in sites), ""]))
+
+
+def _local(nodes: Tensor, rows: range) -> Tensor:
+    return nodes[(nodes >= rows.start) & (nodes < rows.stop)] - rows.start
+
+
+def _close(one: Tensor, other: Tensor, share: float) -> bool:
+    """Whether two tensors differ by no more than a share of their size."""
+    return not other.numel() or torch.allclose(one, other, rtol=share, atol=share * float(other.abs().mean()))
