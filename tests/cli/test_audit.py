@@ -278,8 +278,8 @@ def test_bad_options(cli: Cli, served: Path, tmp_path: Path) -> None:
     for arguments, said in (
         (("--out", "thesis"), "holds other files"),
         (("--out", "thesis/thesis.tex"), "is a file"),
-        (("--out", served), "a folder of its own"),
-        (("--out", served / "unlearned"), "a folder of its own"),
+        (("--out", served), "another folder"),
+        (("--out", served / "unlearned"), "another folder"),
         (("--unlearned", "nowhere"), "no result of a deletion"),
         (("--set", "data.seed=1"), "was trained with 0"),
         (("--device", "cuda:77"), "no such device"),

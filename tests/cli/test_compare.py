@@ -79,7 +79,7 @@ def test_every_kind_of_request_can_be_compared(cli, node_run):
     assert shown.code == 0, shown.err
     assert shown.values["request"] == {"nodes": 1, "features": 1, "labels": 1}
     assert [line["method"] for line in shown.values["summary"]] == ["original", "retrain", "unlink"]
-    assert "deletion.labels: given in place" in (node_run / "comparison" / "settings.yaml").read_text()
+    assert "deletion.labels: named in place" in (node_run / "comparison" / "settings.yaml").read_text()
 
 
 def test_a_verb_has_the_options_of_the_other(cli):

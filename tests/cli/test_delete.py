@@ -207,7 +207,7 @@ def test_a_held_out_edge_is_explained(cli: Cli, link_run: Path) -> None:
         (("--random", "0.1", "--set", "data.seed=1"), "was trained with 0"),
         (("--random", "0.1", "--set", "model.hidden=9"), "was trained with 8"),
         (("--random", "0.1", "--out", "occupied"), "holds other files"),
-        (("--random", "0.1", "--out", "run"), "is a run"),
+        (("--random", "0.1", "--out", "run"), "holds a run"),
         (("--random", "0.1", "--out", "bare.csv"), "is a file"),
     ],
 )

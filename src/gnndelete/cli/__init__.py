@@ -51,11 +51,11 @@ app.add_typer(_bench(**_LOOKS), name="bench")
 def main() -> None:
     """Entry point of the console script."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal without a sign shows another one, and nothing fails
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character shows another one
             stream.reconfigure(errors="replace")
     try:
         code = run(sys.argv[1:])
-    except BrokenPipeError:  # whoever read standard output has gone, as in "gnndelete ls | head -1"
+    except BrokenPipeError:  # the reader of standard output has stopped, as in "gnndelete ls | head -1"
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     sys.exit(code)
@@ -67,9 +67,9 @@ def run(arguments: Sequence[str]) -> int:
     With ``--json`` exactly one object goes to standard output; whatever else a verb prints goes to standard error.
     """
     arguments = list(arguments)
-    if arguments in ([], ["bench"]):  # alone they show what there is
+    if arguments in ([], ["bench"]):  # without a verb, list the verbs
         arguments.append("--help")
-    if arguments == ["--version"]:  # not an option of typer, which would load pydantic for every --help
+    if arguments == ["--version"]:  # not an option of typer, for which it would load pydantic on every --help
         print(f"gnndelete {__version__}")
         return 0
     as_json = "--json" in arguments and "--help" not in arguments
@@ -97,8 +97,8 @@ def _outcome(arguments: list[str]) -> Report | Failure | int:
 
 def _parser(arguments: list[str]) -> Any:
     if len(arguments) == 2 and arguments[0] in _VERBS and arguments[1] == "--help":
-        # Asked of the verb alone: on its way through the group typer would load pydantic, half of the time it takes.
-        alone = typer.Typer(**_LOOKS)
-        alone.command(cls=Verb)(_VERBS[arguments[0]])
-        return alone(["--help"], standalone_mode=False, prog_name=f"gnndelete {arguments[0]}")
+        # Without the group, for which typer would load pydantic: that takes half of the time.
+        verb = typer.Typer(**_LOOKS)
+        verb.command(cls=Verb)(_VERBS[arguments[0]])
+        return verb(["--help"], standalone_mode=False, prog_name=f"gnndelete {arguments[0]}")
     return app(arguments, standalone_mode=False, prog_name="gnndelete")

@@ -68,7 +68,15 @@ def audit(
     The retrained reference is cached in OUT/cache: a second audit of the same deletion does not train it again.
     The exit code is 0 whatever the verdict, unless --strict is given.
     """
-    from gnndelete.cli.run_folder import EARLIER, missing_parts, run_settings, unchanged
+    from gnndelete.cli.run_folder import (
+        AUDIT_JSON,
+        CACHE,
+        EARLIER,
+        check_target,
+        missing_parts,
+        run_settings,
+        unchanged,
+    )
     from gnndelete.cli.settings import resolve
     from gnndelete.io.files import tidy, writable
 
@@ -83,7 +91,7 @@ def audit(
     folder = run / "unlearned" if unlearned is None else unlearned
     out = run / "audit" if out is None else out
     tidy(out)
-    _refuse_target(run, folder, out)
+    check_target(out, [AUDIT_JSON, CACHE, EARLIER], [run, folder])
     writable(out)
     missing = missing_parts(out, settings)
     found = _audit(run, folder, out, settings)
@@ -102,21 +110,6 @@ def audit(
     code = 1 if strict and not good else 0
     values = {name: value for name, value in found.to_dict().items() if name != "figures"}  # those are in audit.json
     return Report({"out": str(out), **values}, show, code)
-
-
-def _refuse_target(run: Path, unlearned: Path, out: Path) -> None:
-    from gnndelete.cli.reference import CACHE
-    from gnndelete.cli.run_folder import AUDIT_JSON, EARLIER, METRICS, RESULT
-    from gnndelete.errors import SettingError
-
-    if out.exists() and not out.is_dir():
-        raise SettingError(f"'{out}' is a file; give --out a folder")
-    taken = out.resolve() in (run.resolve(), unlearned.resolve())
-    if taken or any((out / name).exists() for name in (METRICS, RESULT)):
-        raise SettingError(f"'{out}' holds a run or its result; give --out a folder of its own")
-    audited = any((out / name).exists() for name in (AUDIT_JSON, CACHE, EARLIER))
-    if out.is_dir() and any(out.iterdir()) and not audited:
-        raise SettingError(f"'{out}' holds other files and no earlier audit; give --out a new folder")
 
 
 def _audit(run: Path, folder: Path, out: Path, settings: Settings) -> Audit:

@@ -44,16 +44,14 @@ def compare(
 
     The run does not change. Finished rows are kept in OUT/rows.jsonl: a stopped comparison resumes there.
     """
-    from gnndelete.cli.run_folder import SETTINGS, run_settings, to_bytes, unchanged
+    from gnndelete.cli.run_folder import SETTINGS, check_folder, run_settings, to_bytes, unchanged
     from gnndelete.cli.settings import resolve
-    from gnndelete.errors import SettingError
     from gnndelete.io.files import commit, writable
 
     settings = resolve(run_settings(run), config, set_, {**request, "train.device": device})
     unchanged(run, settings)
     out = run / "comparison" if out is None else out
-    if out.exists() and not out.is_dir():
-        raise SettingError(f"'{out}' is a file; give --out a folder")
+    check_folder(out)
     writable(out)
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     table, request_counts = _table(run, out, settings, names, seeds, controls, skip_unseen)

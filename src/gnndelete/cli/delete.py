@@ -75,7 +75,7 @@ def delete(
     unchanged(run, settings)
     out = run / "unlearned" if out is None else out
     tidy(out, *([save_graph] if save_graph is not None else []))
-    _refuse_target(run, out)
+    _check_out(run, out)
     changed = ""
     if not fresh and settings.deletion.asks:
         settings, changed = take_over(settings, run / STATE)
@@ -91,17 +91,12 @@ def delete(
     return Report(values, lambda console: (_show_plan if dry_run else _show)(console, values))
 
 
-def _refuse_target(run: Path, out: Path) -> None:
-    from gnndelete.cli.run_folder import METRICS, RESULT, result_of
+def _check_out(run: Path, out: Path) -> None:
+    from gnndelete.cli.run_folder import RESULT, check_target, result_of
     from gnndelete.errors import SettingError
 
-    if out.exists() and not out.is_dir():
-        raise SettingError(f"'{out}' is a file; give --out a folder")
-    if out.resolve() == run.resolve() or (out / METRICS).exists():
-        raise SettingError(f"'{out}' is a run, and its trained model stays there; give --out another folder")
-    if out.is_dir() and any(out.iterdir()) and not (out / RESULT).exists():
-        raise SettingError(f"'{out}' holds other files and no earlier result; give --out a new folder")
-    if out.resolve().parent == run.resolve():  # a copied run names the original one in its result
+    check_target(out, [RESULT], [run])
+    if out.resolve().parent == run.resolve():  # the result in a copied run names the original run
         return
     owner = result_of(out)
     if owner is not None and owner.resolve() != run.resolve() and owner.is_dir():

@@ -56,10 +56,9 @@ def demo(
 def _run(out: Path, epochs: int) -> dict[str, Any]:
     from gnndelete.auditing import audit
     from gnndelete.cli.construct import prepare, start_model
-    from gnndelete.cli.run_folder import to_bytes, versions
+    from gnndelete.cli.run_folder import check_folder, to_bytes, versions
     from gnndelete.cli.settings import resolve
     from gnndelete.datasets.forget import forget_edges
-    from gnndelete.errors import SettingError
     from gnndelete.graph.deletion import Deletion
     from gnndelete.io import files
     from gnndelete.methods import GNNDelete, Method, Retrain, Unlink
@@ -67,8 +66,7 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
     from gnndelete.training.loop import train
     from gnndelete.unlearner import Unlearner
 
-    if out.exists() and not out.is_dir():
-        raise SettingError(f"'{out}' is a file; give --out a folder")
+    check_folder(out)
     files.writable(out)
     chosen = {
         "data.dataset": "digits",

@@ -15,6 +15,7 @@ from torch import Tensor
 from gnndelete import __version__
 from gnndelete.cli.construct import dump_weights, load_weights
 from gnndelete.cli.output import note
+from gnndelete.cli.run_folder import CACHE
 from gnndelete.cli.settings import Settings
 from gnndelete.errors import ModelError
 from gnndelete.graph.fingerprint import fingerprint, tensor_digest
@@ -25,8 +26,8 @@ from gnndelete.nn.layers import working_copy
 from gnndelete.result import Unlearned
 from gnndelete.unlearner import Unlearner
 
-#: The folder of cached references within that of an audit, and how their names begin.
-CACHE, PREFIX = "cache", "reference-"
+#: How the names of cached references begin.
+PREFIX = "reference-"
 
 
 def cached_references(out: Path) -> list[Path]:

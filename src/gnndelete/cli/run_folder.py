@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,11 +34,33 @@ if TYPE_CHECKING:
 MODEL, SETTINGS, METRICS = "model.safetensors", "settings.yaml", "metrics.json"
 STATE, RESULT = "state.json", "result.json"
 
-#: The report of an audit, and the folder for reports that a later one replaced.
-AUDIT, AUDIT_JSON, EARLIER = "audit", "audit.json", "earlier"
+#: The folder of an audit, its report, and its folders for earlier reports and cached references.
+AUDIT, AUDIT_JSON, EARLIER, CACHE = "audit", "audit.json", "earlier", "cache"
 
 #: Marks a folder that holds a remaining graph.
 REMAINING = "remaining.json"
+
+
+# Folders that are written to.
+
+
+def check_folder(folder: Path, option: str = "--out") -> None:
+    """Refuse a path that is no folder."""
+    if folder.exists() and not folder.is_dir():
+        raise SettingError(f"'{folder}' is a file; give {option} a folder")
+
+
+def check_target(folder: Path, marks: Collection[str], reserved: Iterable[Path], option: str = "--out") -> None:
+    """Refuse a folder in which anything but an earlier result of the same kind would be lost.
+
+    One of the files ``marks`` shows that the folder holds such a result. The folders ``reserved`` are never written to.
+    """
+    check_folder(folder, option)
+    names = {METRICS, RESULT} - set(marks)
+    if folder.resolve() in [path.resolve() for path in reserved] or any((folder / name).exists() for name in names):
+        raise SettingError(f"'{folder}' holds a run, its result or its graph; give {option} another folder")
+    if folder.is_dir() and any(folder.iterdir()) and not any((folder / name).exists() for name in marks):
+        raise SettingError(f"'{folder}' holds other files and no earlier result; give {option} a new folder")
 
 
 # The run that was trained.
@@ -351,19 +374,6 @@ def missing_parts(out: Path, settings: Settings) -> list[str]:
 
 
 # The remaining graph, on which the model is to be served after a deletion.
-
-
-def check_graph_folder(folder: Path, run: Path, out: Path, graph: Path | None) -> None:
-    """Refuse a folder in which anything but an earlier remaining graph would be lost."""
-    if folder.exists() and not folder.is_dir():
-        raise SettingError(f"'{folder}' is a file; give --save-graph a folder")
-    path = folder.resolve()
-    if path in (run.resolve(), out.resolve()) or (folder / METRICS).exists():
-        raise SettingError(f"'{folder}' holds a run or its result; give --save-graph a folder of its own")
-    if graph is not None and path in (graph.resolve(), graph.resolve().parent):
-        raise SettingError(f"'{folder}' holds the graph the run was trained on; give --save-graph another folder")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / REMAINING).exists():
-        raise SettingError(f"'{folder}' holds other files and no remaining graph; give --save-graph a new folder")
 
 
 def graph_files(

@@ -20,11 +20,12 @@ from gnndelete.cli.reference import cached_references
 from gnndelete.cli.run_folder import (
     AUDIT,
     MODEL,
+    REMAINING,
     RESULT,
     SETTINGS,
     STATE,
     add_method,
-    check_graph_folder,
+    check_target,
     graph_files,
     move_report,
     open_run,
@@ -59,7 +60,9 @@ class Serving:
         self.graph_folder, self.skip_deleted, self.skip_unseen = graph_folder, skip_deleted, skip_unseen
         self._skipped = self._skipped_unseen = 0  # how many elements were left out
         if graph_folder is not None:
-            check_graph_folder(graph_folder, run, out, settings.data.graph)
+            source = settings.data.graph
+            reserved = [run, out] if source is None else [run, out, source, source.parent]
+            check_target(graph_folder, [REMAINING], reserved, "--save-graph")
         self.method = build_method(settings)  # refuses bad parameters before anything is loaded
         if not self.method.keeps_model:
             raise SettingError(
@@ -178,7 +181,7 @@ class Serving:
             try:
                 return request.require_new(deleted)
             except DeletionError as error:
-                raise DeletionError(f"{error} (--skip-deleted does so)") from None
+                raise DeletionError(error.why, f"{error.remedy} (--skip-deleted does so)") from None
         again = request.already_deleted(deleted)
         if not again:
             return request

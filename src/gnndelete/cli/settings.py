@@ -28,7 +28,7 @@ Id = Annotated[Any, AfterValidator(_id)]
 
 
 def _factory(name: str) -> str:
-    """A model file is named by its full path, so that the run can be taken up from another folder."""
+    """A model file gets its full path, so that the run can be used from another folder."""
     path, colon, factory = name.rpartition(":")
     return f"{Path(path).expanduser().absolute()}:{factory}" if colon and path.endswith(".py") else name
 
@@ -49,9 +49,9 @@ class Section(BaseModel):
 
 
 class DataSettings(Section):
-    """The graph and how it is split. ``given`` keeps the masks, or the three parts, that a graph file brings along.
+    """The graph and how it is split. The split ``given`` is the one that the graph file brings along.
 
-    From ``undirected`` on, the options of `from_tables`: they say how node and edge tables are read.
+    The options from ``undirected`` on say how tables are read, see `from_tables`.
     """
 
     dataset: str | None = None
@@ -75,7 +75,7 @@ class DataSettings(Section):
 
     @property
     def table_options(self) -> dict[str, Any]:
-        """How tables are to be read, as far as it was said."""
+        """The options for reading tables that are set."""
         return {name: value for name in _TABLES if (value := getattr(self, name)) is not None}
 
 
@@ -114,7 +114,7 @@ class TrainSettings(Section):
     device: str = "auto"
 
 
-#: What of it a method that trains again takes over.
+#: The part of it that methods take over when they train.
 SCHEDULE = ("epochs", "lr", "weight_decay", "patience", "batch_size", "num_neighbors")
 
 
@@ -157,14 +157,14 @@ class MethodSettings(Section):
 
 
 class AuditSettings(Section):
-    """What an audit measures beyond the result itself; both train a model."""
+    """What an audit does beyond measuring the result; both train a model."""
 
     reference: Annotated[bool, Field(strict=True)] = True
     attacks: Annotated[bool, Field(strict=True)] = True
 
 
 class Settings(Section):
-    """One run. A section given as a plain word is short for its name: ``model: gcn``."""
+    """One run. A section that is one word is short for its name: ``model: gcn``."""
 
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
@@ -175,19 +175,19 @@ class Settings(Section):
     audit: AuditSettings = AuditSettings()
 
     def filled(self, section: Literal["model", "method"], options: Mapping[str, Any]) -> Settings:
-        """These settings with all options of the model or the method spelled out, defaults too."""
+        """The settings with all options of the model or the method, defaults included."""
         full = {**getattr(self, section).model_dump(), **options}
         return self.model_copy(update={section: type(getattr(self, section)).model_validate(full)})
 
     def to_yaml(self, *sections: str, header: str = "") -> str:
-        """The effective settings of some sections, or all. Elements named in place are left out: they are sensitive."""
+        """The effective settings of all or some sections, without elements that are named in place: these are sensitive."""
         values = self.model_dump(mode="json", include=set(sections) or None)
         for name in set(_TABLES) - self.data.table_options.keys():
             values.get("data", {}).pop(name, None)
         for name in ("edges", "nodes", "graphs", "features", "labels"):
             if values.get("deletion", {}).get(name):
                 values["deletion"][name] = []
-                header += f"# deletion.{name}: given in place, left out here because they say who was deleted\n"
+                header += f"# deletion.{name}: named in place; left out here, because they say who was deleted\n"
         return header + yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
@@ -210,13 +210,13 @@ def resolve(
     sets: Iterable[str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """The settings from all sources, in rising rank; ``options`` has dotted names, and None means not given."""
+    """The settings of all sources, of which later ones win; ``options`` has dotted names, and None means not set."""
     layers = [base or {}]
     if config is not None:
         layers.append(read_yaml(config))
     layers.append(_together(_assignment(text) for text in sets or ()))
-    given = {name: value for name, value in (options or {}).items() if value is not None}
-    layers.append(_together(_nested(name.split("."), value) for name, value in given.items()))
+    chosen = {name: value for name, value in (options or {}).items() if value is not None}
+    layers.append(_together(_nested(name.split("."), value) for name, value in chosen.items()))
     values: Layer = {}
     for layer in layers:
         values = _merge(values, layer)
@@ -232,21 +232,21 @@ def _merge(below: Layer, above: Layer, replacing: bool = True) -> Layer:
         value = {_SHORT[section]: value} if section in _SHORT and isinstance(value, str) else value
         under = merged.get(section)
         if isinstance(value, dict) and isinstance(under, dict):
-            value = {**(_kept(section, under, value) if replacing else under), **value}
+            value = {**(_still_valid(section, under, value) if replacing else under), **value}
         merged[section] = value
     return merged
 
 
 def _together(parts: Iterable[Layer]) -> Layer:
-    """One layer of several assignments, none of which drops another."""
+    """One layer of several assignments; none of them drops another."""
     layer: Layer = {}
     for part in parts:
         layer = _merge(layer, part, replacing=False)
     return layer
 
 
-def _kept(section: str, below: Layer, above: Layer) -> Layer:
-    """What of a lower layer still means something: options of one model or method do not fit another."""
+def _still_valid(section: str, below: Layer, above: Layer) -> Layer:
+    """The part of a lower layer that an upper one leaves valid: options of one model do not fit another."""
     if section in ("model", "method") and below.get("name", above.get("name")) != above.get("name", below.get("name")):
         return {}
     if section == "data" and any(above.get(name) for name in ("dataset", "graph")):
@@ -276,10 +276,10 @@ def _nested(path: list[str], value: Any) -> Layer:
 
 
 def _sentence(problem: Any) -> str:
-    place = ".".join(str(part) for part in problem["loc"] if not isinstance(part, int) and "[" not in str(part))
+    path = ".".join(str(part) for part in problem["loc"] if not isinstance(part, int) and "[" not in str(part))
     if problem["type"] == "extra_forbidden":
-        section, dot, name = place.rpartition(".")
+        section, dot, name = path.rpartition(".")
         known = Settings.model_fields if not dot else Settings.model_fields[section].annotation.model_fields  # type: ignore[union-attr]
         return unknown("there is no setting", name, known, prefix=f"{section}{dot}")
-    said = problem["msg"]
-    return f"'{place}': {said[:1].lower()}{said[1:]} (got {problem['input']!r})"
+    message = problem["msg"]
+    return f"'{path}': {message[:1].lower()}{message[1:]} (got {problem['input']!r})"

@@ -139,11 +139,10 @@ def _classes(graph: NamedGraph) -> dict[str, Any]:
 
 
 def _refuse_overwriting(out: Path, force: bool) -> None:
-    from gnndelete.cli.run_folder import METRICS, MODEL, RESULT, SETTINGS, STATE
+    from gnndelete.cli.run_folder import METRICS, MODEL, RESULT, SETTINGS, STATE, check_folder
     from gnndelete.errors import SettingError
 
-    if out.exists() and not out.is_dir():
-        raise SettingError(f"'{out}' is a file; give --out a folder")
+    check_folder(out)
     if (out / STATE).exists():
         raise SettingError(
             f"'{out}' has served deletions ({STATE}), and training over it would bring them back; give another --out, "

@@ -1,4 +1,4 @@
-"""``gnndelete inspect``, ``ls`` and ``demo``."""
+"""``gnndelete demo``: the whole story, and what it writes."""
 
 from __future__ import annotations
 
@@ -7,45 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import gnndelete as gd
-
 from .conftest import Cli, contents
-
-
-def test_inspect_a_run(cli: Cli, trained: Path) -> None:
-    found = cli("inspect", trained, "--json").values
-    assert [(site["layer"], site["width"], site["hops"]) for site in found["sites"]] == [
-        ("convs.0", 8, 1),
-        ("convs.1", 4, 2),
-    ]
-    assert found["methods"]["gnndelete"]["fits"]
-    shown = cli("inspect", trained)
-    assert shown.code == 0
-    for words in ("convs.1", "2 hops", "gnndelete", "receptive field", 'operator="shared"'):
-        assert words in shown.out
-
-
-def test_inspect_by_name(cli: Cli, graph_file: Path, trained: Path) -> None:
-    assert cli("inspect", "--graph", graph_file, "--model", "gat", "--json").values["model"] == "GAT"
-    weights = ("--checkpoint", trained / "model.safetensors", "--set", "model.hidden=8", "--set", "model.out=4")
-    assert cli("inspect", "--graph", graph_file, *weights, "--json").values["parameters"] == 80
-    assert cli("inspect").code == 2
-    assert "was trained with 'gcn'" in cli("inspect", trained, "--model", "gat").sentence
-
-
-def test_ls(cli: Cli) -> None:
-    everything = cli("ls", "--json").values
-    assert list(everything) == ["datasets", "models", "methods", "tasks"]
-    assert [entry["name"] for entry in everything["datasets"]] == gd.datasets.names()
-    counted = {entry["name"]: (entry["classes"], entry["relations"]) for entry in everything["datasets"]}
-    assert (counted["wordnet18"], counted["dblp"]) == ((0, 18), (4, 0))
-    assert {entry["name"] for entry in everything["methods"]} == set(gd.methods.resolver.lookup_dict)
-    assert {entry["name"] for entry in everything["tasks"]} == {"link", "node", "graph"}
-    assert all(entry["description"] for kind in ("models", "methods", "tasks") for entry in everything[kind])
-    assert list(cli("ls", "models", "--json").values) == ["models"]
-    shown = cli("ls", "methods")
-    assert "inference-only" in shown.out
-    assert "digits" not in shown.out
 
 
 def test_demo(cli: Cli, tmp_path: Path) -> None:

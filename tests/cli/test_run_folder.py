@@ -117,7 +117,7 @@ def test_ids_of_deleted_elements_are_in_the_state_only(cli: Cli, named_run: Path
         assert not any(text.encode() in content for text in (u, v, gone)), place
     for place, content in contents(tmp_path / "left").items():
         assert gone.encode() not in content, place
-    assert "given in place" in (named_run / "unlearned/settings.yaml").read_text()
+    assert "named in place" in (named_run / "unlearned/settings.yaml").read_text()
     assert gone not in done.out + done.err
 
 
@@ -168,8 +168,8 @@ def test_columns_of_features_go_by_their_names(cli: Cli, named_run: Path, tables
         (("--node", "user:4001", "--set", "data.undirected=false"), ("was trained with True",)),
         (("--node", "user:4001", "--save-graph", "occupied"), ("holds other files",)),
         (("--node", "user:4001", "--save-graph", "typo.csv"), ("is a file",)),
-        (("--node", "user:4001", "--save-graph", "run"), ("a folder of its own",)),
-        (("--node", "user:4001", "--save-graph", "run/unlearned"), ("a folder of its own",)),
+        (("--node", "user:4001", "--save-graph", "run"), ("another folder",)),
+        (("--node", "user:4001", "--save-graph", "run/unlearned"), ("another folder",)),
         (("--save-graph", "left"), ("nothing was deleted from the run",)),
     ],
 )
@@ -233,7 +233,7 @@ def test_the_remaining_graph_of_a_file(cli: Cli, link_run: Path, tmp_path: Path)
     graph = resolve(run_settings(link_run)).data.graph
     assert graph is not None
     refused = cli("delete", link_run, "--node", 9, "--save-graph", graph.parent)
-    assert "the graph the run was trained on" in refused.sentence
+    assert "a run, its result or its graph" in refused.sentence
     done = cli("delete", link_run, "--node", 9, "--save-graph", "left", "--json")
     assert done.code == 0, done.err
     assert contents(tmp_path / "left").keys() == {"graph.pt", "remaining.json"}

@@ -35,7 +35,7 @@ def test_features_and_labels_in_a_sequence(cli: Cli, node_run: Path, tmp_path: P
     assert left.x[21].nonzero().numel() == 5
     assert left.y[[12, 22, 40]].tolist() == [-1, -1, -1]
     settings = (node_run / "unlearned" / "settings.yaml").read_text()
-    assert "left out here because they say who was deleted" in settings
+    assert "left out here, because they say who was deleted" in settings
     again = cli("delete", node_run, "--label", 12)
     assert again.code == 2
     assert "already deleted" in again.sentence
