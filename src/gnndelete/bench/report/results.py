@@ -265,7 +265,9 @@ def gather(plan: Plan, store: Store) -> list[Result]:
 
 
 def _result(plan: Plan, label: str, group: Sequence[Cell], store: Store) -> Result:
-    rows, errors, unfit = {}, {}, {}
+    rows: dict[int, Row] = {}
+    errors: dict[int, str] = {}
+    unfit: dict[int, str] = {}
     for cell in sorted(group, key=lambda cell: int(cell.key["seed"])):
         row, seed = store.get(cell.key), int(cell.key["seed"])
         if row is None:

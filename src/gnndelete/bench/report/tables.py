@@ -107,11 +107,12 @@ class Section:
 
 def sections(plan: Plan, results: Sequence[Result]) -> list[Section]:
     """Return the tables of an experiment, one section per dataset and deletion, in the order of its file."""
-    settings = dict.fromkeys(result.scenario.setting for result in results)
-    titles = _titles([next(r.scenario for r in results if r.scenario.setting == setting) for setting in settings])
+    differences = _setting_differences((each.scenario for each in results), lambda each: (each.dataset, each.request))
     made = []
-    for index, (setting, title) in enumerate(zip(settings, titles, strict=True), 1):
+    for index, setting in enumerate(dict.fromkeys(result.scenario.setting for result in results), 1):
         here = [result for result in results if result.scenario.setting == setting]
+        title = f"{dataset_title(here[0].scenario.dataset)}: {here[0].scenario.request}"
+        title += f" ({differences[setting]})" if differences[setting] else ""
         name = f"{plan.file_name}-{index}"
         scores = _scores(plan, here, name, title)
         scores = replace(scores, lines=tuple(line for line in scores.lines if line.filled or line.attempted))
@@ -122,7 +123,7 @@ def sections(plan: Plan, results: Sequence[Result]) -> list[Section]:
 
 
 def remarks(results: Sequence[Result]) -> list[str]:
-    """Return one sentence per reason for a missing or unusual_options number, with the methods that it holds for."""
+    """Return one sentence per reason for a missing or unusual number, with the methods that it holds for."""
     models = model_titles(result.scenario.variant for result in results)
     found: dict[str, dict[str, None]] = {}
     for result in results:
@@ -275,30 +276,19 @@ def so_far(amount: float, step: int, steps: int) -> float:
     return step * each + min(step, remainder)
 
 
-def _titles(scenarios: Sequence[Scenario]) -> list[str]:
-    """Return one title per setting: dataset and deletion, and the settings in which equal titles differ."""
-    plain = [f"{dataset_title(each.dataset)}: {each.request}" for each in scenarios]
-    return [
-        title + (f" ({', '.join(_differing(each, same))})" if len(same) > 1 else "")
-        for title, each in zip(plain, scenarios, strict=True)
-        for same in [[other for other, its in zip(scenarios, plain, strict=True) if its == title]]
-    ]
-
-
-def _setting_differences(scenarios: Iterable[Scenario]) -> dict[str, str]:
-    """Return by setting what distinguishes it from others with the same dataset and deletion."""
-    first = {each.setting: each for each in scenarios}
-    groups: dict[tuple[object, ...], list[Scenario]] = {}
-    for each in first.values():
-        groups.setdefault((each.dataset, each.kind, each.where, each.amount), []).append(each)
-    return {each.setting: ", ".join(_differing(each, same)) for same in groups.values() for each in same}
-
-
-def _differing(scenario: Scenario, others: Sequence[Scenario]) -> Iterator[str]:
-    theirs = [dict(_flat(json.loads(other.setting))) for other in others]
-    for name, value in _flat(json.loads(scenario.setting)):
-        if any(other.get(name) != value for other in theirs):
-            yield f"{name} {value}"
+def _setting_differences(
+    scenarios: Iterable[Scenario], group: Callable[[Scenario], tuple[object, ...]]
+) -> dict[str, str]:
+    """Return by setting in what it differs from the other settings of its group; empty where nothing differs."""
+    groups: dict[tuple[object, ...], dict[str, dict[str, str]]] = {}
+    for each in scenarios:
+        groups.setdefault(group(each), {})[each.setting] = dict(_flat(json.loads(each.setting)))
+    found = {}
+    for settings in groups.values():
+        for setting, values in settings.items():
+            names = [name for name in values if any(other.get(name) != values[name] for other in settings.values())]
+            found[setting] = ", ".join(f"{name} {values[name]}" for name in names)
+    return found
 
 
 def _flat(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -456,7 +446,9 @@ def tidy_csv(plan: Plan, results: Sequence[Result]) -> str:
     writer.writeheader()
     retrained, metrics = references(results), score_metrics(plan, results) or [""]
     options = model_options(result.scenario.variant for result in results)
-    settings = _setting_differences(result.scenario for result in results)
+    settings = _setting_differences(
+        (result.scenario for result in results), lambda each: (each.dataset, each.kind, each.where, each.amount)
+    )
     for result in results:
         scenario = result.scenario
         where = {
