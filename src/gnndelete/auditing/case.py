@@ -1,4 +1,7 @@
-"""What an audit is about: one deletion, the models that are asked about it, and the graphs they answer on."""
+"""What an audit is about: one deletion, the models that are asked about it, and the graphs they answer on.
+
+`open_case` checks that everything belongs together and runs every model once.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,18 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.assurance import TRAINED_WITHOUT
-from gnndelete.auditing.edges import edges_once
 from gnndelete.errors import AdapterError, DeletionError, GraphError, ModelError, SettingError
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.fingerprint import fingerprint
-from gnndelete.graph.hetero import HeteroGraph, as_typed_graph, as_user_graph, node_stores
+from gnndelete.graph.hetero import HeteroGraph, as_typed_graph, as_user_graph
 from gnndelete.graph.remaining import cut
 from gnndelete.graph.validation import edge_table
 from gnndelete.methods.base import Fit
 from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.nn.forward import Forward, evaluating
 from gnndelete.result import Unlearned
-from gnndelete.tasks import LinkPrediction, Task
+from gnndelete.tasks import Task
 from gnndelete.tasks.base import Predict
-from gnndelete.tasks.supervision import positives
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,41 @@ class Subject:
 
 
 @dataclass(frozen=True)
+class Shadow:
+    """A model that the auditor trained to learn how such a model answers about what it has and has not trained on.
+
+    ``present`` are elements it was trained on, ``absent`` elements it was not. Where none could be trained ``subject`` is
+    None and ``reason`` says why.
+    """
+
+    subject: Subject | None  # answers on the graph the shadow was trained on
+    present: Tensor
+    absent: Tensor
+    what: str = ""
+    seconds: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Case:
-    """One deletion under audit. ``task`` no longer names deleted nodes; ``subjects`` answer on the graph they are served on."""
+    """One deletion under audit. Every model answers on the graph that it is served on.
+
+    Args:
+        unlearned: The result under audit.
+        reference: The same deletion by retraining, if there is one.
+        deletion: What was deleted.
+        original: The graph before the deletion.
+        remaining: The graph after it.
+        task: The task, without test data that names deleted nodes.
+        base: The model before the deletion.
+        subjects: ``"before"``, ``"after"`` and, where there is a reference, ``"reference"``.
+        forward: How a model is called on a graph.
+        fit: The user's training function.
+        build: Makes an untrained model.
+        seed: Of every random choice.
+        progress: Whether to show progress.
+        shadow: The shadow model of the attacks; None where the attacks are left out.
+    """
 
     unlearned: Unlearned
     reference: Unlearned | None
@@ -61,55 +95,32 @@ class Case:
     remaining: Data
     task: Task
     base: nn.Module
-    subjects: dict[
-        str, Subject
-    ]  # "before" on `original`, "after" and (where given) "reference" on what they are served on
+    subjects: dict[str, Subject]
     forward: Forward
     fit: Fit | None = None
     build: Callable[[], nn.Module] | None = None
     seed: int = 0
     progress: bool = False
+    shadow: Shadow | None = None
 
     @property
     def after(self) -> Subject:
+        """The model under audit."""
         return self.subjects["after"]
 
     @property
-    def asked_nodes(self) -> Tensor:
-        """Nodes of which a classifier is to forget something: themselves, their features or their label; each once."""
-        return torch.cat([self.deletion.nodes, self.deletion.features[0], self.deletion.labels]).unique()
-
-    @property
-    def asked_edges(self) -> Tensor:
-        """The deleted edges that the task has a score for: of a HeteroData, those of the edge type it is about."""
-        return self.task.scored(self.deletion.edges) if isinstance(self.task, LinkPrediction) else self.deletion.edges
-
-    @property
-    def blank(self) -> bool:
-        """Whether deleted elements have nothing left in the graph as served, so that they are asked about presented again.
-
-        Of a deleted node or graph neither features nor edges are left there, and a node without its features is no longer
-        what was learned. A deleted edge still has its two ends.
-        """
-        deletion = self.deletion
-        if self.task.name == "graph":
-            return bool(deletion.graphs.numel())
-        gone = bool(deletion.nodes.numel() or deletion.features.size(1))
-        return gone and (self.task.name == "node" or not self.asked_edges.size(1))
-
-    def learned_edges(self, data: Data) -> Tensor:
-        """The edges that a link model learns from."""
-        return self.task.learned(data) if isinstance(self.task, LinkPrediction) else positives(data)
+    def deleted_edges(self) -> Tensor:
+        """The deleted edges that the task scores; none for a task about nodes or graphs."""
+        return self.task.elements(self.deletion, self.original) if self.task.pairwise else self.deletion.edges[:, :0]
 
     def generator(self, offset: int = 0) -> torch.Generator:
-        """Every random choice of the audit comes from its seed."""
+        """A generator from the audit's seed. Each use has its own offset, so that no result depends on the order of measures."""
         return torch.Generator().manual_seed(self.seed + offset)
 
-    def some_remaining(self, count: int, offset: int = 0) -> Tensor:
-        """A sample of the edges that are left, each once: of an undirected edge one direction alone."""
-        edges = edges_once(self.task, self.remaining)
-        pick = torch.randperm(edges.size(1), generator=self.generator(offset))[:count]
-        return edges[:, pick.to(edges.device)]
+    def sample(self, elements: Tensor, count: int, offset: int) -> Tensor:
+        """At most ``count`` elements in random order, so that positions in the report identify nobody."""
+        pick = torch.randperm(elements.size(-1), generator=self.generator(offset))[:count]
+        return elements[..., pick.to(elements.device)]
 
 
 def open_case(
@@ -168,35 +179,6 @@ def open_case(
         if result is not None:
             subjects[name] = _subject(case, name, result)
     return replace(case, subjects=subjects)
-
-
-def still_there(case: Case) -> int:
-    """How many deleted elements the graph that the model is served on still holds."""
-    graph, deletion = case.after.graph, case.deletion
-    if graph is case.remaining:
-        return 0
-    labels = _other_rows(graph, case.remaining, "y", deletion.labels)  # labels are no part of a graph's fingerprint
-    if fingerprint(graph) == fingerprint(case.remaining):
-        return labels
-    table = edge_table(graph)
-    there = int(table.contains(deletion.edges.to(table.keys.device)).sum()) if deletion.edges.size(1) else 0
-    features = _other_rows(graph, case.remaining, "x", deletion.feature_nodes)
-    return there + deletion.nodes.numel() + features + labels
-
-
-def _other_rows(graph: Data, remaining: Data, name: str, nodes: Tensor) -> int:
-    """How many of the nodes have another row here than in what remains."""
-    if isinstance(graph, HeteroGraph) and isinstance(remaining, HeteroGraph):
-        return sum(
-            _other_rows(store, remaining.hetero[kind], name, nodes[mask] - start)
-            for kind, store, mask, start in node_stores(graph, nodes)
-        )
-    if not nodes.numel() or graph.get(name) is None:
-        return 0
-    rows = [data[name].index_select(0, nodes.to(data[name].device)).cpu() for data in (graph, remaining)]
-    a, b = (part.to_dense() if part.layout != torch.strided else part for part in rows)
-    same = (a == b) | (a.isnan() & b.isnan() if a.is_floating_point() else torch.zeros_like(a, dtype=torch.bool))
-    return int((~same.flatten(1).all(dim=1) if same.dim() > 1 else ~same).sum())
 
 
 def _check_adapter(unlearned: Unlearned, data: Data) -> None:

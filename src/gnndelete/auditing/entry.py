@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import platform
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
@@ -17,90 +18,166 @@ from torch import nn
 from torch_geometric.data import Data
 
 from gnndelete import __version__
-from gnndelete.auditing.case import Case, open_case, still_there
-from gnndelete.auditing.judging import judge
-from gnndelete.auditing.measures.cost import cost
-from gnndelete.auditing.measures.distance import distance, score_samples
-from gnndelete.auditing.measures.embedding import embedding
-from gnndelete.auditing.measures.forgetting import forgetting
-from gnndelete.auditing.measures.membership import membership
-from gnndelete.auditing.measures.outliers import outliers
-from gnndelete.auditing.measures.shadow import train_shadow
-from gnndelete.auditing.measures.theorem import theorem
-from gnndelete.auditing.measures.trend import trend
-from gnndelete.auditing.measures.utility import utility
-from gnndelete.auditing.report import html as page
-from gnndelete.auditing.reported import only_reported
-from gnndelete.auditing.samples import tested_on_learned
-from gnndelete.auditing.verdict import verdict
+from gnndelete.auditing.case import Case, open_case
+from gnndelete.auditing.measures import Measure, NotMeasuredError, Section, Unmeasured, measures
+from gnndelete.auditing.measures.shadow import LEFT_OUT, train_shadow
+from gnndelete.auditing.report.figures import figure_files
+from gnndelete.auditing.report.html import card, page
+from gnndelete.auditing.report.text import text
+from gnndelete.auditing.verdict import Findings, Verdict, decide, judge_tests
 from gnndelete.graph.deletion import Deletion
 from gnndelete.io.files import commit
 from gnndelete.io.progress import track
+from gnndelete.notes import Note
 from gnndelete.result import Unlearned
 
 FORMAT = 1
 PAGE, VALUES, FIGURES = "report.html", "audit.json", "figures"
 
-_LIMITS = {
-    "adapter": (
-        "The base weights are unchanged and still hold the data: whoever disables or strips the adapter has the old model back.",
-        "The rows in the adapter name the neighbourhood of what was deleted; treat its files as you treat the graph.",
-    ),
+_ADAPTER_LIMITS = (
+    "The base weights are unchanged and still hold the data: whoever disables or removes the adapter has the old model back.",
+    "The rows in the adapter identify the neighbourhood of what was deleted. Protect its files as you protect the graph.",
+)
+_LEVEL_LIMITS = {
     "inference-only": (
         "No weight was changed: the weights still hold whatever they learned from the deleted elements.",
     ),
     "approximate": (
-        "There is no bound on what the result may still give away; an attack that was not tried may do better.",
+        "There is no bound on what the result may still give away. An attack that was not tried may do better.",
     ),
     "retrained": (
-        "Features, splits or hyperparameters that were made with the deleted elements may still carry them.",
+        "Features, splits or hyperparameters that were made with the deleted elements may still contain traces of them.",
     ),
 }
-_TRAINED_AGAIN = (
-    "But it was trained again: either the deleted elements are of another kind than the unseen ones, or that training began "
-    "from something that knew them. A reference tells."
-)
-_SAMPLE = "These are measurements on one sample of test data from one seed, not a proof."
+_SAMPLE_LIMIT = "These are measurements on one sample of test data with one seed, not a proof."
 _HIGHER = (
-    "Train again without the data (method='retrain', level retrained) and destroy the old weights, the adapter and backups; "
-    "an adapter can serve until then.",
-    "For linear models GraphEditor reaches 'exact' and CertUnlearn 'certified' within a stated budget.",
+    "Retrain without the data (method='retrain', level retrained) and destroy the old weights, the adapter and backups. An "
+    "adapter can serve until then.",
+    "For linear models GraphEditor reaches 'exact', and CertUnlearn 'certified' within a stated budget.",
 )
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was to be forgotten, and from which graph."""
+
+    counts: dict[str, int]
+    requests: int
+    task: str
+    task_title: str
+    nodes: int
+    edges_before: int
+    edges_after: int
+
+
+@dataclass(frozen=True)
+class Done:
+    """What was done: the method, its settings, and what it promises."""
+
+    method: str
+    model: str
+    settings: dict[str, Any]
+    assurance: str
+    assurance_meaning: str
+    aim: str | None = None
+    aim_meaning: str | None = None
+    lam: float | None = None
+    notes: tuple[Note, ...] = ()
+    adapter: bool = False
 
 
 @dataclass(frozen=True, repr=False)
 class Audit:
-    """The evidence about one deletion, as plain values: no ids of what was deleted are in it."""
+    """The evidence about one deletion. It has no ids of what was deleted.
 
-    values: dict[str, Any]
+    Args:
+        verdict: The verdict, with its code, its reason and warnings.
+        sections: What each measure found, by the name of the measure.
+        request: What was to be forgotten.
+        done: What was done.
+        reference: Whether a reference was measured as well.
+        calibration: How lam was found, as the method stored it.
+        limits: What this result does not give, in sentences.
+        higher: How to reach a higher assurance level.
+        seed: Of every random choice.
+        created: When, as an ISO date.
+        seconds: How long the audit took.
+        versions: Of Python, torch and torch_geometric.
+        gnndelete: The version of this library.
+    """
+
+    verdict: Verdict
+    sections: Mapping[str, Section]
+    request: Request
+    done: Done
+    reference: bool = False
+    calibration: Mapping[str, Any] | None = None
+    limits: tuple[str, ...] = ()
+    higher: tuple[str, ...] = ()
+    seed: int = 0
+    created: str = ""
+    seconds: float = 0.0
+    versions: Mapping[str, str] = field(default_factory=dict)
+    gnndelete: str = __version__
 
     @property
-    def verdict(self) -> str:
-        """``ruined``, ``under-forgotten``, ``indistinguishable``, ``over-forgotten`` or ``undecided``."""
-        return str(self.values["verdict"]["word"])
+    def models(self) -> dict[str, str]:
+        """The models that have a column in tables, with their headings."""
+        return {"before": "before", "after": "after", **({"reference": "Retrain"} if self.reference else {})}
 
     def to_dict(self) -> dict[str, Any]:
-        return self.values
+        """The audit as plain values, for JSON.
+
+        Returns:
+            ``verdict``, ``request``, ``done`` and one entry per measure. A measure that does not apply has ``available``
+            False and a ``reason``.
+        """
+        values = {
+            name: getattr(self, name)
+            for name in ("gnndelete", "created", "seed", "seconds", "reference", "calibration")
+        }
+        return {
+            "format": FORMAT,
+            **values,
+            "versions": dict(self.versions),
+            "request": asdict(self.request),
+            "done": _plain(asdict(self.done)),
+            "verdict": _plain(asdict(self.verdict)),
+            **{name: _plain(section.to_dict()) for name, section in self.sections.items()},
+            "limits": list(self.limits),
+            "higher": list(self.higher),
+        }
 
     def to_html(self) -> str:
-        """The whole report as one page that fetches nothing."""
-        return page.html(self.values)
+        """The whole report as one HTML page that fetches nothing.
+
+        Returns:
+            The page.
+        """
+        return page(self)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the page and the values as JSON, and in a folder of their own the figures as PNG and SVG."""
+        """Write the report: ``report.html``, the values as ``audit.json``, and the figures as PNG and SVG in ``figures/``.
+
+        Args:
+            path: A folder; it is made where it does not exist.
+
+        Raises:
+            StorageError: If a file cannot be written. Then none is.
+        """
         folder = Path(path)
-        values = (json.dumps(self.values, indent=1, allow_nan=False) + "\n").encode()
-        figures = {folder / FIGURES / name: figure for name, figure in page.figures(self.values).items()}
+        values = (json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n").encode()
+        figures = {folder / FIGURES / name: figure for name, figure in figure_files(self).items()}
         commit({**figures, folder / VALUES: values, folder / PAGE: self.to_html().encode()})
 
     def __repr__(self) -> str:
-        return f"Audit(verdict={self.verdict!r}, counts={self.values['request']['counts']})"
+        return f"Audit(verdict={self.verdict.code!r}, counts={self.request.counts})"
 
     def __str__(self) -> str:
-        return page.text(self.values)
+        return text(self)
 
     def _repr_html_(self) -> str:
-        return page.card_html(self.values)
+        return card(self)
 
 
 def audit(
@@ -115,10 +192,27 @@ def audit(
 ) -> Audit:
     """Measure what a deletion achieved: utility, forgetting, attacks, the distance to retraining, and the cost.
 
-    ``reference`` is the same deletion by `Retrain` (or any model trained without the elements); every figure then stands
-    beside its own. Everything is measured on the task's *test* data, while calibration saw validation data only. The
-    attacks train a shadow model, which takes as long as training did: ``attacks=False`` leaves them out. An adapter
-    from disk does not say what was deleted: give ``deletion`` and the ``original`` graph.
+    Everything is measured on the task's *test* data; calibration saw validation data only.
+
+    Args:
+        unlearned: What `Unlearner.delete` or `load` returned.
+        reference: The same deletion by `Retrain`, or a model trained without the elements. With it every number of the
+            deletion is shown next to the reference's, and the verdict is about the difference.
+        deletion: What was deleted, for an adapter from disk, which does not say so.
+        original: The graph before the deletion, for an adapter from disk.
+        attacks: Whether to run the attacks. They train a shadow model, which takes as long as the training did.
+        seed: Of every random choice; that of the deletion by default.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The evidence, with a verdict.
+
+    Raises:
+        SettingError: If the reference does not stand for training without the elements.
+        DeletionError: If it is not known what was deleted, or the reference forgot something else.
+        GraphError: If the graphs do not belong together.
+        ModelError: If there is no task.
+        AdapterError: If the adapter is damaged or was made for another graph.
 
     >>> import gnndelete as gd
     >>> from gnndelete.testing import problem
@@ -129,95 +223,79 @@ def audit(
     """
     started = time.perf_counter()
     case = open_case(unlearned, reference, deletion, original, seed, progress)
-    steps = {
-        "utility": utility,
-        "forgetting": _forgetting,
-        "distance": distance,
-        "theorem": theorem,
-        "outliers": outliers,
-        "cost": cost,
-        **({"attacks": _attacks} if attacks else {}),
-    }
-    found: dict[str, Any] = {}
-    for name in track(list(steps), "auditing", progress, str):
-        found[name] = steps[name](case)
-    found |= found.pop("attacks", {name: _left_out() for name in ("membership", "trend")})
-    parts = found["utility"], found["forgetting"], found["membership"], found["trend"], found["distance"]
-    word = verdict(case, *parts, still_there(case), only_reported(case), tested_on_learned(case))
+    if attacks:
+        case = replace(case, shadow=train_shadow(case))
+    sections = {measure.name: _run(measure, case) for measure in track(measures(), "auditing", progress, _name)}
+    sections = judge_tests(case, sections)
     return Audit(
-        {
-            **_frame(case),
-            "verdict": word,
-            **found,
-            "figures": {**score_samples(case), "embedding": embedding(case)},
-            "limits": _limits(case),
-            "higher": [] if unlearned.assurance == "retrained" else list(_HIGHER),
-            "seconds": time.perf_counter() - started,
-        }
-    )
-
-
-def _forgetting(case: Case) -> dict[str, Any]:
-    found = forgetting(case)
-    for test in found.get("unseen", {}).values():
-        if test["available"]:
-            word, sentence = judge(test)
-            if word.endswith("-forgotten") and case.unlearned.assurance == "retrained" and case.reference is None:
-                word, sentence = "undecided", f"{sentence} {_TRAINED_AGAIN}"
-            test["verdict"], test["sentence"] = word, sentence
-    return found
-
-
-def _attacks(case: Case) -> dict[str, Any]:
-    shadow = train_shadow(case)
-    return {"membership": membership(case, shadow), "trend": trend(case, shadow)}
-
-
-def _left_out() -> dict[str, Any]:
-    return {"available": False, "reason": "the attacks were left out (attacks=False); they train a shadow model"}
-
-
-def _limits(case: Case) -> list[str]:
-    unlearned = case.unlearned
-    operators = unlearned.adapter is not None and bool(unlearned.adapter.operators)
-    keys = ["adapter"] * operators + [unlearned.assurance]
-    return [*(sentence for key in keys for sentence in _LIMITS.get(key, ())), _SAMPLE]
-
-
-def _frame(case: Case) -> dict[str, Any]:
-    """What was asked, what was done, and with what."""
-    unlearned = case.unlearned
-    model = unlearned.model if unlearned.model is not None else case.base
-    return {
-        "format": FORMAT,
-        "gnndelete": __version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seed": case.seed,
-        "versions": {
+        verdict=decide(Findings.of(case, sections)),
+        sections=sections,
+        request=_request(case),
+        done=_done(case),
+        reference=case.reference is not None,
+        calibration=unlearned.calibration,
+        limits=_limits(unlearned),
+        higher=() if unlearned.assurance == "retrained" else _HIGHER,
+        seed=case.seed,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=time.perf_counter() - started,
+        versions={
             "torch": torch.__version__,
             "torch_geometric": torch_geometric.__version__,
             "python": platform.python_version(),
         },
-        "request": {
-            "counts": case.deletion.counts,
-            "requests": max(len(unlearned.history), 1),
-            "task": case.task.name,
-            "nodes": case.original.num_nodes,
-            "edges_before": case.original.edge_index.size(1),
-            "edges_after": case.remaining.edge_index.size(1),
-            "edges_word": "directed entries of edge_index",
-        },
-        "done": {
-            "method": unlearned.method,
-            "model": type(model).__name__,
-            "settings": unlearned.settings,
-            "aim": unlearned.aim,
-            "aim_meaning": unlearned.aim_meaning,
-            "lam": unlearned.lam,
-            "assurance": unlearned.assurance,
-            "assurance_meaning": unlearned.assurance_meaning,
-            "notes": [note.to_dict() for note in unlearned.notes],
-            "adapter": unlearned.adapter is not None,
-        },
-        "calibration": unlearned.calibration,
-    }
+    )
+
+
+def _run(measure: Measure, case: Case) -> Section:
+    if measure.attack and case.shadow is None:
+        return Unmeasured(reason=LEFT_OUT)
+    try:
+        return measure.run(case)
+    except NotMeasuredError as missing:
+        return Unmeasured(reason=str(missing))
+
+
+def _name(measure: Measure) -> str:
+    return measure.name
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, so that values are the same before and after a round trip through JSON."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _limits(unlearned: Unlearned) -> tuple[str, ...]:
+    operators = unlearned.adapter is not None and bool(unlearned.adapter.operators)
+    return (*(_ADAPTER_LIMITS if operators else ()), *_LEVEL_LIMITS.get(unlearned.assurance, ()), _SAMPLE_LIMIT)
+
+
+def _request(case: Case) -> Request:
+    return Request(
+        counts=dict(case.deletion.counts),
+        requests=max(len(case.unlearned.history), 1),
+        task=case.task.name,
+        task_title=case.task.description,
+        nodes=case.original.num_nodes,
+        edges_before=case.original.edge_index.size(1),
+        edges_after=case.remaining.edge_index.size(1),
+    )
+
+
+def _done(case: Case) -> Done:
+    unlearned = case.unlearned
+    model = unlearned.model if unlearned.model is not None else case.base
+    return Done(
+        method=unlearned.method,
+        model=type(model).__name__,
+        settings=dict(unlearned.settings),
+        assurance=unlearned.assurance,
+        assurance_meaning=unlearned.assurance_meaning,
+        aim=unlearned.aim,
+        aim_meaning=unlearned.aim_meaning,
+        lam=unlearned.lam,
+        notes=unlearned.notes,
+        adapter=unlearned.adapter is not None,
+    )

@@ -1,4 +1,4 @@
-"""What an attacker may ask: the graph as it is served, and what was deleted presented again under its old id or a new one."""
+"""How an attacker may ask: on the graph as served, or with what was deleted presented again under its old id or a new one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from textwrap import shorten
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,58 +18,64 @@ from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.nn.layers import copied
 from gnndelete.nn.operator import layer_operators, rows
-from gnndelete.tasks import LinkPrediction, NodeClassification
 
-SENTENCES = {
+#: Gives elements the ids that they have on the graph of a query.
+Move = Callable[[Tensor], Tensor]
+
+#: The queries, and what the graph of each is.
+QUERIES = {
     "served": "The remaining graph, as it is served.",
-    "old_id": "What was deleted is put back under its old ids; operators act on the rows they know.",
-    "new_id": "What was deleted is put back under new ids, which no operator knows: only the weights speak.",
+    "old_id": "What was deleted is put back under its old ids. Operators act on the rows they know.",
+    "new_id": "What was deleted is put back under new ids. No operator knows these, so only the weights answer.",
 }
-BOTH = "Unseen edges are put in beside deleted ones, so that both carry messages."
+UNSEEN_PRESENTED = "Unseen edges are put in as well, so that both kinds carry messages."
+
+#: Tensors of a graph that are about edges but no attributes of them.
+_STRUCTURE = ("edge_index", "edge_type", "edge_label_index", "edge_label")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One subject on one of the graphs; ``move`` gives elements the ids they have there. Without it ``reason`` says why."""
+    """One model on the graph of a query; without a ``subject``, ``reason`` says why it cannot be asked there."""
 
     subject: Subject | None
-    move: Callable[[Tensor], Tensor] = lambda elements: elements
+    move: Move = lambda elements: elements
     reason: str = ""
 
 
-def ask(case: Case, name: str, subject: Subject) -> Asked:
-    """Have a subject answer on the graph of the query ``served``, ``old_id`` or ``new_id``."""
-    if name == "served":
+def ask(case: Case, query: str, subject: Subject) -> Asked:
+    """Have a model answer on the graph of the query ``served``, ``old_id`` or ``new_id``."""
+    if query == "served":
         return Asked(subject)
     if subject.model is None:
         return Asked(None, reason="this method answers on the graph it was fitted on and on no other")
-    if isinstance(case.original, HeteroGraph) and name == "new_id":
-        return Asked(None, reason="new ids are not made for a HeteroData by this version")
-    graph, move = (presented(case), _stay) if name == "old_id" else _renamed(case)
+    if isinstance(case.original, HeteroGraph) and query == "new_id":
+        return Asked(None, reason="this version makes no new ids on a HeteroData")
+    graph, move = (presented(case), lambda elements: elements) if query == "old_id" else renamed(case)
     try:
-        if name == "new_id" and graph.edge_index.is_cuda:
-            _on_cpu(case, subject.name, subject.model, graph, move)
+        if query == "new_id" and graph.edge_index.is_cuda:
+            _try_on_cpu(case, subject.name, subject.model, graph, move)
         found = _answering(case, subject.name, subject.model, graph, move)
-    except Exception as error:  # the user's own model: whatever it raises on a node it has no parameters for
+    except Exception as error:  # the user's own model may raise anything on a node it has no parameters for
         return Asked(
             None,
-            reason=f"the model does not run on that graph ({_first_line(error)}); one with parameters of single nodes, "
-            "such as an embedding table, has none for a new id",
+            reason=f"the model does not run on that graph ({_first_line(error)}); a model with parameters per node, such as an "
+            "embedding table, has none for a new id",
         )
     return Asked(found, move)
 
 
-def _answering(case: Case, name: str, model: nn.Module, graph: Data, move: Callable[[Tensor], Tensor]) -> Subject:
-    """The model on another graph, after it has answered there about what the deletion names."""
-    given = torch.arange(count_nodes(graph), device=graph.edge_index.device)
-    with rows(model, given) if layer_operators(model) and not isinstance(graph, HeteroGraph) else nullcontext():
+def _answering(case: Case, name: str, model: nn.Module, graph: Data, move: Move) -> Subject:
+    """The model on another graph, after one question about what the deletion names."""
+    every = torch.arange(count_nodes(graph), device=graph.edge_index.device)
+    with rows(model, every) if layer_operators(model) and not isinstance(graph, HeteroGraph) else nullcontext():
         found = Subject.of_model(name, model, graph, case.task, case.forward)
         found.predict(move(_probe(case)))
     return found
 
 
-def _on_cpu(case: Case, name: str, model: nn.Module, graph: Data, move: Callable[[Tensor], Tensor]) -> None:
-    """A table that has no row for a new id raises an error here; on CUDA it would end all work of the process there."""
+def _try_on_cpu(case: Case, name: str, model: nn.Module, graph: Data, move: Move) -> None:
+    """Raise the error of a table without a row for a new id here: on CUDA it would end all work of the process."""
     try:
         _answering(case, name, copied(model).cpu(), graph.clone().cpu(), move)
     except IndexError:
@@ -79,25 +84,23 @@ def _on_cpu(case: Case, name: str, model: nn.Module, graph: Data, move: Callable
         return
 
 
-def fair(case: Case) -> bool:
-    """Whether unseen elements can be presented just as deleted ones are.
+def presents_unseen(case: Case) -> bool:
+    """Whether unseen elements can be presented exactly as deleted ones are.
 
-    Nodes are in the graph anyway. Unseen edges must be put in, which takes a graph whose edges have no attributes of
-    their own; without them a deleted edge carries messages, a unseen one does not, and 0.5 is no longer the aim.
+    Nodes are in the graph anyway. Unseen edges must be put in, which takes a graph whose edges have no attributes. Without
+    them a deleted edge carries messages and an unseen one does not, and 0.5 is no longer the target.
     """
-    if not isinstance(case.task, LinkPrediction):
+    if not case.task.pairwise:
         return True
-    if isinstance(case.original, HeteroGraph):
-        return case.task.test is not None and not _edge_attributes(case)
-    return case.task.test is not None and not any(case.original.is_edge_attr(key) for key in _edge_attributes(case))
+    return bool(case.task.unseen(case.remaining, "test").size(1)) and not _edge_attributes(case)
 
 
 def presented(case: Case) -> Data:
-    """The graph with what was deleted, and with the unseen edges it is compared with."""
-    task, graph = case.task, case.original
-    if not isinstance(task, LinkPrediction) or task.test is None or not fair(case):
+    """The graph with what was deleted and, for links, the unseen edges it is compared with."""
+    graph = case.original
+    if not case.task.pairwise or not presents_unseen(case):
         return graph
-    both = edge_table(graph).both_ways(task.test.positives.to(graph.edge_index.device))
+    both = edge_table(graph).both_ways(case.task.unseen(case.remaining, "test").to(graph.edge_index.device))
     if isinstance(graph, HeteroGraph):
         return graph.with_more(both)
     result = graph.__copy__()
@@ -108,15 +111,19 @@ def presented(case: Case) -> Data:
 
 
 def _edge_attributes(case: Case) -> list[str]:
-    own = ("edge_index", "edge_type", "edge_label_index", "edge_label")
-    if isinstance(case.original, HeteroGraph):
-        stores = case.original.hetero.edge_stores
-        return [key for store in stores for key in store if key not in own and store.is_edge_attr(key)]
-    return [key for key, value in case.original.to_dict().items() if isinstance(value, Tensor) and key not in own]
+    stores = case.original.hetero.edge_stores if isinstance(case.original, HeteroGraph) else [case.original]
+    return [
+        key
+        for store in stores
+        for key, value in store.to_dict().items()
+        if key not in _STRUCTURE and isinstance(value, Tensor) and store.is_edge_attr(key)
+    ]
 
 
-def renamed(case: Case) -> tuple[Data, Callable[[Tensor], Tensor]]:
-    """The presented graph with new ids for everything the deletion names; their old ids stay behind without edges."""
+def renamed(case: Case) -> tuple[Data, Move]:
+    """The presented graph with new ids for everything the deletion names; the old ids stay behind without edges."""
+    if isinstance(case.original, GraphBatch):
+        return renamed_graphs(case.original, case.deletion.graphs)
     data, nodes = presented(case), count_nodes(case.original)
     device = data.edge_index.device
     named = case.deletion.named_nodes.to(device)
@@ -139,48 +146,32 @@ def renamed(case: Case) -> tuple[Data, Callable[[Tensor], Tensor]]:
     return graph, move
 
 
-def _renamed(case: Case) -> tuple[Data, Callable[[Tensor], Tensor]]:
-    return (
-        renamed_graphs(case.original, case.deletion.graphs) if isinstance(case.original, GraphBatch) else renamed(case)
-    )
-
-
-def renamed_graphs(data: GraphBatch, graphs: Tensor) -> tuple[Data, Callable[[Tensor], Tensor]]:
-    """All graphs, and after them the given ones once more under new ids, with rows that no operator knows."""
-    given = graphs.to(data.ptr.device)
-    everyone = torch.arange(data.num_graphs, device=given.device)
-    ids = everyone.clone()
-    ids[given] = data.num_graphs + torch.arange(given.numel(), device=given.device)
-    graph = data.select(torch.cat([everyone, given]))
-    del graph["n_id"], graph["graph_id"]  # these would say again who they were
+def renamed_graphs(data: GraphBatch, graphs: Tensor) -> tuple[Data, Move]:
+    """All graphs, and after them the deleted ones once more under new ids, with rows that no operator knows."""
+    deleted = graphs.to(data.ptr.device)
+    every = torch.arange(data.num_graphs, device=deleted.device)
+    ids = every.clone()
+    ids[deleted] = data.num_graphs + torch.arange(deleted.numel(), device=deleted.device)
+    graph = data.select(torch.cat([every, deleted]))
+    del graph["n_id"], graph["graph_id"]  # these would identify them again
     return graph, lambda elements: ids[elements.to(ids.device)]
 
 
 def with_base(case: Case, graph: Data) -> Subject:
-    """The user's own model on another graph."""
+    """The model before the deletion, on another graph."""
     return Subject.of_model("before", case.base, graph, case.task, case.forward)
 
 
-def _stay(elements: Tensor) -> Tensor:
-    return elements
-
-
 def _probe(case: Case) -> Tensor:
-    """Elements of the kind the task is asked about, to see whether the answer comes at all.
-
-    They are edges at nodes that the deletion names, since a decoder may have parameters of single nodes, too.
-    """
-    if isinstance(case.task, LinkPrediction):
-        edges = [case.learned_edges(case.original).cpu()]
-        edges += [] if case.task.test is None else [case.task.test.positives.cpu()]
-        both = torch.cat(edges, dim=1)
-        named = torch.isin(ends_of(both), case.deletion.named_nodes.cpu()).any(dim=0)
-        return both[:, named] if bool(named.any()) else both[:, :1]
-    if isinstance(case.task, NodeClassification) and isinstance(case.original, HeteroGraph):
-        return case.task.part(case.original, "train").nonzero()[:1, 0]
-    return torch.zeros(1, dtype=torch.long)
+    """Elements to try a model with. A decoder may have parameters per node, so edges are taken at nodes the deletion names."""
+    learned = case.task.learned(case.original).cpu()
+    if not case.task.pairwise:
+        return learned[:1] if learned.numel() else torch.zeros(1, dtype=torch.long)
+    edges = torch.cat([learned, case.task.unseen(case.remaining, "test").cpu().to(learned.dtype)], dim=1)
+    named = torch.isin(ends_of(edges), case.deletion.named_nodes.cpu()).any(dim=0)
+    return edges[:, named] if bool(named.any()) else edges[:, :1]
 
 
-def _first_line(error: Any) -> str:
+def _first_line(error: Exception) -> str:
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {shorten(text[0], 120, placeholder=' …') if text else 'no message'}"

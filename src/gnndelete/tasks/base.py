@@ -48,6 +48,7 @@ class Task(ABC):
 
     Attributes:
         name: Short name by which the task can be chosen: ``"link"``, ``"node"`` or ``"graph"``.
+        description: The kind of task in words, such as ``"link prediction"``.
         noun: What one element is called in sentences: ``"edge"``, ``"node"`` or ``"graph"``.
         pairwise: Whether an element is a pair of nodes that both stay in the graph when the element is deleted.
         on_nodes: Whether an element is a node of one graph, or a pair of its nodes.
@@ -57,6 +58,7 @@ class Task(ABC):
     """
 
     name: ClassVar[str]
+    description: ClassVar[str] = "a task of your own"
     noun: ClassVar[str] = "element"
     pairwise: ClassVar[bool] = False
     on_nodes: ClassVar[bool] = False
@@ -346,6 +348,14 @@ class Task(ABC):
             The elements and one class for each. For links these are true edges (1) and then non-edges (0).
         """
         return torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long)
+
+    def num_classes(self, data: Any) -> int:
+        """The number of classes; edges and non-edges are two.
+
+        Args:
+            data: The graph that holds the labels.
+        """
+        return 2
 
     def classes(self, data: Any, elements: Tensor) -> Tensor:
         """The true class of each element; edges have the class 1.
@@ -767,6 +777,9 @@ class Classification(Task):
     def examples(self, data: Any, part: Part) -> tuple[Tensor, Tensor]:
         elements = self.unseen(data, part)
         return elements, self.classes(data, elements)
+
+    def num_classes(self, data: Any) -> int:
+        return max(int(self.labels(data).max()) + 1, 2)
 
     def classes(self, data: Any, elements: Tensor) -> Tensor:
         labels = self.labels(data)

@@ -58,6 +58,7 @@ class GraphClassification(Classification):
 
     name: ClassVar[str] = "graph"
     synonyms: ClassVar[set[str]] = {"graph"}
+    description: ClassVar[str] = "graph classification"
     noun: ClassVar[str] = "graph"
     near_title: ClassVar[str] = "that lost an edge or a node"
     _no_score: ClassVar[str] = (

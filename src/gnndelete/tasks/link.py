@@ -87,6 +87,7 @@ class LinkPrediction(Task):
 
     name: ClassVar[str] = "link"
     synonyms: ClassVar[set[str]] = {"link"}
+    description: ClassVar[str] = "link prediction"
     noun: ClassVar[str] = "edge"
     pairwise: ClassVar[bool] = True
     on_nodes: ClassVar[bool] = True

@@ -53,6 +53,7 @@ class NodeClassification(Classification):
 
     name: ClassVar[str] = "node"
     synonyms: ClassVar[set[str]] = {"node"}
+    description: ClassVar[str] = "node classification"
     noun: ClassVar[str] = "node"
     near_title: ClassVar[str] = "within a hop of the deletion"
     on_nodes: ClassVar[bool] = True

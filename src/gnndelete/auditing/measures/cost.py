@@ -1,27 +1,73 @@
-"""What the deletion cost, beside training again."""
+"""What the deletion cost, and what retraining cost."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from gnndelete.auditing.case import Case
+from gnndelete.auditing.formatting import number, ratio, seconds
+from gnndelete.auditing.measures.base import Measure, Names, PerModel, Row, Section, Table, row
 from gnndelete.result import Unlearned
 
 
-def cost(case: Case) -> dict[str, Any]:
-    """Seconds, parameters and peak memory of the deletion and of the reference, and how often one goes into the other."""
-    own = _of(case.unlearned)
-    other = None if case.reference is None or case.reference.seconds <= 0 else _of(case.reference)
-    ratio = None if other is None or not own["seconds"] else other["seconds"] / own["seconds"]
-    sentence = f"The deletion took {own['seconds']:.3g} s, calibration included."
-    if not own["parameters"]:
-        sentence = f"The deletion took {own['seconds']:.3g} s: it cut the graph and changed no weight."
-    if ratio is not None and other is not None:
-        sentence += (
-            f" Training again took {other['seconds']:.3g} s on the same kind of device: {ratio:.0f} times as long."
-        )
-    return {"available": True, "deletion": own, "reference": other, "ratio": ratio, "sentence": sentence}
+@dataclass(frozen=True)
+class Spent:
+    """Seconds, parameters changed and peak memory of one deletion."""
+
+    seconds: float
+    parameters: int = 0
+    peak_mb: float | None = None
+
+    @classmethod
+    def of(cls, unlearned: Unlearned) -> Spent:
+        return cls(unlearned.seconds, unlearned.parameters, unlearned.peak_mb)
 
 
-def _of(unlearned: Unlearned) -> dict[str, Any]:
-    return {"seconds": unlearned.seconds, "parameters": unlearned.parameters, "peak_mb": unlearned.peak_mb}
+#: What is shown of `Spent`: the field, its title and its format.
+_SHOWN: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("seconds", "time", seconds),
+    ("parameters", "parameters changed", number),
+    ("peak_mb", "peak memory, MB", lambda value: number(value, 1)),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostSection(Section):
+    """The cost of the deletion and of the reference; ``ratio`` is the reference's time over the deletion's."""
+
+    deletion: Spent
+    reference: Spent | None = None
+    ratio: float | None = None
+
+    def tables(self, names: Names) -> Iterable[Table]:
+        sides = [self.deletion, self.reference] if "reference" in names else [self.deletion]
+        rows = tuple((title, *(text(getattr(side, key, None)) for side in sides)) for key, title, text in _SHOWN)
+        caption = ""
+        if self.ratio is not None and "reference" in names:
+            caption = f"{names['reference']} took {ratio(self.ratio)} the time of the deletion."
+        columns = ("measure", "deletion", *([names["reference"]] if "reference" in names else []))
+        yield Table(columns, rows, caption)
+
+    def key_rows(self, names: Names) -> Iterable[Row]:
+        spent = PerModel(None, self.deletion, self.reference)
+        yield row("Time", spent, names, lambda side: seconds(side and side.seconds))
+
+
+class Cost(Measure):
+    """Seconds, parameters and peak memory."""
+
+    name: ClassVar[str] = "cost"
+    title: ClassVar[str] = "Cost"
+
+    def run(self, case: Case) -> CostSection:
+        spent = Spent.of(case.unlearned)
+        other = None if case.reference is None or case.reference.seconds <= 0 else Spent.of(case.reference)
+        times = None if other is None or not spent.seconds else other.seconds / spent.seconds
+        sentence = f"The deletion took {spent.seconds:.3g} s, calibration included."
+        if not spent.parameters:
+            sentence = f"The deletion took {spent.seconds:.3g} s: it cut the graph and changed no weight."
+        if other is not None and times is not None:
+            sentence += f" Retraining took {other.seconds:.3g} s on the same kind of device: {times:.0f} times as long."
+        return CostSection(deletion=spent, reference=other, ratio=times, sentence=sentence)

@@ -1,73 +1,133 @@
-"""How far a model is from the retrained one: score distributions (Jensen-Shannon) and the share of equal decisions."""
+"""Distance to retraining: score distributions (Jensen-Shannon) and the share of equal decisions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from math import isqrt
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.report.wording import of_deleted
-from gnndelete.auditing.samples import AXES, answers, deleted, samples
-from gnndelete.errors import GraphError
-from gnndelete.graph.hetero import HeteroGraph
-from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
+from gnndelete.auditing.formatting import DASH, deleted_title, number, sentence, share
+from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, PerModel, Row, Section, Table, row
+from gnndelete.auditing.samples import answers, deleted, samples
 
-#: Elements of each group that are compared, and the fewest of which a distribution is drawn.
-LIMIT, FEWEST = 5_000, 10
+#: Elements of each group that are compared at most.
+SAMPLE_LIMIT = 5_000
+#: The fewest elements of which a distribution is compared.
+SAMPLE_MINIMUM = 10
 
 WHAT = (
     "Jensen-Shannon divergence in bits (0: the same distribution, 1: no overlap) between histograms whose shared bins hold "
-    "equal parts of the two models' answers together. 'floor' is what two independent samples of this size from the "
+    "equal parts of the two models' answers together. 'Sampling alone' is what two independent samples of this size from the "
     "reference's own distribution would show on average."
 )
 
 
-def distance(case: Case) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Divergence:
+    """Bits between a model's scores of one group and the reference's; ``floor`` is what sampling alone gives."""
+
+    after: float
+    before: float | None = None
+    floor: float = 0.0
+    count: int = 0
+    elements: str = ""
+    graph: str = "served"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decisions:
+    """A number that compares decisions on test elements with the reference's."""
+
+    after: float
+    before: float | None = None
+    count: int = 0
+    what: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistanceSection(Section):
+    """How far each model is from the reference: ``js`` by group of elements, agreement and difference on test elements."""
+
+    js: dict[str, Divergence]
+    left_out: dict[str, str]
+    agreement: Decisions | None = None
+    difference: Decisions | None = None
+
+    def tables(self, names: Names) -> Iterable[Table]:
+        two = {key: names[key] for key in ("before", "after")}
+        rows = tuple(
+            (*row(f"scores of {part.elements or f'{key} elements'}", _two(part), two), number(part.floor))
+            for key, part in self.js.items()
+        )
+        yield Table(("Jensen-Shannon to the reference, bits", *two.values(), "sampling alone"), rows)
+        listed: list[Row] = []
+        if self.agreement is not None:
+            listed.append(row("decisions that agree", _two(self.agreement), two, share))
+        if self.difference is not None:
+            listed.append(row("mean difference", _two(self.difference), two))
+        caption = " ".join(sentence(part.what) for part in (self.agreement, self.difference) if part is not None)
+        yield Table(("test elements against the reference", *two.values()), tuple(listed), caption)
+
+    def key_rows(self, names: Names) -> Iterable[Row]:
+        if "deleted" in self.js and "reference" in names:
+            part = self.js["deleted"]
+            title = f"Scores of {part.elements or 'deleted elements'}, bits from {names['reference']}"
+            before, after = number(part.before) if part.before is not None else DASH, number(part.after)
+            yield (title, before, after, f"{number(part.floor)} by sampling")
+
+
+def _two(part: Divergence | Decisions) -> PerModel[float]:
+    return PerModel(part.before, part.after)
+
+
+class Distance(Measure):
     """Divergence of scores, agreement of decisions and difference of probabilities, each against the reference."""
-    reference = case.subjects.get("reference")
-    if reference is None:
-        return {
-            "available": False,
-            "reason": "there is no reference; pass reference= the result of method 'retrain' for the same deletion",
-        }
-    if not isinstance(case.task, (LinkPrediction, NodeClassification, GraphClassification)):
-        return {"available": False, "reason": f"a '{case.task.name}' task has no scores of edges or nodes to compare"}
-    others = [case.subjects[name] for name in ("after", "before") if name in case.subjects]
-    js: dict[str, dict[str, Any]] = {}
-    gone = deleted(case)
-    left_out: dict[str, str] = {}
-    for index, (group, elements) in enumerate(samples(case, LIMIT).items()):
-        if elements.size(-1) < FEWEST:
-            continue
-        asked = gone.subjects if group == "deleted" else case.subjects
-        if not {"after", "reference"} <= set(asked):
-            left_out[group] = gone.reason
-            continue
-        own = answers(case, asked["reference"], elements).numpy()
-        theirs = {name: answers(case, asked[name], elements).numpy() for name in ("after", "before") if name in asked}
-        if not all(np.isfinite(values).all() for values in (own, *theirs.values())):
-            return {
-                "available": False,
-                "reason": "a model gives NaN or infinite scores, so that nothing can be compared",
-            }
-        js[group] = {name: divergence(values, own) for name, values in theirs.items()}
-        js[group] |= {"floor": floor(own, case.seed + index), "count": int(own.size)}
-        js[group] |= {"elements": gone.what, "graph": gone.graph} if group == "deleted" else {}
-    decided = _decisions(case, reference, others)
-    if not js and decided is None:
-        return {"available": False, "reason": f"there are neither {FEWEST} elements to compare nor any test data"}
-    result = {"available": True, "js": js, "left_out": left_out, "what": WHAT}
-    result |= decided or {"agreement": None, "difference": None}
-    result["sentence"] = _sentence(result)
-    return result
+
+    name: ClassVar[str] = "distance"
+    title: ClassVar[str] = "Distance to retraining"
+
+    def run(self, case: Case) -> DistanceSection:
+        reference = case.subjects.get("reference")
+        if reference is None:
+            raise NotMeasuredError(
+                "there is no reference; pass reference= the result of method 'retrain' for the same deletion"
+            )
+        gone = deleted(case)
+        js: dict[str, Divergence] = {}
+        left_out: dict[str, str] = {}
+        for offset, (group, elements) in enumerate(samples(case, SAMPLE_LIMIT).items()):
+            if elements.size(-1) < SAMPLE_MINIMUM:
+                continue
+            asked = gone.subjects if group == "deleted" else case.subjects
+            if not {"after", "reference"} <= set(asked):
+                left_out[group] = gone.reason
+                continue
+            js[group] = _divergence(case, asked, elements, case.seed + offset)
+        if "deleted" in js:
+            js["deleted"] = replace(js["deleted"], elements=deleted_title(gone.title, gone.graph), graph=gone.graph)
+        agreement, difference = _decisions(case, reference)
+        if not js and agreement is None:
+            raise NotMeasuredError(f"there are neither {SAMPLE_MINIMUM} elements to compare nor any test data")
+        section = DistanceSection(js=js, left_out=left_out, what=WHAT, agreement=agreement, difference=difference)
+        return replace(section, sentence=_sentence(section))
+
+
+def _divergence(case: Case, asked: dict[str, Subject], elements: Tensor, seed: int) -> Divergence:
+    scores = {name: answers(case, subject, elements).numpy() for name, subject in asked.items()}
+    if not all(np.isfinite(values).all() for values in scores.values()):
+        raise NotMeasuredError("a model gives NaN or infinite scores, so that nothing can be compared")
+    reference = scores.pop("reference")
+    found = {name: divergence(values, reference) for name, values in scores.items()}
+    return Divergence(**found, floor=floor(reference, seed), count=int(reference.size))
 
 
 def divergence(a: np.ndarray, b: np.ndarray) -> float:
-    """Jensen-Shannon divergence (base 2) of two samples; invariant under any rising function of the scores.
+    """Jensen-Shannon divergence (base 2) of two samples; invariant under any increasing function of the scores.
 
     >>> divergence(np.arange(100.0), np.arange(100.0)), divergence(np.zeros(50), np.ones(50))
     (0.0, 1.0)
@@ -93,107 +153,59 @@ def _cuts(pooled: np.ndarray, count: int) -> np.ndarray:
 
 
 def _histogram(values: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    places = np.searchsorted(cuts, values, side="right")
-    return np.bincount(places, minlength=cuts.size + 1) / values.size
+    bins = np.searchsorted(cuts, values, side="right")
+    return np.bincount(bins, minlength=cuts.size + 1) / values.size
 
 
 def _js(p: np.ndarray, q: np.ndarray) -> float:
     middle = (p + q) / 2
     total = 0.0
     for part in (p, q):
-        some = part > 0
-        total += float((part[some] * np.log2(part[some] / middle[some])).sum()) / 2
+        filled = part > 0
+        total += float((part[filled] * np.log2(part[filled] / middle[filled])).sum()) / 2
     return min(1.0, max(0.0, total))
 
 
-def _decisions(case: Case, reference: Subject, others: list[Subject]) -> dict[str, Any] | None:
-    """On the test elements: the share decided alike, and the mean total variation between the predicted distributions."""
-    elements = _test(case)
+def _decisions(case: Case, reference: Subject) -> tuple[Decisions | None, Decisions | None]:
+    """On test elements: the share decided alike, and the mean total variation between the predicted distributions."""
+    elements = case.task.examples(case.remaining, "test")[0].cpu()
     if not elements.size(-1):
-        return None
-    own = _probabilities(case, reference, elements)
-    theirs = {subject.name: _probabilities(case, subject, elements) for subject in others}
-    alike = {name: float((_decision(p) == _decision(own)).double().mean()) for name, p in theirs.items()}
-    apart = {name: float((p - own).abs().sum(dim=1).mean() / 2) for name, p in theirs.items()}
-    link = isinstance(case.task, LinkPrediction)
-    rule = (
-        "test pairs, edges and non-edges, with a probability on the same side of 0.5"
-        if link
-        else f"test {case.task.name}s"
+        return None, None
+    target = _probabilities(case, reference, elements)
+    others = {name: _probabilities(case, case.subjects[name], elements) for name in ("before", "after")}
+    # of a pair, column 1 wins only where the probability of an edge is above 0.5
+    equal = {name: float((p.argmax(dim=1) == target.argmax(dim=1)).double().mean()) for name, p in others.items()}
+    apart = {name: float((p - target).abs().sum(dim=1).mean() / 2) for name, p in others.items()}
+    noun = case.task.noun
+    decided = f"test {noun}s" if not case.task.pairwise else "test pairs, edges and non-edges, on the same side of 0.5"
+    measured = "mean absolute difference of the probability"
+    if not case.task.pairwise:
+        measured = "mean total variation of the class probabilities"
+    count = elements.size(-1)
+    return (
+        Decisions(**equal, count=count, what=f"share of {decided} that both models decide alike"),
+        Decisions(**apart, count=count, what=f"{measured} on the same test elements"),
     )
-    spread = (
-        "mean absolute difference of the probability" if link else "mean total variation of the class probabilities"
-    )
-    return {
-        "agreement": {**alike, "count": elements.size(-1), "what": f"share of {rule} that both models decide alike"},
-        "difference": {**apart, "what": f"{spread} on the same test elements"},
-    }
-
-
-def _decision(probabilities: Tensor) -> Tensor:
-    return probabilities.argmax(dim=1)  # of a pair: column 1 only where the probability of an edge is above 0.5
-
-
-def _test(case: Case) -> Tensor:
-    if isinstance(case.task, LinkPrediction):
-        if case.task.test is None:
-            return torch.empty(2, 0, dtype=torch.long)
-        known = [part for part in (case.task.test.positives, case.task.test.negatives) if part is not None]
-        return torch.cat([part.cpu() for part in known], dim=1)
-    if isinstance(case.task, GraphClassification) or isinstance(case.remaining, HeteroGraph):
-        assert isinstance(case.task, (GraphClassification, NodeClassification))
-        try:
-            return case.task.part(case.remaining, "test").cpu().nonzero().flatten()
-        except GraphError:
-            return torch.empty(0, dtype=torch.long)
-    mask = case.remaining.get("test_mask")
-    return torch.empty(0, dtype=torch.long) if mask is None else mask.cpu().nonzero().flatten()
 
 
 def _probabilities(case: Case, subject: Subject, elements: Tensor) -> Tensor:
-    result = subject.predict(elements).detach().double().cpu()
-    if isinstance(case.task, LinkPrediction):
-        yes = result.view(-1).sigmoid()
-        return torch.stack([1 - yes, yes], dim=1)
-    return result
+    return case.task.probabilities(subject.predict(elements).detach().double().cpu())
 
 
-def _sentence(result: dict[str, Any]) -> str:
+def _sentence(section: DistanceSection) -> str:
     parts = []
-    if "deleted" in result["js"]:
-        js = result["js"]["deleted"]
-        was = f", before the deletion {js['before']:.3f}" if "before" in js else ""
+    if "deleted" in section.js:
+        js = section.js["deleted"]
+        was = f", before the deletion {js.before:.3f}" if js.before is not None else ""
         parts.append(
-            f"On {of_deleted(js)} the scores are {js['after']:.3f} bits from the retrained model's{was}; "
-            f"sampling alone gives about {js['floor']:.3f}."
+            f"The scores of {js.elements} are {js.after:.3f} bits from the retrained model's{was}. Sampling alone gives about "
+            f"{js.floor:.3f}."
         )
-    elif "deleted" in result["left_out"]:
-        why = f"they are blank in the graph as served, and {result['left_out']['deleted']}"
-        parts.append(f"Scores of deleted elements are not compared: {why}.")
-    if result["agreement"]:
-        alike = result["agreement"]
-        was = f" (before: {alike['before']:.1%})" if "before" in alike else ""
-        parts.append(f"The two decide alike on {alike['after']:.1%} of {alike['count']:,} test elements{was}.")
+    elif "deleted" in section.left_out:
+        reason = section.left_out["deleted"]
+        parts.append(f"Scores of deleted elements are not compared: nothing of them is left as served, and {reason}.")
+    if section.agreement is not None:
+        alike = section.agreement
+        was = f" (before: {alike.before:.1%})" if alike.before is not None else ""
+        parts.append(f"The two models decide alike on {alike.after:.1%} of {alike.count:,} test elements{was}.")
     return " ".join(parts) or "Too few elements were deleted to compare distributions, and there is no test data."
-
-
-def score_samples(case: Case, limit: int = 2000) -> dict[str, Any]:
-    """Figure data: what each model answers on deleted, unseen, remaining and random elements. Empty for other tasks."""
-    if case.task.name not in AXES:
-        return {}
-    chosen, gone = samples(case, limit), deleted(case)
-    scores = {
-        name: {
-            group: _rounded(answers(case, asked[name], elements))
-            for group, elements in chosen.items()
-            if name in (asked := gone.subjects if group == "deleted" else case.subjects)
-        }
-        for name in case.subjects
-    }
-    some = any("deleted" in groups for groups in scores.values())
-    shown = {"scores_deleted": {"elements": gone.what, "graph": gone.graph}} if some else {}
-    return {"scores": scores, "scores_axis": AXES[case.task.name], **shown}
-
-
-def _rounded(values: Tensor) -> list[float]:
-    return [round(value, 4) for value in values[torch.isfinite(values)].tolist()]

@@ -1,53 +1,62 @@
-"""Figure data: where the rows near the deletion lie before and after it, in two principal components."""
+"""Data of a figure: where the rows near the deletion lie before and after it, in two principal components."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from sklearn.decomposition import PCA
 
 from gnndelete.auditing.case import Case
-from gnndelete.auditing.rings import rings, rows, some
+from gnndelete.auditing.measures.base import Measure, NotMeasuredError, Section
+from gnndelete.auditing.samples import node_rows, rings
 from gnndelete.graph.validation import count_nodes
 
 RINGS = ("ring 0", "ring 1", "elsewhere")
+#: Points of each ring that are kept.
+POINT_LIMIT = 400
 
 
-def embedding(case: Case, limit: int = 400) -> dict[str, Any]:
-    """Up to ``limit`` points of each ring, the same nodes in the same random order before and after.
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingSection(Section):
+    """Points by ring, before and after; ``explained`` is the share of the variance that each axis shows."""
 
-    One projection is fitted on both together, so that a point's two places show how far its node moved.
-    """
-    nodes = count_nodes(case.original)
-    z = {name: rows(case.subjects[name], nodes) for name in ("before", "after") if name in case.subjects}
-    before, after = z.get("before"), z.get("after")
-    if before is None or after is None:
-        missing = "before" if before is None else "after"
-        return _not(f"the model {missing} the deletion gives no finite representation of every node to draw")
-    if before.size(1) != after.size(1):
-        return _not(f"the models' representations have different widths ({before.size(1)} and {after.size(1)})")
-    sample = [some(ring, limit, case.generator(10 + index)) for index, ring in enumerate(rings(case))]
-    points = {
-        name: [h[ring.to(h.device)].double().cpu().numpy() for ring in sample]
-        for name, h in (("before", before), ("after", after))
-    }
-    together = np.concatenate([part for parts in points.values() for part in parts])
-    if not np.ptp(together, axis=0).any():  # no spread, so no directions of spread either
-        return _not("all representations are the same, so there is nothing to draw")
-    pca = PCA(n_components=min(2, *together.shape), svd_solver="full").fit(together)
-    return {
-        "available": True,
-        **{
+    before: dict[str, list[list[float]]]
+    after: dict[str, list[list[float]]]
+    explained: list[float]
+
+
+class Embedding(Measure):
+    """The same nodes in the same random order before and after, in one projection fitted on both."""
+
+    name: ClassVar[str] = "embedding"
+
+    def run(self, case: Case) -> EmbeddingSection:
+        nodes = count_nodes(case.original)
+        rows = {name: node_rows(case.subjects[name], nodes) for name in ("before", "after") if name in case.subjects}
+        before, after = rows.get("before"), rows.get("after")
+        if before is None or after is None:
+            missing = "before" if before is None else "after"
+            raise NotMeasuredError(f"the model {missing} the deletion gives no finite representation of every node")
+        if before.size(1) != after.size(1):
+            raise NotMeasuredError(
+                f"the models' representations have different widths ({before.size(1)} and {after.size(1)})"
+            )
+        chosen = [case.sample(ring, POINT_LIMIT, 10 + offset) for offset, ring in enumerate(rings(case))]
+        points = {
+            name: [h[ring.to(h.device)].double().cpu().numpy() for ring in chosen]
+            for name, h in (("before", before), ("after", after))
+        }
+        together = np.concatenate([part for parts in points.values() for part in parts])
+        if not np.ptp(together, axis=0).any():
+            raise NotMeasuredError("all representations are the same, so there is nothing to draw")
+        pca = PCA(n_components=min(2, *together.shape), svd_solver="full").fit(together)
+        flat = {
             name: {ring: _flat(pca, part) for ring, part in zip(RINGS, parts, strict=True)}
             for name, parts in points.items()
-        },
-        "explained": [round(float(ratio), 4) for ratio in pca.explained_variance_ratio_],
-    }
-
-
-def _not(reason: str) -> dict[str, Any]:
-    return {"available": False, "reason": reason}
+        }
+        return EmbeddingSection(**flat, explained=[round(float(part), 4) for part in pca.explained_variance_ratio_])
 
 
 def _flat(pca: PCA, part: np.ndarray) -> list[list[float]]:

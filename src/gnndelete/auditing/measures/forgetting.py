@@ -1,265 +1,320 @@
-"""Forgetting: the paper's ranking of deleted below remaining edges, and the unseen test on every graph one may ask."""
+"""Forgetting: the paper's ranking of deleted below remaining edges, and the unseen test on every graph one may ask on."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.queries import BOTH, SENTENCES, ask, fair
-from gnndelete.auditing.samples import deleted_pairs, labels
+from gnndelete.auditing.formatting import DASH, QUERY_TITLES, label, number, share, verdict_words
+from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, PerModel, Row, Section, Table, row
+from gnndelete.auditing.queries import QUERIES, UNSEEN_PRESENTED, Move, ask, presents_unseen
+from gnndelete.auditing.samples import compared
 from gnndelete.errors import GNNDeleteError
 from gnndelete.graph.batch import GraphBatch
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.validation import edge_table
 from gnndelete.metrics.edge_matching import match_edges
 from gnndelete.metrics.unseen_test import CLASS_QUANTILES, UnseenTest, degrees, edge_degree, edge_strata, unseen_test
-from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
 
-NO_EDGE_SCORE = (
-    "a node classifier has no score for an edge, so deleted edges cannot be compared with unseen ones; the trend attack "
-    "looks for what they leave behind"
-)
-NO_FEATURE_SCORE = (
-    "a link model scores pairs of nodes, and features are none, so deleted ones cannot be compared with unseen ones; the "
-    "distance to a retrained reference says how far its answers are from theirs"
-)
-NO_OTHER_SCORE = (
-    "the task scores edges of one type, and none of that type is deleted; audit with a task about the deleted type"
-)
-NO_LINK_LABEL = "a link model learns from no labels, so there is nothing of them that it could have kept"
+#: The two kinds of deleted edges that are also tested separately.
+CONNECTED, ISOLATED = "both ends have edges left", "an end has no edge left"
+NOT_FINITE = "some answers are not finite"
 
 
-CONNECTED, LEFT_ALONE = "both ends have edges left", "an end has no edge left"
+@dataclass(frozen=True)
+class UnseenAUC:
+    """The unseen AUC of one model with its 95% interval.
 
-EMPTY = "a deleted graph is empty in what is served, and every empty graph gets the same answer; it is presented again below"
-NO_PART_SCORE = (
-    "a graph classifier has no score for an edge or a node within a graph, so none can be compared with unseen ones"
-)
+    ``se`` is the standard error if deleted and unseen elements score alike, ``plain_auc`` the AUC without matching,
+    ``matched`` the share of deleted elements with an unseen match, ``effective_unseen`` the number of unseen elements that
+    would give the same error without strata.
+    """
+
+    auc: float
+    low: float
+    high: float
+    se: float
+    deleted: int
+    unseen: int
+    matched: float = 1.0
+    plain_auc: float | None = None
+    effective_unseen: float | None = None
+
+    @classmethod
+    def of(cls, test: UnseenTest, seed: int) -> UnseenAUC:
+        low, high = test.interval(seed)
+        return cls(
+            auc=test.auc,
+            low=low,
+            high=high,
+            se=test.standard_error,
+            deleted=test.deleted,
+            unseen=test.unseen,
+            matched=test.matched,
+            plain_auc=test.plain_auc,
+            effective_unseen=test.effective_unseen,
+        )
 
 
-def forgetting(case: Case) -> dict[str, Any]:
-    """The section as a whole; unavailable where the task has no score for what was deleted, or nothing was held out."""
-    reason = missing(case)
-    if reason:
-        return {"available": False, "reason": reason}
-    return {
-        "available": True,
-        "ranking": _ranking(case),
-        "unseen": {name: _query(case, name, number) for number, name in enumerate(SENTENCES)},
-    }
+def interval(test: UnseenAUC | None) -> str:
+    r"""The AUC with its 95% interval, which no line break divides.
+
+    >>> interval(UnseenAUC(0.512, 0.493, 0.531, 0.01, 900, 900))
+    '0.512 [0.493,\xa00.531]'
+    """
+    return DASH if test is None else f"{number(test.auc)} [{number(test.low)},\u00a0{number(test.high)}]"
 
 
-def attacked(case: Case) -> tuple[Tensor, Tensor]:
-    """What was deleted and was trained on, and the test elements it is compared with."""
-    if isinstance(case.task, LinkPrediction):
-        assert case.task.test is not None
-        return deleted_pairs(case).cpu(), case.task.test.positives.cpu()
-    assert isinstance(case.task, (NodeClassification, GraphClassification))
-    learned = case.task.part(case.original, "train").cpu()
-    unseen = case.task.part(case.remaining, "test").nonzero().flatten().cpu()
-    if not isinstance(case.task, NodeClassification):
-        return case.deletion.graphs[learned[case.deletion.graphs]], unseen
-    nodes = case.asked_nodes
-    return nodes[learned[nodes]], unseen[~torch.isin(unseen, nodes)]
+@dataclass(frozen=True, kw_only=True)
+class AdjustedTest(PerModel[UnseenAUC]):
+    """The test once more with edges compared by their surroundings, as calibration does.
+
+    Args:
+        how: The sentence that says what was adjusted for.
+        kind_auc: The AUC by which surroundings alone separate deleted from unseen edges; None where it is not above chance.
+        target: The AUC that calibration took for forgotten.
+    """
+
+    how: str
+    kind_auc: float | None = None
+    target: float | None = None
 
 
-def missing(case: Case) -> str:
+@dataclass(frozen=True, kw_only=True)
+class EdgeKind(PerModel[float]):
+    """The AUC of one kind of deleted edges: an average over all can hide that these stand out."""
+
+    kind: str
+    deleted: int
+    unseen: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryTest(PerModel[UnseenAUC]):
+    """The unseen test on one graph.
+
+    Args:
+        graph: What the graph is.
+        unfair: Why only a reference shows what to expect here; empty where 0.5 is to be expected.
+        gap: The AUC minus the reference's, and ``gap_error`` the half-width of its 95% interval.
+        adjusted: The test adjusted for surroundings.
+        kinds: Two kinds of edges separately; empty where all deleted edges are of one kind.
+        verdict: The code of the verdict on this test, and ``sentence`` the reason for it.
+    """
+
+    graph: str
+    unfair: str = ""
+    gap: float | None = None
+    gap_error: float | None = None
+    adjusted: AdjustedTest | None = None
+    kinds: tuple[EdgeKind, ...] = ()
+    verdict: str = ""
+    sentence: str = ""
+
+    def table(self, query: str, names: Names) -> Table:
+        """The test as a table."""
+        rows = [row("AUC [95% interval]", self, names, interval)]
+        if self.adjusted is not None:
+            rows.append(row("AUC, adjusted for surroundings", self.adjusted, names, interval))
+        rows.append(row("standard error", self, names, lambda test: number(test and test.se)))
+        rows.append(row("AUC without matching", self, names, lambda test: number(test and test.plain_auc)))
+        for kind in self.kinds:
+            title = f"AUC where {kind.kind} ({number(kind.deleted)} deleted, {number(kind.unseen)} unseen)"
+            rows.append(row(title, kind, names))
+        parts = [f"{verdict_words(self.verdict).capitalize()}." if self.verdict else "", self.graph, self.sentence]
+        if self.gap is not None and "reference" in names:
+            error = "" if self.gap_error is None else f" ± {number(self.gap_error)}"
+            parts.append(f"Gap to {names['reference']}: {self.gap:+.3f}{error}.")
+        if self.after is not None:
+            parts.append(
+                f"{number(self.after.deleted)} deleted against {number(self.after.unseen)} unseen elements, "
+                f"{share(self.after.matched)} of the deleted with a match."
+            )
+        title = f"unseen test, {QUERY_TITLES[query]}"
+        return Table((title, *names.values()), tuple(rows), " ".join(part for part in parts if part))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForgettingSection(Section):
+    """The deleted AUROC of the paper, and the unseen test by query; ``not_asked`` has the reason for each missing query."""
+
+    ranking: dict[str, PerModel[float]]
+    unseen: dict[str, QueryTest]
+    not_asked: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        values = super().to_dict()
+        missing = {name: {"available": False, "reason": reason} for name, reason in values.pop("not_asked").items()}
+        measured = {name: {"available": True, **test} for name, test in values["unseen"].items()}
+        return values | {"unseen": {name: (missing | measured)[name] for name in QUERIES}}
+
+    def tables(self, names: Names) -> Iterable[Table]:
+        if self.ranking:
+            rows = tuple(row(label(key), values, names) for key, values in self.ranking.items())
+            caption = "The paper's deleted AUROC (E_d). It rewards suppression."
+            yield Table(("remaining above deleted", *names.values()), rows, caption)
+        for query in QUERIES:
+            if query in self.unseen:
+                yield self.unseen[query].table(query, names)
+            else:
+                title = f"unseen test, {QUERY_TITLES[query]}"
+                yield Table((title,), ((f"Not measured: {self.not_asked[query]}.",),))
+
+    def key_rows(self, names: Names) -> Iterable[Row]:
+        for query, test in self.unseen.items():
+            yield row(f"Unseen AUC, {QUERY_TITLES[query]} (0.5: like unseen)", test, names, interval)
+            if test.adjusted is not None:
+                decides = "" if "reference" in names else " (decides)"
+                yield row(f"… adjusted for surroundings{decides}", test.adjusted, names, interval)
+        for key, values in list(self.ranking.items())[:1]:
+            yield row(f"Deleted {label(key)} (E_d): remaining above deleted", values, names)
+
+
+class Forgetting(Measure):
+    """Can deleted elements be told from elements that the model never trained on?"""
+
+    name: ClassVar[str] = "forgetting"
+    title: ClassVar[str] = "Forgetting"
+
+    def run(self, case: Case) -> ForgettingSection:
+        reason = why_untestable(case)
+        if reason:
+            raise NotMeasuredError(reason)
+        tests: dict[str, QueryTest] = {}
+        reasons: dict[str, str] = {}
+        for offset, query in enumerate(QUERIES):
+            try:
+                tests[query] = _query(case, query, case.seed + offset)
+            except NotMeasuredError as missing:
+                reasons[query] = str(missing)
+        return ForgettingSection(ranking=_ranking(case), unseen=tests, not_asked=reasons)
+
+
+def why_untestable(case: Case) -> str:
     """Why deleted elements cannot be compared with unseen ones; empty where they can."""
-    task = case.task
-    if isinstance(task, LinkPrediction):
-        if case.deletion.edges.size(1) and not case.asked_edges.size(1):
-            return NO_OTHER_SCORE
-        if not case.deletion.edges.size(1) and not case.deletion.nodes.numel():
-            return NO_FEATURE_SCORE if case.deletion.features.size(1) else NO_LINK_LABEL
-        return "" if task.test is not None else "there are no test edges to compare with; give LinkPrediction test=…"
-    if isinstance(task, GraphClassification):
-        return _missing_graphs(case, task)
-    if not isinstance(task, NodeClassification):
-        return f"the task '{task.name}' has no score for what was deleted"
-    if not case.asked_nodes.numel():
-        return NO_EDGE_SCORE
-    try:
-        tested = bool(task.part(case.remaining, "test").any())
-    except GNNDeleteError:
-        tested = False
-    if not tested:
-        return "there are no test nodes to compare with; mark some in 'test_mask'"
-    return "" if attacked(case)[0].numel() else "the model was trained on the label of none of the nodes"
+    reason = case.task.unscored(case.deletion, case.original)
+    if reason or case.task.unseen(case.remaining, "test").numel():
+        return reason
+    return case.task.no_unseen("test")
 
 
-def _missing_graphs(case: Case, task: GraphClassification) -> str:
-    if not case.deletion.graphs.numel():
-        return NO_PART_SCORE
-    try:
-        tested = bool(task.part(case.remaining, "test").any())
-    except GNNDeleteError:
-        tested = False
-    if not tested:
-        return "there are no test graphs to compare with; mark some in 'test_mask'"
-    return "" if attacked(case)[0].numel() else "the model was trained on the label of none of the deleted graphs"
-
-
-def _ranking(case: Case) -> dict[str, Any]:
-    """E_d of the paper: remaining edges (label 1) against as many deleted ones (label 0)."""
-    empty: dict[str, Any] = {name: dict.fromkeys(("before", "after", "reference")) for name in ("auroc", "auprc")}
-    task = case.task
-    if not isinstance(task, LinkPrediction) or not case.asked_edges.size(1):
-        return empty
-    for key, subject in case.subjects.items():
+def _ranking(case: Case) -> dict[str, PerModel[float]]:
+    """E_d of the paper: remaining edges above as many deleted ones."""
+    found: dict[str, dict[str, float]] = {}
+    for name, subject in case.subjects.items():
         try:
-            remaining = case.learned_edges(case.remaining)
-            found = task.forgetting_by(subject.predict, case.asked_edges, remaining, seed=case.seed)
-        except GNNDeleteError:  # answers that are no numbers rank nothing
+            values = case.task.rank_deleted(subject.predict, case.deletion, case.remaining, seed=case.seed)
+        except GNNDeleteError:  # answers that are not finite rank nothing
             continue
-        for name, value in found.items():
-            empty[name][key] = value
-    return empty
+        for key, value in values.items():
+            found.setdefault(key, {})[name] = value
+    return {key: PerModel(**values) for key, values in found.items()}
 
 
-def _query(case: Case, name: str, number: int) -> dict[str, Any]:
-    if name == "served" and isinstance(case.task, GraphClassification):
-        return {"available": False, "reason": EMPTY}
-    found: dict[str, Any] = {"before": None, "after": None, "reference": None}
+def _query(case: Case, query: str, seed: int) -> QueryTest:
+    if query == "served" and (reason := case.task.no_served_answer(case.deletion)):
+        raise NotMeasuredError(reason)
     tests: dict[str, UnseenTest] = {}
-    reason = ""
-    for key, subject in case.subjects.items():
-        asked = ask(case, name, subject)
-        if asked.subject is None:
-            reason = reason if key != "after" else asked.reason
-            continue
-        test = measure_unseen(case, asked.subject, asked.move)
-        if test is not None:
-            tests[key], found[key] = test, _figures(test, case.seed + number)
-    if found["after"] is None:
-        return {"available": False, "reason": reason or "some answers are no finite numbers"}
-    gap, error = tests["after"].against(tests["reference"]) if "reference" in tests else (None, None)
-    unfair = _unfair(case, name)
-    added = f" {BOTH}" if name != "served" and not unfair and isinstance(case.task, LinkPrediction) else ""
-    beside = {"gap": gap, "gap_error": None if error is None else 1.96 * error}
-    further = {"kinds": _kinds(case, tests), **_finely(case, tests)} if name == "served" else {}
-    return {"available": True, "graph": SENTENCES[name] + added, "unfair": unfair, **found, **beside, **further}
+    reason = NOT_FINITE
+    for name, subject in case.subjects.items():
+        asked = ask(case, query, subject)
+        if asked.subject is not None:
+            test = measure_unseen(case, asked.subject, asked.move)
+            tests |= {name: test} if test is not None else {}
+        elif name == "after":
+            reason = asked.reason
+    if "after" not in tests:
+        raise NotMeasuredError(reason)
+    unfair = case.task.incomparable(case.deletion, query == "served")
+    if query != "served" and not presents_unseen(case):
+        unfair = "unseen edges have no attributes and cannot be presented like deleted ones"
+    presented = query != "served" and not unfair and case.task.pairwise
+    found = QueryTest(
+        **{name: UnseenAUC.of(test, seed) for name, test in tests.items()},
+        graph=f"{QUERIES[query]} {UNSEEN_PRESENTED}" if presented else QUERIES[query],
+        unfair=unfair,
+    )
+    if "reference" in tests:
+        gap, error = tests["after"].against(tests["reference"])
+        found = replace(found, gap=gap, gap_error=1.96 * error)
+    if query != "served" or not case.deleted_edges.size(1):
+        return found
+    return replace(found, adjusted=_adjusted(case, tests), kinds=_kinds(case, tests))
 
 
-def _finely(case: Case, tests: dict[str, UnseenTest]) -> dict[str, Any]:
-    """The test once more with edges compared by their surroundings, as calibration does; nothing where these tell nothing.
-
-    Edges of another kind than the unseen ones score otherwise in any model, also in one that was trained again.
-    """
-    if not isinstance(case.task, LinkPrediction) or not case.deletion.edges.size(1):
-        return {}
-    alike = match_edges(case.remaining, *attacked(case))
-    if not alike.how:
-        return {}
-    scores = {key: [torch.from_numpy(part) for part in test.scores] for key, test in tests.items()}
-    found = {key: _figures(alike.test(*parts), case.seed) for key, parts in scores.items()}
-    aimed = {"aimed": (case.unlearned.calibration or {}).get("target")}  # what the method itself took for forgotten
-    apart = {"told_apart": alike.kind_auc}
-    return {"finely": {"how": alike.how, **apart, **aimed, "before": None, "reference": None, **found}}
+def _adjusted(case: Case, tests: dict[str, UnseenTest]) -> AdjustedTest | None:
+    """Edges of another kind than the unseen ones score differently in any model, retrained or not."""
+    matching = match_edges(case.remaining, *compared(case))
+    if not matching.how:
+        return None
+    found = {
+        name: UnseenAUC.of(matching.test(*(torch.from_numpy(part) for part in test.scores)), case.seed)
+        for name, test in tests.items()
+    }
+    target = (case.unlearned.calibration or {}).get("target")
+    return AdjustedTest(**found, how=matching.how, kind_auc=matching.kind_auc, target=target)
 
 
-def _kinds(case: Case, tests: dict[str, UnseenTest]) -> list[dict[str, Any]]:
-    """The AUC of edges apart that have lost an end's last edge: an average over all can hide that these stand out.
-
-    Empty where all deleted edges are of one kind.
-    """
-    if not isinstance(case.task, LinkPrediction) or not case.deletion.edges.size(1):
-        return []
-    strata = _edge_strata(case, *attacked(case))
-    alone = [strata[f"kind_{part}"] % 3 > 0 for part in ("deleted", "unseen")]  # `edge_kind` counts up to two ends
-    if bool(alone[0].all()) or not bool(alone[0].any()):
-        return []
+def _kinds(case: Case, tests: dict[str, UnseenTest]) -> tuple[EdgeKind, ...]:
+    strata = _edge_strata(case, *compared(case))
+    isolated = [strata[f"kind_{part}"] % 3 > 0 for part in ("deleted", "unseen")]  # `edge_kind` counts up to two ends
+    if bool(isolated[0].all()) or not bool(isolated[0].any()):
+        return ()
     found = []
-    for kind, words in ((False, CONNECTED), (True, LEFT_ALONE)):
-        own = [part == kind for part in alone]
-        chosen = {name: values[own[name.endswith("unseen")]] for name, values in strata.items()}
-        row: dict[str, Any] = {"kind": words, "deleted": int(own[0].sum()), "unseen": int(own[1].sum())}
-        for key, test in tests.items():
-            scores = [torch.from_numpy(part)[mask] for part, mask in zip(test.scores, own, strict=True)]
-            row[key] = unseen_test(scores[0], scores[1], **chosen).auc if row["unseen"] else None
-        found.append(row)
-    return found
+    for is_isolated, words in ((False, CONNECTED), (True, ISOLATED)):
+        masks = [part == is_isolated for part in isolated]
+        chosen = {name: values[masks[name.endswith("unseen")]] for name, values in strata.items()}
+        counts = {"deleted": int(masks[0].sum()), "unseen": int(masks[1].sum())}
+        aucs = {}
+        for name, test in tests.items() if counts["unseen"] else ():
+            scores = [torch.from_numpy(part)[mask] for part, mask in zip(test.scores, masks, strict=True)]
+            aucs[name] = unseen_test(scores[0], scores[1], **chosen).auc
+        found.append(EdgeKind(**aucs, kind=words, **counts))
+    return tuple(found)
 
 
-def _unfair(case: Case, name: str) -> str:
-    """Why deleted and unseen elements are not asked alike, so that only a reference tells what to expect; or nothing."""
-    deletion = case.deletion
-    if isinstance(case.task, NodeClassification):
-        if name == "served" and deletion.nodes.numel():
-            return "deleted nodes have neither edges nor features left in this graph"
-        if name == "served" and deletion.features.size(1):
-            return "nodes without their features are no match for unseen ones here"
-        if deletion.features.size(1):
-            return "the labels of nodes that lost features are still learned, by a model trained again as well"
-        return ""
-    if name == "served":
-        return "" if deletion.edges.size(1) else "deleted nodes have neither edges nor features left in this graph"
-    return "" if fair(case) else "unseen edges have no attributes with which to be presented beside deleted ones"
-
-
-def measure_unseen(case: Case, subject: Subject, move: Any = lambda elements: elements) -> UnseenTest | None:
-    """Deleted against test elements in one subject's answers; None where some are no finite numbers."""
-    deleted, unseen = attacked(case)
-    if isinstance(case.task, LinkPrediction):
+def measure_unseen(case: Case, subject: Subject, move: Move = lambda elements: elements) -> UnseenTest | None:
+    """Deleted against test elements in the answers of one model; None where some are not finite."""
+    deleted, unseen = compared(case)
+    if case.task.pairwise:
         scores = [subject.predict(move(part)) for part in (deleted, unseen)]
-        strata: dict[str, Any] = _edge_strata(case, deleted, unseen)
+        strata = _edge_strata(case, deleted, unseen)
     else:
-        true = labels(case)
-        scores = [_true_class(subject, move(part), true[part]) for part in (deleted, unseen)]
-        strata = _strata(_extent(case), true, deleted, unseen)
+        true = [case.task.classes(case.original, part).cpu() for part in (deleted, unseen)]
+        answers = [subject.predict(move(part)).detach().double().cpu() for part in (deleted, unseen)]
+        scores = [answer.gather(1, kind.view(-1, 1)).view(-1) for answer, kind in zip(answers, true, strict=True)]
+        size = _size(case)
+        strata = {
+            "degree_deleted": size[deleted],
+            "degree_unseen": size[unseen],
+            "kind_deleted": true[0],
+            "kind_unseen": true[1],
+            "bins": CLASS_QUANTILES,
+            "adaptive": True,
+        }
     if not all(bool(torch.isfinite(part).all()) for part in scores):
         return None
     return unseen_test(scores[0], scores[1], **strata)
 
 
-def _figures(test: UnseenTest, seed: int) -> dict[str, Any]:
-    low, high = test.interval(seed)
-    return {
-        "auc": test.auc,
-        "low": low,
-        "high": high,
-        "se": test.standard_error,
-        "plain_auc": test.plain_auc,
-        "deleted": test.deleted,
-        "unseen": test.unseen,
-        "matched": test.matched,
-        "beside": test.effective_unseen,
-    }
-
-
 def _edge_strata(case: Case, deleted: Tensor, unseen: Tensor) -> dict[str, Any]:
-    """Degrees in the remaining graph, where neither kind is; edges of deleted nodes have lost their own end there."""
+    """Degrees in the remaining graph, which has neither kind. Edges of deleted nodes have lost an end there."""
     if case.deletion.edges.size(1):
         return edge_strata(degrees(case.remaining).cpu(), deleted, unseen)
     degree = degrees(case.original).cpu()
     itself = 1.0 if deleted.size(0) == 3 or edge_table(case.original).undirected else 0.5
-    ends = (degree[ends_of(deleted)] - itself).clamp(min=0)  # without the edge itself, as for those held out
-    found: dict[str, Any] = {
-        "degree_deleted": (ends + 1).log().mean(dim=0),
-        "degree_unseen": edge_degree(degree, unseen),
-    }
+    ends = (degree[ends_of(deleted)] - itself).clamp(min=0)  # without the edge itself, as for unseen ones
+    found = {"degree_deleted": (ends + 1).log().mean(dim=0), "degree_unseen": edge_degree(degree, unseen)}
     if deleted.size(0) == 3:
         found |= {"kind_deleted": deleted[1], "kind_unseen": unseen[1]}
     return found
 
 
-def _extent(case: Case) -> Tensor:
+def _size(case: Case) -> Tensor:
     """What elements of one class are further matched by: the degree of nodes, the size of graphs."""
     return (case.original.sizes if isinstance(case.original, GraphBatch) else degrees(case.original)).cpu()
-
-
-def _strata(degree: Tensor, true: Tensor, deleted: Tensor, unseen: Tensor) -> dict[str, Any]:
-    return {
-        "degree_deleted": degree[deleted],
-        "degree_unseen": degree[unseen],
-        "kind_deleted": true[deleted],
-        "kind_unseen": true[unseen],
-        "bins": CLASS_QUANTILES,
-        "adaptive": True,
-    }
-
-
-def _true_class(subject: Subject, nodes: Tensor, true: Tensor) -> Tensor:
-    return subject.predict(nodes).detach().double().cpu().gather(1, true.view(-1, 1)).view(-1)

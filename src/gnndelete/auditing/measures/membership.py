@@ -1,154 +1,181 @@
-"""The shadow membership attack (Olatunji et al. 2021): was this edge, or this node, among the training data?"""
+"""The membership attack with a shadow model (Olatunji et al. 2021): was this edge, node or graph among the training data?"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.edges import link_edges
-from gnndelete.auditing.measures.attack import ASKED, FEW, Attack, Floats, answer, unavailable
-from gnndelete.auditing.measures.forgetting import NO_FEATURE_SCORE, NO_LINK_LABEL, NO_OTHER_SCORE
-from gnndelete.auditing.measures.shadow import Shadow
-from gnndelete.auditing.samples import labels
-from gnndelete.errors import GNNDeleteError
+from gnndelete.auditing.formatting import number, seconds
+from gnndelete.auditing.measures.attack import QUESTION_LIMIT, QUESTION_MINIMUM, Attack, AttackResult
+from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, PerModel, Row, Section, Table, row
+from gnndelete.auditing.measures.shadow import trained_shadow
 from gnndelete.graph.edge_table import ends_of
-from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
+from gnndelete.metrics.ranking import Floats
 
-EDGE = (
-    "Input: the logarithms of [1-p,\u00a0p] in double precision, p the probability of the edge; p itself rounds to 1 for sure "
-    "edges. Present: edges the shadow was trained on, absent: edges held out from it."
+#: An attack with a lower AUC on its own shadow proves little.
+WEAK_ATTACK = 0.53
+#: Below this AUC deleted elements stand out by too low answers.
+SUPPRESSED = 0.4
+
+EDGE_INPUT = (
+    "Input: the logarithms of [1-p,\u00a0p] in double precision, where p is the probability of the edge; p itself rounds to 1 "
+    "for certain edges. Present: edges the shadow was trained on. Absent: edges held out from it."
 )
-NODE = (
-    "Input: the logarithms of the class probabilities, largest first, and the log-odds of the true label, which the "
-    "attacker is taken to know. Present: nodes the shadow was trained on, absent: training nodes whose labels were held "
-    "out from it."
+CLASS_INPUT = (
+    "Input: the logarithms of the class probabilities, largest first, and the log-odds of the true label, which the attacker is "
+    "assumed to know. Present: {noun}s the shadow was trained on. Absent: training {noun}s whose labels were held out from it."
 )
-GRAPH = NODE.replace("nodes", "graphs")
-SERVED = "Each model is asked on the graph it is served on: the original one before, the remaining one after."
-AGAIN = (
-    "Deleted nodes are blank in the graph as served, so that every model is asked on the original graph, where they are "
-    "presented again under their old ids."
+ON_SERVED = "Each model is asked on the graph it is served on: the original one before, the remaining one after."
+ON_ORIGINAL = "Every model is asked on the original graph, where what was deleted is presented again under its old ids."
+CARRY_MESSAGES = (
+    "Edges of deleted nodes carry messages there and test edges do not. Even a model that never saw them answers above 0.5, so "
+    "compare with the retrained model."
 )
-KEPT = "Every model is asked on the original graph, where what was deleted of these nodes is presented again under their old ids."
-OWN_MESSAGES = (
-    "Their edges carry messages there, which the test edges do not: even a model that never saw them answers above 0.5, so "
-    "read the retrained model's value beside it."
-)
-#: An attack below WEAK on its own shadow proves little; a model below BELOW says of deleted elements too firmly "never seen".
-WEAK, BELOW = 0.53, 0.4
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackSection(Section):
+    """What an attack found on each model; ``counts`` are the elements it was asked about."""
+
+    before: AttackResult | None = None
+    after: AttackResult
+    reference: AttackResult | None = None
+    counts: dict[str, int]
+
+    @property
+    def results(self) -> PerModel[AttackResult]:
+        """The result of each model."""
+        return PerModel(self.before, self.after, self.reference)
+
+    def result_rows(self, names: Names) -> tuple[Row, ...]:
+        """AUC and mean answer of every model."""
+        return (
+            row("AUC", self.results, names, lambda result: number(result and result.auc)),
+            row("mean presence probability", self.results, names, lambda result: number(result and result.mean)),
+        )
+
+
+@dataclass(frozen=True)
+class ShadowQuality:
+    """How well an attack does on its own shadow model, and how the shadow was made."""
+
+    auc: float
+    seconds: float
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MembershipSection(AttackSection):
+    """The attack on deleted against test elements.
+
+    Args:
+        form: What is attacked: ``"edge"``, ``"node"`` or ``"graph"``.
+        elements: The attacked elements in words.
+        carry_messages: Whether the attacked edges carry messages that test edges do not, so that 0.5 is not to be expected.
+        shadow: The attack on its own shadow model.
+        mi_ratio: The paper's: mean presence probability of deleted elements before over after; above 1 where less is left.
+        mi_ratio_reference: The same for the reference.
+    """
+
+    form: str
+    elements: str
+    carry_messages: bool
+    shadow: ShadowQuality
+    mi_ratio: float | None = None
+    mi_ratio_reference: float | None = None
+
+    def tables(self, names: Names) -> Iterable[Table]:
+        yield Table(("attack on deleted elements", *names.values()), self.result_rows(names))
+        rows: list[Row] = [("form of the attack", self.form), ("MI ratio, before to after", number(self.mi_ratio))]
+        if "reference" in names:
+            rows.append((f"MI ratio, before to {names['reference']}", number(self.mi_ratio_reference)))
+        rows.append(("AUC on the shadow model itself", number(self.shadow.auc)))
+        rows.append(("time for the shadow model", seconds(self.shadow.seconds)))
+        yield Table(("shadow attack", "value"), tuple(rows), self.shadow.what)
+
+    def key_rows(self, names: Names) -> Iterable[Row]:
+        yield row("Membership attack, AUC", self.results, names, lambda result: number(result and result.auc))
+        if self.mi_ratio is not None:
+            yield row("MI ratio, before to after", PerModel(None, self.mi_ratio, self.mi_ratio_reference), names)
 
 
 @dataclass(frozen=True)
 class _Question:
-    """What is asked: deleted elements against test elements, and whether the original graph is put in front of the model."""
+    """Deleted against test elements, and whether models are asked on the original graph."""
 
     deleted: Tensor
     test: Tensor
-    again: bool
-    word: str
+    on_original: bool
+    elements: str
 
 
-def membership(case: Case, shadow: Shadow) -> dict[str, Any]:
-    """Train the attack on the shadow's answers and ask it about deleted and test elements, model by model.
+class Membership(Measure):
+    """Train the attack on the shadow's answers and ask it about deleted and test elements, model by model."""
 
-    ``auc`` is that of the presence probability, deleted against test elements; ``mi_ratio`` the paper's: mean presence
-    probability of the deleted elements before over after, above 1 where less is left.
-    """
-    question = _question(case)
-    if isinstance(question, str):
-        return unavailable(question)
-    if shadow.subject is None:
-        return unavailable(shadow.reason)
-    present, absent = (_features(case, shadow.subject, part) for part in (shadow.present, shadow.absent))
-    attack = Attack(present, absent, case.seed)
-    found: dict[str, Any] = {"before": None, "after": None, "reference": None}
-    for name, subject in case.subjects.items():
-        asked = _presented(case, subject) if question.again else subject
-        if asked is not None:
-            parts = (attack.presence(_features(case, asked, part)) for part in (question.deleted, question.test))
-            found[name] = answer(*parts)
-    if found["after"] is None:
-        return unavailable(
-            f"method '{case.unlearned.method}' keeps no model of its own, and deleted nodes can only be presented again "
-            "to a model; use a method that keeps yours"
-        )
-    form = "edge" if isinstance(case.task, LinkPrediction) else case.task.name
-    again = AGAIN.replace("nodes", "graphs") if form == "graph" else AGAIN if case.deletion.nodes.numel() else KEPT
-    graph = SERVED if not question.again else again if form != "edge" else f"{again} {OWN_MESSAGES}"
-    what = " ".join([shadow.what, {"edge": EDGE, "node": NODE, "graph": GRAPH}[form], graph])
-    result = {
-        "available": True,
-        "form": form,
-        "elements": question.word,
-        "counts": {"deleted": question.deleted.size(-1), "test": question.test.size(-1)},
-        "shadow": {"auc": attack.quality, "seconds": shadow.seconds, "what": what},
-        **found,
-        "mi_ratio": _ratio(found["before"], found["after"]),
-        "mi_ratio_reference": _ratio(found["before"], found["reference"]),
-    }
-    return {**result, "sentence": _sentence(result)}
+    name: ClassVar[str] = "membership"
+    title: ClassVar[str] = "Membership attack"
+    attack: ClassVar[bool] = True
 
-
-def _question(case: Case) -> _Question | str:
-    """Which elements are asked about; a sentence where there is nothing to ask."""
-    deletion, task = case.deletion, case.task
-    if isinstance(task, LinkPrediction):
-        if task.test is None:
-            return "there are no test edges to compare deleted edges with; pass LinkPrediction(test=…)"
-        if deletion.edges.size(1) and not case.asked_edges.size(1):
-            return NO_OTHER_SCORE
-        if not deletion.edges.size(1) and not deletion.nodes.numel():
-            return NO_FEATURE_SCORE if deletion.features.size(1) else NO_LINK_LABEL
-        again, word, deleted = False, "deleted edges", case.asked_edges
-        deleted = deleted[
-            :, ~torch.isin(ends_of(deleted), deletion.nodes).any(dim=0)
-        ]  # others have a blank end as served
-        if not deleted.size(1):
-            edges = (task.learned if task.relation else link_edges)(case.original).cpu()
-            deleted = edges[:, torch.isin(ends_of(edges), deletion.nodes).any(dim=0)]
-            again, word = True, "edges of deleted nodes"
-        test = task.test.positives
-    elif isinstance(task, NodeClassification):
-        if not case.asked_nodes.numel():
-            return (
-                "only edges were deleted, and a node classifier gives edges no score; the trend attack asks about them, or "
-                "audit a link model"
+    def run(self, case: Case) -> MembershipSection:
+        question, shadow, subject = _question(case), *trained_shadow(case)
+        present, absent = (_features(case, subject, part) for part in (shadow.present, shadow.absent))
+        attack = Attack(present, absent, case.seed)
+        found = {}
+        for name, subject in case.subjects.items():
+            asked = _on_original(case, subject) if question.on_original else subject
+            if asked is not None:
+                parts = (attack.presence(_features(case, asked, part)) for part in (question.deleted, question.test))
+                found[name] = AttackResult.of(*parts)
+        if "after" not in found:
+            raise NotMeasuredError(
+                f"method '{case.unlearned.method}' keeps no model, and deleted {case.task.noun}s can only be presented again to "
+                "a model; use a method that keeps yours"
             )
-        trained = task.part(case.original, "train").cpu()
-        again, word, deleted = True, "deleted training nodes", case.asked_nodes[trained[case.asked_nodes]]
-        if not deletion.nodes.numel():
-            word = f"training nodes without their {'features' if deletion.features.size(1) else 'labels'}"
-        try:
-            test = task.part(case.remaining, "test").nonzero().flatten()
-        except GNNDeleteError as error:
-            return f"there are no test nodes to compare deleted nodes with: {error}"
-    elif isinstance(task, GraphClassification):
-        if not deletion.graphs.numel():
-            return "edges or nodes within graphs were deleted, and a graph classifier gives them no score"
-        trained = task.part(case.original, "train").cpu()
-        again, word, deleted = True, "deleted training graphs", deletion.graphs[trained[deletion.graphs]]
-        try:
-            test = task.part(case.remaining, "test").nonzero().flatten()
-        except GNNDeleteError as error:
-            return f"there are no test graphs to compare deleted graphs with: {error}"
-    else:
-        return f"a '{task.name}' task has no form of this attack yet"
-    if not deleted.size(-1) or not test.size(-1):
-        return f"there are {deleted.size(-1)} {word} and {test.size(-1)} test elements, and both are needed to compare"
-    return _Question(_some(case, deleted, 11), _some(case, test, 12), again, word)
+        carry = case.task.pairwise and question.on_original
+        used = EDGE_INPUT if case.task.pairwise else CLASS_INPUT.format(noun=case.task.noun)
+        where = ON_SERVED if not question.on_original else f"{ON_ORIGINAL} {CARRY_MESSAGES}" if carry else ON_ORIGINAL
+        section = MembershipSection(
+            **found,
+            form=case.task.noun,
+            elements=question.elements,
+            carry_messages=carry,
+            counts={"deleted": question.deleted.size(-1), "test": question.test.size(-1)},
+            shadow=ShadowQuality(attack.quality, shadow.seconds, f"{shadow.what} {used} {where}"),
+            mi_ratio=_ratio(found.get("before"), found["after"]),
+            mi_ratio_reference=_ratio(found.get("before"), found.get("reference")),
+        )
+        return replace(section, sentence=_sentence(section))
 
 
-def _some(case: Case, elements: Tensor, offset: int) -> Tensor:
-    pick = torch.randperm(elements.size(-1), generator=case.generator(offset))[:ASKED]
-    return elements.cpu()[..., pick]
+def _question(case: Case) -> _Question:
+    """Which elements are asked about."""
+    deletion, task = case.deletion, case.task
+    test = task.unseen(case.remaining, "test")
+    reason = task.unscored(deletion, case.original)
+    if reason or not test.numel():
+        raise NotMeasuredError(reason or task.no_unseen("test"))
+    on_original = not task.pairwise
+    deleted = task.elements(deletion, case.original).cpu()
+    title = task.title(deletion)
+    if task.pairwise:
+        deleted = deleted[:, ~torch.isin(ends_of(deleted), deletion.nodes).any(dim=0)]  # no end is blank as served
+        if not deleted.size(1):
+            edges = task.learned_once(case.original).cpu()
+            deleted = edges[:, torch.isin(ends_of(edges), deletion.nodes).any(dim=0)]
+            on_original, title = True, "edges of deleted nodes"
+    if not deleted.size(-1):
+        raise NotMeasuredError(f"the model was trained on none of the {title}")
+    sampled = (case.sample(part.cpu(), QUESTION_LIMIT, offset) for part, offset in ((deleted, 11), (test, 12)))
+    return _Question(*sampled, on_original, title)
 
 
-def _presented(case: Case, subject: Subject) -> Subject | None:
-    """The same model in front of the original graph; None where there is no model to put there."""
+def _on_original(case: Case, subject: Subject) -> Subject | None:
+    """The same model on the original graph; None where there is no model to put there."""
     if subject.graph is case.original:
         return subject
     if subject.model is None:
@@ -157,13 +184,13 @@ def _presented(case: Case, subject: Subject) -> Subject | None:
 
 
 def _features(case: Case, subject: Subject, elements: Tensor) -> Floats:
-    """What the attacker reads off the answers, in double precision and in logarithms, so that sure answers still differ."""
+    """What the attacker reads off the answers, in double precision and in logarithms, so that certain answers still differ."""
     answers = subject.predict(elements.to(subject.graph.edge_index.device)).detach().double().cpu()
-    if isinstance(case.task, LinkPrediction):
+    if case.task.pairwise:
         features = torch.nn.functional.logsigmoid(torch.stack([-answers, answers], dim=1))
     else:
         chances = answers.clamp(min=1e-30)
-        true = labels(case)[elements.cpu()].view(-1, 1)
+        true = case.task.classes(case.original, elements).cpu().view(-1, 1)
         # 1 - p as the sum of the other classes keeps the digits that the difference would lose
         rest = chances.scatter(1, true, 0.0).sum(dim=1, keepdim=True).clamp(min=1e-30)
         odds = chances.gather(1, true).log() - rest.log()
@@ -171,31 +198,29 @@ def _features(case: Case, subject: Subject, elements: Tensor) -> Floats:
     return features.numpy()
 
 
-def _ratio(before: dict[str, Any] | None, after: dict[str, Any] | None) -> float | None:
-    if before is None or after is None or not after["mean"] > 0:
+def _ratio(before: AttackResult | None, after: AttackResult | None) -> float | None:
+    if before is None or after is None or not after.mean > 0:
         return None
-    return float(before["mean"] / after["mean"])
+    return before.mean / after.mean
 
 
-def _sentence(result: dict[str, Any]) -> str:
-    before, after, reference = (result[name] for name in ("before", "after", "reference"))
-    parts = [f"The attack tells {result['elements']} from test elements with AUC {after['auc']:.3f} after the deletion"]
-    parts += [f"{before['auc']:.3f} before it"] if before else []
-    parts += [f"{reference['auc']:.3f} for the retrained model"] if reference else []
-    text = ", ".join(parts) + " (0.5: cannot tell)."
-    if result["mi_ratio"] is not None:
-        text += f" MI ratio {result['mi_ratio']:.2f}"
-        if result["mi_ratio_reference"] is not None:
-            text += f", retrained {result['mi_ratio_reference']:.2f}"
-        text += " (above 1: less is left)."
-    if after["same"]:
+def _sentence(section: MembershipSection) -> str:
+    after, elements, deleted = section.after, section.elements, section.counts["deleted"]
+    parts = [f"The attack tells {elements} from test elements with AUC {after.auc:.3f} after the deletion"]
+    parts += [f"{section.before.auc:.3f} before it"] if section.before else []
+    parts += [f"{section.reference.auc:.3f} for the retrained model"] if section.reference else []
+    text = ", ".join(parts) + " (0.5: it cannot tell)."
+    if section.mi_ratio is not None:
+        retrained = "" if section.mi_ratio_reference is None else f", retrained {section.mi_ratio_reference:.2f}"
+        text += f" MI ratio {section.mi_ratio:.2f}{retrained} (above 1: less is left)."
+    if after.same:
         text += (
-            f" After the deletion every element gets the same answer ({after['mean']:.3f}): that AUC measures nothing."
+            f" After the deletion every element gets the same answer ({after.mean:.3f}), so this AUC measures nothing."
         )
-    if after["auc"] < BELOW:
-        text += " Well below 0.5 they stand out from below: suppressed, and recognisable as such."
-    if result["counts"]["deleted"] < FEW:
-        text += f" With {result['counts']['deleted']} {result['elements']} this is an anecdote, not a measurement."
-    if result["shadow"]["auc"] < WEAK:
-        text += f" The attack hardly works on its own shadow (AUC {result['shadow']['auc']:.3f}), so it proves little."
+    if after.auc < SUPPRESSED:
+        text += " An AUC well below 0.5 means that deleted elements are suppressed, and can be recognised by that."
+    if deleted < QUESTION_MINIMUM:
+        text += f" {deleted} {elements} are an anecdote, not a measurement."
+    if section.shadow.auc < WEAK_ATTACK:
+        text += f" The attack hardly works on its own shadow (AUC {section.shadow.auc:.3f}), so it proves little."
     return text

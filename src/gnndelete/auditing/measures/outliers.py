@@ -1,4 +1,4 @@
-"""Whether the touched nodes, and the deleted edges, stand out among the others of the same model's representations.
+"""Whether touched nodes and deleted edges stand out among the other rows of the same model.
 
 The paper's appendix gives the share of edges that an outlier detector calls regular, for 2.5% of DBLP's edges and GCN:
 Retrain .746, GradAscent .503, D2D .517, GraphEraser .563, GraphEditor .642, CertUnlearn .625, GNNDelete .710. It names
@@ -7,92 +7,158 @@ neither the detector nor what it was fitted on, so shares compare between the mo
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from sklearn.ensemble import IsolationForest
 from torch import Tensor
 
 from gnndelete.auditing.case import Case
-from gnndelete.auditing.rings import rows, some, touched
+from gnndelete.auditing.formatting import share
+from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, PerModel, Section, Table, row
+from gnndelete.auditing.samples import node_rows, touched
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.validation import count_nodes
+from gnndelete.tasks.supervision import distinct_positives
 
 #: Share of the rows it was fitted on that the detector calls outliers.
-RATE = 0.05
-
-#: Rows the detector is fitted on and rows of each kind that it judges; fewer than FEWEST untouched ones say nothing.
-LIMIT, FEWEST = 2_000, 40
+OUTLIER_RATE = 0.05
+#: Rows the detector is fitted on, and rows of each kind that it judges.
+ROW_LIMIT = 2_000
+#: Fewer untouched nodes or remaining edges than this do not show what is regular.
+ROW_MINIMUM = 40
 
 WHAT = (
-    "An isolation forest, fitted for each model on rows of its own that the deletion does not touch, calls 5% of those "
-    "outliers. 'touched' is the share it calls outliers among nodes that lost an edge, features or a label, 'others' among "
-    "further untouched nodes. "
-    "'edges' is the paper's form: the share called regular, for deleted edges and further remaining ones, each edge as the "
-    "product of its ends. Touched nodes have more edges than others, so compare with 'before' and the reference."
+    "For each model an isolation forest is fitted on rows that the deletion does not touch; it calls 5% of those outliers. "
+    "Touched nodes lost an edge, features or a label. For edges the paper's form is given: the share called regular, each edge "
+    "as the product of its two rows. Touched nodes have more edges than others, so compare with 'before' and the reference."
 )
 
-
-_VERDICTS = {
+_READINGS = {
     "more": "That is more than in {base}: the deletion can be seen in the representations.",
     "fewer": "That is fewer than in {base}: touched nodes were pulled to the middle, which can be recognised as well.",
     "alike": "That is not clearly different from {base}.",
 }
 
 
-def outliers(case: Case) -> dict[str, Any]:
-    """Shares of outliers before, after and in the reference; models that keep no representations are left out."""
-    nodes = count_nodes(case.original)
-    z = {name: found for name, subject in case.subjects.items() if (found := rows(subject, nodes)) is not None}
-    if "after" not in z:
-        return _not(
-            f"method '{case.unlearned.method}' gives no finite representation of every node; a method that keeps the "
-            "user's model, whose forward returns one row per node, does"
+@dataclass(frozen=True)
+class NodeShares:
+    """Shares of nodes that the detector calls outliers."""
+
+    touched: float
+    others: float
+
+
+@dataclass(frozen=True)
+class EdgeShares:
+    """Shares of edges that the detector calls regular."""
+
+    deleted: float
+    remaining: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutlierNodes(PerModel[NodeShares]):
+    """The shares of each model, over ``count`` touched nodes."""
+
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutlierEdges(PerModel[EdgeShares]):
+    """The shares of each model, over ``count`` deleted edges."""
+
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutliersSection(Section):
+    """What the detector says of nodes and edges.
+
+    Args:
+        nodes: Touched nodes.
+        edges: Deleted edges; None where there are none.
+        against: The model that ``after`` is compared with: ``"reference"``, or else ``"before"``.
+        reading: ``"more"`` or ``"fewer"`` touched nodes stand out than there, or ``"alike"``.
+        detector: The name of the detector.
+        rate: The share of its own examples that it calls outliers.
+    """
+
+    nodes: OutlierNodes
+    edges: OutlierEdges | None = None
+    against: str | None = None
+    reading: str | None = None
+    detector: str = "isolation forest"
+    rate: float = OUTLIER_RATE
+
+    def tables(self, names: Names) -> Iterable[Table]:
+        rows = tuple(
+            row(title, self.nodes, names, lambda part, key=key: share(part and getattr(part, key)))
+            for key, title in (("touched", "touched nodes"), ("others", "untouched nodes"))
         )
-    near, far = touched(case)
-    if not near.numel():
-        return _not("no node that is left lost an edge, features or a label, so there is nothing that could stand out")
-    if far.numel() < FEWEST:
-        return _not(f"the deletion leaves only {far.numel()} nodes untouched, too few to say what is regular")
-    near = some(near, LIMIT, case.generator(1))
-    far = some(far, 2 * LIMIT, case.generator(2))
-    models = {}
-    for name, h in z.items():
-        fitted, others = _halves(_numpy(h, far))
-        flag = _detector(fitted, case.seed)
-        models[name] = {"touched": flag(_numpy(h, near)), "others": flag(others)}
-    result: dict[str, Any] = {
-        "available": True,
-        "detector": "isolation forest",
-        "rate": RATE,
-        "what": WHAT,
-        "nodes": {"count": near.numel(), **models},
-        "edges": _edges(case, z),
-    }
-    base = next((name for name in ("reference", "before") if name in models), None)
-    result["against"] = base
-    result["reading"] = None if base is None else _reading(models["after"], models[base], near.numel())
-    result["sentence"] = _sentence(result)
-    return result
+        yield Table(("nodes called outliers", *names.values()), rows)
+        if self.edges is not None:
+            rows = tuple(
+                row(title, self.edges, names, lambda part, key=key: share(part and getattr(part, key)))
+                for key, title in (("deleted", "deleted edges"), ("remaining", "remaining edges"))
+            )
+            yield Table(("edges called regular", *names.values()), rows)
 
 
-def _not(reason: str) -> dict[str, Any]:
-    return {"available": False, "reason": reason}
+class Outliers(Measure):
+    """Shares of outliers before, after and in the reference; models that keep no representations are left out."""
+
+    name: ClassVar[str] = "outliers"
+    title: ClassVar[str] = "Outliers among the embeddings"
+
+    def run(self, case: Case) -> OutliersSection:
+        nodes = count_nodes(case.original)
+        z = {name: found for name, subject in case.subjects.items() if (found := node_rows(subject, nodes)) is not None}
+        if "after" not in z:
+            raise NotMeasuredError(
+                f"method '{case.unlearned.method}' gives no finite representation of every node; a method that keeps the "
+                "user's model, whose forward returns one row per node, does"
+            )
+        near, far = touched(case)
+        if not near.numel():
+            raise NotMeasuredError("no remaining node lost an edge, features or a label, so nothing could stand out")
+        if far.numel() < ROW_MINIMUM:
+            raise NotMeasuredError(
+                f"the deletion leaves only {far.numel()} nodes untouched, too few to show what is regular"
+            )
+        near, far = case.sample(near, ROW_LIMIT, 1), case.sample(far, 2 * ROW_LIMIT, 2)
+        models = {}
+        for name, h in z.items():
+            fitted, others = _halves(_numpy(h, far))
+            outliers = _detector(fitted, case.seed)
+            models[name] = NodeShares(touched=outliers(_numpy(h, near)), others=outliers(others))
+        base = next((name for name in ("reference", "before") if name in models), None)
+        section = OutliersSection(
+            nodes=OutlierNodes(**models, count=near.numel()),
+            edges=_edges(case, z),
+            what=WHAT,
+            against=base,
+            reading=None if base is None else _reading(models["after"].touched, models[base].touched, near.numel()),
+        )
+        return replace(section, sentence=_sentence(section))
 
 
-def _edges(case: Case, z: dict[str, Tensor]) -> dict[str, Any] | None:
+def _edges(case: Case, z: dict[str, Tensor]) -> OutlierEdges | None:
     """The paper's form: the share of deleted edges, and of remaining ones, that the detector calls regular."""
-    gone, left = ends_of(case.deletion.edges), ends_of(case.some_remaining(2 * LIMIT, offset=3))
-    if not gone.size(1) or left.size(1) < FEWEST:
+    edges = case.task.learned_once(case.remaining) if case.task.pairwise else distinct_positives(case.remaining)
+    gone, left = ends_of(case.deletion.edges), ends_of(case.sample(edges, 2 * ROW_LIMIT, 3))
+    if not gone.size(1) or left.size(1) < ROW_MINIMUM:
         return None
-    gone = some(gone, LIMIT, case.generator(4))
-    shares: dict[str, Any] = {"count": gone.size(1)}
+    gone = case.sample(gone, ROW_LIMIT, 4)
+    shares = {}
     for name, h in z.items():
         fitted, others = _halves(_products(h, left))
-        flag = _detector(fitted, case.seed)
-        shares[name] = {"deleted": 1 - flag(_products(h, gone)), "remaining": 1 - flag(others)}
-    return shares
+        outliers = _detector(fitted, case.seed)
+        shares[name] = EdgeShares(deleted=1 - outliers(_products(h, gone)), remaining=1 - outliers(others))
+    return OutlierEdges(**shares, count=gone.size(1))
 
 
 def _products(h: Tensor, edges: Tensor) -> np.ndarray:
@@ -109,31 +175,27 @@ def _halves(sample: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return sample[:middle], sample[middle:]
 
 
-def _detector(regular: np.ndarray, seed: int) -> Any:
-    forest = IsolationForest(contamination=RATE, random_state=seed).fit(regular)
-
-    def flag(sample: np.ndarray) -> float:
-        return float((forest.predict(sample) < 0).mean())
-
-    return flag
+def _detector(regular: np.ndarray, seed: int) -> Callable[[np.ndarray], float]:
+    """A function from rows to the share of outliers among them."""
+    forest = IsolationForest(contamination=OUTLIER_RATE, random_state=seed).fit(regular)
+    return lambda sample: float((forest.predict(sample) < 0).mean())
 
 
-def _reading(after: dict[str, float], base: dict[str, float], count: int) -> str:
-    """More or fewer touched nodes stand out than in the base model: by over two standard errors, else "alike"."""
-    spread = sum(max(share * (1 - share), 1 / count) for share in (after["touched"], base["touched"])) / count
-    change = after["touched"] - base["touched"]
-    return "alike" if abs(change) <= 2 * sqrt(spread) else "more" if change > 0 else "fewer"
+def _reading(after: float, base: float, count: int) -> str:
+    """Whether more or fewer touched nodes stand out than in the base model, by over two standard errors."""
+    variance = sum(max(share * (1 - share), 1 / count) for share in (after, base)) / count
+    change = after - base
+    return "alike" if abs(change) <= 2 * sqrt(variance) else "more" if change > 0 else "fewer"
 
 
-def _sentence(result: dict[str, Any]) -> str:
-    nodes, base = result["nodes"], result["against"]
-    said = f"{nodes['after']['touched']:.1%} of the touched nodes stand out after the deletion"
-    if "before" in nodes:
-        said += f", {nodes['before']['touched']:.1%} before it"
-    if "reference" in nodes:
-        said += f", {nodes['reference']['touched']:.1%} in the retrained model"
-    said += f"; of untouched nodes {nodes['after']['others']:.1%} do."
-    if base is None:
-        return said
-    named = "the retrained model" if base == "reference" else "the model before the deletion"
-    return f"{said} {_VERDICTS[result['reading']].format(base=named)}"
+def _sentence(section: OutliersSection) -> str:
+    nodes = section.nodes
+    assert nodes.after is not None
+    text = f"{nodes.after.touched:.1%} of the touched nodes stand out after the deletion"
+    text += f", {nodes.before.touched:.1%} before it" if nodes.before else ""
+    text += f", {nodes.reference.touched:.1%} in the retrained model" if nodes.reference else ""
+    text += f"; of untouched nodes {nodes.after.others:.1%} do."
+    if section.against is None or section.reading is None:
+        return text
+    base = "the retrained model" if section.against == "reference" else "the model before the deletion"
+    return f"{text} {_READINGS[section.reading].format(base=base)}"

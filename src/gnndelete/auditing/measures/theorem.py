@@ -6,14 +6,16 @@ Its proof takes all four vectors to be of unit length and sigma to be 1-Lipschit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from gnndelete.auditing.case import Case
-from gnndelete.auditing.rings import some
+from gnndelete.auditing.formatting import number, share
+from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, Section, Table
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.nn.forward import evaluating
@@ -21,15 +23,116 @@ from gnndelete.nn.hooks import listening
 from gnndelete.nn.layers import graph_layers
 from gnndelete.nn.operator import GivenRows, LinearMap, Operator
 
-#: Deleted edges that are looked at; a sample where there are more, to bound the memory.
-LIMIT = 50_000
+#: Deleted edges that are examined; a sample where there are more, to bound the memory.
+EDGE_LIMIT = 50_000
 
 ASSUMPTIONS = (
-    "The theorem takes the last layer alone, one linear operator W for both ends, the same inputs before and after, and "
-    "vectors of unit length. A real model's vectors have other lengths: they are scaled to unit length here, before the "
-    "operator and again after it, and |W| is the largest singular value. 'operator' and 'served' are the same inequality "
-    "without the second, and without any, scaling: the theorem does not promise those."
+    "The theorem is about the last layer, one linear operator W for both ends, the same inputs before and after, and vectors of "
+    "unit length. Real vectors have other lengths: they are scaled to unit length here, before the operator and again after it, "
+    "and |W| is the largest singular value. The other rows are the same inequality without the second scaling, and without any: "
+    "the theorem does not promise those."
 )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The inequality over all edges, for one scaling of the vectors.
+
+    ``actual`` is <z_u, z_v> - <z'_u, z'_v>, ``bound`` the right-hand side. ``tightness`` is the median of actual / bound: 1
+    where they are equal, 0 where nothing changed, below 0 where the score of the edge fell.
+    """
+
+    holds: float
+    tightness: float | None = None
+    slack: float | None = None
+    actual_mean: float | None = None
+    bound_mean: float | None = None
+    lowered: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TheoremSection(Section):
+    """How often Theorem 1 holds over the deleted edges and how tight it is.
+
+    Args:
+        edges: Deleted edges examined, out of ``deleted``.
+        unit: Under the theorem's assumptions.
+        operator: With unit vectors before the operator only.
+        served: With vectors as served.
+        sharper: The bound -|z_u - z_v|^2 / 2, which holds for any W. The paper's proof adds |z'_u - z'_v|^2 where it has to
+            be subtracted; with the right sign the same steps give this bound.
+        operator_norm: The largest |W|.
+        identity_max_error: Of <z_u,z_v> - <z'_u,z'_v> = z_u^T (I - W W^T) z_v, relative.
+        assumptions: What the theorem assumes, in words.
+    """
+
+    edges: int
+    deleted: int
+    unit: Reading
+    operator: Reading
+    served: Reading
+    sharper: Reading
+    operator_norm: float
+    identity_max_error: float
+    assumptions: str = ASSUMPTIONS
+
+    def tables(self, names: Names) -> Iterable[Table]:
+        readings = {
+            "under its own assumptions (unit vectors)": self.unit,
+            "unit vectors before the operator only": self.operator,
+            "vectors as served": self.served,
+            "sharper bound, unit vectors": self.sharper,
+        }
+        rows = tuple(
+            (title, share(part.holds), number(part.tightness), number(part.actual_mean), number(part.bound_mean))
+            for title, part in readings.items()
+        )
+        columns = ("vectors", "holds", "median of actual / bound", "mean actual", "mean bound")
+        yield Table(columns, rows, self.assumptions)
+        listed = (
+            ("deleted edges examined", f"{number(self.edges)} of {number(self.deleted)}"),
+            ("edges whose product fell", share(self.unit.lowered)),
+            ("norm of the operator", number(self.operator_norm)),
+            ("exact identity, largest relative error", number(self.identity_max_error)),
+        )
+        yield Table(("measure", "value"), listed)
+
+
+class Theorem(Measure):
+    """Theorem 1 limits only how far the score of a deleted edge can rise."""
+
+    name: ClassVar[str] = "theorem"
+    title: ClassVar[str] = "Theorem 1 of the paper"
+
+    def run(self, case: Case) -> TheoremSection:
+        adapter = case.unlearned.adapter
+        if adapter is None:
+            raise NotMeasuredError(
+                f"Theorem 1 is about a deletion operator behind the last layer, and method '{case.unlearned.method}' has none; "
+                "GNNDelete makes one"
+            )
+        if isinstance(case.original, HeteroGraph):
+            raise NotMeasuredError(
+                "Theorem 1 is about one map for both ends of an edge; each node type has its own operator"
+            )
+        if not case.deletion.edges.size(1):
+            raise NotMeasuredError("Theorem 1 is about deleted edges, and none was deleted")
+        if all(_gives_rows(operator) for _, operator in adapter.operators):
+            raise NotMeasuredError(
+                "the adapter maps no rows, since lam is 0: only the edges were cut; a larger lam makes a map"
+            )
+        last = _last_operator(case, adapter.model)
+        if last is None:
+            raise NotMeasuredError(
+                "the operators are switched off on this model; leave adapter.disabled() before the audit"
+            )
+        if not last.last:
+            raise NotMeasuredError(
+                "no operator is behind the last graph layer; layers='all' or layers='last' puts one there"
+            )
+        if not all(isinstance(apply, (LinearMap, GivenRows)) for apply in last.operator.maps):
+            raise NotMeasuredError("the operators are the user's own; Theorem 1 and the identity need h -> h W")
+        return _measure(case, last)
 
 
 @dataclass(frozen=True)
@@ -42,49 +145,9 @@ class _Pass:
     last: bool  # no graph layer follows it
 
 
-def theorem(case: Case) -> dict[str, Any]:
-    """How often Theorem 1 holds over the deleted edges and how tight it is, beside the operator's exact identity.
-
-    ``actual`` is <z_u, z_v> - <z'_u, z'_v>, ``bound`` the right-hand side. ``tightness`` is the median of actual / bound:
-    1 where the bound is met, 0 where nothing changed, below 0 where the score of the edge fell. The theorem limits only
-    how far a score can rise. Its proof adds |z'_u - z'_v|^2 where it has to be subtracted; with the right sign the same
-    steps give the bound -|z_u - z_v|^2 / 2 for any W (``sharper``).
-    """
-    adapter = case.unlearned.adapter
-    if adapter is None:
-        return _not(
-            f"Theorem 1 is about a deletion operator behind the last layer, and method '{case.unlearned.method}' has none; "
-            "GNNDelete makes one"
-        )
-    if isinstance(case.original, HeteroGraph):
-        return _not(
-            "Theorem 1 is about one map for both ends of an edge; with node types each end has an operator of its own"
-        )
-    if not case.deletion.edges.size(1):
-        return _not("Theorem 1 is about deleted edges, and this deletion names none")
-    if all(_gives_rows(operator) for _, operator in adapter.operators):
-        which = "gives rows of nodes left without an edge and maps none" if adapter.operators else "holds no operator"
-        return _not(
-            f"the adapter {which} (lam is 0: beyond that the edges were cut and nothing else was changed), so that there is no "
-            "map that the theorem could be about; a larger lam makes one"
-        )
-    seen = _last_operator(case, adapter.model)
-    if seen is None:
-        return _not("the operators are switched off on this model; leave adapter.disabled() before the audit")
-    if not seen.last:
-        return _not("no operator sits behind the last graph layer; layers='all' or layers='last' puts one there")
-    if not all(isinstance(apply, (LinearMap, GivenRows)) for apply in seen.operator.maps):
-        return _not("the operators are of the user's own making; Theorem 1 and the identity need h -> h W")
-    return _measure(case, seen)
-
-
 def _gives_rows(operator: Operator) -> bool:
-    """Whether it maps nothing: rows of nodes that are left alone are given."""
+    """Whether it maps nothing and only gives rows to isolated nodes."""
     return all(isinstance(apply, GivenRows) for apply in operator.maps)
-
-
-def _not(reason: str) -> dict[str, Any]:
-    return {"available": False, "reason": reason}
 
 
 def _last_operator(case: Case, model: nn.Module) -> _Pass | None:
@@ -117,50 +180,42 @@ def _last_operator(case: Case, model: nn.Module) -> _Pass | None:
     return _Pass(operator, before.detach(), after.detach(), last=not owner or own)
 
 
-def _measure(case: Case, seen: _Pass) -> dict[str, Any]:
-    groups = _group_of(seen.operator, seen.before.size(0))
-    u, v = some(ends_of(case.deletion.edges), LIMIT, case.generator()).to(groups.device)
+def _measure(case: Case, last: _Pass) -> TheoremSection:
+    groups = _group_of(last.operator, last.before.size(0))
+    u, v = case.sample(ends_of(case.deletion.edges), EDGE_LIMIT, 0).to(groups.device)
     parts = [
-        _Edges.of(seen, apply.weight, u[chosen], v[chosen])
-        for index, apply in enumerate(seen.operator.maps)
+        _Edges.of(last, apply.weight, u[chosen], v[chosen])
+        for index, apply in enumerate(last.operator.maps)
         if isinstance(apply, LinearMap) and bool((chosen := (groups[u] == index) & (groups[v] == index)).any())
     ]
     parts = [part for part in parts if part.norm.numel()]
     if not parts:
-        return _not("no deleted edge has both ends mapped by one operator to vectors that have a direction")
-    readings = {name: _reading(parts, name) for name in ("unit", "operator", "served")}
-    edges, unit = sum(part.norm.numel() for part in parts), readings["unit"]
-    actual, _ = _joined(parts, "unit")
+        raise NotMeasuredError("no deleted edge has both ends mapped by one operator to vectors that have a direction")
+    actual, _ = _both_sides(parts, "unit")
     sharp = torch.cat([part.sharper("unit") for part in parts])
-    error = torch.cat([part.identity_error for part in parts])
-    result = {
-        "available": True,
-        "edges": edges,
-        "deleted": case.deletion.edges.size(1),
-        **unit,
-        "operator_norm": float(torch.cat([part.norm for part in parts]).max()),
-        "sharper": {
-            "holds": float((actual >= sharp - _slip(sharp)).double().mean()),
-            "tightness": _ratio(actual, sharp),
-        },
-        "operator": readings["operator"],
-        "served": readings["served"],
-        "identity_max_error": float(error.max()),
-        "assumptions": ASSUMPTIONS,
-    }
-    return {**result, "sentence": _sentence(result)}
+    section = TheoremSection(
+        edges=sum(part.norm.numel() for part in parts),
+        deleted=case.deletion.edges.size(1),
+        unit=_reading(parts, "unit"),
+        operator=_reading(parts, "operator"),
+        served=_reading(parts, "served"),
+        sharper=Reading(float((actual >= sharp - _rounding(sharp)).double().mean()), _ratio(actual, sharp)),
+        operator_norm=float(torch.cat([part.norm for part in parts]).max()),
+        identity_max_error=float(torch.cat([part.identity_error for part in parts]).max()),
+    )
+    return replace(section, sentence=_sentence(section))
 
 
-def _sentence(result: dict[str, Any]) -> str:
-    tight, served = result["tightness"], result["served"]
-    said = f"Theorem 1 holds for {result['holds']:.1%} of {result['edges']:,} deleted edges under its own assumptions"
-    if tight is not None:
-        said += f"; the median of actual over bound is {tight:z.3f}, where 1 would be tight and 0 is no change"
+def _sentence(section: TheoremSection) -> str:
+    unit, served = section.unit, section.served
+    text = f"Theorem 1 holds for {unit.holds:.1%} of {section.edges:,} deleted edges under its own assumptions"
+    if unit.tightness is not None:
+        text += f"; the median of actual over bound is {unit.tightness:z.3f} (1: tight, 0: no change)"
     return (
-        f"{said}. It limits only how far a score can rise, and the operator lowered {served['lowered']:.1%} of the inner "
+        f"{text}. It limits only how far a score can rise, and the operator lowered {served.lowered:.1%} of the inner "
         f"products as served, so it says little about forgetting. Without the scaling to unit length the inequality holds for "
-        f"{served['holds']:.1%}. The identity <z_u,z_v> - <z'_u,z'_v> = z_u^T (I - W W^T) z_v is met to a relative "
-        f"{result['identity_max_error']:.0e}."
+        f"{served.holds:.1%}. The identity <z_u,z_v> - <z'_u,z'_v> = z_u^T (I - W W^T) z_v is met up to a relative error of "
+        f"{section.identity_max_error:.0e}."
     )
 
 
@@ -181,8 +236,8 @@ class _Edges:
     identity_error: Tensor  # [k]
 
     @classmethod
-    def of(cls, seen: _Pass, weight: Tensor, u: Tensor, v: Tensor) -> _Edges:
-        before, after = seen.before.flatten(1), seen.after.flatten(1)
+    def of(cls, last: _Pass, weight: Tensor, u: Tensor, v: Tensor) -> _Edges:
+        before, after = last.before.flatten(1), last.after.flatten(1)
         z_u, z_v, w_u, w_v = before[u].double(), before[v].double(), after[u].double(), after[v].double()
         W = weight.detach().double()
         change = _dot(z_u, z_v) - _dot(w_u, w_v)
@@ -219,23 +274,23 @@ def _unit(rows: Tensor) -> Tensor:
     return rows / rows.norm(dim=1, keepdim=True)
 
 
-def _joined(parts: list[_Edges], reading: str) -> tuple[Tensor, Tensor]:
+def _both_sides(parts: list[_Edges], reading: str) -> tuple[Tensor, Tensor]:
     return torch.cat([p.actual(reading) for p in parts]), torch.cat([p.bound(reading) for p in parts])
 
 
-def _reading(parts: list[_Edges], name: str) -> dict[str, float | None]:
-    actual, bound = _joined(parts, name)
-    return {
-        "holds": float((actual >= bound - _slip(bound)).double().mean()),
-        "tightness": _ratio(actual, bound),
-        "slack": float((actual - bound).median()),
-        "actual_mean": float(actual.mean()),
-        "bound_mean": float(bound.mean()),
-        "lowered": float((actual > 0).double().mean()),
-    }
+def _reading(parts: list[_Edges], name: str) -> Reading:
+    actual, bound = _both_sides(parts, name)
+    return Reading(
+        holds=float((actual >= bound - _rounding(bound)).double().mean()),
+        tightness=_ratio(actual, bound),
+        slack=float((actual - bound).median()),
+        actual_mean=float(actual.mean()),
+        bound_mean=float(bound.mean()),
+        lowered=float((actual > 0).double().mean()),
+    )
 
 
-def _slip(bound: Tensor) -> Tensor:
+def _rounding(bound: Tensor) -> Tensor:
     """What rounding may cost: the two sides are equal where both ends are the same vector."""
     return 1e-9 * (1 + bound.abs())
 

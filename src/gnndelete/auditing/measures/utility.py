@@ -1,131 +1,270 @@
-"""What is left of the model's use: the task's scores on test data, retained elements, and the deletion's surroundings."""
+"""Utility: the task's scores on test data, on what remains, and around the deletion."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.edges import edges_from
-from gnndelete.auditing.loss import classes, pairs, tested
-from gnndelete.auditing.rings import rings
-from gnndelete.auditing.samples import answers, samples, touched_graphs
+from gnndelete.auditing.formatting import DASH, label, number, share
+from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, PerModel, Row, Section, Table, row
+from gnndelete.auditing.samples import answers, samples
 from gnndelete.errors import GNNDeleteError
-from gnndelete.graph.edge_table import ends_of
-from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
+from gnndelete.graph.validation import edge_table
+from gnndelete.metrics.ranking import auc
+from gnndelete.metrics.unseen_test import UnseenTest
 
-#: Retained elements that are asked, and how many test elements the surroundings need to have a score of their own.
-RETAINED, NEAR = 5000, 30
+#: Remaining elements that are asked about at most.
+RETAINED_LIMIT = 5000
+#: Fewer test elements near the deletion than this do not show whether it did damage there.
+NEAR_MINIMUM = 30
 
 
-def utility(case: Case) -> dict[str, Any]:
-    """Every score of the task before, after and of the reference, on the test elements that remain."""
-    scores = {name: _scores(case, subject) for name, subject in case.subjects.items()}
-    if not any(scores.values()):
-        return {
-            "available": False,
-            "reason": "there is no test data to measure on; give the task some (test=…, test_mask)",
-        }
-    names = dict.fromkeys(name for found in scores.values() for name in found)
-    metrics = {name: {key: scores.get(key, {}).get(name) for key in ("before", "after", "reference")} for name in names}
-    return {
-        "available": True,
-        "metrics": metrics,
-        "tested": tested(case, next(iter(metrics))),
-        "retained": _retained(case),
-        "near": _near(case),
-    }
+@dataclass(frozen=True)
+class Skill:
+    """The score of every model on the same elements, and how certain a loss of it is.
+
+    Args:
+        metric: ``"auroc"`` or ``"accuracy"``.
+        values: The score of each model; None where its answers are not finite.
+        chance: What guessing reaches.
+        constant: What one and the same answer for every element reaches.
+        count: The number of elements.
+        what: Which elements.
+        before_error: Standard error of the difference between the models after and before the deletion.
+        reference_error: The same for the reference.
+        minority: For each model and for the truth, how many elements are outside the most frequent class.
+    """
+
+    metric: str
+    values: PerModel[float]
+    chance: float
+    constant: float
+    count: int
+    what: str
+    before_error: float | None = None
+    reference_error: float | None = None
+    minority: dict[str, int] | None = None
+
+    def error(self, name: str) -> float:
+        """The standard error of the loss against a model; 0 where it is not known."""
+        value = self.before_error if name == "before" else self.reference_error
+        return value or 0.0
+
+
+@dataclass(frozen=True)
+class Retained:
+    """How the probability of remaining elements has changed since before the deletion."""
+
+    count: int
+    share_fell: float
+    mean_change: float
+    median_change: float
+    worst: float
+    reference_share_fell: float | None = None
+    reference_mean_change: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UtilitySection(Section):
+    """Scores before, after and of the reference. ``tested`` is the first of them with its error, ``near`` around the deletion."""
+
+    metrics: dict[str, PerModel[float]]
+    tested: Skill | None = None
+    retained: Retained | None = None
+    near: Skill | None = None
+    near_reason: str = ""
+
+    def tables(self, names: Names) -> Iterable[Table]:
+        rows = [row(label(key), values, names) for key, values in self.metrics.items()]
+        if self.near is not None:
+            title = f"{label(self.near.metric)} near the deletion ({number(self.near.count)} elements)"
+            rows.append(row(title, self.near.values, names))
+        caption = f"Not measured near the deletion: {self.near_reason}." if self.near_reason else ""
+        yield Table(("test data", *names.values()), tuple(rows), caption)
+        if self.retained is not None:
+            yield self._retained_table(self.retained, names)
+
+    def _retained_table(self, kept: Retained, names: Names) -> Table:
+        rows = [
+            ("score fell, share", share(kept.share_fell), share(kept.reference_share_fell)),
+            ("mean change", number(kept.mean_change, 4), number(kept.reference_mean_change, 4)),
+            ("median change", number(kept.median_change, 4), DASH),
+            ("worst change", number(kept.worst), DASH),
+        ]
+        width = 3 if "reference" in names else 2
+        columns = ("remaining elements", "after", names.get("reference", ""))[:width]
+        caption = f"Change in the probability of {number(kept.count)} remaining elements since before the deletion."
+        return Table(columns, tuple(cells[:width] for cells in rows), caption)
+
+    def key_rows(self, names: Names) -> Iterable[Row]:
+        for key, values in list(self.metrics.items())[:1]:
+            yield row(f"Test {label(key)}", values, names)
+
+
+class Utility(Measure):
+    """The task's scores on the test elements that remain."""
+
+    name: ClassVar[str] = "utility"
+    title: ClassVar[str] = "Utility"
+
+    def run(self, case: Case) -> UtilitySection:
+        scores = {name: _scores(case, subject) for name, subject in case.subjects.items()}
+        if not any(scores.values()):
+            raise NotMeasuredError("there is no test data; give the task some (test=…, test_mask)")
+        keys = dict.fromkeys(key for found in scores.values() for key in found)
+        metrics = {key: PerModel(**{name: found.get(key) for name, found in scores.items()}) for key in keys}
+        near, reason = _near(case)
+        return UtilitySection(
+            metrics=metrics,
+            tested=_tested(case, next(iter(metrics))),
+            retained=_retained(case),
+            near=near,
+            near_reason=reason,
+        )
 
 
 def _scores(case: Case, subject: Subject) -> dict[str, float]:
     try:
         return case.task.evaluate_by(subject.predict, case.remaining)
-    except GNNDeleteError:  # nothing to test on, or answers that are no numbers: then there is no score
+    except GNNDeleteError:  # nothing to test on, or answers that are not finite
         return {}
 
 
-def _retained(case: Case) -> dict[str, Any]:
-    """How the probability of what stays has moved: of remaining edges, or of the true class of remaining training nodes."""
-    elements = samples(case, RETAINED).get("remaining")
+def _tested(case: Case, metric: str) -> Skill | None:
+    """The task's first score on its test elements with its error; None for a task or a score without one."""
+    elements, true = (part.cpu() for part in case.task.examples(case.remaining, "test"))
+    if not elements.numel() or metric not in ("auroc", "accuracy"):
+        return None
+    return ranked(case, elements, true) if metric == "auroc" else classified(case, elements)
+
+
+def ranked(case: Case, elements: Tensor, true: Tensor, what: str = "test elements") -> Skill:
+    """How well each model ranks elements of class 1 above those of class 0."""
+    scores = {name: _logits(case, subject, elements) for name, subject in case.subjects.items()}
+    finite = {name: values for name, values in scores.items() if bool(torch.isfinite(values).all())}
+    tests = {name: _test(values[true == 1], values[true == 0]) for name, values in finite.items()}
+    values = PerModel(**{name: auc(*test.scores) for name, test in tests.items()})
+    errors = {
+        f"{name}_error": _loss_error(tests["after"], tests[name])
+        for name in ("before", "reference")
+        if {"after", name} <= set(tests)
+    }
+    return Skill("auroc", values, 0.5, 0.5, elements.size(-1), what, **errors)
+
+
+def classified(case: Case, elements: Tensor, what: str = "test elements") -> Skill:
+    """How many classes each model gets right.
+
+    The error comes from the elements that one model gets right and the other wrong, as in McNemar's test.
+    """
+    true = case.task.classes(case.original, elements).cpu()
+    answered = {name: subject.predict(elements).detach().cpu() for name, subject in case.subjects.items()}
+    chosen = {name: p.argmax(dim=-1) for name, p in answered.items() if bool(torch.isfinite(p).all())}
+    right = {name: answer == true for name, answer in chosen.items()}
+    errors = {
+        f"{name}_error": sqrt(int((right["after"] ^ right[name]).sum())) / elements.numel()
+        for name in ("before", "reference")
+        if {"after", name} <= set(right)
+    }
+    every = case.task.examples(case.remaining, "test")[1].cpu()
+    guessing = 1 / case.task.num_classes(case.original)
+    constant = max(guessing, int(every.bincount().max()) / every.numel())
+    minority = {name: part.numel() - int(part.bincount().max()) for name, part in {**chosen, "true": true}.items()}
+    values = PerModel(**{name: float(part.double().mean()) for name, part in right.items()})
+    return Skill("accuracy", values, guessing, constant, elements.numel(), what, **errors, minority=minority)
+
+
+def _logits(case: Case, subject: Subject, elements: Tensor) -> Tensor:
+    """Logits of edges; of two classes the log-odds of the second."""
+    predicted = subject.predict(elements).detach().double().cpu()
+    if case.task.pairwise:
+        return predicted.view(-1)
+    logs = predicted.clamp(min=1e-300).log()
+    return logs[:, 1] - logs[:, 0]
+
+
+def _test(true: Tensor, false: Tensor) -> UnseenTest:
+    scores = true.numpy(), false.numpy()
+    return UnseenTest((scores,), scores)
+
+
+def _loss_error(after: UnseenTest, other: UnseenTest) -> float:
+    """The error of the difference of two AUROC. Where a few elements all fall alike, their spread alone is no error."""
+    off, error = after.against(other)
+    return sqrt(error**2 + off**2 * (1 / after.deleted + 1 / after.unseen))
+
+
+def _retained(case: Case) -> Retained | None:
+    elements = samples(case, RETAINED_LIMIT).get("remaining")
     if elements is None:
-        return {"available": False, "reason": "nothing of that kind remains"}
-    link = isinstance(case.task, LinkPrediction)
-    found = {name: answers(case, subject, elements) for name, subject in case.subjects.items()}
-    chance = {name: value.sigmoid() if link else value for name, value in found.items()}
+        return None
+    scores = {name: answers(case, subject, elements) for name, subject in case.subjects.items()}
+    chance = {name: value.sigmoid() if case.task.pairwise else value for name, value in scores.items()}
     if not all(bool(torch.isfinite(value).all()) for value in chance.values()):
-        return {"available": False, "reason": "some answers are no finite numbers"}
+        return None
     change = chance["after"] - chance["before"]
     other = chance["reference"] - chance["before"] if "reference" in chance else None
-    return {
-        "available": True,
-        "count": change.numel(),
-        "share_fell": float((change < 0).double().mean()),
-        "mean_change": float(change.mean()),
-        "median_change": float(change.median()),
-        "worst": float(change.min()),
-        "reference_share_fell": None if other is None else float((other < 0).double().mean()),
-        "reference_mean_change": None if other is None else float(other.mean()),
-    }
-
-
-def _near(case: Case) -> dict[str, Any]:
-    """The same score on test elements that touch the deletion alone: damage there hardly shows in the score of all."""
-    near = torch.zeros(case.original.num_nodes, dtype=torch.bool)
-    for ring in rings(case)[: 1 if isinstance(case.task, LinkPrediction) else 2]:
-        near[ring] = True
-    near[case.deletion.nodes] = False
-    if isinstance(case.task, LinkPrediction):
-        return _near_links(case, near)
-    if isinstance(case.task, NodeClassification):
-        return _near_nodes(case, near)
-    if isinstance(case.task, GraphClassification):
-        return _near_graphs(case, case.task)
-    return {"available": False, "reason": f"not defined for the task '{case.task.name}'"}
-
-
-def _near_links(case: Case, near: Tensor) -> dict[str, Any]:
-    task = case.task
-    assert isinstance(task, LinkPrediction)
-    if task.test is None or task.test.negatives is None:
-        return {"available": False, "reason": "there are no test edges"}
-    true, false = (
-        part.cpu()[:, near[ends_of(part.cpu())].any(dim=0)] for part in (task.test.positives, task.test.negatives)
+    return Retained(
+        count=change.numel(),
+        share_fell=float((change < 0).double().mean()),
+        mean_change=float(change.mean()),
+        median_change=float(change.median()),
+        worst=float(change.min()),
+        reference_share_fell=None if other is None else float((other < 0).double().mean()),
+        reference_mean_change=None if other is None else float(other.mean()),
     )
-    what = "test edges that touch the deletion"
-    if min(true.size(1), false.size(1)) < NEAR:  # then what stays at the same nodes tells as much
-        true = edges_from(near, task, case.remaining)[:, :RETAINED]
-        what = "remaining edges that touch the deletion"
-        # the same near ends with any other node: a model that says the same of all of them has no skill left there
-        other = task.random_targets(case.remaining, true.size(1), case.generator(13))
-        false = torch.stack([*true[:-1], other])
-    if not true.size(1) or not false.size(1):
-        return {"available": False, "reason": "no test edge and no remaining edge touches the deletion"}
-    return {"available": True, "count": true.size(1), "what": what, **pairs(case, true, false)}
 
 
-def _near_nodes(case: Case, near: Tensor) -> dict[str, Any]:
+def _near(case: Case) -> tuple[Skill | None, str]:
+    """The score on elements near the deletion, or the reason without one: damage there hardly shows in the score of all."""
     task = case.task
-    assert isinstance(task, NodeClassification)
-    try:
-        tested = task.part(case.remaining, "test").cpu()
-    except GNNDeleteError:
-        return {"available": False, "reason": "there are no test nodes"}
-    nodes = (tested & near).nonzero().flatten()
-    if nodes.numel() < NEAR:
-        return {"available": False, "reason": f"only {nodes.numel()} test nodes are within a hop of the deletion"}
-    what = "test nodes within a hop of the deletion"
-    return {"available": True, "count": nodes.numel(), "what": what, **classes(case, nodes)}
+    elements, true = (part.cpu() for part in task.examples(case.remaining, "test"))
+    if not elements.numel():
+        return None, f"there are no test {task.noun}s"
+    near = task.near(elements, case.deletion, case.original)
+    elements, true = elements[..., near], true[near]
+    what = f"test {task.noun}s {task.near_title}"
+    if not task.pairwise:
+        if elements.numel() < NEAR_MINIMUM:
+            return None, f"only {elements.numel()} {what}"
+        return classified(case, elements, what), ""
+    positive = int(true.sum())
+    if min(positive, true.numel() - positive) < NEAR_MINIMUM:
+        return _near_remaining(case)
+    return replace(ranked(case, elements, true, what), count=positive), ""
 
 
-def _near_graphs(case: Case, task: GraphClassification) -> dict[str, Any]:
-    try:
-        tested = task.part(case.remaining, "test").cpu()
-    except GNNDeleteError:
-        return {"available": False, "reason": "there are no test graphs"}
-    graphs = (tested & touched_graphs(case)).nonzero().flatten()
-    if graphs.numel() < NEAR:
-        return {"available": False, "reason": f"only {graphs.numel()} test graphs lost an edge or a node"}
-    what = "test graphs that lost an edge or a node"
-    return {"available": True, "count": graphs.numel(), "what": what, **classes(case, graphs)}
+def _near_remaining(case: Case) -> tuple[Skill | None, str]:
+    """With few test edges near the deletion: remaining edges there, against the same near ends with random other ends.
+
+    A model that says the same of all of them has no skill left there.
+    """
+    task, named = case.task, case.deletion.named_nodes.cpu()
+    near = torch.zeros(case.original.num_nodes, dtype=torch.bool).index_fill(0, named, True)
+    near[case.deletion.nodes.cpu()] = False
+    true = edges_from(near, task.learned_once(case.remaining).cpu(), edge_table(case.remaining).undirected)
+    true = true[:, :RETAINED_LIMIT]
+    if not true.size(1):
+        return None, f"no test {task.noun} and no remaining {task.noun} touches the deletion"
+    other = task.random_targets(case.remaining, true.size(1), case.generator(13))
+    pairs = torch.cat([true, torch.stack([*true[:-1], other])], dim=1)
+    kinds = torch.arange(pairs.size(1)) < true.size(1)
+    what = f"remaining {task.noun}s {task.near_title}"
+    return replace(ranked(case, pairs, kinds.long(), what), count=true.size(1)), ""
+
+
+def edges_from(near: Tensor, edges: Tensor, undirected: bool) -> Tensor:
+    """The edges that leave a marked node; of an undirected graph those that touch one, with the marked end first.
+
+    >>> edges_from(torch.tensor([False, True, True]), torch.tensor([[0, 1], [1, 2]]), True).tolist()
+    [[1, 1], [0, 2]]
+    """
+    if edges.size(0) == 2 and undirected:
+        edges = torch.where(near[edges[0]], edges, edges.flip(0))
+    return edges[:, near[edges[0]]]

@@ -1,4 +1,4 @@
-"""What is drawn into one panel of a figure. A panel is small enough to stay legible on a phone; figures.py arranges them."""
+"""What is drawn into one panel of a figure. A panel is small enough to stay legible on a phone."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from gnndelete.auditing.formatting import number
+from gnndelete.auditing.measures.forgetting import UnseenAUC
 from gnndelete.auditing.report.style import INK, KINDS, MODELS, MUTED, PAPER, STROKES, Values, density, plain
-from gnndelete.auditing.report.wording import KIND_NAMES
 
 Axes = Any  # matplotlib's, which is imported only where something is drawn
 
@@ -23,15 +24,6 @@ class Panel:
     alt: str
     draw: Callable[[Axes], None]
     size: tuple[float, float] = (3.4, 2.3)  # inches
-
-
-@dataclass(frozen=True)
-class Mark:
-    """One entry of a legend."""
-
-    label: str
-    color: str
-    stroke: str = "solid"  # or dashed, dotted, patch
 
 
 def scores(groups: Mapping[str, Sequence[float]], limits: tuple[float, float], axis: str) -> Callable[[Axes], None]:
@@ -56,7 +48,7 @@ def scores(groups: Mapping[str, Sequence[float]], limits: tuple[float, float], a
         plain(axes, x=axis, grid="x")
         axes.set_xlim(*limits)
         axes.set_ylim(-0.08, len(kinds))
-        axes.set_yticks([row + 0.3 for row in range(len(kinds))], [KIND_NAMES[kind] for kind in kinds])
+        axes.set_yticks([row + 0.3 for row in range(len(kinds))], kinds)
         axes.tick_params(axis="y", length=0)
 
     return draw
@@ -122,33 +114,25 @@ def roc(curves: Mapping[str, Mapping[str, Any]]) -> Callable[[Axes], None]:
 
 
 def whiskers(
-    tests: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str], limits: tuple[float, float]
+    tests: Mapping[str, UnseenAUC | None], labels: Mapping[str, str], limits: tuple[float, float]
 ) -> Callable[[Axes], None]:
     """The unseen AUC of each model with its interval, against one half."""
 
     def draw(axes: Axes) -> None:
         axes.axvline(0.5, color=MUTED, linewidth=1, linestyle=(0, (4, 2)))
-        rows, beside = list(labels)[::-1], axes.get_yaxis_transform()
+        rows, right_of_axes = list(labels)[::-1], axes.get_yaxis_transform()
         for row, name in enumerate(rows):
-            test = tests.get(name)
-            if not test:
-                axes.text(
-                    0.5, row, " not measured ", fontsize=8, color=MUTED, va="center", ha="center", backgroundcolor=PAPER
-                )
+            test, color = tests.get(name), MODELS[name]
+            if test is None:
+                words = {"fontsize": 8, "color": MUTED, "va": "center", "ha": "center", "backgroundcolor": PAPER}
+                axes.text(0.5, row, " not measured ", **words)
                 continue
-            if test.get("low") is not None and test.get("high") is not None:
-                axes.plot(
-                    [test["low"], test["high"]], [row, row], color=MODELS[name], linewidth=2.4, solid_capstyle="round"
-                )
-            axes.plot(
-                [test["auc"]], [row], "o", color=MODELS[name], markersize=7, markeredgecolor=PAPER, markeredgewidth=1
-            )
-            axes.text(1.02, row, f"{test['auc']:.3f}", transform=beside, fontsize=8, color=INK, va="center")
+            axes.plot([test.low, test.high], [row, row], color=color, linewidth=2.4, solid_capstyle="round")
+            axes.plot([test.auc], [row], "o", color=color, markersize=7, markeredgecolor=PAPER, markeredgewidth=1)
+            axes.text(1.02, row, f"{test.auc:.3f}", transform=right_of_axes, fontsize=8, color=INK, va="center")
         plain(axes, x="AUC, deleted against unseen", grid="x")
         axes.set_xlim(*limits)
-        axes.set_ylim(-0.5, len(rows) - 0.5)
-        axes.set_yticks(range(len(rows)), [labels[name] for name in rows])
-        axes.tick_params(axis="y", length=0)
+        _name_rows(axes, [labels[name] for name in rows])
 
     return draw
 
@@ -177,8 +161,109 @@ def bars(values: Mapping[str, tuple[float, str]], labels: Mapping[str, str], log
         else:
             axes.set_xlim(0, 1.35 * largest or 1)
             axes.locator_params(axis="x", nbins=4)
-        axes.set_ylim(-0.5, len(rows) - 0.5)
-        axes.set_yticks(range(len(rows)), [labels[name] for name in rows])
-        axes.tick_params(axis="y", length=0)
+        _name_rows(axes, [labels[name] for name in rows])
 
     return draw
+
+
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_ylim(-0.5, len(names) - 0.5)
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", length=0)
+
+
+def calibration(found: Mapping[str, Any]) -> list[Panel]:
+    """Utility over lam and the unseen AUC over lam; a panel with fewer than two values shows nothing and is left out.
+
+    >>> trials = [{"lam": 0.0, "auc": 0.55, "se": 0.01, "utility": 0.96}, {"lam": 0.02, "auc": 0.5, "se": 0.01, "utility": 0.95}]
+    >>> [panel.title for panel in calibration({"lam": 0.02, "target": 0.5, "trials": trials})]
+    ['Forgetting: unseen AUC', 'Utility: validation score']
+    """
+    trials: list[Mapping[str, Any]] = sorted(found.get("trials") or [], key=lambda trial: float(trial["lam"]))
+    chosen = found.get("lam")
+    made = []
+    for key, title in (("auc", "Forgetting: unseen AUC"), ("utility", "Utility: validation score")):
+        measured = [trial for trial in trials if trial.get(key) is not None]
+        if len(measured) > 1:
+            tried = "; ".join(f"lam {trial['lam']:.3g}: {number(trial[key])}" for trial in measured)
+            band = _band(found, measured, key)
+            made.append(
+                Panel(
+                    title,
+                    f"{title} over lam. {tried}. Chosen: {number(chosen)}.",
+                    _drawing(measured, key, chosen, band),
+                )
+            )
+    return made
+
+
+def _band(found: Mapping[str, Any], trials: Sequence[Mapping[str, Any]], key: str) -> tuple[float, float] | None:
+    """Where a trial must lie: within a standard error of the target, or no more than the budget below lam 0."""
+    target, budget = found.get("target"), found.get("budget")
+    if key == "auc" and target is not None:
+        error = float(trials[0].get("se") or 0)
+        return (target - error, target + error)
+    if key == "utility" and budget is not None:
+        return (float(trials[0][key]) - float(budget), math.inf)
+    return None
+
+
+def _nearest(trials: Sequence[Mapping[str, Any]], lam: float | None) -> Mapping[str, Any] | None:
+    return None if lam is None else min(trials, key=lambda trial: abs(float(trial["lam"]) - lam))
+
+
+def _drawing(
+    trials: Sequence[Mapping[str, Any]], key: str, chosen: float | None, band: tuple[float, float] | None
+) -> Any:
+    def draw(axes: Axes) -> None:
+        lams, values = [float(trial["lam"]) for trial in trials], [float(trial[key]) for trial in trials]
+        errors = [float(trial.get("se") or 0) if key == "auc" else 0.0 for trial in trials]
+        low, high = (
+            min(v - e for v, e in zip(values, errors, strict=True)),
+            max(v + e for v, e in zip(values, errors, strict=True)),
+        )
+        if band:
+            low, high = min(low, band[0]), max(high, band[1] if math.isfinite(band[1]) else high)
+        room = max(0.16 * (high - low), 0.004)
+        top = high + 1.9 * room
+        if band:
+            axes.axhspan(band[0], min(band[1], top), color=KINDS["unseen"], alpha=0.22, linewidth=0)
+        _lam_axis(axes, lams)
+        axes.plot(lams, values, color=MODELS["after"], linewidth=1.3, alpha=0.6)
+        if any(errors):
+            axes.errorbar(lams, values, yerr=errors, fmt="none", ecolor=MODELS["after"], elinewidth=1.1)
+        axes.plot(lams, values, "o", color=MODELS["after"], markersize=4.5)
+        plain(axes, x="lam (strength of forgetting)")
+        axes.set_ylim(low - room, top)
+        axes.locator_params(axis="y", nbins=5)
+        nearest = _nearest(trials, chosen)
+        if chosen is None or nearest is None:
+            return
+        axes.axvline(chosen, color=INK, linewidth=0.9, linestyle=(0, (2, 2)))
+        axes.plot(
+            [chosen], [nearest[key]], "D", color=INK, markersize=7, markeredgecolor=PAPER, markeredgewidth=1.2, zorder=5
+        )
+        right = axes.transAxes.inverted().transform(axes.transData.transform((chosen, low)))[0] > 0.6
+        axes.annotate(
+            f"chosen: {chosen:.3g}", (chosen, top), xytext=(-5 if right else 5, -2), textcoords="offset points",
+            fontsize=8, color=INK, ha="right" if right else "left", va="top",
+        )  # fmt: skip
+
+    return draw
+
+
+def _lam_axis(axes: Axes, lams: Sequence[float]) -> None:
+    """Logarithmic, with room for zero; a search below zero is shown to its left."""
+    sizes = [abs(lam) for lam in lams if lam]
+    if not sizes:
+        axes.set_xlim(-0.05, 1)
+        return
+    side = -1 if min(lams) < 0 else 1
+    least = 10 ** math.floor(math.log10(min(sizes)) + 1e-9)
+    axes.set_xscale("symlog", linthresh=least, linscale=0.6)
+    axes.minorticks_off()
+    ticks = [0.0] + [10.0**power for power in range(round(math.log10(least)), 1) if 10.0**power <= 1.01 * max(sizes)]
+    if len(ticks) < 3:
+        ticks = sorted({0.0, min(sizes), max(sizes)})
+    axes.set_xticks([side * tick for tick in ticks], [f"{side * tick:g}" for tick in ticks])
+    axes.set_xlim(*sorted((-0.12 * least * side, 1.5 * max(sizes) * side)))
