@@ -28,7 +28,7 @@ from torch_geometric.nn import APPNP, GAT, GCN, GraphSAGE, TransformerConv
 
 import gnndelete as gd
 from gnndelete.auditing.case import open_case
-from gnndelete.auditing.measures.forgetting import forgetting
+from gnndelete.auditing.measures.forgetting import Forgetting
 
 HIDDEN, OUT = 128, 64
 METHODS = {"retrain": "retrain", "again": gd.Retrain(seed=7), "unlink": gd.Unlink(), "calibrated": gd.GNNDelete()}
@@ -99,10 +99,10 @@ def cell(dataset: str, name: str, seed: int, epochs: int, lr: float, device: str
     row: dict[str, Any] = {"key": [dataset, name, seed], "device": device, "epochs": epochs, "lr": lr}
     for label, method in METHODS.items():
         result = gd.Unlearner(model, data, task=task, method=method, fit=fit, seed=seed).delete(deletion)
-        test = forgetting(open_case(result, None, None, None, None, False))["unseen"]["served"]
-        row["original"] = {"unseen": test["before"]["auc"]}
+        test = Forgetting().run(open_case(result)).unseen["served"]
+        row["original"] = {"unseen": test.before.auc}
         row[label] = {
-            "unseen": test["after"]["auc"],
+            "unseen": test.after.auc,
             "test_auroc": result.evaluate()["test_auroc"],
             "lam": result.lam,
             "status": (result.calibration or {}).get("status"),

@@ -14,6 +14,7 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from statistics import mean
@@ -26,10 +27,10 @@ from torch import nn
 
 import gnndelete as gd
 from gnndelete.auditing.case import open_case
-from gnndelete.auditing.judging import judge
-from gnndelete.auditing.measures.forgetting import forgetting
-from gnndelete.auditing.measures.membership import membership
+from gnndelete.auditing.measures.forgetting import Forgetting
+from gnndelete.auditing.measures.membership import Membership
 from gnndelete.auditing.measures.shadow import train_shadow
+from gnndelete.auditing.verdict import judge
 from gnndelete.metrics.ranking import auc
 
 SEEDS = (42, 21, 13)
@@ -103,9 +104,9 @@ def group(dataset: str, name: str, width: int, seed: int, epochs: int, device: s
                 share: nonexistent(model, data, task, split, share, seed) for share in (0.005, 0.025, 0.05)
             }
         if attacks:
-            case = open_case(results["calibrated"], retrained, None, None, None, False)
-            found = membership(case, train_shadow(case))
-            row["attack"] = {k: found[k]["auc"] for k in ("before", "after", "reference")}
+            case = open_case(results["calibrated"], retrained)
+            found = Membership().run(replace(case, shadow=train_shadow(case))).results
+            row["attack"] = {name: found.get(name).auc for name in ("before", "after", "reference")}
         rows.append(row)
     return rows
 
@@ -119,13 +120,12 @@ def nonexistent(model: nn.Module, data: Any, task: Any, split: Any, share: float
 
 
 def figures(result: gd.Unlearned, retrained: gd.Unlearned) -> dict[str, Any]:
-    case = open_case(result, retrained, None, None, None, False)
-    test = forgetting(case)["unseen"]["served"]
+    test = Forgetting().run(open_case(result, retrained)).unseen["served"]
     return {
         **result.evaluate(),
-        "unseen": test["after"]["auc"],
-        "original": test["before"]["auc"],
-        "verdict": judge(test)[0],
+        "unseen": test.after.auc,
+        "original": test.before.auc,
+        "verdict": judge(test).code,
         "lam": result.lam,
         "status": (result.calibration or {}).get("status"),
         "trials": len((result.calibration or {}).get("trials", ())),

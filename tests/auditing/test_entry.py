@@ -73,7 +73,7 @@ def quick(unlearned, reference=None, **options):
 def test_the_calibrated_model_is_indistinguishable_and_unlink_is_not(bench):
     calibrated, unlinked = bench.by(gd.GNNDelete()), bench.by("unlink")
     for reference in (None, bench.retrained):
-        assert quick(calibrated, reference).verdict == "indistinguishable"
+        assert quick(calibrated, reference).verdict.code == "indistinguishable"
     before = quick(unlinked, bench.retrained).to_dict()["forgetting"]["unseen"]["served"]
     after = quick(calibrated, bench.retrained).to_dict()["forgetting"]["unseen"]["served"]
     assert abs(after["gap"]) < abs(before["gap"])
@@ -83,7 +83,7 @@ def test_the_calibrated_model_is_indistinguishable_and_unlink_is_not(bench):
 def test_a_retrained_model_is_indistinguishable(bench, plain):
     for case in (bench, plain):
         found = quick(case.retrained)
-        assert found.verdict == "indistinguishable"
+        assert found.verdict.code == "indistinguishable"
         assert found.to_dict()["done"]["assurance"] == "retrained"
 
 
@@ -92,8 +92,8 @@ def test_an_untouched_model_on_the_full_graph_is_under_forgotten(bench, plain):
         untouched = replace(case.by("unlink"), data=case.data)
         for reference in (None, case.retrained):
             found = quick(untouched, reference)
-            assert found.verdict == "under-forgotten"
-            assert f"still holds {case.deletion.edges.size(1)}" in found.to_dict()["verdict"]["sentence"]
+            assert found.verdict.code == "under-forgotten"
+            assert f"still holds {case.deletion.edges.size(1)}" in found.to_dict()["verdict"]["text"]
             assert found.to_dict()["verdict"]["by_query"]["served"] == "under-forgotten"
 
 
@@ -104,18 +104,18 @@ def test_weights_destroyed_by_noise_are_ruin(bench):
             noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index))
             parameter.add_(20 * parameter.std() * noise)
     found = quick(unlinked, bench.retrained)
-    assert found.verdict == "ruined"
-    assert "test auroc" in found.to_dict()["verdict"]["sentence"]
+    assert found.verdict.code == "ruined"
+    assert "test AUROC" in found.to_dict()["verdict"]["text"]
     with torch.no_grad():
         next(unlinked.model.parameters()).fill_(float("nan"))
-    assert quick(unlinked, bench.retrained).verdict == "ruined"
+    assert quick(unlinked, bench.retrained).verdict.code == "ruined"
 
 
 @pytest.mark.parametrize("control", [ZeroedEndpoints, UntrainedOperator])
 def test_controls_that_reach_the_papers_score_by_ruin_are_called_so(plain, control):
     found = quick(plain.by(control()), plain.retrained).to_dict()
-    assert found["verdict"]["word"] == "ruined"
-    assert quick(plain.by(control())).verdict == "ruined"
+    assert found["verdict"]["code"] == "ruined"
+    assert quick(plain.by(control())).verdict.code == "ruined"
 
 
 def test_ruin_around_a_small_deletion_is_seen_though_the_score_of_all_hardly_moves(plain):
@@ -123,13 +123,13 @@ def test_ruin_around_a_small_deletion_is_seen_though_the_score_of_all_hardly_mov
     unlearned = gd.Unlearner(plain.model, plain.data, task=plain.task, method=ZeroedEndpoints()).delete(edges)
     found = quick(unlearned).to_dict()
     assert found["utility"]["metrics"]["auroc"]["after"] > 0.95 * found["utility"]["metrics"]["auroc"]["before"]
-    assert found["verdict"]["word"] == "ruined"
-    assert "Around the deletion" in found["verdict"]["sentence"]
+    assert found["verdict"]["code"] == "ruined"
+    assert "Around the deletion" in found["verdict"]["text"]
 
 
 def test_the_papers_setting_is_over_forgotten(plain):
     found = quick(plain.by(gd.GNNDelete.paper()), plain.retrained)
-    assert found.verdict == "over-forgotten"
+    assert found.verdict.code == "over-forgotten"
 
 
 def test_moving_only_the_reported_score_is_under_forgetting(bench):
@@ -150,14 +150,14 @@ def test_moving_only_the_reported_score_is_under_forgetting(bench):
 
     found = quick(replace(unlinked, predictor=predict), bench.retrained).to_dict()
     assert found["verdict"]["by_query"]["served"] == "indistinguishable"
-    assert found["verdict"]["word"] == "under-forgotten"
-    assert "Only the reported scores" in found["verdict"]["sentence"]
+    assert found["verdict"]["code"] == "under-forgotten"
+    assert "Only the reported scores" in found["verdict"]["text"]
 
 
 def test_honest_operators_are_not_taken_for_moved_scores(bench, plain):
     for case in (bench, plain):
         for lam in (0.02, 0.3, 0.9):
-            sentence = quick(case.by(gd.GNNDelete(lam=lam))).to_dict()["verdict"]["sentence"]
+            sentence = quick(case.by(gd.GNNDelete(lam=lam))).to_dict()["verdict"]["text"]
             assert "Only the reported" not in sentence
 
 
@@ -238,38 +238,38 @@ def test_nodes_are_judged_where_they_are_presented_again(tmp_path):
 
     retrained = by("retrain")
     unlinked, calibrated = quick(by("unlink"), retrained), quick(by(gd.GNNDelete()), retrained)
-    assert unlinked.verdict == "under-forgotten"
+    assert unlinked.verdict.code == "under-forgotten"
     word = calibrated.to_dict()["verdict"]
     assert word["by_query"]["old_id"] == "indistinguishable"
-    assert calibrated.verdict == "undecided", (
+    assert calibrated.verdict.code == "undecided", (
         "ranks agree and scores do not: two trainings are at most .04 bits apart here"
     )
-    assert "their scores are spread otherwise" in word["sentence"]
+    assert "their scores are distributed differently" in word["text"]
     again = gd.Unlearner(model, data, task="node", method="retrain", fit=fit, seed=1).delete(deletion)
-    assert quick(again, retrained).verdict == "indistinguishable"
+    assert quick(again, retrained).verdict.code == "indistinguishable"
     test = calibrated.to_dict()["forgetting"]["unseen"]["old_id"]
     assert test["before"]["auc"] > test["after"]["auc"] + 0.05
     assert abs(test["reference"]["auc"] - 0.5) < 0.1
     assert calibrated.to_dict()["verdict"]["by_query"]["new_id"] == "under-forgotten"
-    assert any("new ids" in warning for warning in calibrated.to_dict()["verdict"]["warnings"])
+    assert any("new ids" in warning["text"] for warning in calibrated.to_dict()["verdict"]["warnings"])
     alone = quick(by(gd.GNNDelete())).to_dict()["verdict"]
     assert alone["by_query"]["served"] == "undecided"
-    assert alone["word"] == "indistinguishable"
+    assert alone["code"] == "indistinguishable"
     calibrated.save(tmp_path)
 
 
 def test_edges_of_a_node_classifier_have_no_score_and_the_verdict_says_so():
     model, data, task = problem("node")
     found = quick(gd.Unlearner(model, data, task=task).delete(gd.Deletion(edges=data.edge_index[:, :9])))
-    assert found.verdict == "undecided"
-    assert "no score for an edge" in found.to_dict()["verdict"]["sentence"]
+    assert found.verdict.code == "undecided"
+    assert "no score for an edge" in found.to_dict()["verdict"]["text"]
 
 
 def test_one_deleted_edge_is_too_few_to_tell(plain):
     edges = gd.Deletion(edges=gd.datasets.forget_edges(plain.data, 1, seed=5))
     found = quick(gd.Unlearner(plain.model, plain.data, task=plain.task).delete(edges))
-    assert found.verdict == "undecided"
-    assert "too few" in found.to_dict()["verdict"]["sentence"]
+    assert found.verdict.code == "undecided"
+    assert "too few" in found.to_dict()["verdict"]["text"]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_methods_of_every_kind_can_be_audited(method, tmp_path):
         model, data, task=task, method=method, fit=lambda m, d, s: gd.train(m, d, task, epochs=5) and m
     )
     found = gd.audit(unlearner.delete(gd.Deletion(nodes=[3, 5, 8])), attacks=False)
-    assert found.verdict in ("undecided", "ruined", "under-forgotten", "over-forgotten", "indistinguishable")
+    assert found.verdict.code in ("undecided", "ruined", "under-forgotten", "over-forgotten", "indistinguishable")
     found.save(tmp_path)
 
 

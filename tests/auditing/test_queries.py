@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import gnndelete as gd
 from gnndelete.auditing.case import open_case
-from gnndelete.auditing.queries import _on_cpu, renamed
+from gnndelete.auditing.queries import _try_on_cpu, renamed
 from gnndelete.testing import problem
 
 
@@ -46,7 +46,7 @@ def some_edges() -> Tensor:
 def test_a_decoder_with_a_bias_per_node_has_none_for_a_new_id(deletion: gd.Deletion) -> None:
     found = gd.audit(biased(deletion)).to_dict()
     tests = found["forgetting"]["unseen"]
-    assert "(IndexError: index out of range in self); one with parameters of single nodes" in tests["new_id"]["reason"]
+    assert "(IndexError: index out of range in self); a model with parameters per node" in tests["new_id"]["reason"]
     assert tests["served"]["available"]
     assert tests["old_id"]["available"]
     assert found["membership"]["available"], found["membership"]
@@ -55,10 +55,10 @@ def test_a_decoder_with_a_bias_per_node_has_none_for_a_new_id(deletion: gd.Delet
 
 def test_where_the_graph_is_on_cuda_the_cpu_is_asked_first() -> None:
     unlearned = biased(gd.Deletion(edges=some_edges()))
-    case = open_case(unlearned, None, None, None, None, False)
+    case = open_case(unlearned)
     graph, move = renamed(case)
     with pytest.raises(IndexError):
-        _on_cpu(case, "after", unlearned.model, graph, move)
+        _try_on_cpu(case, "after", unlearned.model, graph, move)
     with torch.no_grad():
         unlearned.model.bias = nn.Embedding(graph.num_nodes, 1)
-    _on_cpu(case, "after", unlearned.model, graph, move)
+    _try_on_cpu(case, "after", unlearned.model, graph, move)

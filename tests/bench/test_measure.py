@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from gnndelete.auditing.case import Case
-from gnndelete.auditing.measures.membership import membership
-from gnndelete.auditing.measures.shadow import Shadow
+from gnndelete.auditing.measures.membership import Membership, MembershipSection
 from gnndelete.bench.experiment import read
 from gnndelete.bench.runner import run
 
@@ -32,12 +30,14 @@ def test_edges_in_that_are_all_there_are_have_a_note(write: Write, store: Path) 
 def test_an_attack_that_gives_every_element_the_same_answer_has_no_auc(
     write: Write, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def blind(case: Case, shadow: Shadow) -> dict[str, Any]:
+    class Blind(Membership):
         """The attack on a model that is sure of everything once it has forgotten, as D2D's is."""
-        sure = replace(case.after, predict=lambda edges: torch.full((edges.size(1),), 1e4))
-        return membership(replace(case, subjects={**case.subjects, "after": sure}), shadow)
 
-    monkeypatch.setattr("gnndelete.bench.measure.membership", blind)
+        def run(self, case: Case) -> MembershipSection:
+            sure = replace(case.after, predict=lambda edges: torch.full((edges.size(1),), 1e4))
+            return super().run(replace(case, subjects={**case.subjects, "after": sure}))
+
+    monkeypatch.setattr("gnndelete.bench.measure.Membership", Blind)
     run([read(str(write(methods=["unlink"], measures=["scores", "mi"], seeds=[1])))], store=store)
     (found,) = (line["row"] for line in lines(store))
     assert "mi_auc" not in found["scores"]

@@ -147,7 +147,7 @@ def test_strict(cli: Cli, served: Path) -> None:
     assert crushed.code == 0, crushed.err
     found = cli("audit", served, *QUICK, "--json")
     assert found.code == 0
-    assert found.values["verdict"]["word"] in ("ruined", "over-forgotten")
+    assert found.values["verdict"]["code"] in ("ruined", "over-forgotten")
     strict = cli("audit", served, *QUICK, "--strict")
     assert strict.code == 1
     assert strict.out.startswith("[")

@@ -370,7 +370,7 @@ def test_audit_of_triples(name: str) -> None:
     assert asked["old_id"]["available"]
     assert asked["old_id"]["unfair"] == ""
     assert "entities" in asked["new_id"]["reason"]  # an entity that the model has no parameters for
-    assert values["figures"]["scores"]["after"].keys() == {"deleted", "unseen", "remaining", "random"}
+    assert values["scores"]["scores"]["after"].keys() == {"deleted", "unseen", "remaining", "random"}
 
 
 def test_audit_of_deleted_entities() -> None:

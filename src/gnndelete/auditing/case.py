@@ -125,11 +125,11 @@ class Case:
 
 def open_case(
     unlearned: Unlearned,
-    reference: Unlearned | nn.Module | None,
-    deletion: Deletion | None,
-    original: Data | None,
-    seed: int | None,
-    progress: bool,
+    reference: Unlearned | nn.Module | None = None,
+    deletion: Deletion | None = None,
+    original: Data | None = None,
+    seed: int | None = None,
+    progress: bool = False,
 ) -> Case:
     """Check what is to be audited, and run every model once on the graph it is served on."""
     if not isinstance(unlearned, Unlearned):

@@ -225,7 +225,7 @@ def audit(
     case = open_case(unlearned, reference, deletion, original, seed, progress)
     if attacks:
         case = replace(case, shadow=train_shadow(case))
-    sections = {measure.name: _run(measure, case) for measure in track(measures(), "auditing", progress, _name)}
+    sections = {measure.name: run_measure(measure, case) for measure in track(measures(), "auditing", progress, _name)}
     sections = judge_tests(case, sections)
     return Audit(
         verdict=decide(Findings.of(case, sections)),
@@ -247,7 +247,8 @@ def audit(
     )
 
 
-def _run(measure: Measure, case: Case) -> Section:
+def run_measure(measure: Measure, case: Case) -> Section:
+    """The section of one measure, or the reason why there is none."""
     if measure.attack and case.shadow is None:
         return Unmeasured(reason=LEFT_OUT)
     try:

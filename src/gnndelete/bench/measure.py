@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -17,9 +17,10 @@ from torch import nn
 from torch_geometric.data import Data
 
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.measures.forgetting import measure_unseen, missing
-from gnndelete.auditing.measures.membership import membership
-from gnndelete.auditing.measures.outliers import outliers
+from gnndelete.auditing.measures import NotMeasuredError
+from gnndelete.auditing.measures.forgetting import NOT_FINITE, measure_unseen, why_untestable
+from gnndelete.auditing.measures.membership import Membership
+from gnndelete.auditing.measures.outliers import Outliers
 from gnndelete.auditing.measures.shadow import train_shadow
 from gnndelete.auditing.queries import ask
 from gnndelete.bench.cells import Cell, make_method, search_rule
@@ -212,14 +213,14 @@ def _scores(case: Case, name: str) -> dict[str, Any]:
 
 def _add_unseen(case: Case, row: dict[str, Any]) -> list[str]:
     """Deleted against unseen elements: as served, or presented again where they have no answer there."""
-    reason = missing(case)
-    query = "served" if case.task.pairwise and case.deletion.edges.size(1) else "old_id"
+    reason = why_untestable(case)
+    query = "served" if case.deleted_edges.size(1) else "old_id"
     if not reason:
         for name, subject in case.subjects.items():
             asked = ask(case, query, subject)
             test = None if asked.subject is None else measure_unseen(case, asked.subject, asked.move)
             if test is None:
-                reason = asked.reason or "some answers are no finite numbers"
+                reason = asked.reason or NOT_FINITE
             else:
                 row["scores" if name == "after" else name]["unseen_auc"] = test.auc
                 row["unseen"] = {"query": query, "se": test.standard_error, "matched": test.matched}
@@ -227,27 +228,30 @@ def _add_unseen(case: Case, row: dict[str, Any]) -> list[str]:
 
 
 def _add_membership(case: Case, row: dict[str, Any]) -> list[str]:
-    found = membership(case, train_shadow(case))
-    if not found["available"]:
-        return [f"No membership attack: {found['reason']}."]
-    row["mi"] = {"shadow_auc": found["shadow"]["auc"]}
-    row["scores"]["mi_ratio"] = found["mi_ratio"]
-    for name, part in (("after", "scores"), ("before", "before")):
-        if not found[name]["same"]:
-            row[part]["mi_auc"] = found[name]["auc"]
-    if found["after"]["same"]:
-        return [f"No MI AUC: the attack gives every element the same answer ({found['after']['mean']:.3g})."]
+    try:
+        found = Membership().run(replace(case, shadow=train_shadow(case)))
+    except NotMeasuredError as reason:
+        return [f"No membership attack: {reason}."]
+    row["mi"] = {"shadow_auc": found.shadow.auc}
+    row["scores"]["mi_ratio"] = found.mi_ratio
+    for result, part in ((found.after, "scores"), (found.before, "before")):
+        if result is not None and not result.same:
+            row[part]["mi_auc"] = result.auc
+    if found.after.same:
+        return [f"No MI AUC: the attack gives every element the same answer ({found.after.mean:.3g})."]
     return []
 
 
 def _add_outliers(case: Case, row: dict[str, Any]) -> list[str]:
-    found = outliers(case)
-    if not found["available"]:
-        return [f"No detection of outliers: {found['reason']}."]
+    try:
+        found = Outliers().run(case)
+    except NotMeasuredError as reason:
+        return [f"No detection of outliers: {reason}."]
     for name, part in (("after", "scores"), ("before", "before")):
-        row[part]["outlier_share"] = found["nodes"][name]["touched"]
-        if found["edges"] is not None:  # the share that the paper reports
-            row[part]["regular_share"] = found["edges"][name]["deleted"]
+        if (nodes := found.nodes.get(name)) is not None:
+            row[part]["outlier_share"] = nodes.touched
+        if found.edges is not None and (edges := found.edges.get(name)) is not None:  # the share that the paper reports
+            row[part]["regular_share"] = edges.deleted
     return []
 
 

@@ -100,15 +100,16 @@ def audit(
         note(f"note: the earlier report had {' and '.join(missing)}; it is now in {out / EARLIER / FULLER}")
 
     def show(console: Console) -> None:
-        from gnndelete.auditing.report.html import text
+        from gnndelete.auditing.report.text import text
 
-        summary = text(found.values, console.width) if console.is_terminal else str(found)
+        summary = text(found, console.width) if console.is_terminal else str(found)
         console.print(summary, markup=False, soft_wrap=True)
         console.print(f"\nThe whole report: {out / 'report.html'}", markup=False, soft_wrap=True)
 
-    good = found.verdict == "indistinguishable" and not found.values["verdict"]["doubts"]
+    good = found.verdict.code == "indistinguishable" and not found.verdict.doubts
     code = 1 if strict and not good else 0
-    values = {name: value for name, value in found.to_dict().items() if name != "figures"}  # those are in audit.json
+    # what only figures need is in audit.json
+    values = {name: value for name, value in found.to_dict().items() if name not in ("scores", "embedding")}
     return Report({"out": str(out), **values}, show, code)
 
 

@@ -244,7 +244,7 @@ def _show(console: Console, values: dict[str, Any]) -> None:
         f"{deleted['gnndelete paper']:.2f}) than retraining ({deleted['retrain']:.2f}), and can be recognised by it. "
         "After retraining, deleted edges are merely unseen.",
         _speed(rows),
-        f"The audit of gnndelete: {verdict['title']}. {verdict['sentence']}",
+        f"The audit of gnndelete: {verdict['title']}. {verdict['text']}",
         f"Written to {values['out']}: report.html (the audit), scores.png, results.json, settings.yaml",
     ]
     console.print("", "\n\n".join(lines), sep="\n", markup=False)

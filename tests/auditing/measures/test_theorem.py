@@ -13,9 +13,14 @@ from torch import nn
 
 import gnndelete as gd
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.measures.theorem import theorem
+from gnndelete.auditing.entry import run_measure
+from gnndelete.auditing.measures.theorem import Theorem
 from gnndelete.nn.operator import LayerOperators
 from gnndelete.testing import problem
+
+
+def theorem(case: Case) -> dict[str, Any]:
+    return run_measure(Theorem(), case).to_dict()
 
 
 def case_of(method: Any, name: str = "link", deletion: gd.Deletion | None = None) -> Case:
@@ -76,12 +81,12 @@ def test_bound_and_identity_equal_a_dense_computation(case: Case) -> None:
     result, own = theorem(case), dense(case)
     assert result["available"], result
     assert result["edges"] == result["deleted"] == case.deletion.edges.size(1) > 10
-    assert result["holds"] == share(own["actual"], own["bound"]) == 1.0
+    assert result["unit"]["holds"] == share(own["actual"], own["bound"]) == 1.0
     assert result["served"]["holds"] == share(own["served"], own["served_bound"])
-    assert result["actual_mean"] == pytest.approx(float(torch.tensor(own["actual"]).mean()), rel=1e-4, abs=1e-6)
-    assert result["bound_mean"] == pytest.approx(float(torch.tensor(own["bound"]).mean()), rel=1e-4)
+    assert result["unit"]["actual_mean"] == pytest.approx(float(torch.tensor(own["actual"]).mean()), rel=1e-4, abs=1e-6)
+    assert result["unit"]["bound_mean"] == pytest.approx(float(torch.tensor(own["bound"]).mean()), rel=1e-4)
     ratios = torch.tensor([a / b for a, b in zip(own["actual"], own["bound"], strict=True)])
-    assert result["tightness"] == pytest.approx(float(ratios.median()), rel=1e-3, abs=1e-5)
+    assert result["unit"]["tightness"] == pytest.approx(float(ratios.median()), rel=1e-3, abs=1e-5)
     assert own["served"] == pytest.approx(own["exact"], abs=1e-9)
     assert result["served"]["actual_mean"] == pytest.approx(
         float(torch.tensor(own["exact"]).mean()), rel=1e-4, abs=1e-5
@@ -92,9 +97,9 @@ def test_bound_and_identity_equal_a_dense_computation(case: Case) -> None:
 def test_no_bound_is_tighter_than_its_proof_allows(case: Case) -> None:
     """With unit vectors actual / bound is (1 - |z'_u - z'_v|^2 / |z_u - z_v|^2) / (1 + |W|^2)."""
     result = theorem(case)
-    assert result["tightness"] <= 1 / (1 + result["operator_norm"] ** 2) + 1e-9
+    assert result["unit"]["tightness"] <= 1 / (1 + result["operator_norm"] ** 2) + 1e-9
     assert result["sharper"]["holds"] == 1.0
-    assert abs(result["sharper"]["tightness"]) >= abs(result["tightness"])
+    assert abs(result["sharper"]["tightness"]) >= abs(result["unit"]["tightness"])
 
 
 def test_an_operator_that_stretches_breaks_the_inequality_only_without_unit_vectors() -> None:
@@ -104,8 +109,8 @@ def test_an_operator_that_stretches_breaks_the_inequality_only_without_unit_vect
         for apply in operator.maps:
             apply.weight.data = 3 * torch.eye(operator.width)
     result = theorem(case)
-    assert result["holds"] == 1.0
-    assert result["actual_mean"] == pytest.approx(0, abs=1e-6)  # a direction is not changed by stretching
+    assert result["unit"]["holds"] == 1.0
+    assert result["unit"]["actual_mean"] == pytest.approx(0, abs=1e-6)  # a direction is not changed by stretching
     assert result["served"]["holds"] < 1.0
     assert result["served"]["lowered"] < 0.5
     assert result["operator_norm"] == pytest.approx(3.0)
@@ -149,9 +154,9 @@ class Bent(nn.Module):
     [
         ("unlink", None, "'unlink' has none"),
         (gd.GNNDelete(lam=0.0), None, "lam is 0"),
-        (gd.GNNDelete(lam=0.5), gd.Deletion(nodes=[3, 5]), "names none"),
+        (gd.GNNDelete(lam=0.5), gd.Deletion(nodes=[3, 5]), "none was deleted"),
         (gd.GNNDelete(lam=0.5, layers=["convs.0"]), None, "last graph layer"),
-        (gd.GNNDelete(lam=0.5, solver="gradient", operator=Bent, epochs=2), None, "own making"),
+        (gd.GNNDelete(lam=0.5, solver="gradient", operator=Bent, epochs=2), None, "the user's own"),
     ],
 )
 def test_unavailable_says_why(method: Any, deletion: gd.Deletion | None, word: str) -> None:

@@ -7,18 +7,34 @@ import re
 import runpy
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gnndelete.auditing.report import figures as drawing
-from gnndelete.auditing.report.figures import figures, inline
+from gnndelete.auditing.report.figures import Picture, figure_files, inline
+from gnndelete.auditing.report.figures import pictures as pictures_of
 from gnndelete.auditing.report.panels import Panel, points
-from gnndelete.auditing.report.pictures import pictures
 from gnndelete.auditing.report.style import VARIABLES
 
 sample = runpy.run_path(str(Path(__file__).with_name("sample.py")))
+
+
+def figures(report: dict[str, Any]) -> dict[str, bytes]:
+    return figure_files(sample["made"](report))
+
+
+def pictures(report: dict[str, Any]) -> list[Picture]:
+    return pictures_of(sample["made"](report))
+
+
 NAMES = ["unseen", "scores", "lam", "attacks", "embedding", "cost"]
+
+
+def only(name: str) -> dict[str, Any]:
+    """The sample without all sections but one."""
+    return {key: value for key, value in sample["link"]().items() if key == name or key not in sample["SECTIONS"]}
 
 
 def colors_of(png: bytes) -> list[tuple[int, int, int]]:
@@ -42,24 +58,20 @@ def test_every_figure_is_a_png_and_an_svg() -> None:
 
 
 def test_equal_reports_give_equal_files() -> None:
-    report = {"cost": sample["link"]()["cost"]}
+    report = only("cost")
     assert figures(report) == figures(report)
 
 
 def test_dots_are_drawn_in_the_embedding_png() -> None:
     # Agg draws nothing for a line of no length; the dots must have some.
-    orange = [
-        color
-        for color in colors_of(figures({"figures": sample["link"]()["figures"]})["embedding.png"])
-        if color[2] < 90
-    ]
+    orange = [color for color in colors_of(figures(only("embedding"))["embedding.png"]) if color[2] < 90]
     assert orange
 
 
 def test_a_deletion_that_touches_every_node_has_no_dots_elsewhere() -> None:
-    report = {"figures": sample["link"]()["figures"]}
+    report = only("embedding")
     for side in ("before", "after"):
-        report["figures"]["embedding"][side]["elsewhere"] = []
+        report["embedding"][side]["elsewhere"] = []
     (shown,) = (picture for picture in pictures(report) if picture.name == "embedding")
     assert shown.panels
     assert "elsewhere" not in {mark.label for mark in shown.legend}
@@ -79,8 +91,13 @@ def test_headings_stay_above_their_own_panel_and_within_the_picture(
     attacks: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = sample["link"]()
-    report["trend"] = report["membership"] if "trend" in attacks else {"available": False, "reason": "none"}
-    report["forgetting"]["unseen"] = {"served": report["forgetting"]["unseen"]["served"]}  # one panel, a long title
+    report["trend"] |= {name: report["membership"][name] for name in ("before", "after", "reference")}
+    if "trend" not in attacks:
+        report["trend"] = {"available": False, "reason": "none"}
+    report["forgetting"] |= {
+        "unseen": {"served": report["forgetting"]["unseen"]["served"]},  # one panel, a long title
+        "not_asked": {"old_id": "no", "new_id": "no"},
+    }
     drawn = []
     monkeypatch.setattr(drawing, "svg_bytes", lambda figure: drawn.append(figure) or b"")
     figures(report)
@@ -158,5 +175,5 @@ def test_a_reason_stands_in_for_a_figure() -> None:
     assert reasons["attacks"] == "There is no unseen data for membership."
     assert reasons["embedding"] == "The model gives no representation of every node."
     assert "nothing was searched" in reasons["lam"]
-    assert reasons["cost"] == "There is no reference to set the 49.8 ms of this deletion against."
+    assert reasons["cost"] == "There is no reference to compare the 49.8 ms of this deletion with."
     assert pictures(sample["fallback"]())[2].reason == "lam was not calibrated, since there is no unseen data."

@@ -13,10 +13,8 @@ from torch_geometric.utils import to_undirected
 
 import gnndelete as gd
 from gnndelete.auditing.case import Case
-from gnndelete.auditing.edges import edges_from
-from gnndelete.auditing.loss import classes, pairs
-from gnndelete.auditing.measures.utility import utility
-from gnndelete.auditing.ruin import ruined
+from gnndelete.auditing.measures.utility import Utility, classified, edges_from, ranked
+from gnndelete.auditing.verdict import Findings, model_ruined, perhaps_ruined
 from gnndelete.testing import problem
 
 
@@ -70,51 +68,15 @@ def test_a_classifier_that_always_gives_the_frequent_class_is_ruined(uneven: gd.
     scores = found["utility"]["metrics"]["accuracy"]
     assert scores["after"] > 0.85, "by accuracy alone it seems to know something"
     assert found["utility"]["tested"]["constant"] == scores["after"]
-    assert found["verdict"]["word"] == "ruined"
-    assert gd.audit(uneven, attacks=False).verdict != "ruined"
+    assert found["verdict"]["code"] == "ruined"
+    assert gd.audit(uneven, attacks=False).verdict.code != "ruined"
 
 
-def with_scores(
-    before: float, after: float, constant: float, error: float = 0.0, outside: Any = None
-) -> dict[str, Any]:
-    values = {"before": before, "after": after, "reference": None}
-    tested = {"accuracy": values, "chance": 0.5, "constant": constant, "before_error": error, "count": 400}
-    return {
-        "available": True,
-        "metrics": {"accuracy": values},
-        "tested": tested | {"outside": {"before": 40, "after": 40, "true": 40} | (outside or {})},
-        "near": {"available": False, "reason": "no"},
-    }
-
-
-def test_skill_is_what_one_answer_for_all_does_not_reach(edge_case: Case) -> None:
-    assert "0.925" in ruined(edge_case, with_scores(0.97, 0.925, constant=0.92))[0]
-    assert ruined(edge_case, with_scores(0.97, 0.925, constant=0.5)) == ("", "")
-    assert ruined(edge_case, with_scores(0.95, 0.94, constant=0.92)) == ("", ""), "a hundredth is no ruin"
-    # a model that was no better than one answer for all can still get much worse
-    assert "0.300" in ruined(edge_case, with_scores(0.925, 0.3, constant=0.92))[0]
-    assert ruined(edge_case, with_scores(0.925, 0.9, constant=0.92)) == ("", "")
-
-
-def test_one_answer_for_all_is_ruin_only_where_there_were_others(edge_case: Case) -> None:
-    def said(**outside: int) -> tuple[str, str]:
-        return ruined(edge_case, with_scores(0.925, 0.92, constant=0.92, outside=outside))
-
-    assert "all 400 test elements the same class" in said(after=0)[0]
-    for harmless in ({"after": 0, "before": 0}, {"after": 0, "true": 0}, {"after": 0, "reference": 0}, {"after": 1}):
-        assert said(**harmless) == ("", "")
-    sure, perhaps = said(after=0, before=3)
-    assert sure == ""
-    assert "3 that had another one are too few" in perhaps
-
-
-def test_a_loss_within_its_error_is_no_ruin_and_is_told(edge_case: Case) -> None:
-    assert ruined(edge_case, with_scores(0.9, 0.6, 0.5, error=0.15))[0]
-    sure, perhaps = ruined(edge_case, with_scores(0.9, 0.6, 0.5, error=0.16))
-    assert sure == ""
-    assert perhaps == (
-        "its test accuracy is 0.600, 0.900 before the deletion; 400 test elements are too few to say whether the model is ruined"
-    )
+def ruined(case: Case) -> tuple[str, str]:
+    """Why the model is ruined, or else why it may be."""
+    found = Findings(utility=Utility().run(case))
+    sure, perhaps = model_ruined(found), perhaps_ruined(found)
+    return sure.text if sure else "", perhaps.text if perhaps else ""
 
 
 @pytest.mark.parametrize("seed", [0, 3])
@@ -133,8 +95,8 @@ def test_a_model_trained_again_is_not_ruined_by_two_of_twenty_test_nodes(seed: i
     found = gd.audit(again, attacks=False).to_dict()
     accuracy = found["utility"]["metrics"]["accuracy"]
     assert accuracy["before"] - accuracy["after"] > 0.1
-    assert found["verdict"]["word"] == "undecided"
-    told = [found["verdict"]["sentence"], *found["verdict"]["warnings"]]
+    assert found["verdict"]["code"] == "undecided"
+    told = [found["verdict"]["text"], *(note["text"] for note in found["verdict"]["warnings"])]
     assert sum("20 test elements are too few to say whether the model is ruined" in said for said in told) == 1
 
 
@@ -151,9 +113,9 @@ def test_edges_that_no_longer_rank_are_ruin_if_there_are_enough(edge_case: Case,
         return -knows(edges)
 
     case = answering(replace(edge_case, task=few), before=knows, after=opposite, reference=knows)
-    sure, perhaps = ruined(case, utility(case))
+    sure, perhaps = ruined(case)
     if count == 60:
-        assert "test auroc is 0.000, 1.000 before" in sure
+        assert "test AUROC is 0.000, 1.000 before" in sure
     else:
         assert sure == ""
         assert "4 test elements are too few" in perhaps
@@ -164,7 +126,7 @@ def test_a_classifier_whose_answers_are_no_numbers_is_ruined(node_case: Case) ->
         return torch.full((nodes.numel(), 3), float("nan"))
 
     case = answering(node_case, after=nothing)
-    assert ruined(case, utility(case))[0] == "It gives answers that are no finite numbers."
+    assert ruined(case)[0].startswith("Its answers are not finite")
 
 
 def test_errors_are_those_of_differences_between_two_models_on_the_same_elements(
@@ -172,39 +134,39 @@ def test_errors_are_those_of_differences_between_two_models_on_the_same_elements
 ) -> None:
     """Two models of equal skill, drawn many times: the differences spread as the errors say."""
     generator, off, errors = torch.Generator().manual_seed(0), [], []
-    true, false = torch.zeros(2, 80, dtype=torch.long), torch.ones(2, 50, dtype=torch.long)
+    both, kinds = torch.zeros(2, 130, dtype=torch.long), (torch.arange(130) < 80).long()
     for _ in range(300):
         shared = torch.randn(130, generator=generator) + (torch.arange(130) < 80).double()
         noise = torch.randn(2, 130, generator=generator)
 
         def answers(which: int, shared: Tensor = shared, noise: Tensor = noise) -> Any:
             scores = shared + noise[which]
-            return lambda edges: scores[:80] if edges.size(1) == 80 else scores[80:]
+            return lambda edges: scores
 
-        found = pairs(answering(edge_case, before=answers(0), after=answers(1)), true, false)
-        off.append(found["auroc"]["after"] - found["auroc"]["before"])
-        errors.append(found["before_error"])
+        found = ranked(answering(edge_case, before=answers(0), after=answers(1)), both, kinds)
+        off.append(found.values.after - found.values.before)
+        errors.append(found.before_error)
     assert torch.tensor(off).std() == pytest.approx(float(torch.tensor(errors).mean()), rel=0.15)
     nodes = node_case.task.part(node_case.remaining, "test").nonzero().flatten()[:10]
     known = node_case.original.y[nodes]
     wrong = torch.where(torch.arange(10) < 4, (known + 1) % 3, known)
     one_hot = torch.nn.functional.one_hot
     case = answering(node_case, before=lambda _: one_hot(known, 3).double(), after=lambda _: one_hot(wrong, 3).double())
-    found = classes(case, nodes)
-    assert (found["accuracy"]["before"], found["accuracy"]["after"]) == (1.0, 0.6)
-    assert found["before_error"] == pytest.approx(0.2)
+    skill = classified(case, nodes)
+    assert (skill.values.before, skill.values.after) == (1.0, 0.6)
+    assert skill.before_error == pytest.approx(0.2)
 
 
 def test_remaining_edges_near_the_deletion_are_asked_once_from_their_near_end(edge_case: Case) -> None:
     data, near = edge_case.remaining, torch.zeros(240, dtype=torch.bool)
     near[:120] = True
-    found = edges_from(near, edge_case.task, data)
+    found = edges_from(near, edge_case.task.learned_once(data), undirected=True)
     assert bool(near[found[0]].all())
     touching = data.edge_index[:, near[data.edge_index].any(dim=0)]
     once = {tuple(sorted(pair)) for pair in touching.t().tolist()}
     assert sorted(map(tuple, found.sort(dim=0).values.t().tolist())) == sorted(once)
     oneway = Data(edge_index=torch.tensor([[0, 200, 3], [200, 1, 4]]), num_nodes=240)
-    assert edges_from(near, edge_case.task, oneway).t().tolist() == [[0, 200], [3, 4]]
+    assert edges_from(near, oneway.edge_index, undirected=False).t().tolist() == [[0, 200], [3, 4]]
 
 
 def test_graphs_are_judged_by_their_ranking() -> None:
@@ -214,10 +176,10 @@ def test_graphs_are_judged_by_their_ranking() -> None:
     opposite = replace(unlearned, predictor=lambda graphs: unlearned.predict(graphs).flip(1))
     few, whole = (gd.audit(result, attacks=False).to_dict() for result in (opposite, unlearned))
     assert whole["utility"]["tested"]["before_error"] == pytest.approx(0.0, abs=1e-9), "no test graph has changed"
-    assert few["utility"]["tested"]["auroc"] == {"before": 1.0, "after": 0.0}
-    assert few["verdict"]["word"] == "undecided"
-    assert "6 test elements are too few to say whether the model is ruined" in few["verdict"]["warnings"][0]
+    assert few["utility"]["tested"]["values"] == {"before": 1.0, "after": 0.0, "reference": None}
+    assert few["verdict"]["code"] == "undecided"
+    assert "6 test elements are too few to say whether the model is ruined" in few["verdict"]["warnings"][0]["text"]
     others = [graph for graph in range(data.num_graphs) if graph not in gone.tolist()]
     many = gd.audit(replace(opposite, task=gd.GraphClassification(train=gone, test=others)), attacks=False).to_dict()
-    assert "test auroc" in many["verdict"]["sentence"]
+    assert "test AUROC" in many["verdict"]["text"]
     assert many["verdict"]["word"] == "ruined"

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.auditing.case import Case
-from gnndelete.auditing.edges import link_edges
-from gnndelete.auditing.measures.attack import LEAST
+from gnndelete.auditing.measures.attack import EXAMPLE_MINIMUM
 from gnndelete.auditing.measures.shadow import train_shadow
+from gnndelete.tasks.supervision import distinct_positives
 
 
 def pairs(edges: Tensor) -> set[tuple[int, ...]]:
@@ -88,11 +88,11 @@ def test_a_factory_builds_the_shadow_where_weights_cannot_be_reset(edge_case: Ca
 
 def test_a_graph_too_small_for_a_shadow_is_named(edge_case: Case) -> None:
     few = edge_case.remaining.clone()
-    once = link_edges(few)[:, :30]
+    once = distinct_positives(few)[:, :30]
     few.edge_index = torch.cat([once, once.flip(0)], dim=1)
     shadow = train_shadow(replace(edge_case, remaining=few))
     assert shadow.subject is None
-    assert f"at least {LEAST}" in shadow.reason
+    assert f"at least {EXAMPLE_MINIMUM}" in shadow.reason
 
 
 def test_supervision_edges_of_their_own_are_what_is_unseen_elements(edge_case: Case) -> None:
@@ -100,7 +100,7 @@ def test_supervision_edges_of_their_own_are_what_is_unseen_elements(edge_case: C
         return None
 
     graph = edge_case.remaining.clone()
-    graph.edge_label_index = link_edges(graph)[:, :200].flip(0)
+    graph.edge_label_index = distinct_positives(graph)[:, :200].flip(0)
     shadow = train_shadow(replace(edge_case, remaining=graph, fit=untrained))
     assert shadow.subject is not None
     assert shadow.present.size(1) + shadow.absent.size(1) == 200
@@ -110,4 +110,4 @@ def test_supervision_edges_of_their_own_are_what_is_unseen_elements(edge_case: C
 
 def test_link_edges_come_once() -> None:
     data = Data(edge_index=torch.tensor([[0, 1, 1, 2, 2], [1, 0, 2, 1, 2]]), num_nodes=3)
-    assert pairs(link_edges(data)) == {(0, 1), (1, 2)}
+    assert pairs(distinct_positives(data)) == {(0, 1), (1, 2)}

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 import gnndelete as gd
-from gnndelete.auditing.case import still_there
-from gnndelete.auditing.judging import judge
-from gnndelete.auditing.measures.forgetting import attacked, forgetting
+from gnndelete.auditing.entry import run_measure
+from gnndelete.auditing.measures.forgetting import CONNECTED, ISOLATED, Forgetting
+from gnndelete.auditing.measures.integrity import still_there
 from gnndelete.auditing.queries import presented, renamed
+from gnndelete.auditing.samples import compared
+from gnndelete.auditing.verdict import judge
 
-from .conftest import World
+
+def forgetting(case) -> dict[str, Any]:
+    return run_measure(Forgetting(), case).to_dict()
 
 
-def some_nodes(world: World, count: int = 40) -> torch.Tensor:
+def some_nodes(world: Any, count: int = 40) -> torch.Tensor:
     return gd.datasets.forget_nodes(world.data, count, seed=5)
 
 
@@ -22,22 +28,22 @@ def aucs(case, query: str) -> dict[str, float]:
     return {name: test[name]["auc"] for name in ("before", "after", "reference")}
 
 
-def test_a_label_that_was_remembered_is_seen_as_served_until_it_is_forgotten(nodes: World) -> None:
+def test_a_label_that_was_remembered_is_seen_as_served_until_it_is_forgotten(nodes: Any) -> None:
     deletion = gd.Deletion(labels=some_nodes(nodes))
     cut = nodes.case("unlink", deletion, reference=True)
     trained = nodes.data.train_mask[deletion.labels]
-    assert attacked(cut)[0].tolist() == deletion.labels[trained].tolist()
+    assert compared(cut)[0].tolist() == deletion.labels[trained].tolist()
     for query in ("served", "old_id", "new_id"):
         found = aucs(cut, query)
         assert found["after"] == found["before"] > 0.75, "no edge and no feature has changed"
         assert found["reference"] < 0.55
-    assert judge(forgetting(cut)["unseen"]["served"])[0] == "under-forgotten"
+    assert judge(Forgetting().run(cut).unseen["served"]).code == "under-forgotten"
     assert not forgetting(cut)["unseen"]["served"]["unfair"]
     solved = aucs(nodes.case("gnndelete", deletion, reference=True), "served")
     assert solved["after"] < found["after"] - 0.15
 
 
-def test_features_are_asked_where_they_are_presented_again(nodes: World) -> None:
+def test_features_are_asked_where_they_are_presented_again(nodes: Any) -> None:
     deletion = gd.Deletion(features=some_nodes(nodes))
     case = nodes.case("gnndelete", deletion, reference=True)
     section = forgetting(case)
@@ -51,7 +57,7 @@ def test_features_are_asked_where_they_are_presented_again(nodes: World) -> None
     assert "still learned" in section["unseen"]["old_id"]["unfair"]
 
 
-def test_three_nodes_all_get_new_ids_and_are_not_taken_for_a_triple(nodes: World) -> None:
+def test_three_nodes_all_get_new_ids_and_are_not_taken_for_a_triple(nodes: Any) -> None:
     deletion = gd.Deletion(labels=some_nodes(nodes, 3))
     graph, move = renamed(nodes.case("unlink", deletion))
     count = nodes.data.num_nodes
@@ -60,7 +66,7 @@ def test_three_nodes_all_get_new_ids_and_are_not_taken_for_a_triple(nodes: World
     assert move(torch.stack([deletion.labels, deletion.labels])).tolist() == [[count, count + 1, count + 2]] * 2
 
 
-def test_the_whole_report(nodes: World) -> None:
+def test_the_whole_report(nodes: Any) -> None:
     for kind in ("features", "labels"):
         deletion = gd.Deletion(**{kind: some_nodes(nodes)})
         unlearned = nodes.unlearner("gnndelete").delete(deletion)
@@ -69,13 +75,13 @@ def test_the_whole_report(nodes: World) -> None:
         assert values["request"]["counts"] == {kind: 40}
         assert set(values["verdict"]["by_query"]) == {"served", "old_id", "new_id"}
         assert values["membership"]["available"]
-        assert kind in values["membership"]["elements"]
-        assert values["utility"]["near"]["available"]
+        assert kind.removesuffix("s") in values["membership"]["elements"]
+        assert values["utility"]["near"]
         assert ("features of 40 nodes" if kind == "features" else "40 labels") in str(audit)
         assert audit.to_html()
 
 
-def test_what_a_link_model_cannot_be_asked(links: World) -> None:
+def test_what_a_link_model_cannot_be_asked(links: Any) -> None:
     for deletion, words in (
         (gd.Deletion(features=[3, 5]), "a link model scores pairs of nodes, and features are none"),
         (gd.Deletion(labels=[3, 5]), "a link model learns from no labels"),
@@ -84,12 +90,46 @@ def test_what_a_link_model_cannot_be_asked(links: World) -> None:
         assert words in values["forgetting"]["reason"]
         assert words in values["membership"]["reason"]
         assert values["utility"]["available"]
-        assert values["verdict"]["word"] == "undecided"
+        assert values["verdict"]["code"] == "undecided"
 
 
-def test_what_is_still_there(nodes: World) -> None:
+def test_what_is_still_there(nodes: Any) -> None:
     deletion = gd.Deletion(features=[3, 5, 7], labels=[9, 11])
     case = nodes.case("unlink", deletion)
     assert still_there(case) == 0
     original = case.after.__class__("after", case.after.predict, case.original, case.after.model)
     assert still_there(nodes.case("unlink", deletion, subjects={**case.subjects, "after": original})) == 5
+
+
+def last_edges(data, count):
+    """All edges of the nodes with the fewest, so that these are left alone."""
+    degree = torch.bincount(data.edge_index[0], minlength=data.num_nodes)
+    few = degree.masked_fill(degree == 0, 10**6).argsort()[:count]
+    once = data.edge_index[:, data.edge_index[0] < data.edge_index[1]]
+    return once[:, torch.isin(once, few).any(dim=0)], once
+
+
+def test_both_kinds_have_an_auc_of_their_own(links):
+    alone, once = last_edges(links.data, 25)
+    others = once[:, torch.randperm(once.size(1), generator=torch.Generator().manual_seed(0))[:40]]
+    case = links.case("unlink", gd.Deletion(edges=torch.cat([alone, others], dim=1)), reference=True)
+    section = forgetting(case)
+    kinds = section["unseen"]["served"]["kinds"]
+    assert [kind["kind"] for kind in kinds] == [CONNECTED, ISOLATED]
+    assert sum(kind["deleted"] for kind in kinds) == case.deletion.edges.size(1)
+    assert sum(kind["unseen"] for kind in kinds) == links.task.test.positives.size(1)
+    for kind in kinds:
+        assert all(0 <= kind[name] <= 1 for name in ("before", "after", "reference"))
+    names = {"before": "before", "after": "after", "reference": "Retrain"}
+    words = [row[0] for table in Forgetting().run(case).tables(names) for row in table.rows]
+    assert sum(word.startswith(f"AUC where {ISOLATED} (") for word in words) == 1
+    assert not section["unseen"]["old_id"]["kinds"]
+
+
+def test_one_kind_is_not_split(links):
+    alone, once = last_edges(links.data, 20)
+    degree = torch.bincount(links.data.edge_index[0], minlength=links.data.num_nodes)
+    connected = once[:, (degree[once] > 4).all(dim=0)][:, :1]
+    for edges in (alone, connected):
+        section = forgetting(links.case("unlink", gd.Deletion(edges=edges)))
+        assert section["unseen"]["served"]["kinds"] == ()

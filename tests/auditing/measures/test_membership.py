@@ -12,11 +12,16 @@ import pytest
 import torch
 
 import gnndelete as gd
-from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.measures.attack import POINTS, Attack, answer
-from gnndelete.auditing.measures.membership import membership
-from gnndelete.auditing.measures.shadow import Shadow, train_shadow
+from gnndelete.auditing.case import Case, Shadow, Subject
+from gnndelete.auditing.entry import run_measure
+from gnndelete.auditing.measures.attack import ROC_POINTS, Attack, AttackResult
+from gnndelete.auditing.measures.membership import Membership
+from gnndelete.auditing.measures.shadow import train_shadow
 from gnndelete.metrics.ranking import auc
+
+
+def membership(case: Case, shadow: Shadow) -> dict[str, Any]:
+    return run_measure(Membership(), replace(case, shadow=shadow)).to_dict()
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +75,7 @@ def test_the_section_is_plain_repeatable_and_names_nobody(asked: tuple[str, Case
     assert len(text) < 30_000
     for name in ("before", "after", "reference"):
         roc = result[name]["roc"]
-        assert len(roc["fpr"]) == len(roc["tpr"]) <= POINTS
+        assert len(roc["fpr"]) == len(roc["tpr"]) <= ROC_POINTS
         assert (roc["fpr"][0], roc["tpr"][0], roc["fpr"][-1], roc["tpr"][-1]) == (0, 0, 1, 1)
         assert sorted(roc["fpr"]) == roc["fpr"]
         assert sorted(roc["tpr"]) == roc["tpr"]
@@ -96,7 +101,7 @@ def test_only_training_nodes_count_as_deleted(node_case: Case, node_shadow: Shad
     untrained = node_case.original.val_mask.nonzero().flatten()[:10]
     result = membership(replace(node_case, deletion=gd.Deletion(nodes=untrained)), node_shadow)
     assert not result["available"]
-    assert "0 deleted training nodes" in result["reason"]
+    assert "trained on the label of none of the nodes" in result["reason"]
 
 
 def test_sure_answers_still_differ(edge_case: Case, edge_shadow: Shadow) -> None:
@@ -137,7 +142,7 @@ def test_suppressed_edges_stand_out_from_below(edge_case: Case, edge_shadow: Sha
     after = replace(edge_case.after, predict=suppressed)
     result = membership(replace(edge_case, subjects={**edge_case.subjects, "after": after}), edge_shadow)
     assert result["after"]["auc"] < 0.2
-    assert "stand out from below" in result["sentence"]
+    assert "suppressed, and can be recognised" in result["sentence"]
 
 
 def test_a_useless_attack_says_so(edge_case: Case, edge_shadow: Shadow) -> None:
@@ -158,7 +163,7 @@ def test_models_without_finite_scores_do_not_break_the_report(edge_case: Case, e
 def test_what_cannot_be_asked_is_named(nodes: Any, links: Any, edge_case: Case, edge_shadow: Shadow) -> None:
     edges = nodes.case("unlink", gd.Deletion(edges=nodes.data.edge_index[:, :3]))
     reasons = {
-        "gives edges no score": membership(edges, edge_shadow),
+        "has no score for an edge": membership(edges, edge_shadow),
         "no test edges": membership(replace(edge_case, task=gd.LinkPrediction()), edge_shadow),
         "because": membership(edge_case, replace(edge_shadow, subject=None, reason="because")),
     }
@@ -182,6 +187,6 @@ def test_the_classifier_learns_a_band_that_no_threshold_finds() -> None:
 
 def test_long_curves_are_thinned_without_moving_their_area() -> None:
     generator = np.random.default_rng(0)
-    found = answer(generator.normal(1, 1, 3000), generator.normal(0, 1, 3000))
-    assert len(found["roc"]["fpr"]) == POINTS
-    assert np.trapezoid(found["roc"]["tpr"], found["roc"]["fpr"]) == pytest.approx(found["auc"], abs=0.005)
+    found = AttackResult.of(generator.normal(1, 1, 3000), generator.normal(0, 1, 3000))
+    assert len(found.roc["fpr"]) == ROC_POINTS
+    assert np.trapezoid(found.roc["tpr"], found.roc["fpr"]) == pytest.approx(found.auc, abs=0.005)

@@ -14,10 +14,15 @@ from torch import Tensor
 
 import gnndelete as gd
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.measures.outliers import outliers
-from gnndelete.auditing.rings import touched
+from gnndelete.auditing.entry import run_measure
+from gnndelete.auditing.measures.outliers import Outliers
+from gnndelete.auditing.samples import touched
 from gnndelete.datasets.generated import community_graph
 from gnndelete.testing import problem
+
+
+def outliers(case: Case) -> dict[str, Any]:
+    return run_measure(Outliers(), case).to_dict()
 
 
 @pytest.fixture
@@ -139,10 +144,10 @@ def test_unavailable_where_nothing_or_everything_is_touched(case: Case) -> None:
 
 def test_remaining_edges_are_drawn_each_once(case: Case) -> None:
     """Otherwise an edge that the detector is fitted on is among those that it judges, in the other direction."""
-    left = case.some_remaining(10_000)
+    left = case.task.learned_once(case.remaining)
     once = {tuple(sorted(pair)) for pair in case.remaining.edge_index.t().tolist()}
     assert sorted(map(tuple, left.sort(dim=0).values.t().tolist())) == sorted(once)
     labelled = case.remaining.clone()
     labelled.edge_label_index = case.remaining.edge_index[:, :100].repeat(1, 2)
-    few = replace(case, remaining=labelled).some_remaining(10_000)
+    few = case.task.learned_once(labelled)
     assert few.size(1) == few.sort(dim=0).values.unique(dim=1).size(1) <= 100

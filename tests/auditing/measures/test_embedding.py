@@ -13,9 +13,15 @@ import torch
 
 import gnndelete as gd
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.measures.embedding import RINGS, embedding
-from gnndelete.auditing.rings import rings
+from gnndelete.auditing.entry import run_measure
+from gnndelete.auditing.measures import embedding as module
+from gnndelete.auditing.measures.embedding import RINGS, Embedding
+from gnndelete.auditing.samples import rings
 from gnndelete.testing import problem
+
+
+def embedding(case: Case) -> dict[str, Any]:
+    return run_measure(Embedding(), case).to_dict()
 
 
 @pytest.fixture
@@ -77,9 +83,11 @@ def test_the_same_nodes_in_the_same_order(case: Case) -> None:
     assert len(result["before"]["ring 1"]) == near.numel()
 
 
-def test_few_points_in_random_order(case: Case) -> None:
-    result = embedding(case, limit=7)
+def test_few_points_in_random_order(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "POINT_LIMIT", 7)
+    result = embedding(case)
     assert [len(result["after"][ring]) for ring in RINGS] == [2, 7, 7]
+    monkeypatch.undo()
     index = torch.arange(120.0)[:, None].expand(120, 4).contiguous()
     order = points(embedding(with_rows(with_rows(case, "before", index), "after", index)), "after")[2:, 0]
     steps = np.diff(order)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,19 @@ from torch import Tensor, nn
 
 import gnndelete as gd
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.measures.distance import distance, divergence, floor, score_samples
+from gnndelete.auditing.entry import run_measure
+from gnndelete.auditing.measures import scores
+from gnndelete.auditing.measures.distance import Distance, divergence, floor
+from gnndelete.auditing.measures.scores import Scores
 from gnndelete.testing import problem
+
+
+def distance(case: Case) -> dict[str, Any]:
+    return run_measure(Distance(), case).to_dict()
+
+
+def score_samples(case: Case) -> dict[str, Any]:
+    return run_measure(Scores(), case).to_dict()
 
 
 def fit_of(task: Any) -> Any:
@@ -46,6 +56,30 @@ def case_of(name: str, kind: str = "edges") -> Case:
     }
     left = task.without(after.deletion.nodes)
     return Case(after, reference, after.deletion, data, after.data, left, model, subjects, after.forward)
+
+
+class Other(gd.tasks.Task):
+    """A task of the user's own, which says nothing of its elements."""
+
+    name = "other"
+
+    def check(self, data: Any) -> None:
+        return None
+
+    def loss(self, *args: Any) -> Tensor:
+        raise NotImplementedError
+
+    def validates(self, data: Any) -> bool:
+        return False
+
+    def validate(self, *args: Any) -> float:
+        raise NotImplementedError
+
+    def evaluate_by(self, *args: Any) -> dict[str, float]:
+        return {}
+
+    def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
+        return elements
 
 
 def with_after(case: Case, subject: Subject) -> Case:
@@ -140,19 +174,21 @@ def test_plain_values_same_answer_and_nothing_touched(case: Case) -> None:
     assert all(torch.equal(value, state[key]) for key, value in case.base.state_dict().items())
 
 
-def test_score_samples_hold_each_models_own_answers(case: Case) -> None:
+def test_score_samples_hold_each_models_own_answers(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     link = case.task.name == "link"
-    data = score_samples(case, limit=25)
-    assert data["scores_axis"] == ("score (logit)" if link else "probability of the true class")
+    monkeypatch.setattr(scores, "SAMPLE_LIMIT", 25)
+    data = score_samples(case)
+    assert data["axis"] == ("score (logit)" if link else "probability of the true class")
     assert set(data["scores"]) == {"before", "after", "reference"}
     groups = {"deleted", "unseen", "remaining"} | ({"random"} if link else set())
-    for scores in data["scores"].values():
-        assert set(scores) == groups
-        assert all(0 < len(values) <= 25 for values in scores.values())
+    for found in data["scores"].values():
+        assert set(found) == groups
+        assert all(0 < len(values) <= 25 for values in found.values())
         if not link:
-            assert all(0 <= value <= 1 for values in scores.values() for value in values)
+            assert all(0 <= value <= 1 for values in found.values() for value in values)
     if link and not case.deletion.nodes.numel():
-        everything = score_samples(case, limit=10_000)["scores"]["after"]["deleted"]
+        monkeypatch.undo()
+        everything = score_samples(case)["scores"]["after"]["deleted"]
         own = [round(float(value), 4) for value in case.after.predict(case.deletion.edges).double()]
         assert sorted(everything) == sorted(own)
         mean = {name: sum(values) / len(values) for name, values in data["scores"]["before"].items()}
@@ -181,11 +217,11 @@ def test_elements_that_are_blank_as_served_are_presented_again(name: str) -> Non
     assert js["after"] == js["before"]
     assert js["graph"] == "old_id"
     words = {"link": "edges of deleted nodes", "node": "deleted nodes", "graph": "deleted graphs"}[name]
-    assert f"Scores of {words}, presented again, bits from Retrain" in str(found)
-    assert f"On {words}, presented again, the scores are" in values["distance"]["sentence"]
-    scores = values["figures"]["scores"]
+    assert f"Scores of {words} (presented again), bits from Retrain" in str(found)
+    assert f"The scores of {words} (presented again) are" in values["distance"]["sentence"]
+    scores = values["scores"]["scores"]
     assert scores["after"]["deleted"] == scores["before"]["deleted"]
-    assert f"'Deleted' are {words}, presented again." in found.to_html().replace("&#39;", "'")
+    assert f"'Deleted' are {words} (presented again)." in found.to_html().replace("&#39;", "'")
 
 
 def test_a_model_that_answers_on_no_other_graph_is_not_compared_on_blank_nodes() -> None:
@@ -193,7 +229,7 @@ def test_a_model_that_answers_on_no_other_graph_is_not_compared_on_blank_nodes()
     result = distance(with_after(case, replace(case.after, model=None)))
     assert "deleted" not in result["js"]
     assert result["left_out"]["deleted"].startswith("this method answers on the graph it was fitted on")
-    assert "not compared: they are blank in the graph as served, and this method answers on" in result["sentence"]
+    assert "not compared: nothing of them is left as served, and this method answers on" in result["sentence"]
 
 
 @pytest.mark.parametrize(
@@ -205,16 +241,16 @@ def test_edges_of_a_classifier_are_not_called_scores_of_deleted_elements(name: s
     by = [gd.Unlearner(model, data, task=task, method=m, fit=fit_of(task)) for m in ("unlink", "retrain")]
     found = gd.audit(by[0].delete(gone), reference=by[1].delete(gone), attacks=False)
     assert f"Scores of {words}, bits from Retrain" in str(found)
-    assert found.to_dict()["distance"]["sentence"].startswith(f"On {words} the scores are")
+    assert found.to_dict()["distance"]["sentence"].startswith(f"The scores of {words} are")
 
 
 def test_unavailable_says_why() -> None:
     case = case_of("link")
     bare = replace(case, subjects={k: v for k, v in case.subjects.items() if k != "reference"}, reference=None)
     assert "reference=" in distance(bare)["reason"]
-    other = SimpleNamespace(name="ranking")
+    other = Other()
     assert distance(replace(case, task=other))["available"] is False
-    assert score_samples(replace(case, task=other)) == {}
+    assert "'other' task" in score_samples(replace(case, task=other))["reason"]
     broken = replace(case.after, predict=lambda edges: torch.full((edges.size(1),), float("nan")))
     assert "NaN" in distance(with_after(case, broken))["reason"]
 

@@ -1,4 +1,4 @@
-"""A report as an audit writes it, with made-up numbers, and the variants a page must cope with."""
+"""An audit with made-up numbers as plain values, `made` into an `Audit`, and the variants a report must cope with."""
 
 from __future__ import annotations
 
@@ -7,8 +7,77 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
+
+from gnndelete.auditing.entry import Audit, Done, Request
+from gnndelete.auditing.measures import Unmeasured
+from gnndelete.auditing.measures.cost import CostSection
+from gnndelete.auditing.measures.distance import DistanceSection
+from gnndelete.auditing.measures.embedding import EmbeddingSection
+from gnndelete.auditing.measures.forgetting import ForgettingSection, QueryTest, UnseenAUC
+from gnndelete.auditing.measures.membership import MembershipSection
+from gnndelete.auditing.measures.outliers import EdgeShares, NodeShares, OutlierEdges, OutlierNodes, OutliersSection
+from gnndelete.auditing.measures.scores import ScoresSection
+from gnndelete.auditing.measures.theorem import TheoremSection
+from gnndelete.auditing.measures.trend import TrendSection
+from gnndelete.auditing.measures.utility import UtilitySection
+from gnndelete.auditing.verdict import Verdict
 
 Report = dict[str, Any]
+
+SECTIONS = {
+    "utility": UtilitySection,
+    "forgetting": ForgettingSection,
+    "membership": MembershipSection,
+    "trend": TrendSection,
+    "distance": DistanceSection,
+    "theorem": TheoremSection,
+    "outliers": OutliersSection,
+    "cost": CostSection,
+    "scores": ScoresSection,
+    "embedding": EmbeddingSection,
+}
+
+
+def _models(kind: Any, part: Report, value: Any) -> Any:
+    """A `PerModel` of dataclasses."""
+    return kind(
+        **{key: value(**held) if isinstance(held, dict) else held for key, held in part.items() if key != "available"}
+    )
+
+
+def _section(name: str, part: Report) -> Any:
+    if not part.get("available", True):
+        return Unmeasured(reason=part["reason"])
+    part = dict(part)
+    if name == "forgetting":
+        part["unseen"] = {query: _models(QueryTest, test, UnseenAUC) for query, test in part["unseen"].items()}
+    if name == "outliers":
+        part["nodes"] = _models(OutlierNodes, part["nodes"], NodeShares)
+        part["edges"] = _models(OutlierEdges, part["edges"], EdgeShares)
+    return TypeAdapter(SECTIONS[name]).validate_python(part)
+
+
+def _aim_meaning(report: Report) -> str:
+    """As a result says it: what the aim means, and how calibration served it."""
+    calibration = report["calibration"] or {}
+    return f"{report['done']['aim_meaning']} {calibration.get('sentence', '')}".strip()
+
+
+def made(report: Report) -> Audit:
+    """The audit of plain values."""
+    sections = {name: _section(name, report[name]) for name in SECTIONS if report.get(name) is not None}
+    return Audit(
+        verdict=TypeAdapter(Verdict).validate_python(report["verdict"]),
+        sections=sections,
+        request=TypeAdapter(Request).validate_python(report["request"]),
+        done=TypeAdapter(Done).validate_python({**report["done"], "aim_meaning": _aim_meaning(report)}),
+        **{name: tuple(report[name]) for name in ("limits", "higher")},
+        **{
+            name: report[name]
+            for name in ("reference", "calibration", "seed", "created", "seconds", "versions", "gnndelete")
+        },
+    )
 
 
 def _gone(reason: str) -> Report:
@@ -52,16 +121,18 @@ def link() -> Report:
     random = np.random.default_rng(0)
     return {
         "format": 1, "gnndelete": "0.1.0", "created": "2026-11-15T12:00:00+00:00", "seed": 7, "seconds": 4.21,
+        "reference": True,
         "versions": {"torch": "2.13.0", "torch_geometric": "2.8.0", "python": "3.11.2"},
-        "request": {"counts": {"edges": 1189}, "requests": 1, "task": "link", "nodes": 17716, "edges_before": 95162,
-                    "edges_after": 92784, "edges_word": "directed entries of edge_index"},
+        "request": {"counts": {"edges": 1189}, "requests": 1, "task": "link",
+                    "task_title": "link prediction", "nodes": 17716, "edges_before": 95162,
+                    "edges_after": 92784},
         "done": {"method": "gnndelete", "model": "GCN", "aim": "retrained", "lam": 0.0213, "assurance": "approximate",
                  "aim_meaning": "Deleted edges should score like unseen edges that the model never trained on.",
                  "assurance_meaning": "The result behaves as if it had forgotten, without a bound. "
                                       "The base weights still hold the data, and disabling the adapter brings it back.",
                  "settings": {"lam": "auto", "solver": "closed-form", "operator": "ring", "layers": "all", "ridge": 1e-06,
                               "hops": None},
-                 "notes": ["GCN of 2 layers: 4,120 rows of 17,716 were changed."], "adapter": True},
+                 "notes": [{"code": "rows", "text": "GCN of 2 layers: 4,120 rows of 17,716 were changed."}], "adapter": True},
         "calibration": {"aim": "retrained", "lam": 0.0213, "status": "reached", "target": 0.5, "budget": None,
                         "sentence": "lam 0.0213 brings deleted edges to 0.504 ± 0.010 on validation edges.",
                         "trials": [{"lam": 0.0, "auc": 0.551, "se": 0.0098, "utility": 0.9645},
@@ -70,10 +141,11 @@ def link() -> Report:
                                    {"lam": 0.03, "auc": 0.487, "se": 0.0097, "utility": 0.9635},
                                    {"lam": 0.0213, "auc": 0.504, "se": 0.0098, "utility": 0.9640}],
                         "retrain_recommended": False},
-        "verdict": {"word": "indistinguishable", "title": "Indistinguishable from data the model never saw",
-                    "sentence": "Asked on the graph as it is served, the model scores the 1,189 deleted edges like unseen ones "
+        "verdict": {"code": "indistinguishable", "title": "Indistinguishable from data the model never saw",
+                    "text": "Asked on the graph as it is served, the model scores the 1,189 deleted edges like unseen ones "
                                 "(AUC 0.512, 95% interval 0.493 to 0.531; Retrain 0.507).",
-                    "warnings": ["Under a new id deleted edges are still recognised: the weights speak."],
+                    "warnings": [{"code": "new-id-differs",
+                                  "text": "Under a new id deleted edges are still recognised: the weights speak."}],
                     "by_query": {"served": "indistinguishable", "old_id": "indistinguishable",
                                  "new_id": "under-forgotten"}},
         "utility": {"available": True,
@@ -82,8 +154,8 @@ def link() -> Report:
                     "retained": {"count": 5000, "share_fell": 0.314, "mean_change": -0.0042, "median_change": -0.0011,
                                  "worst": -0.297,
                                  "reference_share_fell": 0.487, "reference_mean_change": -0.0017},
-                    "near": {"available": True, "count": 320, "what": "test edges that touch the deletion",
-                             "auroc": {"before": 0.9411, "after": 0.9352, "reference": 0.9377}}},
+                    "near": {"metric": "auroc", "count": 320, "what": "test edges that touch the deletion", "chance": 0.5,
+                             "constant": 0.5, "values": {"before": 0.9411, "after": 0.9352, "reference": 0.9377}}},
         "forgetting": {"available": True,
                        "ranking": {"auroc": {"before": 0.5031, "after": 0.6172, "reference": 0.6093},
                                    "auprc": {"before": 0.5102, "after": 0.6044, "reference": 0.5991}},
@@ -92,18 +164,21 @@ def link() -> Report:
                                    "old_id": _query("The remaining graph with the edge put back.", 0.674, 0.516, 0.511,
                                                     "indistinguishable"),
                                    "new_id": _query("Copies of both ends under new ids.", 0.583, 0.548, 0.502,
-                                                    "under-forgotten")}},
-        "membership": {"available": True, "form": "edge", "before": _attack(0.6213, 0.6871), "after": _attack(0.5384,
+                                                    "under-forgotten")},
+                       "not_asked": {}},
+        "membership": {"available": True, "form": "edge", "elements": "deleted edges", "carry_messages": False,
+                       "counts": {"deleted": 1189, "test": 2643}, "before": _attack(0.6213, 0.6871), "after": _attack(0.5384,
                        0.5672),
                        "reference": _attack(0.5331, 0.5498), "mi_ratio": 1.211, "mi_ratio_reference": 1.249,
                        "shadow": {"auc": 0.6417, "seconds": 3.37,
                                   "what": "A GCN of the same build on half of the remaining edges."},
                        "sentence": "The shadow attack finds deleted edges with AUC 0.538; Retrain's 0.533."},
-        "trend": {"available": True, "without_bits": {"before": None, "after": 0.551, "reference": 0.5491},
+        "trend": {"available": True, "counts": {"deleted": 1189, "non_edges": 1189},
+                  "without_bits": {"before": None, "after": 0.551, "reference": 0.5491},
                   "shadow": {"auc": 0.6171, "without_bits": 0.601}, "before": None,
                   "after": _attack(0.5641, 0.52), "reference": _attack(0.5588, 0.51),
                   "sentence": "Neighbours tell little more than after retraining.", "what": "Fits a trend over neighbours."},
-        "distance": {"available": True, "what": "Jensen-Shannon divergence in bits.",
+        "distance": {"available": True, "left_out": {}, "what": "Jensen-Shannon divergence in bits.",
                      "js": {"deleted": {"after": 0.0123, "before": 0.2034, "floor": 0.006, "count": 1189},
                             "unseen": {"after": 0.0081, "before": 0.0109, "floor": 0.005, "count": 2643},
                             "remaining": {"after": 0.0074, "before": 0.0095, "floor": 0.002, "count": 5000},
@@ -112,9 +187,9 @@ def link() -> Report:
                                    "what": "share of test pairs decided alike"},
                      "difference": {"after": 0.0213, "before": 0.0309, "what": "mean absolute difference"},
                      "sentence": "On deleted edges the scores are 0.012 bits from the retrained model's."},
-        "theorem": {"available": True, "edges": 1180, "deleted": 1189, "holds": 0.9983, "tightness": -0.214,
-                    "slack": 0.31,
-                    "actual_mean": 0.113, "bound_mean": -0.587, "lowered": 0.874, "operator_norm": 1.042,
+        "theorem": {"available": True, "edges": 1180, "deleted": 1189, "operator_norm": 1.042,
+                    "unit": {"holds": 0.9983, "tightness": -0.214, "slack": 0.31, "actual_mean": 0.113,
+                             "bound_mean": -0.587, "lowered": 0.874},
                     "sharper": {"holds": 0.9971, "tightness": -0.431},
                     "operator": {"holds": 0.9991, "tightness": -0.2, "slack": 0.3, "actual_mean": 0.11,
                                  "bound_mean": -0.58},
@@ -129,15 +204,14 @@ def link() -> Report:
                      "edges": {"count": 1189, "before": {"deleted": 0.941, "remaining": 0.952},
                                "after": {"deleted": 0.903, "remaining": 0.951},
                                "reference": {"deleted": 0.911, "remaining": 0.949}},
-                     "against": "reference", "stands_out": False, "sentence": "7.2% of the touched nodes stand out."},
+                     "against": "reference", "reading": "alike", "sentence": "7.2% of the touched nodes stand out."},
         "cost": {"deletion": {"seconds": 0.0498, "parameters": 20480, "peak_mb": 12.03},
                  "reference": {"seconds": 6.12, "parameters": 228736, "peak_mb": 87.51},
                  "ratio": 122.9, "sentence": "122 times less time than retraining."},
-        "figures": {"scores": {"before": _scores(random, 3.3), "after": _scores(random, 2.15),
-                    "reference": _scores(random, 2.1)},
-                    "scores_axis": "score (logit)",
-                    "embedding": {"available": True, "before": _points(random, 0.0), "after": _points(random, 0.4),
-                                  "explained": [0.41, 0.22]}},
+        "scores": {"axis": "score (logit)", "deleted": "deleted edges",
+                   "scores": {"before": _scores(random, 3.3), "after": _scores(random, 2.15),
+                              "reference": _scores(random, 2.1)}},
+        "embedding": {"before": _points(random, 0.0), "after": _points(random, 0.4), "explained": [0.41, 0.22]},
         "limits": ["The base weights are unchanged and still hold the data.",
                    "The rows in the adapter name the neighbourhood of what was deleted."],
         "higher": ["Retrain, and hand out the retrained weights: level 'retrained'.",
@@ -152,7 +226,9 @@ def without_reference() -> Report:
         if isinstance(part, list):
             return part
         return {
-            key: None
+            key: False
+            if key == "reference" and value is True
+            else None
             if "reference" in key or key in {"gap", "ratio"}
             else strip(value)
             if isinstance(value, dict)
@@ -161,7 +237,7 @@ def without_reference() -> Report:
         }
 
     report = strip(link())
-    del report["figures"]["scores"]["reference"]
+    del report["scores"]["scores"]["reference"]
     report["outliers"]["against"] = "before"
     report["distance"] = _gone("there is no reference; pass reference= the result of method 'retrain'")
     return dict(report)
@@ -170,17 +246,18 @@ def without_reference() -> Report:
 def node() -> Report:
     """Nodes of a node task: no random pairs, no ranking, some parts do not apply."""
     report = link()
-    report["request"] |= {"task": "node", "counts": {"nodes": 40}}
+    report["request"] |= {"task": "node", "task_title": "node classification", "counts": {"nodes": 40}}
     report["utility"]["metrics"] = {"accuracy": {"before": 0.871, "after": 0.868, "reference": 0.869}}
-    report["utility"]["near"] = _gone("no test node lies near the deletion")
-    report["forgetting"]["ranking"] = {"auroc": {"before": None, "after": None, "reference": None}}
-    report["forgetting"]["unseen"]["new_id"] = _gone("a node has no second id under this task")
+    report["utility"] |= {"near": None, "near_reason": "no test node lies near the deletion"}
+    report["forgetting"]["ranking"] = {}
+    del report["forgetting"]["unseen"]["new_id"]
+    report["forgetting"]["not_asked"] = {"new_id": "a node has no second id under this task"}
     report["verdict"]["by_query"]["new_id"] = None
     report["membership"]["form"] = "node"
     report["theorem"] = _gone("Theorem 1 is about deleted edges, and this deletion names none")
-    for side in report["figures"]["scores"].values():
+    for side in report["scores"]["scores"].values():
         del side["random"]
-    report["figures"]["scores_axis"] = "probability of the true class"
+    report["scores"]["axis"] = "probability of the true class"
     del report["distance"]["js"]["random"]
     return report
 
@@ -190,10 +267,11 @@ def unavailable() -> Report:
     report = without_reference()
     for key in ("utility", "forgetting", "membership", "trend", "distance", "theorem", "outliers"):
         report[key] = _gone(f"there is no unseen data for {key}")
-    report["figures"] = {"embedding": _gone("the model gives no representation of every node")}
+    report["scores"] = _gone("there are no scores")
+    report["embedding"] = _gone("the model gives no representation of every node")
     report["calibration"] = None
-    report["verdict"] = {"word": "undecided", "title": "Not enough data to judge",
-    "sentence": "There is no unseen data.",
+    report["verdict"] = {"code": "undecided", "title": "Not enough data to judge",
+    "text": "There is no unseen data.",
                          "warnings": [], "by_query": {"served": None, "old_id": None, "new_id": None}}  # fmt: skip
     return report
 
@@ -208,7 +286,7 @@ def nonexistent() -> Report:
     report = link()
     report["calibration"] |= {"aim": "nonexistent", "target": None, "budget": 0.01, "lam": 0.1}
     report["calibration"]["trials"] = [trial | {"auc": None, "se": None} for trial in report["calibration"]["trials"]]
-    report["verdict"] |= {"word": "over-forgotten", "title": "Over-forgotten: suppressed below unseen data"}
+    report["verdict"] |= {"code": "over-forgotten", "title": "Over-forgotten: suppressed below unseen data"}
     return report
 
 
@@ -232,15 +310,15 @@ def one_edge() -> Report:
     """A single deleted edge."""
     report = link()
     report["request"]["counts"] = {"edges": 1}
-    for side in report["figures"]["scores"].values():
+    for side in report["scores"]["scores"].values():
         side["deleted"] = side["deleted"][:1]
     for side in ("before", "after"):
-        report["figures"]["embedding"][side]["ring 0"] = report["figures"]["embedding"][side]["ring 0"][:2]
+        report["embedding"][side]["ring 0"] = report["embedding"][side]["ring 0"][:2]
     for query in report["forgetting"]["unseen"].values():
         for side in ("before", "after", "reference"):
             query[side] |= {"deleted": 1, "low": 0.0, "high": 1.0, "se": 0.29}
     report["trend"] = _gone("one edge has too few neighbours")
-    report["verdict"] |= {"word": "undecided", "title": "One edge is too little to judge"}
+    report["verdict"] |= {"code": "undecided", "title": "One edge is too little to judge"}
     return report
 
 
@@ -254,11 +332,11 @@ def hostile() -> Report:
     """Strings that would do harm if they were not escaped."""
     report = copy.deepcopy(link())
     nasty = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'$x^2$"
-    report["done"]["notes"] = [nasty]
+    report["done"]["notes"] = [{"code": "remark", "text": nasty}]
     report["done"]["method"] = nasty
     report["verdict"]["title"] = nasty
-    report["verdict"]["warnings"] = [nasty]
+    report["verdict"]["warnings"] = [{"code": "remark", "text": nasty}]
     report["limits"] = [nasty]
-    report["figures"]["scores_axis"] = nasty
+    report["scores"]["axis"] = nasty
     report["forgetting"]["unseen"]["served"]["graph"] = nasty
     return report

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gnndelete.auditing.report.html import html
+from gnndelete.auditing.report.html import page
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
 CHROMIUM = shutil.which("chromium")
@@ -33,7 +33,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     paths = {}
     for name in ("link", "one_edge", "without_reference", "unavailable"):
         paths[name] = folder / f"{name}.html"
-        paths[name].write_text(html(sample["VARIANTS"][name]()), encoding="utf-8")
+        paths[name].write_text(page(sample["made"](sample["VARIANTS"][name]())), encoding="utf-8")
     return paths
 
 
