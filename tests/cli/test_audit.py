@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from gnndelete.auditing.report import html as page
 from gnndelete.cli import run
 
 from .conftest import SMALL, Cli, contents, make_graph
@@ -34,8 +33,8 @@ def served(deleted: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without pictures, which take most of the time and are not what these tests are about."""
-    monkeypatch.setattr(page, "pictures", lambda report: [])
-    monkeypatch.setattr(page, "figures", lambda report: {"scores.png": b"png"})
+    monkeypatch.setattr("gnndelete.auditing.report.html.pictures", lambda audit: [])
+    monkeypatch.setattr("gnndelete.auditing.entry.figure_files", lambda audit: {"scores.png": b"png"})
 
 
 def _references(folder: Path) -> dict[str, int]:
