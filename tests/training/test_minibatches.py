@@ -173,37 +173,6 @@ def test_models_that_cannot_be_divided_are_refused() -> None:
         gd.train(plain(out=10)[0], data, "node", batch_size=20, num_neighbors=0)
 
 
-class Biased(nn.Module):
-    """Scores pairs with a number for each node; with ``own`` it is a part of the rows instead."""
-
-    def __init__(self, nodes: int, own: bool = False) -> None:
-        super().__init__()
-        self.conv, self.table, self.own = GCNConv(8, 4), nn.Embedding(nodes, 1), own
-        nn.init.zeros_(self.table.weight)
-        self.mix = nn.Sequential(nn.Linear(8, 5), nn.Dropout(), nn.Linear(5, 1))
-
-    def forward(self, x, edge_index, n_id=None):
-        return self.conv(x, edge_index)
-
-    def decode(self, z, edges):
-        low, high = edges.min(dim=0).values, edges.max(dim=0).values  # pairs have no direction
-        scores = self.mix(torch.cat([z[low], z[high]], dim=1)).view(-1)
-        return scores if self.own else scores + (self.table(low) + self.table(high)).view(-1)
-
-
-def test_a_decoder_that_knows_nodes_by_number_is_refused_in_batches() -> None:
-    """Its numbers would be trained at other nodes; one that only orders the ends of a pair is none."""
-    data, task, train = gd.datasets.load(PLAIN), gd.LinkPrediction(decoder="decode"), gd.train
-    with pytest.raises(
-        ModelError, match=r"decoder of 'Biased' identifies nodes by their number.*leave 'batch_size' out"
-    ):
-        train(Biased(data.num_nodes), data, task, epochs=1, batch_size=16)
-    train(Biased(data.num_nodes, own=True), data, task, epochs=1, batch_size=16)
-    train(Biased(data.num_nodes), data, task, epochs=1)
-    with pytest.raises(ModelError, match="the decoder identifies nodes by their number"):
-        gd.Unlearner(Biased(data.num_nodes), data, task=task, method=gd.GraphEraser(shards=2, epochs=1))
-
-
 def test_a_width_that_happens_to_be_the_number_of_nodes_is_no_table() -> None:
     data = gd.datasets.load("generated:collab?nodes=64&edges=200&features=8&community=16")
     model = gd.models.build("gcn", 8, hidden=64, out=10)

@@ -41,7 +41,7 @@ def _is_whole(size: Any) -> bool:
 
 
 class Encoder(nn.Module, ABC):
-    """Graph layers ``in_channels -> hidden -> … -> out`` with ReLU (and batch norm, dropout) between them.
+    """GCN, GAT or GIN: graph layers ``in_channels -> hidden -> … -> out`` with ReLU (and batch norm, dropout) between them.
 
     Args:
         in_channels: Number of node features.
@@ -50,6 +50,11 @@ class Encoder(nn.Module, ABC):
         num_layers: Number of graph layers.
         dropout: Share of entries that are dropped between layers.
         norm: Put a batch norm between layers.
+
+    >>> import torch
+    >>> model = GCN(in_channels=16, hidden=32, out=8)
+    >>> model(torch.ones(3, 16), torch.tensor([[0, 1], [1, 2]])).shape
+    torch.Size([3, 8])
     """
 
     def __init__(
@@ -102,67 +107,19 @@ class Encoder(nn.Module, ABC):
             reset(self.norms)
 
 
-class GCN(Encoder):
-    """Graph convolutions (Kipf and Welling 2017).
-
-    Args:
-        in_channels: Number of node features.
-        hidden: Width of the layers in between.
-        out: Width of the output.
-        num_layers: Number of graph layers.
-        dropout: Share of entries that are dropped between layers.
-        norm: Put a batch norm between layers.
-
-    >>> import torch
-    >>> model = GCN(in_channels=16, hidden=32, out=8)
-    >>> model(torch.ones(3, 16), torch.tensor([[0, 1], [1, 2]])).shape
-    torch.Size([3, 8])
-    """
-
+class GCN(Encoder):  # Kipf and Welling 2017
     @staticmethod
     def layer(in_channels: int, out_channels: int) -> nn.Module:
         return GCNConv(in_channels, out_channels)
 
 
-class GAT(Encoder):
-    """Graph attention with one head (Velickovic et al. 2018).
-
-    Args:
-        in_channels: Number of node features.
-        hidden: Width of the layers in between.
-        out: Width of the output.
-        num_layers: Number of graph layers.
-        dropout: Share of entries that are dropped between layers.
-        norm: Put a batch norm between layers.
-
-    >>> import torch
-    >>> model = GAT(in_channels=16, hidden=32, out=8)
-    >>> model(torch.ones(3, 16), torch.tensor([[0, 1], [1, 2]])).shape
-    torch.Size([3, 8])
-    """
-
+class GAT(Encoder):  # graph attention with one head, Velickovic et al. 2018
     @staticmethod
     def layer(in_channels: int, out_channels: int) -> nn.Module:
         return GATConv(in_channels, out_channels)
 
 
-class GIN(Encoder):
-    """Graph isomorphism layers with one linear map each (Xu et al. 2019).
-
-    Args:
-        in_channels: Number of node features.
-        hidden: Width of the layers in between.
-        out: Width of the output.
-        num_layers: Number of graph layers.
-        dropout: Share of entries that are dropped between layers.
-        norm: Put a batch norm between layers.
-
-    >>> import torch
-    >>> model = GIN(in_channels=16, hidden=32, out=8)
-    >>> model(torch.ones(3, 16), torch.tensor([[0, 1], [1, 2]])).shape
-    torch.Size([3, 8])
-    """
-
+class GIN(Encoder):  # graph isomorphism layers with one linear map each, Xu et al. 2019
     @staticmethod
     def layer(in_channels: int, out_channels: int) -> nn.Module:
         return GINConv(nn.Linear(in_channels, out_channels))

@@ -162,9 +162,25 @@ def _dense(weight: Tensor) -> Tensor:
 
 
 class RelationalEncoder(nn.Module, ABC):
-    """Trainable entities, then graph layers ``embedding -> hidden -> … -> out`` with ReLU (and dropout) between them.
+    """R-GCN or R-GAT: trainable entities, then graph layers ``embedding -> hidden -> … -> out`` with ReLU between them.
 
-    Its parameters are those of `RGCN`.
+    Args:
+        num_nodes: Number of entities; each has a trained vector.
+        num_relations: Number of relations; ``relation`` holds one row for each, for DistMult.
+        in_channels: Number of node features, which a linear map adds to the entities; 0 for none.
+        embedding: Width of the entities.
+        hidden: Width of the layers in between.
+        out: Width of the output and of the relations.
+        num_layers: Number of graph layers.
+        dropout: Share of entries that are dropped between layers.
+        num_bases: Write the weights of all relations as sums of this many bases (Schlichtkrull et al. 2018).
+        num_blocks: Make the weights of each relation block-diagonal; excludes ``num_bases``.
+        reverse: Also pass messages against the direction of every relation, with weights of their own. The graph holds
+            each triple once, so a deleted triple takes both directions with it.
+
+    >>> model = RGCN(num_nodes=5, num_relations=2, embedding=16, hidden=32, out=8, num_bases=2)
+    >>> model(torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1])).shape
+    torch.Size([5, 8])
     """
 
     def __init__(
@@ -278,28 +294,7 @@ class RelationalEncoder(nn.Module, ABC):
             self.features.reset_parameters()
 
 
-class RGCN(RelationalEncoder):
-    """Relational graph convolutions over trainable entities (Schlichtkrull et al. 2018).
-
-    Args:
-        num_nodes: Number of entities; each has a trained vector.
-        num_relations: Number of relations; ``relation`` holds one row for each, for DistMult.
-        in_channels: Number of node features, which a linear map adds to the entities; 0 for none.
-        embedding: Width of the entities.
-        hidden: Width of the layers in between.
-        out: Width of the output and of the relations.
-        num_layers: Number of graph layers.
-        dropout: Share of entries that are dropped between layers.
-        num_bases: Write the weights of all relations as sums of this many bases (Schlichtkrull et al. 2018).
-        num_blocks: Make the weights of each relation block-diagonal; excludes ``num_bases``.
-        reverse: Also pass messages against the direction of every relation, with weights of their own. The graph holds
-            each triple once, so a deleted triple takes both directions with it.
-
-    >>> model = RGCN(num_nodes=5, num_relations=2, embedding=16, hidden=32, out=8, num_bases=2)
-    >>> model(torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1])).shape
-    torch.Size([5, 8])
-    """
-
+class RGCN(RelationalEncoder):  # Schlichtkrull et al. 2018
     @staticmethod
     def layer(
         in_channels: int, out_channels: int, num_relations: int, num_bases: int | None, num_blocks: int | None
@@ -307,30 +302,7 @@ class RGCN(RelationalEncoder):
         return RelationalConvolution(in_channels, out_channels, num_relations, num_bases, num_blocks)
 
 
-class RGAT(RelationalEncoder):
-    """Relational attention with one head over trainable entities (Busbridge et al. 2019).
-
-    Every node also attends to itself by a relation of its own, which PyG's layer does not do.
-
-    Args:
-        num_nodes: Number of entities; each has a trained vector.
-        num_relations: Number of relations; ``relation`` holds one row for each, for DistMult.
-        in_channels: Number of node features, which a linear map adds to the entities; 0 for none.
-        embedding: Width of the entities.
-        hidden: Width of the layers in between.
-        out: Width of the output and of the relations.
-        num_layers: Number of graph layers.
-        dropout: Share of entries that are dropped between layers.
-        num_bases: Write the weights of all relations as sums of this many bases (Schlichtkrull et al. 2018).
-        num_blocks: Make the weights of each relation block-diagonal; excludes ``num_bases``.
-        reverse: Also pass messages against the direction of every relation, with weights of their own. The graph holds
-            each triple once, so a deleted triple takes both directions with it.
-
-    >>> model = RGAT(num_nodes=5, num_relations=2, embedding=16, hidden=32, out=8, num_blocks=4)
-    >>> model(torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1])).shape
-    torch.Size([5, 8])
-    """
-
+class RGAT(RelationalEncoder):  # one head, Busbridge et al. 2019
     @staticmethod
     def layer(
         in_channels: int, out_channels: int, num_relations: int, num_bases: int | None, num_blocks: int | None
@@ -338,6 +310,7 @@ class RGAT(RelationalEncoder):
         return RelationalAttention(in_channels, out_channels, num_relations + 1, num_bases, num_blocks)
 
     def messages(self, edge_index: Tensor, edge_type: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+        # every node also attends to itself, by a relation of its own: PyG's layer has no path from a node to itself
         edge_index, edge_type = super().messages(edge_index, edge_type, num_nodes)
         loops = torch.arange(num_nodes, device=edge_index.device).expand(2, -1)
         loop_type = edge_type.new_full((num_nodes,), self.num_relations * (2 if self.reverse else 1))

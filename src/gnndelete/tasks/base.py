@@ -122,17 +122,6 @@ class Task(ABC):
         """
         return None
 
-    def by_number(self, model: nn.Module, output: Any, part: Any, nodes: int) -> bool:
-        """Whether predictions depend on the numbers of nodes and not only on their rows.
-
-        Args:
-            model: The model that made ``output``.
-            output: What its forward pass on ``part`` returned.
-            part: A part of a graph, whose nodes have other numbers.
-            nodes: Number of nodes of the whole graph.
-        """
-        return False
-
     def check_output(self, output: Any, data: Any) -> None:
         """Refuse an output that is clearly not about what the task needs.
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from operator import attrgetter
 from types import MethodType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from gnndelete.errors import GraphError, ModelError, SettingError
 from gnndelete.tasks.base import representation
@@ -62,39 +59,6 @@ def relation_weight(model: nn.Module) -> Tensor:
             "per relation, as wide as its output; take rgcn or rgat, decoder='dot', or name a method of the model that decodes"
         )
     return weight
-
-
-#: Number of edges on which a decoder is tested.
-TESTED_EDGES = 64
-
-
-def by_number(decoder: str | Decoder, model: nn.Module, output: Any, part: Data, nodes: int) -> bool:
-    """Whether a decoder looks up parameters of the model, one row for each of the ``nodes``, by the nodes' numbers.
-
-    Its scores then change with these parameters, which are drawn at random since they may not be trained yet, and change
-    again when rows are numbered in reverse.
-    """
-    if not isinstance(output, Tensor) or not any(_is_table(value, nodes) for value in model.parameters()):
-        return False
-    drawn, last = copy.deepcopy(model).eval(), output.size(0) - 1
-    heads, tails = part.edge_index[:, :TESTED_EDGES]
-    kinds = [part.edge_type[:TESTED_EDGES]] if "edge_type" in part else []
-    decode, edges = bind(decoder, drawn), torch.stack([heads, *kinds, tails])
-    with torch.no_grad():
-        before = decode(output, edges)
-        for value in (each for each in drawn.parameters() if _is_table(each, nodes)):
-            value.copy_(torch.randn(value.shape, generator=torch.Generator().manual_seed(0)))
-        after = decode(output, edges)
-        back = decode(output.flip(0), torch.stack([last - heads, *kinds, last - tails]))
-    return not (_close(before, after) or _close(after, back))
-
-
-def _is_table(value: Tensor, nodes: int) -> bool:
-    return value.dim() > 0 and value.size(0) == nodes
-
-
-def _close(one: Tensor, other: Tensor) -> bool:
-    return torch.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True)
 
 
 def check_decoder(decoder: str | Decoder) -> None:

@@ -22,7 +22,7 @@ from gnndelete.metrics.edge_matching import Matching, match_edges
 from gnndelete.metrics.ranking import auc, ranking
 from gnndelete.notes import Note
 from gnndelete.tasks.base import ONLY_DATA, Near, Part, Predict, Reduction, Task, Terms, draw, per_edge, shuffled
-from gnndelete.tasks.decoders import Decoder, bind, by_number, check_decoder
+from gnndelete.tasks.decoders import Decoder, bind, check_decoder
 from gnndelete.tasks.relation import Relation
 from gnndelete.tasks.supervision import (
     DrawnSupervision,
@@ -220,9 +220,6 @@ class LinkPrediction(Task):
             return None
         weights = set(model.parameters())
         return decoder if any(weight not in weights for weight in decoder.parameters()) else None
-
-    def by_number(self, model: nn.Module, output: Any, part: Any, nodes: int) -> bool:
-        return self.decoder not in ("dot", "distmult") and by_number(self.decoder, model, output, part, nodes)
 
     def check_output(self, output: Any, data: Any) -> None:
         # many models return scores of the graph's edges, which would be read as rows of nodes

@@ -146,7 +146,7 @@ def train(
     where = _device(device, model)
     graph, task = _prepare(model, data, known, where)
     started = time.perf_counter()
-    parts = _neighborhoods(model, graph, forward, batch_size, num_neighbors, seed, task)
+    parts = _neighborhoods(model, graph, forward, batch_size, num_neighbors, seed)
     best = _Best(model, task, graph, forward, parts, batch_size)
     generator = torch.Generator(device=where).manual_seed(seed)
     near = () if parts is None else (parts.around,)
@@ -268,7 +268,6 @@ def _neighborhoods(
     batch_size: int | None,
     num_neighbors: int | list[int] | None,
     seed: int,
-    task: Task,
 ) -> Neighborhoods | None:
     """The sampler of batches of one graph; None where it is trained on as a whole, or is a set of graphs."""
     if batch_size is None or isinstance(data, GraphBatch):
@@ -277,7 +276,7 @@ def _neighborhoods(
                 f"'num_neighbors' belongs to batches of one graph (got {num_neighbors!r}); give 'batch_size' too, or leave it out"
             )
         return None
-    return Neighborhoods(model, data, forward, num_neighbors, seed, task)
+    return Neighborhoods(model, data, forward, num_neighbors, seed)
 
 
 def _device(device: str | torch.device | None, model: nn.Module) -> torch.device:

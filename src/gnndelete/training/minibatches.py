@@ -45,7 +45,6 @@ class Neighborhoods:
         forward: Forward,
         num_neighbors: int | list[int] | None = None,
         seed: int = 0,
-        task: Task | None = None,
     ) -> None:
         self.data, self.forward, self.seed = data, forward, seed
         nodes, keys = count_nodes(data), [key for key in data.to_dict() if key not in _WHOLE_GRAPH]
@@ -55,7 +54,7 @@ class Neighborhoods:
         undirected = edge_table(data).undirected
         self._sampler = NeighborSampler(data, PROBE_NEIGHBORS, both_ways=not undirected, generator=_generator(seed))
         part = self.around(_hub(data))
-        _check_rows(model, part, nodes, forward, task)
+        _check_rows(model, part, nodes, forward)
         hops = _reach(model, part, forward, needed=not isinstance(num_neighbors, list))
         both_ways = not undirected and _passes_both_ways(model, part, forward)
         count = DEFAULT_NEIGHBORS if num_neighbors is None else num_neighbors
@@ -119,8 +118,8 @@ def _select_edges(data: Data, key: str, edges: Tensor) -> Any:
     return [value[edge] for edge in edges.tolist()]
 
 
-def _check_rows(model: nn.Module, part: Data, nodes: int, forward: Forward, task: Task | None) -> None:
-    """Refuse a model that cannot identify the nodes of a batch, and a decoder that identifies nodes by their numbers."""
+def _check_rows(model: nn.Module, part: Data, nodes: int, forward: Forward) -> None:
+    """Refuse a model that cannot identify the nodes of a batch."""
     name = f"'{type(model).__name__}'"
     takes_ids = "n_id" in inspect.signature(model.forward).parameters
     tables = [key for key, value in chain(model.named_parameters(), model.named_buffers()) if _is_rows(value, nodes)]
@@ -129,8 +128,7 @@ def _check_rows(model: nn.Module, part: Data, nodes: int, forward: Forward, task
     order = torch.arange(part.num_nodes).flip(0).to(part.edge_index.device)
     with evaluating(model):
         try:
-            answer = forward(model, part)
-            output = representation(answer)
+            output = representation(forward(model, part))
             fits = output.size(0) == part.num_nodes
             if fits and tables and not takes_ids and forward is call:  # a table by position would give other rows
                 other = representation(forward(model, _renumbered(part, order)))
@@ -141,11 +139,6 @@ def _check_rows(model: nn.Module, part: Data, nodes: int, forward: Forward, task
             raise ModelError(f"{subject} and does not run on a part of the graph ({error}); {remedy}") from error
     if not fits:
         raise ModelError(f"{subject} and cannot tell which nodes a part of the graph holds; {remedy}")
-    if task is not None and task.by_number(model, answer, part, nodes):
-        raise ModelError(
-            f"the decoder of {name} identifies nodes by their number, and a part of the graph has other numbers; let forward "
-            "put what it needs to know of a node into its row, or leave 'batch_size' out"
-        )
 
 
 def _renumbered(part: Data, order: Tensor) -> Data:

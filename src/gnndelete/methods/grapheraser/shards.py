@@ -85,10 +85,6 @@ def indivisible(context: Context, shards: int) -> str | None:
         return f"the model returns {one.size(0)} rows for a part of the graph with {nodes.numel()} nodes"
     if not torch.allclose(one, two.flip(0), rtol=1e-3, atol=1e-4 * float(one.abs().max())):
         return "the model identifies nodes by their position in the graph, and a shard has other positions"
-    if context.task is not None and context.task.by_number(
-        model, one, induced(data, nodes.to(one.device)), count_nodes(data)
-    ):
-        return "the decoder identifies nodes by their number, and a shard has other numbers"
     return None
 
 
