@@ -142,7 +142,7 @@ def test_an_interrupted_request_whose_state_was_kept_does_no_harm(graph):
     graph = widened(graph, 60)
     editor = unlearner(gd.models.GCN(60), graph)
     editor.delete(SEQUENCE[1])
-    editor._requests.clear()
+    editor._remember([])
     expected = fresh(graph, SEQUENCE[0], "link").flatten()
     torch.testing.assert_close(editor.delete(SEQUENCE[0]).predict(PAIRS), expected, atol=1e-9, rtol=0)
 
