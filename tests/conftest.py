@@ -30,6 +30,7 @@ from torch_geometric.nn import (
 )
 
 import gnndelete as gd
+from gnndelete.errors import RequestError
 
 settings.register_profile("core", deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 settings.load_profile("core")
@@ -553,3 +554,14 @@ def snapshot() -> Callable[[nn.Module, Data], dict[str, Any]]:
         return repr(value)
 
     return take
+
+
+def one_sentence(error: BaseException, *needles: str) -> None:
+    """Assert that an error about a bad request is one short sentence with some words in it."""
+    text = str(error)
+    assert isinstance(error, RequestError)
+    assert error.exit_code == 2
+    assert "\n" not in text
+    assert len(text) < 320
+    for needle in needles:
+        assert needle in text, text

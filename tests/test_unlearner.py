@@ -16,6 +16,8 @@ import gnndelete as gd
 from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError, SettingError
 from gnndelete.methods import Method, Outcome
 
+from .conftest import one_sentence
+
 A, B, C = gd.Deletion(edges=[(3, 4)]), gd.Deletion(nodes=[9]), gd.Deletion(edges=[(4, 5), (20, 22)])
 
 
@@ -284,3 +286,33 @@ def test_a_graph_that_is_nearly_undirected_is_told(graph, gcn):
         said in n.text for n in gd.Unlearner(gcn, nearly, method="unlink").delete(gd.Deletion(nodes=[4])).notes
     )
     assert not any(said in n.text for n in gd.Unlearner(gcn, graph).delete(gd.Deletion(edges=[(4, 5)])).notes)
+
+
+@pytest.mark.parametrize("request_", [[(0, 1)], torch.tensor([[0], [1]]), {"edges": [(0, 1)]}, None])
+def test_delete_wants_a_deletion(graph, gcn, request_):
+    with pytest.raises(DeletionError) as caught:
+        gd.Unlearner(gcn, graph).delete(request_)
+    one_sentence(caught.value, type(request_).__name__, "Deletion(edges=")
+
+
+def test_a_model_without_graph_layers(graph):
+    model = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2))
+    with pytest.raises(ModelError) as caught:
+        gd.Unlearner(model, graph)
+    one_sentence(caught.value, "Sequential", "no graph layers", "layers=[")
+
+
+def test_a_model_whose_arguments_the_graph_does_not_have(graph):
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = gd.models.GCN(6)
+
+        def forward(self, nodes, links):
+            return self.conv(nodes, links)
+
+    with pytest.raises(ModelError) as caught:
+        gd.Unlearner(Odd(), graph).delete(gd.Deletion(edges=[(0, 1)]))
+    one_sentence(caught.value, "Odd", "'nodes'", "forward=")
+    forward = lambda model, data: model(data.x, data.edge_index)  # noqa: E731
+    assert gd.Unlearner(Odd(), graph, forward=forward).delete(gd.Deletion(edges=[(0, 1)])).parameters
