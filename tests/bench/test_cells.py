@@ -1,15 +1,17 @@
-"""What a dataset and a device have room for is known before the first cell."""
+"""Cells: which settings make another cell, and what a dataset and a device have room for is checked before the first one."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 import torch
 
 from gnndelete.bench.cells import Cell, _count_weights, cells
-from gnndelete.bench.experiment import read
+from gnndelete.bench.experiment import Experiment, read
 from gnndelete.bench.material import load_material, requests
+from gnndelete.bench.search_rules import VERSIONS
 from gnndelete.datasets.registry import ENTRIES
 from gnndelete.errors import SettingError
 from gnndelete.models import resolver as models
@@ -139,3 +141,81 @@ def test_what_no_method_is_asked_for_is_not_refused(write: Write) -> None:
     named = {"name": "gnndelete", "layers": ["embed"], "only": {"models": ["gps"]}}
     forget = {"amount": [1079, 3], "steps": 3}
     assert cells(read(str(write(models=["gcn", "gps"], methods=["unlink", named], forget=forget))))
+
+
+def _keys(write: Write, **changes: Any) -> set[str]:
+    return {cell.digest for cell in cells(read(str(write(**changes))))}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train": {"epochs": 11, "lr": 0.05}},
+        {"train": {"epochs": 10, "lr": 0.05, "weight_decay": 0.1}},
+        {"models": [{"name": "gcn", "hidden": 8, "out": 5}]},
+        {"forget": {"amount": 0.06}},
+        {"forget": {"amount": 0.05, "where": "hubs"}},
+        {"forget": {"amount": 0.05, "steps": 2}},
+        {"split": {"val": 0.1}},
+        {"measures": ["scores"]},
+        {"seeds": [3, 4]},
+    ],
+)
+def test_a_changed_setting_is_another_cell(write: Write, changes: dict[str, Any]) -> None:
+    assert not _keys(write) & _keys(write, **changes)
+
+
+def test_what_changes_nothing_is_the_same_cell(write: Write) -> None:
+    assert _keys(write) == _keys(write, title="Another", forget=[{"amount": [0.05], "hops": "directed"}])
+    assert _keys(write) == _keys(write, measures=["unseen", "scores"])
+
+
+def test_a_changed_rule_of_calibration_is_another_cell_where_lam_is_calibrated(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of(lam: float | str) -> set[str]:
+        return _keys(write, methods=[{"name": "gnndelete", "lam": lam}])
+
+    before, fixed = of("auto"), of(0.5)
+    monkeypatch.setitem(VERSIONS, ("link", "retrained"), VERSIONS["link", "retrained"] + 1)
+    assert not before & of("auto")
+    assert fixed == of(0.5)
+
+
+def test_another_device_is_another_cell(small: Experiment) -> None:
+    on = {device: {cell.digest for cell in cells(small, device)} for device in ("cpu", "cuda")}
+    assert not on["cpu"] & on["cuda"]
+
+
+def test_seeds_and_restricted_methods(write: Write) -> None:
+    experiment = read(
+        str(
+            write(
+                forget={"amount": [0.05, 0.1], "where": ["in", "out"]},
+                methods=["unlink", {"name": "gradascent", "only": {"amount": [0.1], "where": ["in"]}}],
+            )
+        )
+    )
+    assert len(cells(experiment, seeds=1)) == 4 + 1
+    assert {cell.key["seed"] for cell in cells(experiment, seeds=1)} == {1}
+    assert len(cells(experiment)) == 2 * 5
+
+
+def test_a_retrained_model_has_the_schedule_of_the_base(small: Experiment) -> None:
+    keys = [cell.key for cell in cells(small) if cell.label == "retrain"]
+    assert all(key["method"]["epochs"] == key["train"]["epochs"] == 10 for key in keys)
+
+
+def test_cells_know_what_they_share(write: Write) -> None:
+    experiment = read(str(write(measures=["scores", "mi"], forget={"amount": [0.05, 0.1]})))
+    found: list[Cell] = cells(experiment, seeds=1)
+    assert len({json.dumps(cell.base) for cell in found}) == 1
+    assert len({json.dumps(cell.shadow) for cell in found}) == 2
+
+
+def test_experiments_share_cells() -> None:
+    """lam 0.5 of the ablation is the paper's setting in the table."""
+    whole = {cell.digest: cell.label for cell in cells(read("paper/link-dblp"), seeds=1)}
+    shared = {cell.label: whole.get(cell.digest) for cell in cells(read("paper/lambda"), seeds=1)}
+    assert shared["lam 0.5"] == "paper()"
+    assert shared["lam 0.2"] is None

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnndelete.bench.cells import ADDED_SETTINGS, Cell, cells, make_method
+from gnndelete.bench.cells import ADDED_SETTINGS, cells, make_method
 from gnndelete.bench.experiment import Experiment, find, names, read
-from gnndelete.bench.search_rules import VERSIONS, search_version
+from gnndelete.bench.search_rules import search_version
 from gnndelete.datasets.registry import ENTRIES
 from gnndelete.errors import SettingError
 
@@ -43,14 +43,6 @@ def test_the_paper_and_more_are_there() -> None:
         "feature_deletion", "feature_deletion_links", "sequential", "jodie", "outliers", "parameters", "time",
     }  # fmt: skip
     assert {f"beyond/{name}" for name in ("calibrated", "rings", "gap", "attacks", "scale")} <= set(names())
-
-
-def test_experiments_share_cells() -> None:
-    """lam 0.5 of the ablation is the paper's setting in the table."""
-    whole = {cell.digest: cell.label for cell in cells(read("paper/link-dblp"), seeds=1)}
-    shared = {cell.label: whole.get(cell.digest) for cell in cells(read("paper/lambda"), seeds=1)}
-    assert shared["lam 0.5"] == "paper()"
-    assert shared["lam 0.2"] is None
 
 
 def test_groups_and_single_names() -> None:
@@ -248,76 +240,6 @@ def test_an_experiment_that_is_not_there() -> None:
         read("papr")
     with pytest.raises(SettingError, match="'paper/link-dlbp'; did you mean 'paper/link-dblp'"):
         read("paper/link-dlbp")
-
-
-def _keys(write: Write, **changes: Any) -> set[str]:
-    return {cell.digest for cell in cells(read(str(write(**changes))))}
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"train": {"epochs": 11, "lr": 0.05}},
-        {"train": {"epochs": 10, "lr": 0.05, "weight_decay": 0.1}},
-        {"models": [{"name": "gcn", "hidden": 8, "out": 5}]},
-        {"forget": {"amount": 0.06}},
-        {"forget": {"amount": 0.05, "where": "hubs"}},
-        {"forget": {"amount": 0.05, "steps": 2}},
-        {"split": {"val": 0.1}},
-        {"measures": ["scores"]},
-        {"seeds": [3, 4]},
-    ],
-)
-def test_a_changed_setting_is_another_cell(write: Write, changes: dict[str, Any]) -> None:
-    assert not _keys(write) & _keys(write, **changes)
-
-
-def test_what_changes_nothing_is_the_same_cell(write: Write) -> None:
-    assert _keys(write) == _keys(write, title="Another", forget=[{"amount": [0.05], "hops": "directed"}])
-    assert _keys(write) == _keys(write, measures=["unseen", "scores"])
-
-
-def test_a_changed_rule_of_calibration_is_another_cell_where_lam_is_calibrated(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def of(lam: float | str) -> set[str]:
-        return _keys(write, methods=[{"name": "gnndelete", "lam": lam}])
-
-    before, fixed = of("auto"), of(0.5)
-    monkeypatch.setitem(VERSIONS, ("link", "retrained"), VERSIONS["link", "retrained"] + 1)
-    assert not before & of("auto")
-    assert fixed == of(0.5)
-
-
-def test_another_device_is_another_cell(small: Experiment) -> None:
-    on = {device: {cell.digest for cell in cells(small, device)} for device in ("cpu", "cuda")}
-    assert not on["cpu"] & on["cuda"]
-
-
-def test_seeds_and_restricted_methods(write: Write) -> None:
-    experiment = read(
-        str(
-            write(
-                forget={"amount": [0.05, 0.1], "where": ["in", "out"]},
-                methods=["unlink", {"name": "gradascent", "only": {"amount": [0.1], "where": ["in"]}}],
-            )
-        )
-    )
-    assert len(cells(experiment, seeds=1)) == 4 + 1
-    assert {cell.key["seed"] for cell in cells(experiment, seeds=1)} == {1}
-    assert len(cells(experiment)) == 2 * 5
-
-
-def test_a_retrained_model_has_the_schedule_of_the_base(small: Experiment) -> None:
-    keys = [cell.key for cell in cells(small) if cell.label == "retrain"]
-    assert all(key["method"]["epochs"] == key["train"]["epochs"] == 10 for key in keys)
-
-
-def test_cells_know_what_they_share(write: Write) -> None:
-    experiment = read(str(write(measures=["scores", "mi"], forget={"amount": [0.05, 0.1]})))
-    found: list[Cell] = cells(experiment, seeds=1)
-    assert len({json.dumps(cell.base) for cell in found}) == 1
-    assert len({json.dumps(cell.shadow) for cell in found}) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,25 @@
-"""Rows that are no results, folders that cannot be written, and cells that must be told apart while they run."""
+"""The results file: rows that are no results, torn lines, one writer at a time."""
 
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gnndelete.bench import results_file
 from gnndelete.bench.cells import cells
-from gnndelete.bench.experiment import read
+from gnndelete.bench.experiment import Experiment, read
 from gnndelete.bench.report.results import gather, plans
-from gnndelete.bench.results_file import check_row, open_store
+from gnndelete.bench.results_file import check_row, lock_file, locked, open_store
+from gnndelete.bench.runner import Choice, run
 from gnndelete.cli import run as command
 from gnndelete.errors import SettingError
 from gnndelete.io.store import Store
 
-from .conftest import Write
+from .conftest import Write, lines, numbers
 from .report.sample import row
 
 
@@ -142,3 +145,72 @@ def test_models_of_one_class_are_told_apart_while_they_run(write: Write, tmp_pat
     for name in names:
         assert f"{name}: FAILED" in said.err
         assert f"failed: {name}: " in " ".join(said.out.split())
+
+
+def test_a_torn_last_line_is_repaired(small: Experiment, store: Path) -> None:
+    run([small], store=store)
+    whole = store.read_text()
+    store.write_text(whole[: whole.rindex("\n", 0, -1) + 40])  # the last line, torn
+    assert run([small], store=store).done == 1
+    assert len(lines(store)) == 6
+    assert numbers(store).keys() == {json.dumps(cell.key, sort_keys=True) for cell in cells(small)}
+
+
+@pytest.mark.parametrize("torn", [b'{"key": {"see', b'{"key": "\xc3'], ids=["torn", "torn within a letter"])
+def test_lines_that_end_as_on_windows(tmp_path: Path, torn: bytes) -> None:
+    path = tmp_path / "r.jsonl"
+    rows = [json.dumps({"key": {"seed": n}, "row": {"v": "é" * n}}).encode() for n in range(5)]
+    path.write_bytes(b"\xef\xbb\xbf" + b"\r\n".join([*rows, torn]))
+    opened = Store(path)
+    assert len(opened) == 5
+    opened.add({"seed": 9}, {"v": 9})
+    again = Store(path)
+    assert len(again) == 6
+    assert again.get({"seed": 4}) == {"v": "éééé"}
+
+
+@pytest.mark.parametrize("name", [".", "folder"])
+def test_a_folder_is_no_store(small: Experiment, tmp_path: Path, monkeypatch: Any, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingError, match="is a folder; give a file"):
+        run([small], store=Path(name))
+
+
+def test_a_last_line_that_lacks_only_its_end_is_kept(small: Experiment, store: Path) -> None:
+    run([small], store=store, choice=Choice(labels=["unlink"]))
+    store.write_text(store.read_text().rstrip("\n"))
+    assert run([small], store=store).already == 2
+    assert len(lines(store)) == 6
+
+
+def test_a_second_writer_is_refused(small: Experiment, store: Path) -> None:
+    with locked(store), pytest.raises(SettingError, match=r"process \d+ on .* is writing to this store"):
+        run([small], store=store)
+    assert not store.exists()
+
+
+def test_a_lock_file_that_its_holder_removed_is_not_taken_for_the_lock(store: Path, monkeypatch: Any) -> None:
+    """Between opening the file and locking it, its holder may end and remove it, and a third process make a new one."""
+    real, others = results_file.fcntl.flock, ExitStack()
+    before = []
+
+    def late(file: Any, flags: int) -> None:
+        if not before:
+            before.append(file)
+            lock_file(store).unlink()
+            others.enter_context(locked(store))
+        real(file, flags)
+
+    monkeypatch.setattr(results_file.fcntl, "flock", late)
+    with pytest.raises(SettingError, match="is writing to this store"), locked(store):
+        pass
+    assert lock_file(store).exists()
+    others.close()
+    assert not lock_file(store).exists()
+
+
+def test_the_lock_of_a_dead_process_is_taken_over(small: Experiment, store: Path) -> None:
+    store.parent.mkdir()
+    lock_file(store).write_text("process 4194305 on here\n")
+    assert run([small], store=store, seeds=1, choice=Choice(labels=["unlink"])).done == 1

@@ -1,4 +1,4 @@
-"""``gnndelete bench``: the experiments that come with the package, listed, run and reported."""
+"""``gnndelete bench``: list, run and report experiments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gnndelete.cli import options
 from gnndelete.cli.bench_report import report
 from gnndelete.cli.options import Verb, Verbs
 from gnndelete.cli.output import Report, note, prose
-from gnndelete.errors import RunError
+from gnndelete.errors import RunError, SettingError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,68 +25,56 @@ _HOW, _WHAT = "How", "What"
 
 
 class Interrupted(RunError):  # noqa: N818 (the kind of every command that was stopped)
-    """A run that was stopped: like every command that was, and with what becomes of its cells."""
+    """A run that was stopped, with what becomes of its cells."""
 
     exit_code = 130
 
 
-Names = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[NAME]...", help="Experiments (paper/link-dblp), groups (paper) or YAML files of your own."
-    ),
-]
+_NAMES = "Experiments (paper/link-dblp), groups (paper) or your YAML files."
+_STORE = Path("bench/results.jsonl")
 StoreFile = Annotated[
     Path, typer.Option("--store", metavar="FILE", help="JSON-lines file of finished cells.", rich_help_panel=_WHAT)
 ]
-Seeds = Annotated[
-    int | None, typer.Option(min=1, help="The first so many seeds; all of them by default.", rich_help_panel=_WHAT)
+Seeds = Annotated[int | None, typer.Option(min=1, help="Use the first N seeds; all by default.", rich_help_panel=_WHAT)]
+CommaList = Annotated[str | None, typer.Option(help="Only these, separated by commas.", rich_help_panel=_WHAT)]
+ListedDevice = Annotated[
+    str | None, typer.Option(help="auto, cpu or cuda; by default the device of most rows.", rich_help_panel=_HOW)
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel=_HOW)]
-_STORE = Path("bench/results.jsonl")
 
 
 def ls(
-    name: Names = None,
+    name: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help=_NAMES)] = None,
     store: StoreFile = _STORE,
     seeds: Seeds = None,
-    device: Annotated[
-        str | None,
-        typer.Option(help="auto, cpu or cuda; by default the one that most rows come from.", rich_help_panel=_HOW),
-    ] = None,
+    device: ListedDevice = None,
     json: options.Json = False,
 ) -> Report:
-    """List the experiments: how many cells they have, how many are done, and what the rest would cost."""
+    """List the experiments: how many cells they have, how many are done, and how long the rest would take."""
     from gnndelete.bench.experiment import find
     from gnndelete.bench.listing import listing
 
     kind = _listed_device(device, store)
     experiments = find(name or [])
-    _say_seeds(experiments, seeds)
+    _warn_of_seeds(experiments, seeds)
     entries = listing(experiments, store, kind, seeds)
     values = {"store": str(store), "device": kind, "experiments": entries}
     return Report(values, lambda console: _show_list(console, entries, store, kind))
 
 
 def run(
-    name: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="NAME...", help="Experiments (paper/link-dblp), groups (paper) or YAML files of your own."
-        ),
-    ],
+    name: Annotated[list[str], typer.Argument(metavar="NAME...", help=_NAMES)],
     seeds: Seeds = None,
     only: Annotated[
-        str | None, typer.Option(help="Labels of methods with commas between.", rich_help_panel=_WHAT)
+        str | None, typer.Option(help="Labels of methods, separated by commas.", rich_help_panel=_WHAT)
     ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Only these, with commas between.", rich_help_panel=_WHAT)] = None,
-    model: Annotated[str | None, typer.Option(help="Only these, with commas between.", rich_help_panel=_WHAT)] = None,
-    amount: Annotated[str | None, typer.Option(help="Only these, with commas between.", rich_help_panel=_WHAT)] = None,
+    dataset: CommaList = None,
+    model: CommaList = None,
+    amount: CommaList = None,
     store: StoreFile = _STORE,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Also do again what failed.", rich_help_panel=_WHAT)
+        bool, typer.Option("--retry-failed", help="Also run failed cells again.", rich_help_panel=_WHAT)
     ] = False,
-    device: Device = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel=_HOW)] = "auto",
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.", rich_help_panel=_HOW)] = 1,
     ray: Annotated[
         str | None,
@@ -94,64 +82,63 @@ def run(
     ] = None,
     models: Annotated[
         Path | None,
-        typer.Option("--models", metavar="FOLDER", help="Trained models; beside the store.", rich_help_panel=_HOW),
+        typer.Option(
+            "--models", metavar="FOLDER", help="Trained models; by default next to the store.", rich_help_panel=_HOW
+        ),
     ] = None,
     limit_seconds: Annotated[
-        float | None, typer.Option(min=0, help="Start nothing new after so long.", rich_help_panel=_HOW)
+        float | None, typer.Option(min=0, help="Start nothing new after so many seconds.", rich_help_panel=_HOW)
     ] = None,
     json: options.Json = False,
 ) -> Report:
-    """Run what is missing of some experiments; finished cells are kept, and a stopped run goes on.
+    """Run the missing cells of experiments; finished cells are stored, and the same command resumes a stopped run.
 
     [bold]gnndelete bench run paper/link-dblp --seeds 5 --device cuda --jobs 4[/]
 
-    Trained models are kept beside the store and shared by all cells that start from them. Exit code 1: a cell failed.
+    Trained models are stored, too, and shared by all cells that start from them. Exit code 1: a cell failed.
     """
     from gnndelete.bench.experiment import find
 
-    amounts = [_number(text) for text in _list(amount, "--amount")]
-    parts, datasets, networks = _list(only, "--only"), _list(dataset, "--dataset"), _list(model, "--model")
+    amounts = [_number(text) for text in _parts(amount, "--amount")]
+    labels, datasets, networks = _parts(only, "--only"), _parts(dataset, "--dataset"), _parts(model, "--model")
     experiments = find(name)
-    labels = _joined(parts, {method.title for experiment in experiments for method in experiment.methods})
-    from gnndelete.bench.runner import Choice  # takes seconds: a mistake in a file is told before
-    from gnndelete.bench.runner import run as work
+    labels = _whole_labels(labels, {method.title for experiment in experiments for method in experiment.methods})
+    from gnndelete.bench.runner import Choice  # takes seconds: a mistake in a file is reported before
+    from gnndelete.bench.runner import run as run_cells
 
-    choice = Choice(labels, datasets, networks, amounts)
-    _say_seeds(experiments, seeds)
+    _warn_of_seeds(experiments, seeds)
     try:
-        summary = work(
+        summary = run_cells(
             experiments,
             store=store,
             device=_device(device),
             seeds=seeds,
             jobs=jobs,
             ray=ray,
-            choice=choice,
+            choice=Choice(labels, datasets, networks, amounts),
             limit_seconds=limit_seconds,
             retry_failed=retry_failed,
             models=models,
         )
     except KeyboardInterrupt:
-        raise Interrupted("stopped: finished cells are kept, and the same command goes on with the rest") from None
+        raise Interrupted("stopped: finished cells are stored", "the same command goes on with the rest") from None
     tables = shlex.join(["gnndelete", "bench", "report", *name, *(["--store", str(store)] if store != _STORE else [])])
     return Report(
-        summary.to_dict(), lambda console: _show_run(console, summary, tables), exit_code=int(summary.failed > 0)
+        summary.to_dict(), lambda console: prose(console, _run_lines(summary, tables)), int(summary.failed > 0)
     )
 
 
-def _list(text: str | None, option: str) -> list[str]:
-    from gnndelete.errors import SettingError
-
+def _parts(text: str | None, option: str) -> list[str]:
     parts = [part.strip() for part in (text or "").split(",") if part.strip()]
     if text is not None and not parts:
-        raise SettingError(f"'{option}' names nothing (got '{text}'); leave it out to take everything")
+        raise SettingError(f"'{option}' names nothing (got '{text}')", "leave it out to take everything")
     return parts
 
 
-def _joined(parts: list[str], known: set[str]) -> list[str]:
-    """Names between commas; where one has a comma in it, its parts together.
+def _whole_labels(parts: list[str], known: set[str]) -> list[str]:
+    """Labels that were separated by commas; the parts of a label with a comma in it are put together again.
 
-    >>> _joined(["unlink", "lam 0.5", "all"], {"unlink", "lam 0.5, all"})
+    >>> _whole_labels(["unlink", "lam 0.5", "all"], {"unlink", "lam 0.5, all"})
     ['unlink', 'lam 0.5, all']
     """
     found, start = [], 0
@@ -163,16 +150,14 @@ def _joined(parts: list[str], known: set[str]) -> list[str]:
     return found
 
 
-def _say_seeds(experiments: Sequence[Experiment], seeds: int | None) -> None:
-    """Asked for more seeds than there are, all are taken, and that is said."""
+def _warn_of_seeds(experiments: Sequence[Experiment], seeds: int | None) -> None:
+    """Say so if there are fewer seeds than asked for; all of them are used then."""
     most = max((len(experiment.seeds) for experiment in experiments), default=0)
     if seeds is not None and seeds > most:
-        note(f"--seeds {seeds}: there are {most} at most; more have to be named in a file of your own.")
+        note(f"--seeds {seeds}: there are {most} at most; a YAML file can name more.")
 
 
 def _number(text: str) -> float:
-    from gnndelete.errors import SettingError
-
     try:
         return float(text)
     except ValueError:
@@ -186,10 +171,9 @@ def _device(name: str) -> str:
 
 
 def _listed_device(name: str | None, store: Path) -> str:
-    """The kind of device whose cells are listed, which need not be here: by default the one most rows come from."""
+    """The kind of device whose cells are listed, which this machine need not have; by default that of most rows."""
     from gnndelete.bench.report.results import usual_device
     from gnndelete.bench.results_file import open_store
-    from gnndelete.errors import SettingError
 
     if name in ("cpu", "cuda"):
         return name
@@ -199,74 +183,69 @@ def _listed_device(name: str | None, store: Path) -> str:
     return usual_device(rows) if name is None and len(rows) else _device("auto").partition(":")[0]
 
 
-def _show_run(console: Console, summary: Summary, tables: str) -> None:
+def _run_lines(summary: Summary, tables: str) -> list[str]:
+    """What a run did, line by line."""
     from gnndelete.bench.words import counted
 
-    before, now = summary.failed_before, summary.failed - summary.failed_before
+    before, failed = summary.failed_before, summary.failed - summary.failed_before
     unfit = summary.unfit - summary.unfit_before
     if summary.already == summary.cells:
-        there = "The cell is" if summary.cells == 1 else f"All {summary.cells:,} cells are"
-        which = "it" if summary.cells == 1 else f"{before:,} of them"
-        again = f"{which} failed; --retry-failed does {'it' if before == 1 else 'them'} again"
-        rest = again if before else "there is nothing to do"
-        lines = [f"{there} in {summary.store} already; {rest}."]
+        rest = f"{before:,} of them failed; --retry-failed runs them again" if before else "there is nothing to do"
+        lines = [f"{counted(summary.cells, 'cell')} in {summary.store} already; {rest}."]
     else:
         lines = [
-            f"{counted(summary.done, 'cell')} done, {now} failed, {unfit} to which a method does not apply, "
+            f"{counted(summary.done, 'cell')} done, {failed} failed, {unfit} to which a method does not apply, "
             f"{summary.already} there already{f' ({before} of them failed)' if before else ''}, in {summary.seconds:.0f} s "
             f"({counted(summary.models, 'model')} trained)."
         ]
-        if summary.done + now + unfit:
+        if summary.done + failed + unfit:
             lines.append(f"Written to {summary.store}; tables and figures: {tables}")
     if summary.left:
-        left = "1 cell is left; the same command does it" if summary.left == 1 else ""
-        lines.append(f"Time was up: {left or f'{summary.left:,} cells are left; the same command goes on with them'}.")
-    lines += [f"Left out: dataset '{dataset}' {reason}." for dataset, reason in summary.skipped.items()]
+        lines.append(f"Time was up: {counted(summary.left, 'cell')} left; the same command goes on.")
+    lines += [f"Left out: {reason}." for reason in summary.skipped.values()]
     for failure in summary.failures[:10]:
-        lines.append(f"failed: {failure['cell']}: {failure['error']}")
-        lines += [f"  at {place}" for place in failure.get("where", ())]
+        lines += [f"failed: {failure['cell']}: {failure['error']}", *(f"  at {at}" for at in failure.get("where", ()))]
     if len(summary.failures) > 10:
         lines.append(f"… and {len(summary.failures) - 10} more.")
     if summary.failures and summary.already != summary.cells:
-        lines.append("--retry-failed does again what failed.")
+        lines.append("--retry-failed runs failed cells again.")
     if summary.other_sources:
         total, names = sum(summary.other_sources.values()), ", ".join(summary.other_sources)
-        comes = "comes" if total == 1 else "come"
-        lines.append(f"{counted(total, 'row')} {comes} from source {names}; this is {summary.source}.")
-    prose(console, lines)
+        lines.append(f"{counted(total, 'row')} from source {names}; this is {summary.source}.")
+    return lines
 
 
 def _show_list(console: Console, entries: list[dict[str, Any]], store: Path, device: str) -> None:
     from rich import box
     from rich.table import Table
 
-    table, wide = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False), console.width >= 120
-    for title in ("name", *(("title",) if wide else ())):
-        table.add_column(title, no_wrap=title == "name")
-    counts = ("cells", "done", "failed", *(("unfit",) if any(entry["unfit"] for entry in entries) else ()), "missing")
+    wide = console.width >= 120
+    counts = ["cells", "done", "failed", *(["unfit"] if any(entry["unfit"] for entry in entries) else []), "missing"]
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    table.add_column("name", no_wrap=True)
+    if wide:
+        table.add_column("title")
     for title in (*counts, "would take" if wide else "takes"):
         table.add_column(title, justify="right", no_wrap=True)
     for entry in entries:
-        numbers = [f"{entry[title]:,}" for title in counts]
-        none = "needs data" if wide else "no data"
-        cost = none if entry["not_here"] == entry["missing"] > 0 else entry["cost"]
-        table.add_row(entry["name"], *((entry["title"],) if wide else ()), *numbers, cost)
+        cost = "no data" if entry["not_here"] == entry["missing"] > 0 else entry["cost"]
+        titles = [entry["name"], *([entry["title"]] if wide else [])]
+        table.add_row(*titles, *(f"{entry[count]:,}" for count in counts), cost)
     console.print(table)
-    has = f"Done on {device}, as {store} has it." if store.exists() else f"There is no {store} yet (cells on {device})."
+    state = (
+        f"Done on {device}, according to {store}." if store.exists() else f"There is no {store} yet (device {device})."
+    )
+    lines = [f"{state} Times are those of one process, by finished cells of the same kind."]
     if "unfit" in counts:
-        has += " Unfit: the method does not apply."
-    absent = [
-        f"{entry['not_here']:,} missing cells of {entry['name']} need data that may not be here: {reason}."
+        lines.append("Unfit: the method does not apply.")
+    lines += [
+        f"{entry['not_here']:,} missing cells of {entry['name']} need data that may not be here: "
+        f"{', '.join(entry['absent'].values())}."
         for entry in entries
         if entry["not_here"]
-        for reason in ["; ".join(entry["absent"].values())]
     ]
-    lines = [f"{has} Times are those of one process, by finished cells of the same kind.", *absent]
     if any(entry["cost"] == "unknown" for entry in entries):
-        lines.append(
-            "Unknown: no such cell is in the store. One seed first (bench run NAME --seeds 1) tells what the rest would take, "
-            "and so does --store with a store of earlier runs."
-        )
+        lines.append("Unknown: the store has no such cell. Run one seed first (bench run NAME --seeds 1).")
     prose(console, lines)
 
 
@@ -275,7 +254,7 @@ _VERBS: dict[str, Callable[..., Report]] = {"ls": ls, "run": run, "report": repo
 
 def group(**looks: Any) -> typer.Typer:
     """The verbs of ``gnndelete bench``."""
-    made = typer.Typer(help="The paper's experiments, and ours: list them, run them, report them.", cls=Verbs, **looks)
+    made = typer.Typer(help="List, run and report experiments: the paper's, ours and your own.", cls=Verbs, **looks)
     for verb, function in _VERBS.items():
         made.command(verb, cls=Verb)(function)
     return made
