@@ -74,7 +74,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     """Train by the settings and write the run; everything that can be refused is refused before the first epoch."""
     from gnndelete.cli.construct import dump_weights, model_options, prepare, start_model
     from gnndelete.cli.run_folder import METRICS, MODEL, SETTINGS, ids_fingerprint, to_bytes, versions
-    from gnndelete.cli.settings import SCHEDULE, TaskSettings
+    from gnndelete.cli.settings import SCHEDULE
     from gnndelete.graph.deletion import Deletion
     from gnndelete.graph.fingerprint import attributes, fingerprint
     from gnndelete.graph.validation import check_graph, count_nodes, edge_table
@@ -92,7 +92,8 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     options = model_options(settings.model, data, settings.task.name)
     settings = settings.filled("model", {name: value for name, value in options.items() if name not in FROM_GRAPH})
     if (decoder := getattr(task, "decoder", None)) is not None:  # write down the decoder that was chosen
-        settings = settings.model_copy(update={"task": TaskSettings(name=task.name, decoder=str(decoder))})
+        task_settings = settings.task.model_copy(update={"decoder": str(decoder)})
+        settings = settings.model_copy(update={"task": task_settings})
     model = start_model(settings, data)
     schedule = settings.train.model_dump(include=set(SCHEDULE))
     result = fit(model, data, task, seed=settings.train.seed, progress=True, **schedule)

@@ -39,7 +39,7 @@ def training_edges(data: Data, relation: int | None = None) -> Tensor:
     """
     edges, kind = data.edge_index, data.get("edge_type")
     trained = _training_graphs(data)
-    if trained is not None:  # of many graphs only those that were trained on have anything to forget
+    if trained is not None:  # of many graphs only training graphs have something to forget
         inside = trained[data.batch[edges[0]]]
         edges, kind = edges[:, inside], kind if kind is None else kind[inside]
     if kind is not None:
@@ -52,7 +52,7 @@ def training_edges(data: Data, relation: int | None = None) -> Tensor:
         back = data.get("reverse_offset")
         return distinct(found if back is None else found[:, found[1] < back])
     if relation is not None:
-        raise SettingError(f"relation={relation!r} is given, but the graph has no 'edge_type'")
+        raise SettingError(f"relation={relation!r}, but the graph has no 'edge_type'; leave it out")
     keep = edges[0] < edges[1] if edge_table(data).undirected else edges[0] != edges[1]
     return distinct(edges[:, keep])
 
@@ -126,8 +126,8 @@ def forget_edges(
         label = communities(data, seed)
         edges = edges[:, label[edges[0]] == label[edges[-1]]]
     if count > edges.size(1):
-        place = f"{where.upper()} with hops={hops!r}" if where in ("in", "out") else "inside communities"
-        raise DeletionError(f"only {edges.size(1)} edges are {place}, and {count} are asked for; ask for fewer")
+        pool = f"{where.upper()} with hops={hops!r}" if where in ("in", "out") else "inside communities"
+        raise DeletionError(f"only {edges.size(1)} edges are {pool}, and {count} are asked for; ask for fewer")
     order = _draw(edges.size(1), edges.size(1), seed).to(edges.device)
     if where == "hubs":
         degree = edge_table(data).degree
@@ -205,8 +205,8 @@ def share(amount: float | int, total: int, what: str) -> int:
         )
     count = round(amount * total) if isinstance(amount, float) and amount <= 1 else int(amount)
     if not 0 < count <= total:
-        said = f"{amount!r}" if count == amount else f"{amount!r}, that is {count}"
-        raise SettingError(f"the number of {what} to forget must be between 1 and {total} (got {said})")
+        shown = f"{amount!r}" if count == amount else f"{amount!r}, that is {count}"
+        raise SettingError(f"the number of {what} to forget must be between 1 and {total} (got {shown})")
     return count
 
 

@@ -52,32 +52,32 @@ def load_graph(path: str | PathLike[str], **options: Any) -> NamedGraph:
         GraphError: If there is no graph at the path, or it holds anything but a graph.
         SettingError: If options are given and the path holds no table.
     """
-    place = Path(path)
-    if place.is_dir() and not (place / CONFIG).exists():
-        return from_tables(*_tables(place), **options)
-    if place.is_file() and place.name.lower().endswith(SUFFIXES):
-        return from_tables(place, **options)
-    if not place.exists():
-        raise GraphError(f"there is no graph at '{place}'; check the path")
+    file = Path(path)
+    if file.is_dir() and not (file / CONFIG).exists():
+        return from_tables(*_tables(file), **options)
+    if file.is_file() and file.name.lower().endswith(SUFFIXES):
+        return from_tables(file, **options)
+    if not file.exists():
+        raise GraphError(f"there is no graph at '{file}'; check the path")
     if options:
-        raise SettingError(f"'{place}' is no table, and {some(options)} say how to read tables; leave them out")
-    if place.is_dir():
-        return read_folder(place)
-    parts = load_saved(place)
+        raise SettingError(f"'{file}' is no table, and {some(options)} say how to read tables; leave them out")
+    if file.is_dir():
+        return read_folder(file)
+    parts = load_saved(file)
     if len(parts) != 1:
-        raise GraphError(f"'{place}' holds three parts, which is a split of links; save one Data")
+        raise GraphError(f"'{file}' holds three parts, which is a split of links; save one Data")
     return NamedGraph(parts[0])
 
 
 def graph_files(path: str | PathLike[str]) -> list[Path]:
     """The files that `load_graph` reads at a path."""
-    place = Path(path)
-    if place.is_dir() and not (place / CONFIG).exists():
-        return [table for table in _tables(place) if table is not None]
-    if not place.exists():
-        raise GraphError(f"there is no graph at '{place}'; check the path")
-    kept = [place / name for name in (CONFIG, TENSORS, IDS)] if place.is_dir() else [place]
-    return [file for file in kept if file.is_file()]
+    file = Path(path)
+    if file.is_dir() and not (file / CONFIG).exists():
+        return [table for table in _tables(file) if table is not None]
+    if not file.exists():
+        raise GraphError(f"there is no graph at '{file}'; check the path")
+    files = [file / name for name in (CONFIG, TENSORS, IDS)] if file.is_dir() else [file]
+    return [path for path in files if path.is_file()]
 
 
 def _tables(folder: Path) -> tuple[Path, Path | None]:
@@ -176,9 +176,9 @@ def _attributes(rows: list[dict[Any, Any]], *reserved: str) -> dict[str, list[An
             raise GraphError(f"an attribute of the NetworkX graph is called '{name}', which the ids are; rename it")
         if not lengths:
             columns[str(name)] = values
-        for place in range(max(lengths, default=0)):
-            columns[f"{name}.{place}"] = [
-                value[place] if _is_list(value) and place < len(value) else None for value in values
+        for index in range(max(lengths, default=0)):
+            columns[f"{name}.{index}"] = [
+                value[index] if _is_list(value) and index < len(value) else None for value in values
             ]
     return columns
 
@@ -314,14 +314,14 @@ def load_saved(path: Path) -> tuple[Data, ...]:
         kinds = some(type(part).__name__ for part in parts) or "nothing"
         raise GraphError(f"'{path}' holds {kinds}; save a Data, or a tuple of three (training, validation, test)")
     try:
-        # Anew from its attributes: whatever else was stored with the object stays behind.
+        # Made again from its attributes, without anything else that was stored with the object.
         graphs = tuple(Data.from_dict(part.to_dict()) for part in parts)
         for graph in graphs:
             check_graph(graph)
     except RequestError:
         raise
-    except Exception as error:  # an object without its parts, which no program of ours wrote
-        raise GraphError(f"the graph '{path}' is damaged ({type(error).__name__}); save it anew") from None
+    except Exception as error:  # an object that lacks parts
+        raise GraphError(f"the graph '{path}' is damaged ({type(error).__name__}); save it again") from None
     return graphs
 
 
@@ -341,7 +341,7 @@ def load_pickle(path: Path, kind: type[RequestError], what: str) -> Any:
             else "it is damaged or of another kind"
         )
         way = "torch.save(model.state_dict(), …)" if what == "checkpoint" else "torch.save"
-        raise kind(f"the {what} '{path}' is refused: {why}; save it anew with {way}, nothing in it was run") from None
+        raise kind(f"the {what} '{path}' is refused: {why}; save it again with {way}, nothing in it was run") from None
 
 
 @contextmanager
@@ -352,7 +352,7 @@ def _only_graphs() -> Iterator[None]:
     serialization.clear_safe_globals()
     graphs = [Data, GlobalStorage, DataEdgeAttr, DataTensorAttr, EdgeLayout, AttrType]
     try:
-        # A graph that was used keeps notes in a defaultdict, which the safe unpickler cannot fill: a dict will do.
+        # A graph that was used holds a defaultdict, which the safe unpickler cannot fill: use a dict.
         serialization.add_safe_globals([*graphs, (_empty, "collections.defaultdict")])
         yield
     finally:

@@ -57,7 +57,7 @@ def community_graph(
     groups = max(1, nodes // community)
     group = np.sort(rng.integers(0, groups, nodes))
     weight = rng.pareto(exponent - 1, nodes) + 1
-    weight = np.minimum(weight, weight.mean() * np.sqrt(nodes))  # no hub may expect more than some sqrt(n) mean degrees
+    weight = np.minimum(weight, weight.mean() * np.sqrt(nodes))  # no hub may expect more than sqrt(n) mean degrees
     first = np.searchsorted(group, np.arange(groups + 1))
 
     found = np.empty(0, dtype=np.int64)
@@ -100,8 +100,8 @@ def check_community_graph(
     """Refuse parameters that `community_graph` can make no graph of."""
     _check_counts(nodes=nodes, features=features, classes=classes, community=community)
     _check_shape(mixing, exponent, seed)
-    if nodes >= _IDS:
-        raise SettingError(f"'nodes' must be below {_IDS:,} (got {nodes})")
+    if nodes >= _MOST_NODES:
+        raise SettingError(f"'nodes' must be below {_MOST_NODES:,} (got {nodes})")
     if edges % 2 or not 0 < edges // 2 <= nodes * (nodes - 1) // 4:
         raise SettingError(
             f"'edges' must be even, positive and leave the graph sparse, at most {nodes * (nodes - 1) // 4 * 2:,} for "
@@ -111,11 +111,11 @@ def check_community_graph(
         raise SettingError(f"'noise' must be a finite number (got {noise})")
 
 
-_IDS = 2**31
-"""Pairs of nodes are told apart by one whole number of 64 bits."""
+#: More nodes have no number of 64 bits for each pair.
+_MOST_NODES = 2**31
 
+#: Shares of the five kinds of entities, similar to functions, proteins, diseases, drugs and side effects of BioKG.
 _KINDS = (0.48, 0.19, 0.12, 0.11, 0.10)
-"""Shares of the five kinds of entities, much as BioKG's functions, proteins, diseases, drugs and side effects."""
 
 
 def knowledge_graph(
@@ -207,7 +207,7 @@ def check_knowledge_graph(
     _check_counts(entities=entities, relations=relations, community=community)
     _check_shape(mixing, exponent, seed)
     if relations * entities**2 >= 2**62:
-        raise SettingError(f"'entities' and 'relations' are too many to be told apart (got {entities} and {relations})")
+        raise SettingError(f"'entities' and 'relations' are too many to be numbered (got {entities} and {relations})")
     size = _kind_sizes(entities)
     if size.min() < 2:
         raise SettingError(f"'entities' must be at least 20, for five kinds of them (got {entities})")
@@ -234,7 +234,7 @@ def _joins(relations: int) -> np.ndarray:
 
 
 def _loosened(mixing: float, weight: np.ndarray) -> tuple[float, np.ndarray]:
-    """The popular places are full: more edges leave their community and hubs weigh less, until all edges find room."""
+    """Communities and hubs are full: let more edges leave their community and let hubs weigh less."""
     return min(1.0, 2 * mixing + 0.05), weight**0.8
 
 
@@ -247,8 +247,8 @@ def _fresh(drawn: np.ndarray, found: np.ndarray) -> np.ndarray:
     drawn = drawn[keep]
     if not found.size:
         return drawn
-    place = np.minimum(np.searchsorted(found, drawn), found.size - 1)
-    return drawn[found[place] != drawn]
+    position = np.minimum(np.searchsorted(found, drawn), found.size - 1)
+    return drawn[found[position] != drawn]
 
 
 def _check_counts(**counts: int) -> None:
@@ -269,8 +269,8 @@ def _check_shape(mixing: float, exponent: float, seed: int) -> None:
 #: Images of digits in scikit-learn.
 _IMAGES = 1_797
 
+#: Neighbours to search for beyond the wanted ones, so that ties are broken by id and not by the search tree.
 _SPARE = 16
-"""Neighbours asked for beyond the wanted ones, so that ties are settled by id and not by the search tree."""
 
 
 def digits(neighbors: int = 8) -> Data:

@@ -176,7 +176,7 @@ def _read_split(path: Path) -> dict[str, Any]:
         np.dtype,
         *(type(np.dtype(code)) for code in ("i4", "i8", "u1", "f4", "f8", "O", "U1", "S1")),
     ]
-    named: list[Any] = [(reconstruct, f"numpy.{place}.multiarray._reconstruct") for place in ("core", "_core")]
+    named: list[Any] = [(reconstruct, f"numpy.{module}.multiarray._reconstruct") for module in ("core", "_core")]
     with _allowed([*allowed, *named]):
         return {
             key: torch.from_numpy(value) if isinstance(value, np.ndarray) and value.dtype.kind in "iuf" else value
@@ -216,7 +216,7 @@ def _typed(data: Data, split: dict[str, Any]) -> Data:
     )
 
 
-#: The parts of a split, as their files are called.
+#: The parts of a split, as their files are named.
 _PARTS = ("train", "valid", "test")
 
 
@@ -351,4 +351,4 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("__builtin__", "list"): None,
     **{(f"numpy.{module}.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0] for module in ("core", "_core")},
 }
-"""All that the published files call for; a defaultdict becomes a dict, whose factory is never called."""
+"""All classes that the published files name; a defaultdict becomes a dict, whose factory is never called."""

@@ -25,8 +25,8 @@ from gnndelete.datasets.registry import Entry
 from gnndelete.errors import AbsentError, GraphError
 from gnndelete.io.files import writing
 
+#: Changes when the content of cached files does.
 FORMAT = 1
-"""Changes when the content of the cache's files does."""
 
 
 class OfflineError(Exception):
@@ -49,10 +49,10 @@ def data_folder(root: str | Path | None) -> Path | None:
 def open_raw(entry: Entry, root: Path | None, read: Callable[[Entry, Path], Content]) -> Content:
     """The content of a dataset: from the cache, else what ``read`` makes of the raw files in the folder it is called with."""
     store, downloads = cache_folder() / "datasets", cache_folder() / "downloads"
-    places = [place / entry.folder for place in (root, downloads) if place and not _missing(entry, place)]
-    sources = _sources(places[0]) if places else []
+    found = [folder / entry.folder for folder in (root, downloads) if folder and not _missing(entry, folder)]
+    sources = _sources(found[0]) if found else []
     stored = store / f"{entry.name}-{_fingerprint(sources)}.pt"
-    if places and stored.is_file():
+    if found and stored.is_file():
         return read_content(stored)
     try:
         store.mkdir(parents=True, exist_ok=True)
@@ -62,11 +62,11 @@ def open_raw(entry: Entry, root: Path | None, read: Callable[[Entry, Path], Cont
     try:
         here = building / entry.folder
         for source in sources:
-            link = here / source.relative_to(places[0])
+            link = here / source.relative_to(found[0])
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(source)
         content = _check_size(entry, read(entry, building))
-        if not places:
+        if not found:
             sources = _keep(here, downloads / entry.folder)
             stored = store / f"{entry.name}-{_fingerprint(sources)}.pt"
         write_content(stored, content)
@@ -78,17 +78,17 @@ def open_raw(entry: Entry, root: Path | None, read: Callable[[Entry, Path], Cont
     except Exception as error:  # a damaged file can make PyG stumble over anything
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise GraphError(f"the cache folder '{store}' cannot be written ({error}); set GNNDELETE_CACHE") from error
-        place = f"'{places[0]}'" if places else "the download"
+        where = f"'{found[0]}'" if found else "the download"
         raise GraphError(
-            f"the raw files of '{entry.name}' in {place} are damaged or not what {entry.source} is made of "
+            f"the raw files of '{entry.name}' in {where} are damaged or not what {entry.source} is made of "
             f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no more is known'}); replace them"
         ) from error
     finally:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _missing(entry: Entry, place: Path) -> list[Path]:
-    return [path for file in entry.files if not (path := place / entry.folder / file).is_file()]
+def _missing(entry: Entry, folder: Path) -> list[Path]:
+    return [path for file in entry.files if not (path := folder / entry.folder / file).is_file()]
 
 
 def _how_to_get(entry: Entry, root: Path | None, error: Exception) -> str:
@@ -120,16 +120,16 @@ def _sources(folder: Path) -> list[Path]:
     return [path for path in parts if "processed" not in str(path.relative_to(folder)).lower().split(os.sep)]
 
 
-def _keep(here: Path, kept: Path) -> list[Path]:
-    """Move downloaded raw files to where the next load finds them; another process may have been faster."""
+def _keep(here: Path, target: Path) -> list[Path]:
+    """Move downloaded raw files to where the next load finds them, unless another process was faster."""
     shutil.rmtree(here / "processed", ignore_errors=True)
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        here.rename(kept)
+        here.rename(target)
     except OSError:
-        if not kept.is_dir():
+        if not target.is_dir():
             raise
-    return _sources(kept)
+    return _sources(target)
 
 
 def _fingerprint(sources: list[Path]) -> str:
@@ -174,7 +174,7 @@ def write_content(path: Path, content: Content) -> None:
 def read_content(path: Path) -> Content:
     """The content of a cached file; a file that holds anything but tensors, numbers and text is refused."""
     try:
-        with torch.sparse.check_sparse_tensor_invariants():  # else an index out of place is followed anywhere
+        with torch.sparse.check_sparse_tensor_invariants():  # otherwise a bad index is followed anywhere
             content = torch.load(path, weights_only=True)
         if not isinstance(content, dict) or not isinstance(content.get("data"), dict):
             raise ValueError("it holds no graph")

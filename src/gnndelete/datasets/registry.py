@@ -305,11 +305,11 @@ def _parameters(name: str, query: str, make: Callable[..., Data]) -> dict[str, i
     """``nodes=10&seed=3`` as arguments, each of the type of its default."""
     known = _defaults(make)
     try:
-        given = parse_qsl(query, strict_parsing=True, keep_blank_values=True) if query else []
+        pairs = parse_qsl(query, strict_parsing=True, keep_blank_values=True) if query else []
     except ValueError:
         raise SettingError(f"'{name}' does not read as NAME?parameter=value&parameter=value") from None
     found: dict[str, int | float] = {}
-    for key, value in given:
+    for key, value in pairs:
         if key not in known:
             raise SettingError(unknown(f"'{name}' has no parameter", key, known))
         kind = type(known[key])

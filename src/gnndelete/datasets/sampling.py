@@ -19,8 +19,8 @@ from gnndelete.graph.batch import Selection, collate
 from gnndelete.graph.edge_table import EdgeTable, ranges
 from gnndelete.graph.validation import check_graph, count_nodes
 
-#: Up to so many neighbours a hub's are drawn one after the other, which looks back at those before.
-_FEW = 64
+#: Up to this many neighbours of a hub are drawn one after the other, each compared with those before.
+_FEW_NEIGHBORS = 64
 
 
 class NeighborSampler(BaseSampler):
@@ -83,18 +83,18 @@ class NeighborSampler(BaseSampler):
         self._local[seeds] = torch.arange(seeds.numel())
         total, frontier = seeds.numel(), seeds
         for count in self._fanout:
-            places = self._choose(frontier, count)
-            source = self._source[places]
+            positions = self._choose(frontier, count)
+            source = self._source[positions]
             fresh = torch.unique(source[self._local[source] < 0])
             self._local[fresh] = torch.arange(total, total + fresh.numel())
             rows.append(self._local[source])
-            cols.append(self._local[torch.searchsorted(self._pointers, places, right=True) - 1])
-            edges.append(self._edge[places])
+            cols.append(self._local[torch.searchsorted(self._pointers, positions, right=True) - 1])
+            edges.append(self._edge[positions])
             nodes.append(fresh)
             total, frontier = total + fresh.numel(), fresh
         node, edge, row, col = torch.cat(nodes), torch.cat(edges), torch.cat(rows), torch.cat(cols)
         counts: list[int] | None = [part.numel() for part in edges]
-        if self._ends is not None:  # an edge may have been met from both its ends
+        if self._ends is not None:  # an edge may come from both its ends
             edge, counts = torch.unique(edge), None
             col, row = self._local[self._ends[:, edge]]
         self._local[node] = -1
@@ -113,14 +113,16 @@ class NeighborSampler(BaseSampler):
         start, stop = self._pointers[frontier], self._pointers[frontier + 1]
         if count < 0:
             return ranges(start, stop)
-        hub = stop - start > max(4 * count, 64) if count <= _FEW else torch.zeros_like(start, dtype=torch.bool)
+        hub = (
+            stop - start > max(4 * count, 64) if count <= _FEW_NEIGHBORS else torch.zeros_like(start, dtype=torch.bool)
+        )
         hubs = self._of_many(start[hub], (stop - start)[hub], count)
         start, stop = start[~hub], stop[~hub]
-        places = ranges(start, stop)
+        positions = ranges(start, stop)
         group = torch.repeat_interleave(torch.arange(start.numel()), stop - start)
-        lot = torch.rand(places.numel(), dtype=torch.float64, generator=self.generator)
+        lot = torch.rand(positions.numel(), dtype=torch.float64, generator=self.generator)
         order = torch.argsort(group + lot)
-        return torch.cat([places[order[_rank(stop - start) < count]], hubs])
+        return torch.cat([positions[order[_rank(stop - start) < count]], hubs])
 
     def _of_many(self, start: Tensor, degree: Tensor, count: int) -> Tensor:
         """Draw ``count`` edges of each hub at a cost that does not grow with its degree (Floyd's sampling, for all at once)."""
@@ -166,7 +168,7 @@ class NeighborSampler(BaseSampler):
 
 
 def _rank(lengths: Tensor) -> Tensor:
-    """Position of each entry within its group, for groups of the given lengths in a row."""
+    """Position of each entry within its group, for groups that follow each other."""
     return torch.arange(int(lengths.sum())) - torch.repeat_interleave(lengths.cumsum(0) - lengths, lengths)
 
 
