@@ -115,10 +115,10 @@ def test_operators_are_never_stacked(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "elements", "message"),
     [
-        ("node", [9999], "node 9999 is not in the graph"),
-        ("node", [-1], "node -1 is not in the graph"),
+        ("node", [9999], "there is no node 9999"),
+        ("node", [-1], "there is no node -1"),
         ("node", [(0, 1)], "flat list"),
-        ("node", [0.5], "whole-number"),
+        ("node", [0.5], "ids are integers"),
         ("link", [(0, 99999)], "names node 99999"),
     ],
 )
