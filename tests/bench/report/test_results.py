@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gnndelete.bench.cells import search_rule
 from gnndelete.bench.report.results import (
     Plan,
     Result,
@@ -18,12 +19,13 @@ from gnndelete.bench.report.results import (
     plans,
     references,
     split_uncalibrated,
+    timings,
     usual_device,
 )
 from gnndelete.io.store import Store
 from gnndelete.methods import GNNDelete
 
-from .sample import METHODS, SEEDS, Job, key, link_plan, row, store_of
+from .sample import METHODS, SEEDS, Job, key, link_plan, row, rows, store_of, time_plan
 
 
 def small(*labels: str, **options: Any) -> Plan:
@@ -244,3 +246,12 @@ def test_shipped_experiments_are_found_by_group_and_each_once() -> None:
     found = plans(["paper/lambda", "paper/lambda"], "cuda", seeds=1)
     assert [plan.name for plan in found] == ["paper/lambda"]
     assert {cell.key["device"] for cell in found[0].cells} == {"cuda"}
+
+
+def test_times_of_an_earlier_search_are_left_out() -> None:
+    plan, store = time_plan(), Store(None)
+    for number, (cell, made) in enumerate(rows(plan)):
+        rule = search_rule(cell["method"], "link", "gcn")
+        store.add(cell, made | {"search_rule": rule if number else rule - 1})
+    found = timings(gather(plan, store))
+    assert ["calibrated" in timing.spent for timing in found] == [False, True, True, True]

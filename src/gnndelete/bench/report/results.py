@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
-from gnndelete.bench.cells import Cell, cells, make_method
+from gnndelete.bench.cells import Cell, cells, make_method, search_rule
 from gnndelete.bench.dataset_names import describe
 from gnndelete.bench.experiment import find
 from gnndelete.bench.provenance import source
@@ -273,13 +273,23 @@ def _result(plan: Plan, label: str, group: Sequence[Cell], store: Store) -> Resu
         if row is None:
             continue
         if "error" not in row:
-            rows[seed] = row
+            rows[seed] = _without_outdated_time(row, cell.key)
         else:
             reason = textwrap.shorten(str(row["error"]), LONGEST_REASON, placeholder=" …")
             (unfit if row.get("kind") == UNFIT else errors)[seed] = reason
     key = group[0].key
     missing = plan.missing.get(str(key["dataset"]), "")
     return Result(plan.name, Scenario.of(key), label, key["method"], len(group), rows, errors, missing, unfit)
+
+
+def _without_outdated_time(row: Row, key: Mapping[str, Any]) -> Row:
+    """Return a row without the time of a calibrated deletion, if another version of the search for lam took it."""
+    spent = row.get("seconds_of") or {}
+    if "calibrated" not in spent or "search_rule" not in row:
+        return row
+    if row["search_rule"] == search_rule(key["method"], key["task"], key["model"]["name"]):
+        return row
+    return {**row, "seconds_of": {name: value for name, value in spent.items() if name != "calibrated"}}
 
 
 def references(results: Iterable[Result]) -> dict[str, Result]:
