@@ -78,10 +78,11 @@ def _reads_edges(
     """
     try:
         graph = data if ends is None else data.subgraph(ends)
-        both = [run(model, each, forward, layers, first_only=first_only) for each in (graph, _without_edges(graph))]
+        graphs = (graph, _without_edges(graph))
+        both = [run(model, each, forward, layers, first_only=first_only).readings for each in graphs]
     except Exception:  # whatever a user's model or attribute has against another graph
         return default
-    with_edges, without = ([r.h for r in readings if r.site is not None or not layers] for readings in both)
+    with_edges, without = ([r.h for r in readings if not (layers and r.output)] for readings in both)
     if not with_edges or not without:
         return default
     return len(with_edges) != len(without) or not all(map(torch.equal, with_edges, without))
@@ -143,7 +144,7 @@ def refuse_other_row_order(model: nn.Module, data: Data, table: EdgeTable, forwa
         found = set()
         for everywhere, here in zip(whole, lone, strict=False):
             rows = torch.empty(0) if here.moved is None else here.moved.nonzero().flatten()
-            if here.site is not None and 0 < rows.numel() <= 2 and not connected(everywhere, table, rows):
+            if not here.output and 0 < rows.numel() <= 2 and not connected(everywhere, table, rows):
                 found.add(here.site.layer)
                 displaced |= set() if bool(torch.isin(rows, ends).all()) else {here.site.layer}
         suspects &= found

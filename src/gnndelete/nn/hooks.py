@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -132,14 +133,11 @@ def listening(model: nn.Module, names: list[str], visit: Visit) -> Iterator[None
     """
     calls: Counter[str] = Counter()
 
-    def hook(name: str) -> Callable[[nn.Module, Any, Any], Any]:
-        def after(_: nn.Module, __: Any, output: Any) -> Any:
-            calls[name] += 1
-            return visit(name, calls[name] - 1, output)
+    def after(name: str, _: nn.Module, __: Any, output: Any) -> Any:
+        calls[name] += 1
+        return visit(name, calls[name] - 1, output)
 
-        return after
-
-    handles = [model.get_submodule(name).register_forward_hook(hook(name)) for name in names]
+    handles = [model.get_submodule(name).register_forward_hook(partial(after, name)) for name in names]
     try:
         yield
     finally:

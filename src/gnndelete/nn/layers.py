@@ -18,7 +18,7 @@ from gnndelete.nn.to_hetero import gather, gathers
 #: Blocks whose output, not that of the layers inside, is the node representation.
 BLOCKS = (GPSConv, HeteroConv, DeepGCNLayer)
 
-#: A module of any class says with this attribute that its output is a node representation: attention written by hand, say.
+#: With this attribute set to True a module of any class says that its output is a node representation.
 MARK = "gnndelete_layer"
 
 #: ``"all"``, ``"last"`` or the names of modules.
@@ -26,29 +26,40 @@ Layers = str | list[str]
 
 
 def graph_layers(model: nn.Module) -> list[str]:
-    """Names of the outermost graph layers: PyG blocks, marked modules, else every MessagePassing not inside another one."""
+    """Names of the outermost graph layers: PyG blocks, marked modules, else every MessagePassing not inside another one.
+
+    A module with several names goes by its first.
+    """
     found: list[str] = []
-    seen: set[nn.Module] = set()  # a module under several names goes by its first, as in named_modules
-
-    def visit(module: nn.Module, name: str) -> None:
-        if module in seen:
-            return
-        seen.add(module)
-        if gathers(module):
-            found.extend(f"{name}.{part}".lstrip(".") for part in gathers(module))
-            return
-        if isinstance(module, (*BLOCKS, MessagePassing)) or getattr(module, MARK, False) is True:
+    visited: set[nn.Module] = set()
+    left = [("", model)]
+    while left:
+        name, module = left.pop()
+        if module in visited:
+            continue
+        visited.add(module)
+        if isinstance(module, GraphModule) and (parts := gathers(module)):
+            found += [f"{name}.{part}".lstrip(".") for part in parts]
+        elif isinstance(module, (*BLOCKS, MessagePassing)) or getattr(module, MARK, False) is True:
             found.append(name)
-            return
-        for child_name, child in module.named_children():
-            visit(child, f"{name}.{child_name}" if name else child_name)
-
-    visit(model, "")
+        else:
+            children = [(f"{name}.{part}".lstrip("."), child) for part, child in module.named_children()]
+            left += reversed(children)
     return found
 
 
 def working_copy(model: nn.Module) -> nn.Module:
-    """A deep copy to work on. Layers that keep a normalised graph from an earlier call forget it: it holds deleted edges."""
+    """A deep copy to work on. Layers that keep a normalised graph from an earlier call forget it: it holds deleted edges.
+
+    Args:
+        model: Any model; it is not changed.
+
+    Returns:
+        The copy.
+
+    Raises:
+        ModelError: If the model cannot be copied.
+    """
     result = copied(model)
     for module in result.modules():
         if kept_graph(module) is not None:
@@ -59,7 +70,7 @@ def working_copy(model: nn.Module) -> nn.Module:
 
 
 def copied(model: nn.Module) -> nn.Module:
-    """A deep copy. What a layer keeps of an earlier call with gradients (attention, a cached product) is copied without them.
+    """A deep copy. Tensors with gradients that a layer keeps from an earlier call are copied without their history.
 
     >>> import torch
     >>> layer = nn.Linear(2, 2)
@@ -67,54 +78,41 @@ def copied(model: nn.Module) -> nn.Module:
     >>> copied(layer).last.requires_grad, layer.last.requires_grad
     (False, True)
     """
+    known: dict[int, object] = {}  # what need not, or cannot, be copied piece by piece
+    for module in model.modules():
+        if isinstance(module, MessagePassing):
+            known[id(module.inspector)] = module.inspector  # what PyG knows about a signature never changes
+        # a module has a dozen dicts of hooks, mostly empty: to copy them costs more than the weights of a small model
+        known |= {id(v): OrderedDict() for v in vars(module).values() if type(v) is OrderedDict and not v}
+        known |= {id(v): v.detach().clone() for v in _tensors(vars(module)) if not v.is_leaf}
     try:
-        return copy.deepcopy(model, _given(model))
+        return copy.deepcopy(model, known)
     except (RuntimeError, TypeError) as error:
         raise ModelError(
-            f"the model '{type(model).__name__}' cannot be copied ({error}); let it keep nothing but modules, parameters and "
-            "plain values in its attributes"
+            f"the model '{type(model).__name__}' cannot be copied ({error})",
+            "let it keep nothing but modules, parameters and plain values in its attributes",
         ) from error
 
 
-def _given(model: nn.Module) -> dict[int, object]:
-    """What need not, or cannot, be copied piece by piece.
-
-    What PyG knows about a layer's signature never changes, and every module has a dozen dictionaries of hooks, mostly empty:
-    to copy these would cost more than the weights of a small model. Tensors with a history are left over from a call.
-    """
-    given: dict[int, object] = {}
-    for module in model.modules():
-        if isinstance(module, MessagePassing):
-            given[id(module.inspector)] = module.inspector
-        given |= {id(v): OrderedDict() for v in vars(module).values() if type(v) is OrderedDict and not v}
-        given |= {id(v): v.detach().clone() for v in _tensors(list(vars(module).values())) if not v.is_leaf}
-    return given
-
-
 def _tensors(value: object) -> Iterator[Tensor]:
-    """All tensors in lists, tuples and dicts within each other."""
-    left, met = [value], set[int]()
+    """All tensors in nested lists, tuples and dicts."""
+    left, visited = [value], set[int]()
     while left:
         part = left.pop()
         if isinstance(part, Tensor):
             yield part
-        elif isinstance(part, (list, tuple, dict)) and part and id(part) not in met:
-            met.add(id(part))
+        elif isinstance(part, (list, tuple, dict)) and part and id(part) not in visited:
+            visited.add(id(part))
             left.extend(part.values() if isinstance(part, dict) else part)
-
-
-def gathering(model: nn.Module) -> nn.Module:
-    """The model with the modules that `gather` adds: a copy where it adds any."""
-    return working_copy(model) if any(isinstance(part, GraphModule) for part in model.modules()) else model
 
 
 def gathered_parts(model: nn.Module) -> list[str]:
     """Names of the parts of a model that `to_hetero` made: their inputs are node representations by type."""
-    return [name for name, module in model.named_modules() if gathers(module)]
+    return [name for name, module in model.named_modules() if isinstance(module, GraphModule) and gathers(module)]
 
 
 def chosen_layers(model: nn.Module, found: list[str], layers: Layers) -> list[str]:
-    """The layers that a setting names, among those that were ``found``; or one sentence that says why there are none."""
+    """The layers that a setting names, where the model has the graph layers ``found``; an error where there are none."""
     available = [name for name, _ in model.named_modules() if name]
     if isinstance(layers, str):
         if layers not in ("all", "last"):

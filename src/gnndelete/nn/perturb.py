@@ -1,10 +1,10 @@
 """The perturbation runner: change the rows of some nodes, run the model, and see which rows of which sites move.
 
 Every question about what a model depends on is asked here: how far a layer reaches (`receptive_field`), whether the model
-reads its edges (`checks`), which rows a node's embedding gets into (`methods.gnndelete.node_embeddings`).
+reads its edges (`checks`), which rows the embedding of an isolated node gets into (`methods.gnndelete.node_embeddings`).
 
 `run` is one pass that changes rows of the graph's features, of the inputs of layers, or of their outputs, and reads every
-site. `dependent_rows` compares such passes. All of them take a working copy of the model and leave it as it was.
+site. `dependent_rows` and `moved_rows` compare such passes. All take a working copy and leave it as it was.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -41,36 +40,36 @@ DEPTH_LIMIT = 64
 #: Hops between the best connected node and the node that is changed first.
 NEAR_HOPS = 4
 
-#: Maps rows of a tensor to others.
-Change = Callable[[Tensor], Tensor]
-
 
 @dataclass(frozen=True)
 class Reading:
-    """What one site, or the model's output (``site`` is None), gave in one run; ``rows`` are the nodes of its rows."""
+    """What one site gave in one run. The output of the model is read as the site of a layer named "" (``output``)."""
 
-    site: Site | None
+    site: Site
     h: Tensor
-    rows: range
+    output: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """All readings of one run, in the order of the model's calls, and what the model returned."""
+
+    readings: list[Reading]
+    output: Any
 
 
 @dataclass(frozen=True)
 class Response:
-    """Which rows of one site, or of the model's output (``site`` is None), move with the changed nodes."""
+    """Which rows of one site, or of the model's output, move with the changed nodes."""
 
-    site: Site | None
-    rows: range
+    site: Site
+    output: bool
     moved: Tensor | None  # a mask over all nodes; None where nothing moves
 
     @property
     def whole(self) -> bool:
         """Whether every row moves."""
-        return self.moved is not None and int(self.moved.sum()) == len(self.rows)
-
-
-def to_nan(rows: Tensor) -> Tensor:
-    """The change that survives almost any arithmetic."""
-    return torch.full_like(rows, float("nan"))
+        return self.moved is not None and int(self.moved.sum()) == len(self.site.rows)
 
 
 def run(
@@ -80,15 +79,16 @@ def run(
     layers: Iterable[str],
     *,
     nodes: Tensor | None = None,
-    change: Change | None = None,
+    shift: float = 0.0,
     inputs: Iterable[str] = (),
-    outputs: Callable[[Site | None, Tensor], Tensor] | None = None,
+    change: Callable[[Reading], Tensor] | None = None,
     first_only: bool = False,
-) -> list[Reading]:
+) -> Run:
     """Run a working copy once and read every node representation behind ``layers`` and in the output of the model.
 
-    ``change`` is applied to the rows of ``nodes`` in the graph's features and in what each layer of ``inputs`` takes.
-    ``outputs`` maps what a layer gave to what is handed on. ``first_only`` ends the run at the first reading.
+    ``shift`` is added to the rows of ``nodes`` in the graph's features and in what each layer of ``inputs`` takes; NaN
+    survives almost any arithmetic. ``change`` maps what a site gave to what is handed on. ``first_only`` ends the run at
+    the first reading.
     """
     rows, readings = all_rows(data), list[Reading]()
 
@@ -96,21 +96,22 @@ def run(
         for key, h, own in representations(output, rows):
             if not len(own):
                 continue
-            site = None if name is None else Site(name, call, key, h[0].numel(), rows=own)
-            readings.append(Reading(site, h.detach(), own))
-            if outputs is not None:
-                output = replaced(output, key, outputs(site, h))
+            site = Site(name or "", call, key, h[0].numel(), rows=own)
+            readings.append(Reading(site, h.detach(), output=name is None))
+            if change is not None:
+                output = replaced(output, key, change(readings[-1]))
             if first_only:
                 raise Finished
         return output
 
     handles = []
-    if change is not None and nodes is not None:
-        data = _changed_features(data, nodes, change)
+    if nodes is not None:
+        data = _shifted_features(data, nodes, shift)
         for name in inputs:
             module = model.get_submodule(name)
-            hook = _input_hook(module, rows, nodes, change)
+            hook = _input_hook(module, rows, nodes, shift)
             handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+    output = None
     try:
         with (
             unchanged(model),
@@ -119,7 +120,7 @@ def run(
             sparse_products(model, *(() if first_only else (data,))),  # a matrix pays off over several layers
             listening(model, list(layers), visit),
         ):
-            visit(None, 0, forward(model, data))
+            output = visit(None, 0, forward(model, data))
     except (GNNDeleteError, torch.OutOfMemoryError):
         raise
     except Finished:
@@ -132,7 +133,7 @@ def run(
     finally:
         for handle in handles:
             handle.remove()
-    return readings
+    return Run(readings, output)
 
 
 def dependent_rows(
@@ -140,104 +141,96 @@ def dependent_rows(
 ) -> list[Response]:
     """Which rows behind ``layers`` and in the output depend on ``nodes``, whose rows change before each of ``inputs``.
 
-    NaN shows it in one run. A model may lose NaN on the way (`nan_to_num` between layers, a median as aggregation). Then
-    no layer hands it on to further rows, and rows that move with a large number count as well.
+    NaN shows it in one run. A model may lose NaN on the way (`nan_to_num` between layers, a median as aggregation): then
+    some layer hands it on to no further row, and rows that move with a large number count as well.
     """
-    total = count_nodes(data)
-    readings = run(model, data, forward, sorted({*layers, *inputs}), nodes=nodes, change=to_nan, inputs=inputs)
-    found = [_response(reading, torch.isnan(reading.h), total) for reading in readings]
-    lost = _stops_spreading(found, nodes, total)
-    found = [response for response in found if response.site is None or response.site.layer in layers]
+    every = sorted({*layers, *inputs})
+    readings = run(model, data, forward, every, nodes=nodes, shift=float("nan"), inputs=inputs).readings
+    found, lost = [], False
+    reached = torch.zeros(count_nodes(data), dtype=torch.bool, device=nodes.device).index_fill(0, nodes, True)
+    for reading in readings:
+        response = _response(reading, torch.isnan(reading.h), reached)
+        if reading.output or reading.site.layer in layers:
+            found.append(response)
+        if not reading.output:
+            own = slice(reading.site.rows.start, reading.site.rows.stop)
+            before = reached[own].clone()
+            if response.moved is not None:
+                reached[own] |= response.moved[own].to(reached.device)
+            lost = lost or (not bool(before.all()) and torch.equal(before, reached[own]))
     if not lost:
         return found
     also = moved_rows(model, data, forward, layers, inputs, nodes)
-    if [response.rows for response in also] != [response.rows for response in found]:
-        return found
-    return [_either(one, other) for one, other in zip(found, also, strict=True)]
+    return [_either(*both) for both in zip(found, also, strict=True)] if len(also) == len(found) else found
 
 
 def moved_rows(
     model: nn.Module, data: Data, forward: Forward, layers: list[str], inputs: list[str], nodes: Tensor
 ) -> list[Response]:
     """Which rows behind ``layers`` and in the output move when ``nodes`` are moved far to either side."""
-    total, clean = count_nodes(data), run(model, data, forward, layers)
-    found = [Response(reading.site, reading.rows, None) for reading in clean]
-    for distance in (FAR, -FAR):
-        change = partial(torch.add, distance)
-        other = run(model, data, forward, layers, nodes=nodes, change=change, inputs=inputs)
+    clean = run(model, data, forward, layers).readings
+    found = [Response(reading.site, reading.output, None) for reading in clean]
+    for shift in (FAR, -FAR):
+        other = run(model, data, forward, layers, nodes=nodes, shift=shift, inputs=inputs).readings
         if [reading.h.shape for reading in other] != [reading.h.shape for reading in clean]:
             return []
         for index, (one, two) in enumerate(zip(clean, other, strict=True)):
             moved = ~torch.isclose(one.h, two.h, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
-            found[index] = _either(found[index], _response(one, moved, total))
+            like = torch.empty(count_nodes(data), dtype=torch.bool)
+            found[index] = _either(found[index], _response(one, moved, like))
     return found
 
 
-def _response(reading: Reading, moved: Tensor, total: int) -> Response:
-    mask = torch.zeros(total, dtype=torch.bool, device=moved.device)
-    mask[reading.rows.start : reading.rows.stop] = moved.flatten(1).any(dim=1)
-    return Response(reading.site, reading.rows, mask if bool(mask.any()) else None)
+def _response(reading: Reading, moved: Tensor, like: Tensor) -> Response:
+    mask = torch.zeros_like(like, device=moved.device)
+    mask[reading.site.rows.start : reading.site.rows.stop] = moved.flatten(1).any(dim=1)
+    return Response(reading.site, reading.output, mask if bool(mask.any()) else None)
 
 
 def _either(one: Response, other: Response) -> Response:
     if one.moved is None or other.moved is None:
         return other if one.moved is None else one
-    return Response(one.site, one.rows, one.moved | other.moved)
+    return replace(one, moved=one.moved | other.moved)
 
 
-def _stops_spreading(found: list[Response], nodes: Tensor, total: int) -> bool:
-    """Whether NaN reaches no further row behind some layer, though there are further rows."""
-    reached = torch.zeros(total, dtype=torch.bool, device=nodes.device).index_fill(0, nodes, True)
-    for response in found:
-        if response.site is None:
-            continue
-        own = slice(response.rows.start, response.rows.stop)
-        further = ~reached[own]
-        moved = torch.zeros_like(further) if response.moved is None else response.moved[own].to(further.device)
-        if bool(further.any()) and not bool((moved & further).any()):
-            return True
-        reached[own] |= moved
-    return False
+def _shifted(values: Tensor, rows: Tensor, shift: float) -> Tensor:
+    """The tensor with other rows; itself where they are NaN already, which spares a copy of wide features."""
+    rows = rows.to(values.device)
+    if not rows.numel() or bool(torch.isnan(values[rows]).all()):
+        return values
+    return values.index_copy(0, rows, values[rows] + shift)
 
 
-def _changed_features(data: Data, nodes: Tensor, change: Change) -> Data:
+def _shifted_features(data: Data, nodes: Tensor, shift: float) -> Data:
     """A shallow copy of the graph with other features of some nodes; features that are no dense floats stay."""
-
-    def changed(x: Any, rows: Tensor) -> Any:
-        if not isinstance(x, Tensor) or not x.is_floating_point() or x.layout != torch.strided:
-            return x
-        return x.index_copy(0, rows.to(x.device), change(x[rows.to(x.device)]))
-
     result = copy.copy(as_user_graph(data))
     for name, store, mask, start in node_stores(data, nodes):
-        if store.get("x") is not None:
-            (result if name is None else result[name]).x = changed(store.x, nodes[mask] - start)
+        x = store.get("x")
+        if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
+            (result if name is None else result[name]).x = _shifted(x, nodes[mask] - start, shift)
     return HeteroGraph.of(result, data.types) if isinstance(data, HeteroGraph) else result
 
 
 def _input_hook(
-    module: nn.Module, rows: Rows, nodes: Tensor, change: Change
+    module: nn.Module, rows: Rows, nodes: Tensor, shift: float
 ) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
-    """A pre-hook that changes the rows of ``nodes`` in every node representation that a layer takes, not in its edges."""
+    """A pre-hook that shifts the rows of ``nodes`` in every node representation that a layer takes, not in its edges."""
     names = list(inspect.signature(module.forward).parameters)
 
-    def changed(value: Any, key: Any = None) -> Any:
+    def shifted(value: Any, key: Any = None) -> Any:
         if isinstance(value, dict):
-            return {key: changed(item, key) for key, item in value.items()}
+            return {key: shifted(item, key) for key, item in value.items()}
         if type(value) in (tuple, list):
-            return type(value)(changed(item) for item in value)
+            return type(value)(shifted(item) for item in value)
         own = rows.of(value, key) if isinstance(value, Tensor) and value.layout == torch.strided else None
         if own is None:
             return value
-        local = nodes[(nodes >= own.start) & (nodes < own.stop)] - own.start
-        if not local.numel() or (change is to_nan and bool(torch.isnan(value[local]).all())):  # spares a copy of x
-            return value
-        return value.index_copy(0, local, change(value[local]))
+        return _shifted(value, nodes[(nodes >= own.start) & (nodes < own.stop)] - own.start, shift)
 
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        named = {name: value if name.startswith("edge") else changed(value) for name, value in kwargs.items()}
-        skipped = [index < len(names) and names[index].startswith("edge") for index in range(len(args))]
-        return tuple(v if skip else changed(v) for v, skip in zip(args, skipped, strict=True)), named
+        positional = zip([*names, *[""] * len(args)], args, strict=False)
+        changed = tuple(value if name.startswith("edge") else shifted(value) for name, value in positional)
+        return changed, {name: value if name.startswith("edge") else shifted(value) for name, value in kwargs.items()}
 
     return hook
 

@@ -159,12 +159,13 @@ def _measure(
         bounded = not mixes and (reach is None or reach.hops is not None)
         measured = reach.hops if reach is not None and bounded else None
         if typed and bounded:
-            measured = max(_hops_of_call(site, responses, reaches), default=measured)
-        counted = 1 + max((s.hops for s in sites if not _same_call(s, site)), default=0)
+            measured = max(_hops_of_call(response, responses, reaches), default=measured)
+        earlier = [s.hops for s in sites if response.output or (s.layer, s.call) != (site.layer, site.call)]
+        counted = 1 + max(earlier, default=0)
         hops = measured
         if hops is not None and (typed or (reach is not None and reach.whole and not lower_bound)):
-            hops = max(hops, counted if site is not None else counted - 1)  # few rows cannot tell: count as well
-        if site is None:
+            hops = max(hops, counted - response.output)  # few rows cannot tell: count as well
+        if response.output:
             output_hops, output_bounded = hops, output_bounded and bounded
             continue
         probed = measured is not None and measured == hops if typed else reach is not None
@@ -175,16 +176,12 @@ def _measure(
     return Probe(found, output_hops if bounded else None, bounded)
 
 
-def _same_call(one: Site | None, other: Site | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return (one.layer, one.call) == (other.layer, other.call)
-
-
-def _hops_of_call(site: Site | None, responses: list[Response], reaches: list[_Reach | None]) -> list[int]:
-    """What was measured at all entries of one call of a layer."""
-    both = zip(responses, reaches, strict=True)
-    return [r.hops for one, r in both if _same_call(one.site, site) and r is not None and r.hops is not None]
+def _hops_of_call(response: Response, responses: list[Response], reaches: list[_Reach | None]) -> list[int]:
+    """What was measured at all entries of one call of a layer, or of the output."""
+    call = response.output, response.site.layer, response.site.call
+    found = zip(responses, reaches, strict=True)
+    same = [reach for other, reach in found if (other.output, other.site.layer, other.site.call) == call]
+    return [reach.hops for reach in same if reach is not None and reach.hops is not None]
 
 
 def _distances(responses: list[Response], walks: list[list[EdgeTable]], node: Tensor) -> list[_Reach | None]:

@@ -1,9 +1,9 @@
 """Passes of one deletion as sparse matrix products, in place of one message per edge.
 
-PyG gathers a message per edge and sums them up: on a large graph that is nearly all of a layer's time and memory. A
-layer that only sums neighbours can as well multiply with the adjacency matrix. A deletion runs its layers a few times over
-one and the same graph, so the matrix (for GCN layers with its normalisation) is made once and shared by all of them.
-The layers, their weights and what they compute stay PyG's own; afterwards they are as they were.
+PyG gathers a message per edge and sums them up: on a large graph that is most of a layer's time and memory. A layer that
+only sums neighbours can multiply with the adjacency matrix instead. A deletion runs its layers a few times over the same
+graph, so the matrix (for GCN layers with its normalisation) is made once and shared by all of them. The layers, their weights
+and what they compute stay PyG's own; afterwards they are as they were.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils.sparse import index2ptr
 
-#: Layers that normalise the edges first, and can be told to keep the result.
+#: Layers that normalise the edges first, and can keep the result.
 _NORMALIZING = (GCNConv, GCN2Conv, APPNP)
-#: Layers that take the edges as they are. Classes derived from any of these may do otherwise, so they are not meant.
+#: Layers that take the edges as they are. Classes derived from these may do otherwise, so they are left out.
 _PLAIN = (GINConv, SAGEConv, GraphConv)
 
-#: How PyG names the hooks on what happens inside a layer.
+#: PyG's names of the hooks on the steps inside a layer.
 _STEPS = ("propagate", "message", "aggregate", "message_and_aggregate")
 _HOOKS = tuple(f"_{step}_forward{when}_hooks" for step in _STEPS for when in ("", "_pre"))
 
@@ -37,11 +37,11 @@ Key = tuple[Any, ...]
 
 @contextmanager
 def sparse_products(model: nn.Module, *graphs: Data, loopless: bool = False) -> Iterator[None]:
-    """Within the block known layers of ``model`` multiply by the edges of ``graphs``; in place, so give a working copy.
+    """For the length of a block, known layers of ``model`` multiply by the edges of ``graphs`` (in place: give a copy).
 
-    Only tensors of these graphs are recognised, and only as long as nobody writes into them: edges that a model makes up
-    in its own ``forward`` pass as messages, as ever. ``loopless``: no edge of theirs joins a node with itself, so that
-    a layer that gives every node such a loop need not look for those that are there.
+    Only tensors of these graphs are recognised, and only while nobody writes into them: edges that a model makes in its own
+    ``forward`` pass as messages. ``loopless``: no edge joins a node with itself, so that a layer that adds self-loops need
+    not look for existing ones.
 
     >>> graph = Data(x=torch.eye(3), edge_index=torch.tensor([[0, 1], [1, 2]]))
     >>> layer = SAGEConv(3, 2, aggr="sum")
@@ -50,10 +50,10 @@ def sparse_products(model: nn.Module, *graphs: Data, loopless: bool = False) -> 
     >>> torch.allclose(product, layer(graph.x, graph.edge_index))
     True
     """
-    shared = _Shared(graphs, loopless)
+    matrices = _Matrices(graphs, loopless)
     layers = [module for module in model.modules() if _multiplies(module)]
     for layer in layers:
-        layer.forward = shared.forward(layer)
+        layer.forward = matrices.forward(layer)
     try:
         yield
     finally:
@@ -61,68 +61,54 @@ def sparse_products(model: nn.Module, *graphs: Data, loopless: bool = False) -> 
             del layer.forward
 
 
-@functools.cache
-def _arguments(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of what a layer is called with, in their order."""
-    return tuple(inspect.signature(function).parameters)[1:]
-
-
 def _multiplies(module: Any) -> bool:
-    """Whether a layer only sums neighbours, and nobody looks at its single messages."""
+    """Whether a layer only sums neighbours, and nobody hooks into its single messages."""
     if not isinstance(module, MessagePassing) or type(module) not in (*_NORMALIZING, *_PLAIN):
         return False
-    if "forward" in vars(module) or not module.fuse or module.explain:  # changed by hand, or looked into
+    if "forward" in vars(module) or not module.fuse or module.explain:  # changed by hand, or explained
         return False
+    # PyG generates `propagate` of a class once, for its first layer: where that one could not multiply, none can
     written = getattr(type(module).propagate, "__code__", None)
     if written is None or "message_and_aggregate" not in written.co_names:
-        return (
-            False  # PyG writes this for a class once, for its first layer: where that one could not multiply, none can
-        )
+        return False
     if module.flow != "source_to_target" or module.aggr not in ("add", "sum", "mean"):
         return False
     if type(module) in _NORMALIZING and (not module.normalize or module.cached):
         return False
     changed = vars(module).keys() & {"message", "aggregate", "message_and_aggregate", "update", "propagate"}
-    means = MeanAggregation if module.aggr == "mean" else SumAggregation
-    if changed or type(module.aggr_module) is not means:
+    aggregation = MeanAggregation if module.aggr == "mean" else SumAggregation
+    if changed or type(module.aggr_module) is not aggregation:
         return False
     return not any(hooks for name, hooks in vars(module).items() if name.endswith(_HOOKS))
 
 
-class _Shared:
-    """The matrices of some graphs, made when first asked for."""
+class _Matrices:
+    """The matrices of some graphs, made when first needed."""
 
     def __init__(self, graphs: tuple[Data, ...], loopless: bool) -> None:
-        self._tensors: list[Tensor] = []
-        self._all_loopless = loopless
-        self._loopless: set[Key | None] = set()
-        self._matrices: dict[Key, Tensor] = {}
-        for graph in graphs:
-            self._add(graph)
-
-    def _add(self, graph: Data) -> None:
-        named = [(name, v) for name, v in graph.to_dict().items() if isinstance(v, Tensor)]
-        self._tensors += [v for _, v in named]
-        self._loopless |= {self._place(v) for name, v in named if self._all_loopless and name == "edge_index"}
+        named = [(name, v) for graph in graphs for name, v in graph.to_dict().items() if isinstance(v, Tensor)]
+        self._tensors = [tensor for _, tensor in named]
+        self._loopless = {self._version(v) for name, v in named if loopless and name == "edge_index"}
+        self._made: dict[Key, Tensor] = {}
 
     def forward(self, layer: Any) -> Callable[..., Any]:
+        """The layer's ``forward`` with a matrix in place of edges that are known."""
         compute = layer.forward
-        names = _arguments(type(layer).forward)
+        names = tuple(inspect.signature(compute).parameters)
         normalizes = type(layer) in _NORMALIZING
         settings = (getattr(layer, "improved", False), layer.add_self_loops) if normalizes else None
 
         @functools.wraps(compute)
         def forward(*args: Any, **kwargs: Any) -> Any:
-            given = dict(zip(names, args, strict=False)) | kwargs
-            key = self._key(**given) if "x" in given and "edge_index" in given else None
+            named = dict(zip(names, args, strict=False)) | kwargs
+            key = self._key(**named) if "x" in named and "edge_index" in named else None
             if key is None:
                 return compute(*args, **kwargs)
-            found = self._matrix((*key, settings), given["edge_index"], given.get("edge_weight"), settings)
+            found = self._matrix((*key, settings), named["edge_index"], named.get("edge_weight"), settings)
             if not normalizes:
-                return compute(
-                    **given | {"edge_index": found} | ({"edge_weight": None} if "edge_weight" in given else {})
-                )
-            layer.cached, layer._cached_edge_index = True, (found, None)  # where it looks before it normalises
+                weights = {"edge_weight": None} if "edge_weight" in named else {}  # they are in the matrix
+                return compute(**named | {"edge_index": found} | weights)
+            layer.cached, layer._cached_edge_index = True, (found, None)  # the layer looks here before it normalises
             try:
                 return compute(*args, **kwargs)
             finally:
@@ -131,7 +117,7 @@ class _Shared:
         return forward
 
     def _key(self, x: Any, edge_index: Any, edge_weight: Any = None, size: Any = None, **_: Any) -> Key | None:
-        """What a matrix depends on, beside a layer's settings; None where the edges have to pass as messages."""
+        """What a matrix depends on besides a layer's settings; None where the edges have to pass as messages."""
         if not isinstance(x, Tensor) or x.dim() != 2 or x.dtype not in (torch.float32, torch.float64):
             return None
         if size is not None or type(edge_index) is not Tensor or {x.layout, edge_index.layout} != {torch.strided}:
@@ -142,34 +128,34 @@ class _Shared:
             return None
         if x.device.type not in ("cpu", "cuda") or (x.device.type == "cpu" and not torch.backends.mkl.is_available()):
             return None
-        edges, weights = self._place(edge_index), self._place(edge_weight)
+        edges, weights = self._version(edge_index), self._version(edge_weight)
         if edges is None or edge_index.size(0) != 2 or (weights is None and edge_weight is not None):
             return None
         return edges, weights, x.size(0), x.dtype
 
-    def _place(self, tensor: Any) -> tuple[int, int] | None:
-        """Which tensor of the graphs it is, and how often that was written to."""
-        for place, own in enumerate(self._tensors):
-            if own is tensor:
-                return None if own.is_inference() else (place, own._version)
+    def _version(self, tensor: Any) -> tuple[int, int] | None:
+        """Which tensor of the graphs it is, and how often it was written to; None for any other."""
+        for index, known in enumerate(self._tensors):
+            if known is tensor:
+                return None if known.is_inference() else (index, known._version)
         return None
 
     def _matrix(
         self, key: Key, edge_index: Tensor, edge_weight: Tensor | None, settings: tuple[bool, bool] | None
     ) -> Tensor:
-        if key not in self._matrices:
+        if key not in self._made:
             if settings is not None:
                 improved, loops = settings
                 if loops and edge_weight is None and key[0] in self._loopless:
-                    own = torch.arange(key[2], device=edge_index.device)
-                    edge_index, loops = torch.cat([edge_index, own.expand(2, -1)], dim=1), False
+                    nodes = torch.arange(key[2], device=edge_index.device)
+                    edge_index, loops = torch.cat([edge_index, nodes.expand(2, -1)], dim=1), False
                 edge_index, weights = gcn_norm(edge_index, edge_weight, key[2], improved, loops, dtype=key[3])
             elif edge_weight is None:
                 weights = torch.ones(edge_index.size(1), dtype=key[3], device=edge_index.device)
             else:
                 weights = edge_weight
-            self._matrices[key] = matrix(edge_index, weights, key[2])
-        return self._matrices[key]
+            self._made[key] = matrix(edge_index, weights, key[2])
+        return self._made[key]
 
 
 def matrix(edge_index: Tensor, weights: Tensor, nodes: int) -> Tensor:
@@ -178,13 +164,13 @@ def matrix(edge_index: Tensor, weights: Tensor, nodes: int) -> Tensor:
     >>> matrix(torch.tensor([[0, 1, 2], [2, 2, 0]]), torch.tensor([1.0, 2.0, 3.0]), 3).to_dense()[2].tolist()
     [1.0, 2.0, 0.0]
     """
-    kind = torch.int32 if max(nodes, edge_index.size(1)) < 2**31 - 1 else torch.int64
-    target, order = edge_index[1].to(kind).sort(stable=True)
+    dtype = torch.int32 if max(nodes, edge_index.size(1)) < 2**31 - 1 else torch.int64
+    target, order = edge_index[1].to(dtype).sort(stable=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that this kind of tensor is new
+        warnings.simplefilter("ignore", UserWarning)  # torch warns that this layout is new
         return torch.sparse_csr_tensor(
             index2ptr(target, nodes),
-            edge_index[0][order].to(kind),
+            edge_index[0][order].to(dtype),
             weights[order],
             (nodes, nodes),
             check_invariants=False,

@@ -1,7 +1,7 @@
-"""Models made by PyG's `to_hetero`: a place in their traced code where all node types of a layer can be seen and replaced.
+"""Models made by PyG's `to_hetero`: a module in their traced code that gives the rows of all node types of a layer.
 
 `to_hetero` turns one layer into a module per edge type and adds up what arrives at each node type by plain functions, so
-that no module gives the representation of a node type. `gather` puts one there that hands on a dict by node type as it is.
+no module gives the representation of a node type. `gather` inserts one that hands on a dict by node type.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class ByType(nn.Module):
 
 
 def gathers(module: nn.Module) -> list[str]:
-    """Names of the modules that `gather` has put into this very module."""
+    """Names of the modules that `gather` has put directly into this module."""
     return [name for name, child in module.named_children() if isinstance(child, ByType)]
 
 
 def gather(module: GraphModule) -> None:
-    """Let every layer of a traced model that `to_hetero` made pass its outputs by node type through one module (in place)."""
+    """Pass the outputs of every layer of a traced model through one module, as a dict by node type (in place)."""
     types = _edge_types(module)
     if not types or gathers(module):
         return
@@ -52,7 +52,7 @@ def gather(module: GraphModule) -> None:
 
 
 def _edge_types(module: GraphModule) -> dict[str, EdgeType]:
-    """The edge types that a model made by `to_hetero` takes out of its dicts, by the names of their modules."""
+    """The edge types that the traced model takes out of its dicts, by the names of their modules."""
     found = [n.args[1] for n in module.graph.nodes if n.op == "call_method" and n.target == "get" and len(n.args) > 1]
     kinds = [key for key in found if isinstance(key, tuple) and len(key) == 3]
     return {_module_name(kind): kind for kind in kinds}
@@ -63,9 +63,9 @@ def _module_name(kind: tuple[object, ...]) -> str:
 
 
 def _layers(module: GraphModule, types: dict[str, EdgeType]) -> list[tuple[Node, dict[str, Node]]]:
-    """Every call of a layer: its first node and, for each node type, the node that holds what arrived there."""
+    """Every call of a layer: its first node in the trace and, for each node type, the node that holds what arrived there."""
     result: list[tuple[Node, dict[str, Node]]] = []
-    owner: dict[Node, str] = {}  # which node type the outputs of the layer that is being read belong to
+    owner: dict[Node, str] = {}  # the node type of each output of the layer that is being read
     layer, open_ = "", set[str]()
     for node in module.graph.nodes:
         path, _, key = str(node.target).rpartition(".")
@@ -80,12 +80,12 @@ def _layers(module: GraphModule, types: dict[str, EdgeType]) -> list[tuple[Node,
         else:
             owner = {}
             continue
-        result[-1][1][owner[node]] = node  # the last one of a type holds all that came before it
+        result[-1][1][owner[node]] = node  # the last one of a type holds the sum
     return result
 
 
 def _kinds(node: Node, owner: dict[Node, str]) -> int:
-    """How many node types the inputs of a node belong to; 0 where one of them is no output of the layer."""
+    """How many node types the inputs of a node have; 0 where one of them is no output of the layer."""
     if not all(arg in owner for arg in node.all_input_nodes):
         return 0
     return len({owner[arg] for arg in node.all_input_nodes})
