@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from gnndelete.errors import ModelError
 from gnndelete.methods.base import Assurance, Context, Fit, Method, Outcome, Reason
-from gnndelete.nn.reset import carried, kept_note, untrained
+from gnndelete.nn.reset import frozen_notes, refuse_unreset_buffers, untrained
 from gnndelete.notes import Note
 from gnndelete.training.loop import train
 
@@ -91,10 +91,10 @@ def reset_reasons(context: Context) -> list[Reason]:
     if context.build is not None:
         return []
     try:
-        why = carried(context.model, context.data, context.session.forward)
+        refuse_unreset_buffers(context.model, context.data, context.session.forward)
     except ModelError as error:
-        why = str(error)
-    return [] if why is None else [Reason(why, "pass build=lambda: … that makes an untrained model")]
+        return [Reason(error.why, error.remedy or "pass build=lambda: … that makes an untrained model")]
+    return []
 
 
 def decoder_reasons(context: Context, fit: Fit | None) -> list[Reason]:
@@ -109,8 +109,7 @@ def decoder_reasons(context: Context, fit: Fit | None) -> list[Reason]:
 
 def kept_notes(context: Context) -> tuple[Note, ...]:
     """Notes on weights that a new training leaves as they are: frozen parameters, and a decoder outside the model."""
-    frozen = () if context.build else kept_note(context.model)
-    notes = [Note("frozen-weights-kept", text) for text in frozen]
+    notes = [] if context.build else [*frozen_notes(context.model)]
     decoder = None if context.task is None else context.task.outside_weights(context.model)
     if decoder is not None:
         kept = "was kept as it is" if context.fit is None else "was kept as it is, unless fit trained it again"

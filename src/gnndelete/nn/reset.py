@@ -1,4 +1,4 @@
-"""A model as it is before training: its weights drawn anew, or made by a function of the user's."""
+"""A model as it is before training: its weights drawn again, or made by a function of the user's."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from torch import Tensor, nn
 from gnndelete.errors import ModelError, some
 from gnndelete.nn.forward import Forward
 from gnndelete.nn.layers import copied
+from gnndelete.notes import Note
+
+#: A number that no reset writes: a buffer that still holds it afterwards was not reset.
+_UNTOUCHED = 12345.5
+
+_REMEDY = "add that method, or pass build=… (a function that makes a new model)"
 
 
 def untrained(model: nn.Module, build: Callable[[], nn.Module] | None, seed: int) -> nn.Module:
-    """What ``build`` makes from this seed, or a `fresh` copy; the global random state is as before afterwards."""
+    """What ``build`` makes from this seed, or else a `fresh` copy; the global random state stays as it is."""
     if build is None:
         return fresh(model, seed)
     with torch.random.fork_rng():
@@ -24,48 +30,46 @@ def untrained(model: nn.Module, build: Callable[[], nn.Module] | None, seed: int
 
 
 def fresh(model: nn.Module, seed: int) -> nn.Module:
-    """A copy of ``model`` with every weight that is trained drawn anew by ``reset_parameters()``, from ``seed``.
+    """A copy of ``model`` with every trained weight drawn again by ``reset_parameters()``, from ``seed``.
 
     Frozen weights are given, as features are, and stay (see `frozen`). Weights are drawn on the CPU, so that a seed means
-    the same model everywhere; the global random state is left alone.
+    the same model on every device. The global random state stays as it is.
 
     >>> from gnndelete.models import build
     >>> model = build("gin", in_channels=4)
     >>> torch.equal(fresh(model, 1).convs[0].nn.weight, fresh(model, 1).convs[0].nn.weight)
     True
     """
-    where = next((parameter.device for parameter in model.parameters()), torch.empty(0).device)
-    kept = set(frozen(model))
-    anew = copied(model).cpu()
-    given = {name: value.clone() for name, value in anew.named_parameters(remove_duplicate=False) if name in kept}
+    device = next((parameter.device for parameter in model.parameters()), torch.empty(0).device)
+    names, result = set(frozen(model)), copied(model).cpu()
+    given = {name: value.clone() for name, value in result.named_parameters(remove_duplicate=False) if name in names}
     drawn = {
         f"{path}.{name}".lstrip("."): parameter
-        for path, module in anew.named_modules()
+        for path, module in result.named_modules()
         if not any(lazy(parameter) for parameter in module.parameters(recurse=False))
         for name, parameter in module.named_parameters(recurse=False)
         if parameter.is_floating_point()
     }
     with torch.no_grad():
         for parameter in drawn.values():
-            parameter.fill_(torch.nan)  # whatever is still not a number afterwards was not reset
+            parameter.fill_(torch.nan)  # what is still NaN afterwards was not reset
     with seeded(seed):
-        _reset(anew)
-    now = dict(anew.named_parameters(remove_duplicate=False))  # a reset may put others in their place
+        _reset(result)
+    now = dict(result.named_parameters(remove_duplicate=False))  # a reset may replace parameters
     with torch.no_grad():
         for name, value in given.items():
             now[name].requires_grad_(False).copy_(value)
     for name, parameter in drawn.items():
         if name not in given and now.get(name, parameter).isnan().any():
             raise ModelError(
-                f"parameter {_owned(anew, name)} is not set by any "
-                "reset_parameters(), so the model cannot be trained anew; add that method, or pass build=… (a function "
-                "that makes a new model)"
+                f"parameter {_title(result, name)} is not set by any reset_parameters(), so the model cannot be trained anew",
+                _REMEDY,
             )
-    return anew.to(where)
+    return result.to(device)
 
 
 def _reset(model: nn.Module) -> None:
-    """Children first: a model that overrides the initialisation of its parts has the last word."""
+    """Reset every module, children first: a model that overrides the initialisation of its parts has the last word."""
     for module in reversed(list(model.modules())):
         reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
         if callable(reset):
@@ -73,7 +77,7 @@ def _reset(model: nn.Module) -> None:
 
 
 def frozen(model: nn.Module) -> list[str]:
-    """The parameters that training leaves alone, while it moves others; none where all of them are frozen.
+    """The parameters that training leaves as they are while it moves others; none where all of them are frozen.
 
     >>> frozen(nn.Sequential(nn.Embedding.from_pretrained(torch.ones(3, 2)), nn.Linear(2, 2)))
     ['0.weight']
@@ -83,72 +87,66 @@ def frozen(model: nn.Module) -> list[str]:
     return names if len(names) < len(parameters) else []
 
 
-def kept_note(model: nn.Module) -> tuple[str, ...]:
-    """What to say of frozen parameters where a model is trained anew."""
+def frozen_notes(model: nn.Module) -> tuple[Note, ...]:
+    """A note about frozen parameters, where a model that has any is trained anew."""
     names = frozen(model)
     if not names:
         return ()
-    return (
-        f"Frozen parameters were taken as given and kept ({some(map(repr, names), 3)}); where these were learned from what was "
-        "deleted, pass build=… that makes a model without them.",
+    text = (
+        f"Frozen parameters were kept as they are ({some(map(repr, names), 3)}). If they were learned from deleted data, pass "
+        "build=… that makes a model without them."
     )
+    return (Note("frozen-weights-kept", text),)
 
 
-def carried(model: nn.Module, data: Any, forward: Forward) -> str | None:
-    """Why a `fresh` copy would still hold what was learned: a buffer that training moves and nothing resets.
+def refuse_unreset_buffers(model: nn.Module, data: Any, forward: Forward) -> None:
+    """Refuse a model of which a `fresh` copy still holds what was learned: training moves a buffer that no reset sets.
 
-    Only a pass in training mode shows which these are. Most models have no buffer that a reset leaves as it is, and need none.
+    A pass in training mode shows which buffers move. It is needed only where a reset leaves a buffer as it is.
     """
-    anew = fresh(model, seed=0)
-    before = dict(anew.named_buffers())
-    same = [name for name in _left_alone(model) if name in before]
-    if not same:
-        return None
-    before = {name: value.clone() for name, value in before.items() if name in same}
+    new = fresh(model, seed=0)
+    untouched = _untouched_buffers(model)
+    before = {name: value.clone() for name, value in new.named_buffers() if name in untouched}
+    if not before:
+        return
     try:
-        with torch.no_grad(), seeded(0, next((value.device for value in before.values()), None)):
-            forward(anew.train(), data)
-    except Exception:  # whatever a model of the user's raises; training will say it
-        return None
-    moved = [name for name, value in anew.named_buffers() if name in same and not _equal(value, before[name])]
-    if not moved:
-        return None
-    return (
-        f"buffer {_owned(anew, moved[0])} follows what the model is trained on, and no reset_parameters() sets it, so that a "
-        "new model would begin with what the old one has learned; add that method, or pass build=… (a function that makes a "
-        "new model)"
-    )
+        with torch.no_grad(), seeded(0, next(iter(before.values())).device):
+            forward(new.train(), data)
+    except Exception:  # whatever a user's model raises: the training will report it
+        return
+    for name, value in new.named_buffers():
+        if name in before and not _equal(value, before[name]):
+            raise ModelError(
+                f"buffer {_title(new, name)} follows what the model is trained on, and no reset_parameters() sets it, so a new "
+                "model would start with what the old one has learned",
+                _REMEDY,
+            )
 
 
-def _left_alone(model: nn.Module) -> list[str]:
-    """The buffers of numbers that no reset writes: what is put into them before is there afterwards."""
-    copy = copied(model).cpu()
-    marked = {name: value for name, value in copy.named_buffers() if value.is_floating_point() and value.numel()}
-    for value in marked.values():
-        value.fill_(_MARK)
+def _untouched_buffers(model: nn.Module) -> list[str]:
+    """The buffers of floats that no reset writes: a mark that is put into them is still there afterwards."""
+    marked = copied(model).cpu()
+    names = [name for name, value in marked.named_buffers() if value.is_floating_point() and value.numel()]
+    for name in names:
+        marked.get_buffer(name).fill_(_UNTOUCHED)
     with seeded(0), torch.no_grad():
-        _reset(copy)
-    now = dict(copy.named_buffers())
-    return [name for name in marked if name in now and bool((now[name] == _MARK).all())]
-
-
-#: A number that no reset writes.
-_MARK = 12345.5
+        _reset(marked)
+    return [name for name, value in marked.named_buffers() if name in names and bool((value == _UNTOUCHED).all())]
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.equal(one.nan_to_num(), other.to(one.device).nan_to_num())
 
 
-def _owned(model: nn.Module, name: str) -> str:
-    """A parameter or buffer, and the module that it belongs to."""
+def _title(model: nn.Module, name: str) -> str:
+    """A parameter or buffer in words, with the module that it belongs to."""
     path, _, last = name.rpartition(".")
     return f"'{last}' of '{path or 'model'}' ({type(model.get_submodule(path)).__name__})"
 
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Global random state of the CPU and of ``device`` from ``seed``, and back to what it was afterwards."""
+    """The global random state of the CPU and of ``device`` from ``seed``; restored afterwards."""
     if device is None or device.type == "cpu":
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
