@@ -125,6 +125,9 @@ class SurroundingsRegression:
         data: A graph that has none of the edges.
         edges: Pairs ``[2, k]``, the deleted ones first.
         deleted: The number of deleted edges; the others are unseen.
+
+    Attributes:
+        fitted: Whether there are enough unseen edges, and their surroundings differ.
     """
 
     def __init__(self, data: Data, edges: Tensor, deleted: int) -> None:
@@ -136,14 +139,10 @@ class SurroundingsRegression:
         self._deleted = deleted
         self._solve: Tensor | None = None
         unseen = self._design[deleted:]
-        if bool(varies.any()) and len(unseen) >= EDGES_PER_COEFFICIENT * unseen.size(1):
+        self.fitted = bool(varies.any()) and len(unseen) >= EDGES_PER_COEFFICIENT * unseen.size(1)
+        if self.fitted:
             ridge = RIDGE * len(unseen) * torch.eye(unseen.size(1), dtype=unseen.dtype, device=unseen.device)
             self._solve = torch.linalg.solve(unseen.T @ unseen + ridge, unseen.T)
-
-    @property
-    def fitted(self) -> bool:
-        """Whether there are enough unseen edges, and their surroundings differ."""
-        return self._solve is not None
 
     def residuals(self, scores: Tensor) -> Tensor:
         """What each score is above its prediction; the scores themselves where nothing could be fitted."""

@@ -759,9 +759,10 @@ class Classification(Task):
         self, deleted: Tensor, unseen: Tensor, data: Any, remaining: Any, by_surroundings: bool = True
     ) -> Matching:
         extent = self.extent(data)
-        parts = [part.to(extent.device) for part in (deleted, unseen)]
-        matched_by = [extent[part] for part in parts] + [self.classes(data, part) for part in parts]
-        return Matching(strata(*matched_by, bins=CLASS_QUANTILES, adaptive=True), deleted.numel())
+        deleted, unseen = deleted.to(extent.device), unseen.to(extent.device)
+        kinds = self.classes(data, deleted), self.classes(data, unseen)
+        found = strata(extent[deleted], extent[unseen], *kinds, bins=CLASS_QUANTILES, adaptive=True)
+        return Matching(found, deleted.numel())
 
     def examples(self, data: Any, part: Part) -> tuple[Tensor, Tensor]:
         elements = self.unseen(data, part)

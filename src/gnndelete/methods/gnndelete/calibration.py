@@ -333,7 +333,7 @@ class _Retrained:
     def already(self) -> str:
         first, action = self.first, self.action[0].upper() + self.action[1:]
         assert first.se is not None
-        figures = f"unseen AUC {self._auc(first)} on validation data"
+        figures = f"unseen AUC {first.auc:.3f} ± {first.se:.3f} on validation data"
         if 1.96 * first.se >= 0.5:  # every AUC lies within the error
             return f"The sample is too small to show anything ({figures}), so lam is 0."
         if self.target > 0.5:
@@ -344,8 +344,8 @@ class _Retrained:
         loss = best.loss(self.first)
         cost = f" It costs {loss:.3f} of the validation score: retraining is advised." if loss > COSTLY else ""
         return (
-            f"lam {best.lam:.3g} makes deleted {self.noun}s score like {self._goal()}: unseen AUC {self._auc(best)} on "
-            f"validation data, {self.first.auc:.3f} after {self.action} alone.{cost}{self._caveats()}"
+            f"lam {best.lam:.3g} makes deleted {self.noun}s score like {self._goal()}: unseen AUC {best.auc:.3f} ± "
+            f"{self.first.se:.3f} on validation data, {self.first.auc:.3f} after {self.action} alone.{cost}{self._caveats()}"
         )
 
     def unreached(self, best: Trial) -> str:
@@ -353,12 +353,10 @@ class _Retrained:
         cost = f" It costs {loss:.3f} of the validation score." if loss > COSTLY else ""
         return (
             f"No lam that was tried makes deleted {self.noun}s score like {self._goal()} at a bearable cost. lam {best.lam:.3g} "
-            f"is the weakest of the nearest: unseen AUC {self._auc(best)} on validation data, {self.first.auc:.3f} after "
-            f"{self.action} alone. Retrain to forget as much as retraining does.{cost}{self._caveats()}"
+            f"is the weakest of the nearest: unseen AUC {best.auc:.3f} ± {self.first.se:.3f} on validation data, "
+            f"{self.first.auc:.3f} after {self.action} alone. Retrain to forget as much as retraining does.{cost}"
+            f"{self._caveats()}"
         )
-
-    def _auc(self, trial: Trial) -> str:
-        return f"{trial.auc:.3f} ± {self.first.se:.3f}"
 
     def _goal(self) -> str:
         return "unseen ones" if self.target <= 0.5 else "after retraining"

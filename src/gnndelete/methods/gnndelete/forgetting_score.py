@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -39,6 +39,7 @@ class ForgettingScore:
         self.task, self.data, self.original = context.remaining_task, context.remaining, context.data
         self.presented, self.kept, self.missing = False, 0.0, ""
         self._context, self._by_surroundings = context, by_surroundings
+        self._nearby: Any = None
         if self.task is None:
             self.missing = "no task says how deleted elements are scored (pass task=…)"
             return
@@ -63,8 +64,10 @@ class ForgettingScore:
             )
         if not self.missing:
             self.matching = self.task.match(self.deleted, self.unseen, self.original, self.data, by_surroundings)
-            both = [self.deleted.to(self.unseen.device), self.unseen]
-            self._elements = torch.cat(both, dim=-1)
+            self._elements = torch.cat([self.deleted.to(self.unseen.device), self.unseen], dim=-1)
+            if self.task.pairwise and self.task.validates(self.data):
+                with suppress(GraphError):  # no negatives can be drawn
+                    self._nearby = self.task.validation_near(self.data, ends_of(self.deleted).unique())
 
     def unseen_auc(self, model: nn.Module, output: Any) -> tuple[float, float]:
         """The unseen AUC in a model's output, and its standard error."""
@@ -90,19 +93,7 @@ class ForgettingScore:
 
     def nearby_utility(self, model: nn.Module, output: Any) -> float | None:
         """The same score on validation edges that touch the deletion; None where there are too few of them."""
-        if self._nearby is None:
-            return None
-        assert self.task is not None
-        return self.task.validate_on(model, output, self._nearby)
-
-    @cached_property
-    def _nearby(self) -> Any:
-        if self.task is None or not self.task.pairwise or not self.task.validates(self.data):
-            return None
-        try:
-            return self.task.validation_near(self.data, ends_of(self.deleted).unique())
-        except GraphError:  # no negatives can be drawn
-            return None
+        return None if self._nearby is None or self.task is None else self.task.validate_on(model, output, self._nearby)
 
     def remarks(self) -> list[str]:
         """Sentences about the comparison itself, for the note of a calibration."""

@@ -68,6 +68,11 @@ class Layerwise:
         isolated: Isolated nodes whose rows are set.
         enclosing: Operators learn from the original graph among S^L, as the paper's authors ran it, instead of from the
             remaining graph.
+
+    Attributes:
+        acts: Whether anything that was deleted has rows.
+        sets_rows: Whether rows of isolated nodes are set, whatever lam is.
+        only_cut: Whether lam 0 leaves every row as the remaining graph has it, so that there is nothing to solve.
     """
 
     def __init__(
@@ -89,23 +94,11 @@ class Layerwise:
         self._rests = targets == "remaining" and not enclosing
         # beyond directed hops nothing is claimed, and with other targets the base pass is on another graph
         self._far = FarRows(context, probe, self._groups.nodes) if self._rests and hops == "undirected" else None
+        self.acts = any(group.rows.numel() for site in probe.sites for group in self._groups.at(site))
+        self.sets_rows = bool(self._isolated.nodes.numel())
+        self.only_cut = self._rests and not self.sets_rows
         self._base: BasePass | None = None
         self._presented: dict[Site, Tensor] = {}
-
-    @property
-    def acts(self) -> bool:
-        """Whether anything that was deleted has rows."""
-        return any(group.rows.numel() for site in self.probe.sites for group in self._groups.at(site))
-
-    @property
-    def sets_rows(self) -> bool:
-        """Whether rows of isolated nodes are set, whatever lam is."""
-        return bool(self._isolated.nodes.numel())
-
-    @property
-    def only_cut(self) -> bool:
-        """Whether lam 0 leaves every row as the remaining graph has it, so that there is nothing to solve."""
-        return self._rests and not self.sets_rows
 
     @property
     def defers(self) -> bool:
@@ -160,11 +153,11 @@ class Layerwise:
                 h = entry(output, site.key)
                 if solved and self._far is not None:
                     self._far.compare(site, h)
-                operator = self._operator(site, h, lam, solve, unchanged, free, unchecked)
-                if operator is not None:
-                    solved.append((site, operator))
+                found = self._operator(site, h, lam, solve, unchanged, free, unchecked)
+                if found is not None:
+                    solved.append((site, found))
                     if goes_on:
-                        output = replaced(output, site.key, operator(h))
+                        output = replaced(output, site.key, found(h))
             if not goes_on:
                 raise Finished
             return output

@@ -71,14 +71,10 @@ class RowGroups:
         self._c_with_labels = _count(torch.cat([ends, self._labels]), self._num_nodes) if labels.numel() else self._c
         # a label carries no messages: nothing around its node has to be repaired
         self._rings = context.session.neighborhood(hops).rings(touched, max(site.hops for site in probe.sites))
+        self.nodes = torch.cat(self._rings)  # S^L: all nodes that the deletion can reach
         self._probe, self._shared, self._keep_ends = probe, shared, keep_ends
         self._at_site: dict[Site, list[Group]] = {}
         self._inner: dict[tuple[range, bool], list[Group]] = {}
-
-    @property
-    def nodes(self) -> Tensor:
-        """S^L: all nodes that the deletion can reach."""
-        return torch.cat(self._rings)
 
     def at(self, site: Site) -> list[Group]:
         """The groups of a site; made once, since every pass needs them."""
