@@ -443,7 +443,7 @@ def test_a_setting_that_is_given_twice_is_refused(write: Write) -> None:
     [
         (
             {"forget": {"kind": "labels", "amount": 3}},
-            "'forget.kind': task 'link' has no labels to delete; take one of edges, nodes",
+            "'forget.kind': task 'link' has no labels to delete; take another kind",
         ),
         (
             {"datasets": ["wordnet18"], "models": ["rgcn"], "forget": {"kind": "features", "amount": 3}},

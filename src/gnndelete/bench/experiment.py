@@ -56,15 +56,22 @@ def _number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
-def _one_of(*names: str) -> BeforeValidator:
-    def check(value: Any) -> Any:
-        if isinstance(value, str) and value not in names:
-            raise ValueError(unknown("there is no", value, names))
-        if value not in names:
-            raise ValueError(f"write one of {', '.join(names)} (got {value!r})")
-        return value
+def _check_choice(value: Any, names: Iterable[str]) -> Any:
+    if isinstance(value, str) and value not in names:
+        raise ValueError(unknown("there is no", value, names))
+    if value not in names:
+        raise ValueError(f"write one of {', '.join(names)} (got {value!r})")
+    return value
 
-    return BeforeValidator(check)
+
+def _one_of(*names: str) -> BeforeValidator:
+    return BeforeValidator(lambda value: _check_choice(value, names))
+
+
+def _kind(value: Any) -> Any:
+    from gnndelete.graph.kinds import KINDS
+
+    return _check_choice(value, list(KINDS))
 
 
 def _no_repeats(values: list[_T]) -> list[_T]:
@@ -139,19 +146,14 @@ class TaskRules:
     divides: str  # what its split divides: edges, nodes or graphs
     shares: Mapping[str, float]  # the default split
     rest: str  # the part that gets what the shares leave
-    kinds: tuple[str, ...]  # what can be deleted
+    lacks: tuple[str, ...]  # kinds of elements that it has nothing of
 
 
 TASKS = {
-    "link": TaskRules("edges", {"val": 0.05, "test": 0.05}, "train", ("edges", "nodes", "features", "relations")),
-    "node": TaskRules(
-        "nodes", {"train": 0.9, "val": 0.05}, "test", ("edges", "nodes", "features", "labels", "relations")
-    ),
-    "graph": TaskRules(
-        "graphs", {"train": 0.8, "val": 0.1}, "test", ("edges", "nodes", "features", "graphs", "relations")
-    ),
+    "link": TaskRules("edges", {"val": 0.05, "test": 0.05}, "train", lacks=("labels", "graphs")),
+    "node": TaskRules("nodes", {"train": 0.9, "val": 0.05}, "test", lacks=("graphs",)),
+    "graph": TaskRules("graphs", {"train": 0.8, "val": 0.1}, "test", lacks=("labels",)),
 }
-KINDS = tuple(dict.fromkeys(kind for rules in TASKS.values() for kind in rules.kinds))
 
 
 class Part(BaseModel):
@@ -203,7 +205,7 @@ class Forget(Part):
     graphs that were not trained on. Features are those of nodes or, in a task on graphs, of all nodes of ``amount`` graphs.
     """
 
-    kind: Annotated[str, _one_of(*KINDS)] = "edges"
+    kind: Annotated[str, BeforeValidator(_kind)] = "edges"
     where: Annotated[list[Where], BeforeValidator(_as_list), Field(min_length=1), NO_REPEATS] = ["random"]
     amount: Annotated[list[Amount], BeforeValidator(_as_list), Field(min_length=1), NO_REPEATS]
     hops: Annotated[str, _one_of("undirected", "directed")] = "undirected"
@@ -360,9 +362,8 @@ class Experiment(Part):
         self.split.shares(self.task)
         for forget in self.forget:
             near = [where for where in forget.where if where in ("in", "out")]
-            if forget.kind not in rules.kinds:
-                kinds = ", ".join(rules.kinds)
-                _refuse(f"'forget.kind': task '{self.task}' has no {forget.kind} to delete; take one of {kinds}")
+            if forget.kind in rules.lacks:
+                _refuse(f"'forget.kind': task '{self.task}' has no {forget.kind} to delete; take another kind")
             if near and rules.divides != "edges":
                 _refuse(
                     f"'forget.where': {near[0]} is relative to test edges, and task '{self.task}' has none; take random"
