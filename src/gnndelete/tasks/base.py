@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
+from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
 from gnndelete.errors import GraphError, ModelError, SettingError, some
@@ -701,16 +702,62 @@ class Classification(Task):
         """
 
     @abstractmethod
+    def _mask(self, data: Any, part: str) -> Tensor | None:
+        """The mask of ``"train"``, ``"val"`` or ``"test"`` over all elements; None where nothing is marked."""
+
     def part(self, data: Any, part: str) -> Tensor:
         """Return a mask of the labelled elements of one part.
 
         Args:
             data: The graph that holds labels and masks.
-            part: ``"train"``, ``"val"`` or ``"test"``.
+            part: ``"train"``, ``"val"`` or ``"test"``. Without a mask of its own, ``"train"`` is all outside the others.
 
         Raises:
             GraphError: If there is no such part.
         """
+        labelled, mask = self.labels(data) >= 0, self._mask(data, part)
+        if mask is not None:
+            return labelled & mask
+        if part != "train":
+            raise GraphError(f"no {self.noun} is marked for '{part}'", f"add '{part}_mask', or use split_{self.noun}s")
+        for other in ("val", "test"):
+            taken = self._mask(data, other)
+            labelled = labelled if taken is None else labelled & ~taken
+        return labelled
+
+    def _require(self, data: Any, part: str) -> Tensor:
+        """`part`, which must not be empty."""
+        chosen = self.part(data, part)
+        if not bool(chosen.any()):
+            raise GraphError(
+                f"no labelled {self.noun} is in the part '{part}'", f"mark some, or use split_{self.noun}s"
+            )
+        return chosen
+
+    def _check_parts(self, data: Any) -> None:
+        for name in ("val", "test"):
+            self._mask(data, name)
+        if not bool(self.part(data, "train").any()):
+            raise GraphError(
+                f"no labelled {self.noun} is left to train on", "'train_mask' and 'y' (-1: unlabelled) exclude all"
+            )
+
+    def validates(self, data: Any) -> bool:
+        return self._mask(data, "val") is not None and bool(self.part(data, "val").any())
+
+    def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
+        self.logits(output, data)  # reports a wrong shape before rows are indexed
+        return super().evaluate(model, output, data)
+
+    def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
+        return self._scores(predict, data, "test")
+
+    def _scores(self, predict: Predict, data: Any, part: str) -> dict[str, float]:
+        """Accuracy and macro-averaged F1."""
+        elements = self._require(data, part).nonzero().flatten()
+        predicted, true = predict(elements).argmax(dim=-1).cpu(), self.classes(data, elements).cpu()
+        f1 = f1_score(true.numpy(), predicted.numpy(), average="macro", zero_division=0)
+        return {"accuracy": float((predicted == true).double().mean()), "f1": float(f1)}
 
     @abstractmethod
     def named(self, deletion: Deletion) -> Tensor:
@@ -753,7 +800,11 @@ class Classification(Task):
 
     @abstractmethod
     def extent(self, data: Any) -> Tensor:
-        """What elements of one class are further matched by: the degree of nodes, the size of graphs."""
+        """Return what elements of one class are further matched by: the degree of nodes, the size of graphs.
+
+        Args:
+            data: The graph before the deletion.
+        """
 
     def match(
         self, deleted: Tensor, unseen: Tensor, data: Any, remaining: Any, by_surroundings: bool = True

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import torch
-from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
 from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
@@ -29,7 +28,6 @@ from gnndelete.tasks.base import (
 )
 
 Metric = Literal["auto", "auroc", "accuracy"]
-_PARTS = ("train", "val", "test")
 
 
 class GraphClassification(Classification):
@@ -78,13 +76,7 @@ class GraphClassification(Classification):
                 f"graph classification needs many graphs and got a '{type(data).__name__}'",
                 "give a list of Data, a PyG dataset, or datasets.collate(graphs)",
             )
-        graph_labels(data)
-        for part in _PARTS:
-            self._mask(data, part)
-        if not bool(self.part(data, "train").any()):
-            raise GraphError(
-                "no labelled graph is left to train on", "'train_mask' and 'y' (-1: unlabelled) exclude all"
-            )
+        self._check_parts(data)
 
     def batches(
         self, data: Any, batch_size: int | None, generator: torch.Generator, near: Near | None = None
@@ -153,23 +145,12 @@ class GraphClassification(Classification):
             return ""
         return f"The model was trained on none of these graphs: they {ONLY_DATA}"
 
-    def validates(self, data: Any) -> bool:
-        return self._mask(data, "val") is not None and bool(self.part(data, "val").any())
-
     def validate(self, model: nn.Module, output: Any, data: Any) -> float:
         _logits(output, data)
         found = self._scores(lambda graphs: self.predict(model, output, graphs), data, "val")
         binary = int(graph_labels(data).max()) < 2
         ranked = self.metric == "auroc" or (self.metric == "auto" and binary)
         return found.get("auroc", found["accuracy"]) if ranked else found["accuracy"]
-
-    def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
-        _logits(output, data)  # reports a wrong shape before rows are indexed
-        return super().evaluate(model, output, data)
-
-    def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
-        # accuracy and macro-averaged F1, and before them AUROC where there are two classes
-        return self._scores(predict, data, "test")
 
     def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
         logits = representation(output)
@@ -182,21 +163,6 @@ class GraphClassification(Classification):
 
     def remarks(self, model: nn.Module, output: Any) -> tuple[Note, ...]:
         return softmax_note(output)
-
-    def part(self, data: Any, part: str) -> Tensor:
-        labelled = graph_labels(data) >= 0
-        mask = self._mask(data, part)
-        if mask is not None:
-            return labelled & mask
-        if part != "train":
-            named = "validation" if part == "val" else part
-            raise GraphError(
-                f"no graph is marked for '{part}'", f"add '{part}_mask', or pass GraphClassification({named}=…)"
-            )
-        for other in ("val", "test"):
-            taken = self._mask(data, other)
-            labelled = labelled if taken is None else labelled & ~taken
-        return labelled
 
     def _mask(self, data: Any, part: str) -> Tensor | None:
         if part in self._ids:
@@ -212,19 +178,15 @@ class GraphClassification(Classification):
         return mask
 
     def _scores(self, predict: Predict, data: Any, part: str) -> dict[str, float]:
-        chosen = self.part(data, part)
-        if not bool(chosen.any()):
-            raise GraphError(f"no labelled graph is in the part '{part}'", "mark some, or use split_graphs(graphs)")
-        probabilities = predict(chosen.nonzero().flatten()).detach().cpu()
-        true = graph_labels(data)[chosen].cpu()
-        guess = probabilities.argmax(dim=-1)
-        f1 = f1_score(true.numpy(), guess.numpy(), average="macro", zero_division=0)
+        """AUROC where there are two classes, then accuracy and F1."""
+        graphs = self._require(data, part).nonzero().flatten()
+        predicted, true = predict(graphs).detach().cpu(), self.classes(data, graphs).cpu()
         found = {}
-        if probabilities.size(1) == 2 and bool((true == 1).any()) and bool((true == 0).any()):
-            odds = probabilities.double().clamp(min=1e-300).log()
+        if predicted.size(1) == 2 and bool((true == 1).any()) and bool((true == 0).any()):
+            odds = predicted.double().clamp(min=1e-300).log()
             odds = odds[:, 1] - odds[:, 0]
             found["auroc"] = ranking(odds[true == 1], odds[true == 0])["auroc"]
-        return found | {"accuracy": float((guess == true).double().mean()), "f1": float(f1)}
+        return found | super()._scores(lambda chosen: predicted, data, part)
 
 
 def graph_labels(data: Any) -> Tensor:

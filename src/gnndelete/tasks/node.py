@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
 from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError, some
@@ -105,6 +104,17 @@ class NodeClassification(Classification):
     def labels(self, data: Any) -> Tensor:
         return self._across(_labels(self._labelled(data)), data, -1)
 
+    def _mask(self, data: Any, part: str) -> Tensor | None:
+        mask = _mask(self._labelled(data), f"{part}_mask")
+        return None if mask is None else self._across(mask, data, False)
+
+    def _within(self, values: Tensor, data: Any) -> Tensor:
+        """The entries of the nodes of the task's type."""
+        if not isinstance(data, HeteroGraph):
+            return values
+        rows = data.types.rows(str(self.node_type))
+        return values[rows.start : rows.stop]
+
     def _across(self, values: Tensor, data: Any, rest: Any) -> Tensor:
         if not isinstance(data, HeteroGraph):
             return values
@@ -114,14 +124,7 @@ class NodeClassification(Classification):
         return result
 
     def check(self, data: Any) -> None:
-        store = self._labelled(data)
-        _labels(store)
-        for name in ("train_mask", "val_mask", "test_mask"):
-            _mask(store, name)
-        if not bool(self.part(data, "train").any()):
-            raise GraphError(
-                "no labelled node is left to train on", "'train_mask' and 'y' (-1: unlabelled) exclude all"
-            )
+        self._check_parts(data)
 
     def check_output(self, output: Any, data: Any) -> None:
         if isinstance(data, HeteroGraph):
@@ -131,9 +134,8 @@ class NodeClassification(Classification):
             raise _no_logits(found, data)
 
     def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
-        store = self._labelled(data)
-        part = _part(store, "train")
-        return F.cross_entropy(_logits(output, store, self.node_type)[part], _labels(store)[part])
+        part = self._within(self.part(data, "train"), data)
+        return F.cross_entropy(self.logits(output, data)[part], self._within(self.labels(data), data)[part])
 
     def batches(
         self, data: Any, batch_size: int | None, generator: torch.Generator, near: Near | None = None
@@ -151,29 +153,13 @@ class NodeClassification(Classification):
     def local(self, elements: Tensor) -> tuple[Tensor, Tensor]:
         return torch.unique(elements, return_inverse=True)
 
-    def validates(self, data: Any) -> bool:
-        store = self._labelled(data)
-        mask = _mask(store, "val_mask")
-        return mask is not None and bool((mask & (_labels(store) >= 0)).any())
-
     def validate(self, model: nn.Module, output: Any, data: Any) -> float:
-        predicted, true = self._compare(output, data, "val")
-        return float((predicted == true).double().mean())
+        chosen = self._within(self._require(data, "val"), data)
+        predicted = self.logits(output, data)[chosen].argmax(dim=-1)
+        return float((predicted == self._within(self.labels(data), data)[chosen]).double().mean())
 
     def validate_by(self, predict: Predict, data: Any) -> float:
-        chosen = self._require(data, "val")
-        predicted = predict(chosen.nonzero().flatten()).argmax(dim=-1)
-        return float((predicted.cpu() == _labels(data)[chosen].cpu()).double().mean())
-
-    def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
-        _logits(output, self._labelled(data), self.node_type)  # reports a wrong shape before rows are indexed
-        return super().evaluate(model, output, data)
-
-    def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
-        chosen = self._across(self._require(data, "test"), data, False)
-        predicted, true = predict(chosen.nonzero().flatten()).argmax(dim=-1).cpu(), self.labels(data)[chosen].cpu()
-        f1 = f1_score(true.cpu().numpy(), predicted.cpu().numpy(), average="macro", zero_division=0)
-        return {"accuracy": float((predicted == true).double().mean()), "f1": float(f1)}
+        return self._scores(predict, data, "val")["accuracy"]
 
     def logits(self, output: Any, data: Any) -> Tensor:
         return _logits(output, self._labelled(data), self.node_type)
@@ -187,16 +173,6 @@ class NodeClassification(Classification):
 
     def remarks(self, model: nn.Module, output: Any) -> tuple[Note, ...]:
         return softmax_note(output, self.node_type)
-
-    def _compare(self, output: Any, data: Any, part: str) -> tuple[Tensor, Tensor]:
-        store, chosen = self._labelled(data), self._require(data, part)
-        return _logits(output, store, self.node_type)[chosen].argmax(dim=-1), _labels(store)[chosen]
-
-    def _require(self, data: Any, part: str) -> Tensor:
-        chosen = _part(self._labelled(data), part)
-        if not bool(chosen.any()):
-            raise GraphError(f"no labelled node is in '{part}_mask'", "mark some, or use split_nodes(data)")
-        return chosen
 
     def no_loss(self, deletion: Deletion) -> str:
         return "an edge has no loss of its own under node classification" if deletion.edges.size(1) else ""
@@ -262,22 +238,6 @@ class NodeClassification(Classification):
 
     def measured_on(self, data: Any) -> dict[str, Tensor]:
         return super().measured_on(self._labelled(data))
-
-    def part(self, data: Any, part: str) -> Tensor:
-        return self._across(_part(self._labelled(data), part), data, False)
-
-
-def _part(data: Any, part: str) -> Tensor:
-    labelled = _labels(data) >= 0
-    mask = _mask(data, f"{part}_mask")
-    if mask is not None:
-        return labelled & mask
-    if part != "train":
-        raise GraphError(f"the graph has no '{part}_mask'", "add one, or use split_nodes(data)")
-    for other in ("val_mask", "test_mask"):
-        taken = _mask(data, other)
-        labelled = labelled if taken is None else labelled & ~taken
-    return labelled
 
 
 def _labels(data: Any) -> Tensor:
