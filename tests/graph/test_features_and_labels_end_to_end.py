@@ -209,6 +209,7 @@ def test_labels_that_were_never_trained_on_get_no_operator(graph, gcn, lam):
 KINDS = {"columns": PARTS[2], "mixed": MIXED}
 
 
+#: Models that are not served, and the reason.
 REASONS = {"dicts": "the model returned a 'dict', and a tensor of node representations is needed"}
 
 
@@ -235,6 +236,7 @@ def test_models_by_kinds_by_tasks(case, kind, task):
     assert all(torch.equal(unlearned.data[name], remaining[name]) for name in ("x", "y", "edge_index", "train_mask"))
 
 
+#: Methods that decline a kind, and why.
 DECLINED = {
     ("gradascent", "node", "edges"): "an edge has no loss of its own",
     ("gradascent", "node", "mixed"): "an edge has no loss of its own",

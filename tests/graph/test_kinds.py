@@ -183,14 +183,6 @@ def test_what_is_already_gone_is_refused():
         assert fine.require_new(earlier) == fine
 
 
-# Models of every make; the table of kinds and tasks is in test_table.py
-
-#: Models that are not served, and what the user is told.
-
-
-#: Methods that decline a kind, and why.
-
-
 # Labels of any type
 
 

@@ -29,6 +29,15 @@ class GraphBatch(Data):
     ``y`` and the masks hold one entry per graph. ``alive`` marks the nodes that are not deleted, so that a model whose
     ``forward`` takes it can leave deleted nodes out when it pools. Make one with `collate`.
 
+    Args:
+        x: Features of all nodes.
+        edge_index: The ``[2, E]`` edges, in ids across all graphs.
+        edge_attr: Features of edges.
+        y: One label per graph.
+        pos: Positions of nodes.
+        time: Times of nodes or edges.
+        kwargs: Further attributes, ``batch`` and ``ptr`` among them.
+
     >>> edge = torch.tensor([[0, 1], [1, 0]])
     >>> batch = collate([Data(x=torch.ones(2, 1), edge_index=edge, y=torch.tensor([k])) for k in (0, 1)])
     >>> batch.num_graphs, batch.edge_index.tolist()
