@@ -82,10 +82,9 @@ class Kind:
         return {self.name: join_ids(getattr(a, self.name), getattr(b, self.name))}
 
     def check(self, deletion: Elements, data: Data, table: EdgeTable) -> Changes:
-        """The elements in the graph's terms; elements that the graph does not have are refused."""
-        ids = getattr(deletion, self.name)
-        _require_nodes(self.name, ids, table)
-        return {self.name: ids}
+        """What changes when the elements are put in the graph's terms; elements that the graph does not have are refused."""
+        _require_nodes(self.name, getattr(deletion, self.name), table)
+        return {}
 
     def cut(self, result: Any, deletion: Elements, data: Data) -> None:
         """Take the elements out of ``result``, a shallow copy of ``data`` that has lost the edges already."""
@@ -550,6 +549,8 @@ def _whole_rows(cells: Tensor, values: Tensor, width: int) -> tuple[Tensor, Tens
     """The cells with one cell for a row whose columns are all replaced by one value, and without NaN marks."""
     cells, values = cells[:, ~values.isnan()], values[~values.isnan()]
     single = cells[1] != ALL_COLUMNS
+    if not bool(single.any()):
+        return cells, values
     nodes, position, count = torch.unique(cells[0, single], return_inverse=True, return_counts=True)
     low, high = (
         values.new_zeros(nodes.numel()).scatter_reduce(0, position, values[single], how, include_self=False)

@@ -209,7 +209,8 @@ def check_deletion(deletion: E, data: Data, table: EdgeTable, unseen: Mapping[st
     checked = request
     try:
         for kind in KINDS.values():
-            checked = checked.replace(**kind.check(checked, data, table))
+            changes = kind.check(checked, data, table)
+            checked = checked.replace(**changes) if changes else checked
     except DeletionError:
         _refuse_unseen(request, table, unseen or {})
         raise
