@@ -46,7 +46,7 @@ Methods = Sequence[Method | str] | Mapping[str, Method | str]
 COLUMNS = {"test_auroc": "test AUROC", "test_accuracy": "accuracy", "test_f1": "F1", "deleted_auroc": "deleted AUROC"}
 
 #: Columns of a terminal from which a table shows everything.
-WIDE = 105
+WIDE = 130
 
 
 @dataclass(frozen=True, repr=False)

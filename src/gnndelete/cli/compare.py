@@ -66,7 +66,7 @@ def _show(console: Console, table: Comparison, title: str, out: Path) -> None:
     from gnndelete.comparison import WIDE
 
     console.print(table.table(title, wide=console.width >= WIDE))
-    ranked = "E_d: deleted edges score below remaining ones. Ruined models reach it too, so read it together with E_t."
+    ranked = "Deleted AUROC: remaining edges score above deleted ones. Ruined models reach it too: read the test AUROC as well."
     lines = [
         *table.failures(),
         *(f"note: {note.text}" for note in table.notes),
