@@ -134,19 +134,20 @@ def open_case(
     """Check what is to be audited, and run every model once on the graph it is served on."""
     if not isinstance(unlearned, Unlearned):
         raise SettingError(
-            f"audit takes what delete() or gnndelete.load() gave back (got '{type(unlearned).__name__}'); pass that result"
+            f"audit takes what delete() or gnndelete.load() returned (got '{type(unlearned).__name__}')",
+            "pass that result",
         )
     data, base = unlearned.graph, unlearned.base
     if unlearned.task is None:
-        raise ModelError("no task is known, so nothing can be measured; pass task= to the Unlearner or to load")
+        raise ModelError("no task is known, so nothing can be measured", "pass task= to the Unlearner or to load")
     if data is None or base is None:
-        raise ModelError("the adapter was loaded without a graph; pass data= the remaining graph to gnndelete.load")
+        raise ModelError("the adapter was loaded without a graph", "pass data= the remaining graph to gnndelete.load")
     original = unlearned.original_graph if original is None else as_typed_graph(original)
     gone = deletion if deletion is not None else unlearned.deletion
     if original is None or not len(gone):
         raise DeletionError(
-            "the result does not say what was deleted, as an adapter from disk does not; pass deletion=… and original=…, "
-            "the graph before it"
+            "the result does not say what was deleted, as an adapter from disk does not",
+            "pass deletion=… and original=…, the graph before it",
         )
     _check_adapter(unlearned, data)
     table = edge_table(original)
@@ -155,7 +156,8 @@ def open_case(
     if fingerprint(data) not in (fingerprint(remaining), fingerprint(original)):
         raise GraphError(
             f"the graph of the result ({fingerprint(data)[:12]}) is neither what this deletion leaves of the original graph "
-            f"({fingerprint(remaining)[:12]}) nor that graph itself; give the deletion and the graph it was made for"
+            f"({fingerprint(remaining)[:12]}) nor that graph itself",
+            "give the deletion and the graph it was made for",
         )
     task = unlearned.task.without(gone.nodes)
     other = _reference(reference, unlearned, gone, original, remaining)
@@ -184,22 +186,23 @@ def open_case(
 def _check_adapter(unlearned: Unlearned, data: Data) -> None:
     if unlearned.adapter is None:
         return
-    for place, operator in unlearned.adapter.operators:
-        where = f"the operator behind '{place.layer or 'the model'}'"
-        count = len(data.types.nodes.get(str(place.key), ())) if isinstance(data, HeteroGraph) else data.num_nodes
+    for site, operator in unlearned.adapter.operators:
+        where = f"the operator behind '{site.layer or 'the model'}'"
+        count = len(data.types.nodes.get(str(site.key), ())) if isinstance(data, HeteroGraph) else data.num_nodes
         if operator.num_rows != count:
             raise AdapterError(
-                f"{where} was made for {operator.num_rows} nodes and the graph has {count}: the adapter belongs to "
-                "another graph; audit it on the graph it was made for"
+                f"{where} was made for {operator.num_rows} nodes and the graph has {count}: the adapter belongs to another graph",
+                "audit it on the graph it was made for",
             )
         if not all(bool(torch.isfinite(value).all()) for value in operator.parameters()):
             raise AdapterError(
-                f"{where} holds NaN or infinite values: the adapter is damaged; restore it, or delete again"
+                f"{where} holds NaN or infinite values: the adapter is damaged", "restore it, or delete again"
             )
     saved = unlearned.adapter.facts.get("remaining_fingerprint")
     if saved is not None and saved != fingerprint(data):
         raise AdapterError(
-            f"the adapter was made on another graph ({saved[:12]}, got {fingerprint(data)[:12]}); audit it on its own"
+            f"the adapter was made on another graph ({saved[:12]}, got {fingerprint(data)[:12]})",
+            "audit it on the graph it was made for",
         )
 
 
@@ -208,11 +211,11 @@ def _reference(
 ) -> Unlearned | None:
     if reference is None:
         return None
-    given = reference.model if isinstance(reference, Unlearned) else reference
-    if reference is unlearned or (given is not None and given is unlearned.model):
+    model = reference.model if isinstance(reference, Unlearned) else reference
+    if reference is unlearned or (model is not None and model is unlearned.model):
         raise SettingError(
-            "'reference' is the very result under audit, which differs from itself in nothing; pass the same deletion by "
-            "Retrain, or leave the reference out"
+            "'reference' is the very result under audit",
+            "pass the same deletion by Retrain, or leave the reference out",
         )
     if isinstance(reference, nn.Module):
         _refuse_base(reference, unlearned.base)
@@ -234,18 +237,23 @@ def _reference(
     if not isinstance(reference, Unlearned):
         raise SettingError(
             f"'reference' must be the same deletion by Retrain, or a model trained without the elements "
-            f"(got '{type(reference).__name__}')"
+            f"(got '{type(reference).__name__}')",
+            "pass one of these, or leave it out",
         )
     if reference.history and reference.deletion.check(original) != gone:
         raise DeletionError(
-            f"the reference has forgotten something else ({reference.deletion.counts}, here {gone.counts}); delete the same there"
+            f"the reference has forgotten something else ({reference.deletion.counts}, here {gone.counts})",
+            "delete the same there",
         )
     if reference.graph is None or fingerprint(reference.graph) != fingerprint(remaining):
-        raise GraphError("the reference answers on another graph than what this deletion leaves; delete the same there")
+        raise GraphError(
+            "the reference answers on another graph than what this deletion leaves", "delete the same there"
+        )
     if reference.assurance not in TRAINED_WITHOUT:
         raise SettingError(
             f"'reference' must stand for training without the deleted elements, level {' or '.join(map(repr, TRAINED_WITHOUT))} "
-            f"(got '{reference.assurance}', by method '{reference.method}'); pass the same deletion by Retrain"
+            f"(got '{reference.assurance}', by method '{reference.method}')",
+            "pass the same deletion by Retrain",
         )
     return reference
 
@@ -257,7 +265,8 @@ def _refuse_base(reference: nn.Module, base: nn.Module | None) -> None:
     if reference is base or model_fingerprint(reference) == model_fingerprint(base):
         raise SettingError(
             f"'reference' (a '{type(reference).__name__}') has the weights of the model before the deletion, which was trained "
-            "with the deleted elements; pass the same deletion by Retrain, or a model trained without them"
+            "with the deleted elements",
+            "pass the same deletion by Retrain, or a model trained without them",
         )
 
 

@@ -35,7 +35,7 @@ _STRUCTURE = ("edge_index", "edge_type", "edge_label_index", "edge_label")
 
 
 @dataclass(frozen=True)
-class Asked:
+class QueriedModel:
     """One model on the graph of a query; without a ``subject``, ``reason`` says why it cannot be asked there."""
 
     subject: Subject | None
@@ -43,26 +43,26 @@ class Asked:
     reason: str = ""
 
 
-def ask(case: Case, query: str, subject: Subject) -> Asked:
+def ask(case: Case, query: str, subject: Subject) -> QueriedModel:
     """Have a model answer on the graph of the query ``served``, ``old_id`` or ``new_id``."""
     if query == "served":
-        return Asked(subject)
+        return QueriedModel(subject)
     if subject.model is None:
-        return Asked(None, reason="this method answers on the graph it was fitted on and on no other")
+        return QueriedModel(None, reason="this method answers on the graph it was fitted on and on no other")
     if isinstance(case.original, HeteroGraph) and query == "new_id":
-        return Asked(None, reason="this version makes no new ids on a HeteroData")
+        return QueriedModel(None, reason="this version makes no new ids on a HeteroData")
     graph, move = (presented(case), lambda elements: elements) if query == "old_id" else renamed(case)
     try:
         if query == "new_id" and graph.edge_index.is_cuda:
             _try_on_cpu(case, subject.name, subject.model, graph, move)
         found = _answering(case, subject.name, subject.model, graph, move)
     except Exception as error:  # the user's own model may raise anything on a node it has no parameters for
-        return Asked(
+        return QueriedModel(
             None,
             reason=f"the model does not run on that graph ({_first_line(error)}); a model with parameters per node, such as an "
             "embedding table, has none for a new id",
         )
-    return Asked(found, move)
+    return QueriedModel(found, move)
 
 
 def _answering(case: Case, name: str, model: nn.Module, graph: Data, move: Move) -> Subject:

@@ -72,9 +72,9 @@ def deleted(case: Case) -> Deleted:
     title = case.task.title(case.deletion)
     if not case.task.blank(case.deletion):
         return Deleted(title, "served", case.subjects)
-    asked = {name: ask(case, "old_id", subject) for name, subject in case.subjects.items()}
-    found = {name: answer.subject for name, answer in asked.items() if answer.subject is not None}
-    reason = next((answer.reason for answer in asked.values() if answer.subject is None), "")
+    queried = {name: ask(case, "old_id", subject) for name, subject in case.subjects.items()}
+    found = {name: answer.subject for name, answer in queried.items() if answer.subject is not None}
+    reason = next((answer.reason for answer in queried.values() if answer.subject is None), "")
     return Deleted(title, "old_id", found, reason)
 
 

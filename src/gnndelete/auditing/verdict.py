@@ -10,9 +10,10 @@ The codes of a verdict: ``ruined`` (judged first: a ruined model forgets everyth
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Literal, TypeVar
 
 from gnndelete.auditing.case import Case
@@ -63,7 +64,7 @@ TITLES = {
     "undecided": "Undecided",
 }
 #: The graphs on which deleted elements may be asked about, in sentences.
-ASKED = {
+QUERY_WORDS = {
     "served": "as served",
     "old_id": "presented again under their old ids",
     "new_id": "presented again under new ids",
@@ -174,29 +175,36 @@ _RETRAINED = (
 
 def decide(found: Findings) -> Verdict:
     """Apply the table of rules."""
-    rule, opinion = next((rule, said) for rule in RULES if rule.effect == "decides" and (said := rule.check(found)))
-    applied = [rule.code]
-    for objection in (rule for rule in RULES if rule.effect == "withdraws"):
-        said = objection.check(found) if opinion.code == "indistinguishable" else None
-        if said is not None:
-            opinion = Opinion(f"{opinion.text} But {said.text}.", said.code)
-            applied.append(objection.code)
+    rule, opinion = next(_opinions("decides", found))
+    objections = _opinions("withdraws", found) if opinion.code == "indistinguishable" else iter(())
+    for objecting, objection in islice(objections, 1):
+        rule, opinion = objecting, Opinion(f"{opinion.text} But {objection.text}.", objection.code)
     code = opinion.code
     found = replace(found, code=code)
     warnings = [
-        Note(rule.code, sentence(said.text))
-        for rule in RULES
-        if rule.effect == "warns" and rule.code not in applied and code != "ruined" and (said := rule.check(found))
+        Note(warning.code, sentence(remark.text))
+        for warning, remark in _opinions("warns", found)
+        if code != "ruined" and warning.code != rule.code
     ]
     tests = found.forgetting.unseen if found.forgetting else {}
-    by_query = {name: tests[name].verdict if name in tests else None for name in ASKED} if found.forgetting else {}
+    by_query = (
+        {name: tests[name].verdict if name in tests else None for name in QUERY_WORDS} if found.forgetting else {}
+    )
     doubts = tuple(
         name
         for name in ("served", "old_id")
         if code == "indistinguishable" and by_query.get(name) in ("under-forgotten", "over-forgotten")
     )
     title = TITLES.get(code) or _good_title(tests, found.headline, doubts)
-    return Verdict(code, title, opinion.text, applied[-1], tuple(warnings), by_query, doubts)
+    return Verdict(code, title, opinion.text, rule.code, tuple(warnings), by_query, doubts)
+
+
+def _opinions(effect: str, found: Findings) -> Iterator[tuple[Rule, Opinion]]:
+    """The rules of one effect that apply, in the order of the table."""
+    for rule in RULES:
+        opinion = rule.check(found) if rule.effect == effect else None
+        if opinion is not None:
+            yield rule, opinion
 
 
 def _good_title(tests: Mapping[str, QueryTest], query: str | None, doubts: tuple[str, ...]) -> str:
@@ -204,7 +212,7 @@ def _good_title(tests: Mapping[str, QueryTest], query: str | None, doubts: tuple
     claim = title(tests[query])
     if not doubts:
         return claim
-    return f"{claim}, {ASKED[query]}; but not {' or '.join(ASKED[name] for name in doubts)}"
+    return f"{claim}, {QUERY_WORDS[query]}; but not {' or '.join(QUERY_WORDS[name] for name in doubts)}"
 
 
 # The rules that decide ----------------------------------------------------------------------------------------------------
@@ -302,7 +310,7 @@ def other_graph(found: Findings, query: str) -> Opinion | None:
     test = found.forgetting.unseen.get(query) if found.forgetting else None
     if test is None or test.verdict in ("indistinguishable", "undecided", found.code):
         return None
-    text = f"Deleted elements {ASKED[query]} are {test.verdict}. {test.sentence}"
+    text = f"Deleted elements {QUERY_WORDS[query]} are {test.verdict}. {test.sentence}"
     if found.adapter and query == "new_id":
         text += " This is to be expected: operators know rows, and the weights are unchanged."
     return Opinion(text)
@@ -639,10 +647,10 @@ def _lower(values: PerModel[float]) -> tuple[str, float] | None:
     return min(known, key=lambda pair: pair[1]) if known else None
 
 
-def _lost(after: float, base: float, skill: Skill, kept: float) -> bool:
+def _lost(after: float, base: float, skill: Skill, share: float) -> bool:
     """Less than a share of the skill is kept: above one answer for all, or above guessing where there was no more."""
     chance = next((value for value in (skill.constant, skill.chance) if base - value > SKILL_MINIMUM), None)
-    return chance is not None and after - chance < kept * (base - chance) and base - after > SKILL_MINIMUM
+    return chance is not None and after - chance < share * (base - chance) and base - after > SKILL_MINIMUM
 
 
 def _bits_beyond_sampling(distance: DistanceSection | None) -> tuple[float, float]:

@@ -114,14 +114,14 @@ def test_panels_of_each_figure() -> None:
     titles = {picture.name: [panel.title for panel in picture.panels] for picture in pictures(sample["link"]())}
     assert titles["unseen"] == ["As served", "Presented again, old id", "Presented again, new id"]
     assert titles["scores"] == ["Before", "After", "Retrain"]
-    assert titles["lam"] == ["Forgetting: unseen AUC", "Utility: validation score"]
+    assert titles["lam"] == ["Unseen AUC", "Validation score"]
     assert titles["attacks"] == [
         "Membership attack: AUC before 0.621, after 0.538, Retrain 0.533",
         "Trend attack: AUC after 0.564, Retrain 0.559",
     ]
     assert titles["embedding"] == ["Before", "After"]
     assert len(titles["cost"]) == 3
-    assert [p.title for p in pictures(sample["nonexistent"]())[2].panels] == ["Utility: validation score"]
+    assert [p.title for p in pictures(sample["nonexistent"]())[2].panels] == ["Validation score"]
     assert [p.title for p in pictures(sample["without_reference"]())[1].panels] == ["Before", "After"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import isqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -103,11 +103,11 @@ class Distance(Measure):
         for offset, (group, elements) in enumerate(samples(case, SAMPLE_LIMIT).items()):
             if elements.size(-1) < SAMPLE_MINIMUM:
                 continue
-            asked = gone.subjects if group == "deleted" else case.subjects
-            if not {"after", "reference"} <= set(asked):
+            models = gone.subjects if group == "deleted" else case.subjects
+            if not {"after", "reference"} <= set(models):
                 left_out[group] = gone.reason
                 continue
-            js[group] = _divergence(case, asked, elements, case.seed + offset)
+            js[group] = _divergence(case, models, elements, case.seed + offset)
         if "deleted" in js:
             js["deleted"] = replace(js["deleted"], elements=deleted_title(gone.title, gone.graph), graph=gone.graph)
         agreement, difference = _decisions(case, reference)
@@ -117,12 +117,12 @@ class Distance(Measure):
         return replace(section, sentence=_sentence(section))
 
 
-def _divergence(case: Case, asked: dict[str, Subject], elements: Tensor, seed: int) -> Divergence:
-    scores = {name: answers(case, subject, elements).numpy() for name, subject in asked.items()}
+def _divergence(case: Case, models: dict[str, Subject], elements: Tensor, seed: int) -> Divergence:
+    scores = {name: answers(case, subject, elements).numpy() for name, subject in models.items()}
     if not all(np.isfinite(values).all() for values in scores.values()):
         raise NotMeasuredError("a model gives NaN or infinite scores, so that nothing can be compared")
     reference = scores.pop("reference")
-    found = {name: divergence(values, reference) for name, values in scores.items()}
+    found: dict[str, Any] = {name: divergence(values, reference) for name, values in scores.items()}
     return Divergence(**found, floor=floor(reference, seed), count=int(reference.size))
 
 
@@ -174,8 +174,10 @@ def _decisions(case: Case, reference: Subject) -> tuple[Decisions | None, Decisi
     target = _probabilities(case, reference, elements)
     others = {name: _probabilities(case, case.subjects[name], elements) for name in ("before", "after")}
     # of a pair, column 1 wins only where the probability of an edge is above 0.5
-    equal = {name: float((p.argmax(dim=1) == target.argmax(dim=1)).double().mean()) for name, p in others.items()}
-    apart = {name: float((p - target).abs().sum(dim=1).mean() / 2) for name, p in others.items()}
+    equal: dict[str, Any] = {
+        name: float((p.argmax(dim=1) == target.argmax(dim=1)).double().mean()) for name, p in others.items()
+    }
+    difference: dict[str, Any] = {name: float((p - target).abs().sum(dim=1).mean() / 2) for name, p in others.items()}
     noun = case.task.noun
     decided = f"test {noun}s" if not case.task.pairwise else "test pairs, edges and non-edges, on the same side of 0.5"
     measured = "mean absolute difference of the probability"
@@ -184,7 +186,7 @@ def _decisions(case: Case, reference: Subject) -> tuple[Decisions | None, Decisi
     count = elements.size(-1)
     return (
         Decisions(**equal, count=count, what=f"share of {decided} that both models decide alike"),
-        Decisions(**apart, count=count, what=f"{measured} on the same test elements"),
+        Decisions(**difference, count=count, what=f"{measured} on the same test elements"),
     )
 
 
@@ -205,7 +207,7 @@ def _sentence(section: DistanceSection) -> str:
         reason = section.left_out["deleted"]
         parts.append(f"Scores of deleted elements are not compared: nothing of them is left as served, and {reason}.")
     if section.agreement is not None:
-        alike = section.agreement
-        was = f" (before: {alike.before:.1%})" if alike.before is not None else ""
-        parts.append(f"The two models decide alike on {alike.after:.1%} of {alike.count:,} test elements{was}.")
+        agreement = section.agreement
+        was = f" (before: {agreement.before:.1%})" if agreement.before is not None else ""
+        parts.append(f"The two models decide alike on {agreement.after:.1%} of {agreement.count:,} test elements{was}.")
     return " ".join(parts) or "Too few elements were deleted to compare distributions, and there is no test data."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.decomposition import PCA
@@ -52,7 +52,7 @@ class Embedding(Measure):
         if not np.ptp(together, axis=0).any():
             raise NotMeasuredError("all representations are the same, so there is nothing to draw")
         pca = PCA(n_components=min(2, *together.shape), svd_solver="full").fit(together)
-        flat = {
+        flat: dict[str, Any] = {
             name: {ring: _flat(pca, part) for ring, part in zip(RINGS, parts, strict=True)}
             for name, parts in points.items()
         }

@@ -222,20 +222,21 @@ def _query(case: Case, query: str, seed: int) -> QueryTest:
     tests: dict[str, UnseenTest] = {}
     reason = NOT_FINITE
     for name, subject in case.subjects.items():
-        asked = ask(case, query, subject)
-        if asked.subject is not None:
-            test = measure_unseen(case, asked.subject, asked.move)
+        queried = ask(case, query, subject)
+        if queried.subject is not None:
+            test = measure_unseen(case, queried.subject, queried.move)
             tests |= {name: test} if test is not None else {}
         elif name == "after":
-            reason = asked.reason
+            reason = queried.reason
     if "after" not in tests:
         raise NotMeasuredError(reason)
     unfair = case.task.incomparable(case.deletion, query == "served")
     if query != "served" and not presents_unseen(case):
         unfair = "unseen edges have no attributes and cannot be presented like deleted ones"
     presented = query != "served" and not unfair and case.task.pairwise
+    models: dict[str, Any] = {name: UnseenAUC.of(test, seed) for name, test in tests.items()}
     found = QueryTest(
-        **{name: UnseenAUC.of(test, seed) for name, test in tests.items()},
+        **models,
         graph=f"{QUERIES[query]} {UNSEEN_PRESENTED}" if presented else QUERIES[query],
         unfair=unfair,
     )
@@ -252,7 +253,7 @@ def _adjusted(case: Case, tests: dict[str, UnseenTest]) -> AdjustedTest | None:
     matching = match_edges(case.remaining, *compared(case))
     if not matching.how:
         return None
-    found = {
+    found: dict[str, Any] = {
         name: UnseenAUC.of(matching.test(*(torch.from_numpy(part) for part in test.scores)), case.seed)
         for name, test in tests.items()
     }
@@ -270,7 +271,7 @@ def _kinds(case: Case, tests: dict[str, UnseenTest]) -> tuple[EdgeKind, ...]:
         masks = [part == is_isolated for part in isolated]
         chosen = {name: values[masks[name.endswith("unseen")]] for name, values in strata.items()}
         counts = {"deleted": int(masks[0].sum()), "unseen": int(masks[1].sum())}
-        aucs = {}
+        aucs: dict[str, Any] = {}
         for name, test in tests.items() if counts["unseen"] else ():
             scores = [torch.from_numpy(part)[mask] for part, mask in zip(test.scores, masks, strict=True)]
             aucs[name] = unseen_test(scores[0], scores[1], **chosen).auc

@@ -88,7 +88,8 @@ def _movement(case: Case) -> Movement | None:
     if not all(bool(torch.isfinite(part).all()) for part in moved):
         return None
     spread = float(base.predict(neighbors).double().std()) if neighbors.size(1) > 1 else 1.0
-    return Movement(*(float(part.abs().mean()) for part in moved), spread)
+    deleted, around = (float(part.abs().mean()) for part in moved)
+    return Movement(deleted, around, spread)
 
 
 def still_there(case: Case) -> int:

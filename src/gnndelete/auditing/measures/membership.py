@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -125,11 +125,11 @@ class Membership(Measure):
         question, shadow, subject = _question(case), *trained_shadow(case)
         present, absent = (_features(case, subject, part) for part in (shadow.present, shadow.absent))
         attack = Attack(present, absent, case.seed)
-        found = {}
+        found: dict[str, Any] = {}
         for name, subject in case.subjects.items():
-            asked = _on_original(case, subject) if question.on_original else subject
-            if asked is not None:
-                parts = (attack.presence(_features(case, asked, part)) for part in (question.deleted, question.test))
+            model = _on_original(case, subject) if question.on_original else subject
+            if model is not None:
+                parts = (attack.presence(_features(case, model, part)) for part in (question.deleted, question.test))
                 found[name] = AttackResult.of(*parts)
         if "after" not in found:
             raise NotMeasuredError(
@@ -170,8 +170,8 @@ def _question(case: Case) -> _Question:
             on_original, title = True, "edges of deleted nodes"
     if not deleted.size(-1):
         raise NotMeasuredError(f"the model was trained on none of the {title}")
-    sampled = (case.sample(part.cpu(), QUESTION_LIMIT, offset) for part, offset in ((deleted, 11), (test, 12)))
-    return _Question(*sampled, on_original, title)
+    deleted, test = case.sample(deleted, QUESTION_LIMIT, 11), case.sample(test.cpu(), QUESTION_LIMIT, 12)
+    return _Question(deleted, test, on_original, title)
 
 
 def _on_original(case: Case, subject: Subject) -> Subject | None:

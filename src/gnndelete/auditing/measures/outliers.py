@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.ensemble import IsolationForest
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gnndelete.auditing.case import Case
 from gnndelete.auditing.formatting import share
-from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, PerModel, Section, Table, row
+from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, PerModel, Section, Table
 from gnndelete.auditing.samples import node_rows, touched
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.validation import count_nodes
@@ -95,17 +95,18 @@ class OutliersSection(Section):
     rate: float = OUTLIER_RATE
 
     def tables(self, names: Names) -> Iterable[Table]:
-        rows = tuple(
-            row(title, self.nodes, names, lambda part, key=key: share(part and getattr(part, key)))
-            for key, title in (("touched", "touched nodes"), ("others", "untouched nodes"))
-        )
-        yield Table(("nodes called outliers", *names.values()), rows)
+        listed: list[tuple[str, PerModel[Any], dict[str, str]]] = [
+            ("nodes called outliers", self.nodes, {"touched": "touched nodes", "others": "untouched nodes"})
+        ]
         if self.edges is not None:
+            kinds = {"deleted": "deleted edges", "remaining": "remaining edges"}
+            listed.append(("edges called regular", self.edges, kinds))
+        for title, models, kinds in listed:
             rows = tuple(
-                row(title, self.edges, names, lambda part, key=key: share(part and getattr(part, key)))
-                for key, title in (("deleted", "deleted edges"), ("remaining", "remaining edges"))
+                (words, *(share(getattr(models.get(name), kind, None)) for name in names))
+                for kind, words in kinds.items()
             )
-            yield Table(("edges called regular", *names.values()), rows)
+            yield Table((title, *names.values()), rows)
 
 
 class Outliers(Measure):

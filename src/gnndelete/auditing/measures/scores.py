@@ -38,9 +38,9 @@ class Scores(Measure):
         for name in case.subjects:
             scores[name] = {}
             for group, elements in chosen.items():
-                asked = gone.subjects if group == "deleted" else case.subjects
-                if name in asked:
-                    values = answers(case, asked[name], elements)
+                models = gone.subjects if group == "deleted" else case.subjects
+                if name in models:
+                    values = answers(case, models[name], elements)
                     scores[name][group] = [round(value, 4) for value in values[torch.isfinite(values)].tolist()]
         shown = any("deleted" in groups for groups in scores.values())
         title = deleted_title(gone.title, gone.graph) if shown else ""

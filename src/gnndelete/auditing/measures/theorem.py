@@ -155,9 +155,9 @@ def _last_operator(case: Case, model: nn.Module) -> _Pass | None:
     found: list[tuple[Operator, Tensor, Tensor]] = []
     owner: list[nn.Module] = []  # the layers that answered after the operator seen last
 
-    def keep(operator: nn.Module, given: tuple[Any, ...], result: Tensor) -> None:
+    def keep(operator: nn.Module, inputs: tuple[Any, ...], result: Tensor) -> None:
         assert isinstance(operator, Operator)
-        found[:] = [(operator, given[0], result)]
+        found[:] = [(operator, inputs[0], result)]
         owner.clear()
 
     def count(name: str, _: int, output: Any) -> Any:
@@ -176,8 +176,8 @@ def _last_operator(case: Case, model: nn.Module) -> _Pass | None:
         return None
     operator, before, after = found[0]
     # the hook that listens to a layer runs after the one by which the layer's own operator acts
-    own = bool(owner) and any(module is operator for module in owner[0].modules()) and len(owner) == 1
-    return _Pass(operator, before.detach(), after.detach(), last=not owner or own)
+    is_last = bool(owner) and any(module is operator for module in owner[0].modules()) and len(owner) == 1
+    return _Pass(operator, before.detach(), after.detach(), last=not owner or is_last)
 
 
 def _measure(case: Case, last: _Pass) -> TheoremSection:

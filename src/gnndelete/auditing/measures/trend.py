@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -95,10 +95,10 @@ class Trend(Measure):
                 min(shadow_deleted.size(1), EXAMPLE_LIMIT),
                 min(max(deleted.size(1), SHADOW_DELETION), QUESTION_LIMIT),
             )
-            example_pairs, asked = _non_edges(case, *counts)
+            example_pairs, question_pairs = _non_edges(case, *counts)
             examples = [_features(case, unlearned, pairs) for pairs in (shadow_deleted, example_pairs)]
             questions = {
-                name: [_features(case, subject, pairs) for pairs in (deleted, asked)]
+                name: [_features(case, subject, pairs) for pairs in (deleted, question_pairs)]
                 for name, subject in case.subjects.items()
                 if subject.model is not None
             }
@@ -106,7 +106,9 @@ class Trend(Measure):
             raise NotMeasuredError(f"the shadow could not be unlearned by the same method: {error}") from error
         attack = Attack(examples[0], examples[1], case.seed, bits=TREND_BITS)
         plain = Attack(examples[0][:, :-TREND_BITS], examples[1][:, :-TREND_BITS], case.seed)
-        found = {name: AttackResult.of(*(attack.presence(part) for part in parts)) for name, parts in questions.items()}
+        found: dict[str, Any] = {
+            name: AttackResult.of(*(attack.presence(part) for part in parts)) for name, parts in questions.items()
+        }
         without = {
             name: AttackResult.of(*(plain.presence(part[:, :-TREND_BITS]) for part in parts)).auc
             for name, parts in questions.items()
@@ -116,7 +118,7 @@ class Trend(Measure):
             **found,
             without_bits=PerModel(**without),
             shadow={"auc": attack.quality, "without_bits": plain.quality},
-            counts={"deleted": deleted.size(1), "non_edges": asked.size(1)},
+            counts={"deleted": deleted.size(1), "non_edges": question_pairs.size(1)},
             what=WHAT.format(confidence=confidence, count=shadow_deleted.size(1)),
         )
         return replace(section, sentence=_sentence(section))

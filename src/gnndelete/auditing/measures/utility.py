@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -90,16 +90,16 @@ class UtilitySection(Section):
         if self.retained is not None:
             yield self._retained_table(self.retained, names)
 
-    def _retained_table(self, kept: Retained, names: Names) -> Table:
+    def _retained_table(self, change: Retained, names: Names) -> Table:
         rows = [
-            ("score fell, share", share(kept.share_fell), share(kept.reference_share_fell)),
-            ("mean change", number(kept.mean_change, 4), number(kept.reference_mean_change, 4)),
-            ("median change", number(kept.median_change, 4), DASH),
-            ("worst change", number(kept.worst), DASH),
+            ("score fell, share", share(change.share_fell), share(change.reference_share_fell)),
+            ("mean change", number(change.mean_change, 4), number(change.reference_mean_change, 4)),
+            ("median change", number(change.median_change, 4), DASH),
+            ("worst change", number(change.worst), DASH),
         ]
         width = 3 if "reference" in names else 2
         columns = ("remaining elements", "after", names.get("reference", ""))[:width]
-        caption = f"Change in the probability of {number(kept.count)} remaining elements since before the deletion."
+        caption = f"Change in the probability of {number(change.count)} remaining elements since before the deletion."
         return Table(columns, tuple(cells[:width] for cells in rows), caption)
 
     def key_rows(self, names: Names) -> Iterable[Row]:
@@ -150,7 +150,7 @@ def ranked(case: Case, elements: Tensor, true: Tensor, what: str = "test element
     finite = {name: values for name, values in scores.items() if bool(torch.isfinite(values).all())}
     tests = {name: _test(values[true == 1], values[true == 0]) for name, values in finite.items()}
     values = PerModel(**{name: auc(*test.scores) for name, test in tests.items()})
-    errors = {
+    errors: dict[str, Any] = {
         f"{name}_error": _loss_error(tests["after"], tests[name])
         for name in ("before", "reference")
         if {"after", name} <= set(tests)
@@ -167,7 +167,7 @@ def classified(case: Case, elements: Tensor, what: str = "test elements") -> Ski
     answered = {name: subject.predict(elements).detach().cpu() for name, subject in case.subjects.items()}
     chosen = {name: p.argmax(dim=-1) for name, p in answered.items() if bool(torch.isfinite(p).all())}
     right = {name: answer == true for name, answer in chosen.items()}
-    errors = {
+    errors: dict[str, Any] = {
         f"{name}_error": sqrt(int((right["after"] ^ right[name]).sum())) / elements.numel()
         for name in ("before", "reference")
         if {"after", name} <= set(right)

@@ -177,12 +177,12 @@ def calibration(found: Mapping[str, Any]) -> list[Panel]:
 
     >>> trials = [{"lam": 0.0, "auc": 0.55, "se": 0.01, "utility": 0.96}, {"lam": 0.02, "auc": 0.5, "se": 0.01, "utility": 0.95}]
     >>> [panel.title for panel in calibration({"lam": 0.02, "target": 0.5, "trials": trials})]
-    ['Forgetting: unseen AUC', 'Utility: validation score']
+    ['Unseen AUC', 'Validation score']
     """
     trials: list[Mapping[str, Any]] = sorted(found.get("trials") or [], key=lambda trial: float(trial["lam"]))
     chosen = found.get("lam")
     made = []
-    for key, title in (("auc", "Forgetting: unseen AUC"), ("utility", "Utility: validation score")):
+    for key, title in (("auc", "Unseen AUC"), ("utility", "Validation score")):
         measured = [trial for trial in trials if trial.get(key) is not None]
         if len(measured) > 1:
             tried = "; ".join(f"lam {trial['lam']:.3g}: {number(trial[key])}" for trial in measured)
