@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +20,9 @@ from torch_geometric.data import Data
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.hetero import label_edges
 from gnndelete.methods.base import Context
-from gnndelete.nn.hooks import Site, all_rows, entry, listening, replaced, representations
+from gnndelete.nn.hooks import Site, all_rows
 from gnndelete.nn.operator import GivenRows, Operator
+from gnndelete.nn.perturb import Reading, run
 from gnndelete.notes import Note
 
 #: Of so many nodes without edges the spread of each column is estimated; of fewer, one spread for all columns.
@@ -185,23 +185,19 @@ class Trace:
 def _trace(context: Context, model: nn.Module, sites: tuple[Site, ...], vectors: Vectors, nodes: Tensor) -> Trace:
     trace, nodes = Trace(), _covered([vectors], nodes)
 
-    def visit(name: str, call: int, output: Any) -> Any:
-        for site in sites:
-            if (site.layer, site.call) == (name, call):
-                h, shows = trace.mend(entry(output, site.key), site.local(nodes))
-                trace.reached |= shows
-                output = replaced(output, site.key, h)
-        for key, h, rows in representations(output, all_rows(context.data)) if name == "" else ():
-            h, shows = trace.mend(h, _local(nodes, rows))
-            trace.bypass |= shows
-            output = replaced(output, key, h)
-        return output
+    def mend(reading: Reading) -> Tensor:
+        if not reading.output and reading.site not in sites:
+            return reading.h
+        h, shows = trace.mend(reading.h, reading.site.local(nodes))
+        trace.bypass |= shows and reading.output
+        trace.reached |= shows and not reading.output
+        return h
 
     assert context.task is not None
+    layers = dict.fromkeys(site.layer for site in sites)
     try:
         with _filled(model, [vectors], nodes, lambda of, values: values[of.rows(nodes)] * float("nan")):
-            with listening(model, _watched(sites), visit):
-                output = context.session.forward(model, context.remaining)
+            output = run(model, context.remaining, context.session.forward, layers, change=mend).output
             edges = _edges_of(context, nodes)
             scores = context.task.predict(model, output, edges) if edges.size(1) else torch.zeros(1)
         trace.scored = bool(torch.isnan(scores).any())
@@ -225,19 +221,12 @@ def _edges_of(context: Context, nodes: Tensor) -> Tensor:
 
 def _rows(context: Context, model: nn.Module, sites: tuple[Site, ...], nodes: Tensor) -> dict[Site, Tensor]:
     """The rows of nodes on the remaining graph: at every site, and in the model's output."""
+    layers = dict.fromkeys(site.layer for site in sites)
     result: dict[Site, Tensor] = {}
-
-    def visit(name: str, call: int, output: Any) -> None:
-        for site in sites:
-            if (site.layer, site.call) == (name, call):
-                result[site] = entry(output, site.key).index_select(0, site.local(nodes))
-        for key, h, rows in representations(output, all_rows(context.data)) if name == "" else ():
-            if (local := _local(nodes, rows)).numel():
-                site = Site("", 0, key, h[0].numel(), rows=rows)
-                result[site] = h.index_select(0, local)
-
-    with listening(model, _watched(sites), visit):
-        context.session.forward(model, context.remaining)
+    for reading in run(model, context.remaining, context.session.forward, layers).readings:
+        local = reading.site.local(nodes)
+        if reading.site in sites or (reading.output and local.numel()):
+            result[reading.site] = reading.h.index_select(0, local)
     return result
 
 
@@ -278,11 +267,6 @@ def _filled(
 def _covered(found: list[Vectors], nodes: Tensor) -> Tensor:
     """Those of the nodes that some of the parameters have rows of."""
     return torch.cat([nodes[:0], *(vectors.rows(nodes) + vectors.nodes.start for vectors in found)]).unique()
-
-
-def _watched(sites: tuple[Site, ...]) -> list[str]:
-    """The layers of the sites and the model itself, which may be one of them."""
-    return list(dict.fromkeys([*(site.layer for site in sites), ""]))
 
 
 def _local(nodes: Tensor, rows: range) -> Tensor:
