@@ -39,7 +39,7 @@ from gnndelete.tasks.supervision import (
 
 #: Why a link model has no score for what is deleted.
 _OTHER_EDGE_TYPE = (
-    "the task scores edges of one type, and none of that type is deleted; audit with a task about the deleted type"
+    "the task scores edges of one type, and none of that type is deleted; use a task about the deleted type"
 )
 _NO_FEATURE_SCORE = (
     "a link model scores pairs of nodes, and features are none, so deleted ones cannot be compared with unseen ones; the "
