@@ -30,40 +30,29 @@ if TYPE_CHECKING:
     from gnndelete.datasets.typed_edges import TripleCorrupter, triples, with_reverse
     from gnndelete.graph.batch import GraphBatch, collate
 
-_HOME = {
-    "GraphBatch": "gnndelete.graph.batch",
-    "GraphSplit": "gnndelete.datasets.splits",
-    "IdMap": "gnndelete.datasets.ids",
-    "LinkSplit": "gnndelete.datasets.splits",
-    "NamedGraph": "gnndelete.datasets.tables",
-    "NegativeSampler": "gnndelete.datasets.negatives",
-    "NeighborSampler": "gnndelete.datasets.sampling",
-    "TripleCorrupter": "gnndelete.datasets.typed_edges",
-    "collate": "gnndelete.graph.batch",
-    "communities": "gnndelete.datasets.community_detection",
-    "describe": "gnndelete.datasets.registry",
-    "edge_pool": "gnndelete.datasets.forget",
-    "forget_edges": "gnndelete.datasets.forget",
-    "forget_graphs": "gnndelete.datasets.forget",
-    "forget_nodes": "gnndelete.datasets.forget",
-    "from_networkx": "gnndelete.datasets.formats",
-    "from_tables": "gnndelete.datasets.tables",
-    "graph_loader": "gnndelete.datasets.sampling",
-    "link_loader": "gnndelete.datasets.sampling",
-    "load": "gnndelete.datasets.registry",
-    "load_graph": "gnndelete.datasets.formats",
-    "load_split": "gnndelete.datasets.splits",
-    "names": "gnndelete.datasets.registry",
-    "node_loader": "gnndelete.datasets.sampling",
-    "save_graph": "gnndelete.datasets.formats",
-    "save_split": "gnndelete.datasets.splits",
-    "split_graphs": "gnndelete.datasets.splits",
-    "split_links": "gnndelete.datasets.splits",
-    "split_nodes": "gnndelete.datasets.splits",
-    "training_edges": "gnndelete.datasets.forget",
-    "triples": "gnndelete.datasets.typed_edges",
-    "with_reverse": "gnndelete.datasets.typed_edges",
+#: Where each name is defined.
+_NAMES = {
+    "gnndelete.datasets.community_detection": ("communities",),
+    "gnndelete.datasets.forget": ("edge_pool", "forget_edges", "forget_graphs", "forget_nodes", "training_edges"),
+    "gnndelete.datasets.formats": ("from_networkx", "load_graph", "save_graph"),
+    "gnndelete.datasets.ids": ("IdMap",),
+    "gnndelete.datasets.negatives": ("NegativeSampler",),
+    "gnndelete.datasets.registry": ("describe", "load", "names"),
+    "gnndelete.datasets.sampling": ("NeighborSampler", "graph_loader", "link_loader", "node_loader"),
+    "gnndelete.datasets.splits": (
+        "GraphSplit",
+        "LinkSplit",
+        "load_split",
+        "save_split",
+        "split_graphs",
+        "split_links",
+        "split_nodes",
+    ),
+    "gnndelete.datasets.tables": ("NamedGraph", "from_tables"),
+    "gnndelete.datasets.typed_edges": ("TripleCorrupter", "triples", "with_reverse"),
+    "gnndelete.graph.batch": ("GraphBatch", "collate"),
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "GraphBatch",
