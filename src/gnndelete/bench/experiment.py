@@ -457,27 +457,26 @@ _SETTINGS: dict[str, Iterable[str]] = {
 
 
 def _explain(error: ValidationError) -> str:
-    """Unknown settings; where there are none, the settings that are missing and the first three mistakes."""
-    problems: list[Any] = list(error.errors())
-    paths = [[part for part in problem["loc"] if isinstance(part, str)] for problem in problems]
-    strangers = [
-        unknown("there is no setting", path[-1], _SETTINGS[path[-2] if path[1:] else ""], ".".join([*path[:-1], ""]))
-        for problem, path in zip(problems, paths, strict=True)
-        if problem["type"] == "extra_forbidden"
-    ]
+    """Unknown settings; if there are none, the settings that are missing and the first three mistakes."""
+    problems = [(problem, [part for part in problem["loc"] if isinstance(part, str)]) for problem in error.errors()]
+    strangers = [path for problem, path in problems if problem["type"] == "extra_forbidden"]
     if strangers:
-        return "; ".join(strangers[:3])
-    missing = [path for problem, path in zip(problems, paths, strict=True) if problem["type"] == "missing"]
-    sentences = []
-    if missing:
-        names = ", ".join(f"'{'.'.join(path)}'" for path in missing)
-        examples = ", ".join(f"{top}: {_EXAMPLES[top]}" for top in dict.fromkeys(path[0] for path in missing))
-        sentences.append(f"it lacks {names}; write, for example, {examples}")
-    wrong = [(problem, path) for problem, path in zip(problems, paths, strict=True) if problem["type"] != "missing"]
-    return "; ".join([*sentences, *(_sentence(problem, path) for problem, path in wrong[:3])])
+        return "; ".join(_unknown_setting(path) for path in strangers[:3])
+    missing = [path for problem, path in problems if problem["type"] == "missing"]
+    wrong = [_sentence(problem, path) for problem, path in problems if problem["type"] != "missing"]
+    if not missing:
+        return "; ".join(wrong[:3])
+    names = ", ".join(f"'{'.'.join(path)}'" for path in missing)
+    examples = ", ".join(f"{top}: {_EXAMPLES[top]}" for top in dict.fromkeys(path[0] for path in missing))
+    return "; ".join([f"it lacks {names}; write, for example, {examples}", *wrong[:3]])
 
 
-def _sentence(problem: Mapping[str, Any], path: Sequence[str]) -> str:
+def _unknown_setting(path: Sequence[str]) -> str:
+    *parts, name = path
+    return unknown("there is no setting", name, _SETTINGS[parts[-1] if parts else ""], ".".join([*parts, ""]))
+
+
+def _sentence(problem: Any, path: Sequence[str]) -> str:
     place = f"'{'.'.join(path)}'"
     if problem["type"] == "value_error":
         reason = problem["ctx"]["error"]
