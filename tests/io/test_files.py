@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gnndelete.errors import RunError
-from gnndelete.io.files import WRITING, commit, tidy, write, write_all, writing
+from gnndelete.io.files import STAGING_PREFIX, commit, staging_prefix, tidy, write, write_all
 
 OLD = {"a": b"old a", "b": b"old b"}
 NEW = {"a": b"new a", "b": b"new b", "c": b"new c"}
@@ -111,14 +111,14 @@ def test_whenever_it_is_killed_files_are_whole_and_the_last_one_is_new_only_afte
         found = {str(p.relative_to(run)): p.read_text() for p in sorted(run.rglob("*")) if p.is_file()}
         assert set(found.values()) <= {"old", "new"}, f"killed at event {event}"
         assert found == new if found["state.json"] == "new" else "state.json" in found
-        assert not list(run.rglob(f"{WRITING}*")), f"killed at event {event}"
+        assert not list(run.rglob(f"{STAGING_PREFIX}*")), f"killed at event {event}"
         states.add(found["state.json"])
         assert event < 200
     assert states == {"old", "new"}
 
 
 def test_what_a_running_process_writes_is_left(tmp_path: Path) -> None:
-    (tmp_path / f"{writing()}x").mkdir()
-    (tmp_path / f"{WRITING}somebody").mkdir()
+    (tmp_path / f"{staging_prefix()}x").mkdir()
+    (tmp_path / f"{STAGING_PREFIX}somebody").mkdir()
     tidy(tmp_path, tmp_path / "nowhere")
     assert len(list(tmp_path.iterdir())) == 2

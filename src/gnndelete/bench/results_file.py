@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gnndelete.bench.cells import Cell
 from gnndelete.errors import SettingError, why
-from gnndelete.io.files import made
+from gnndelete.io.files import ensure_folder
 from gnndelete.io.store import Store
 
 try:
@@ -152,7 +152,7 @@ def locked(store: Path) -> Iterator[None]:
     path = lock_file(store)
     with ExitStack() as stack:
         try:
-            stack.enter_context(made(path.parent))
+            stack.enter_context(ensure_folder(path.parent))
             file = stack.enter_context(path.open("a+"))
         except OSError as error:
             raise SettingError(f"the store '{store}' cannot be written ({why(error)}); give another file") from error

@@ -38,7 +38,7 @@ from gnndelete.bench.provenance import source
 from gnndelete.bench.results_file import locked, open_store
 from gnndelete.bench.words import counted, span
 from gnndelete.errors import GraphError, RunError, SettingError, unknown, why
-from gnndelete.io.files import tidy, writable
+from gnndelete.io.files import require_writable, tidy
 from gnndelete.io.store import Store
 
 #: Where results go by default; trained models are next to them.
@@ -298,7 +298,7 @@ class _Sweep:
     def _check_folder(self) -> None:
         """Refuse a folder in which models cannot be stored before any is trained."""
         try:
-            writable(self._folder)
+            require_writable(self._folder)
         except RunError as error:
             reason = why(error.__cause__ or error)
             raise SettingError(

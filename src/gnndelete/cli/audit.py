@@ -78,7 +78,7 @@ def audit(
         unchanged,
     )
     from gnndelete.cli.settings import resolve
-    from gnndelete.io.files import tidy, writable
+    from gnndelete.io.files import require_writable, tidy
 
     chosen = {
         "audit.reference": reference,
@@ -92,7 +92,7 @@ def audit(
     out = run / "audit" if out is None else out
     tidy(out)
     check_target(out, [AUDIT_JSON, CACHE, EARLIER], [run, folder])
-    writable(out)
+    require_writable(out)
     missing = missing_parts(out, settings)
     found = _audit(run, folder, out, settings)
     _write(found, out, settings, keep_earlier=bool(missing))

@@ -58,7 +58,7 @@ def report(
     from gnndelete.bench.results_file import broken, open_store
     from gnndelete.bench.words import counted
     from gnndelete.errors import SettingError
-    from gnndelete.io.files import writable
+    from gnndelete.io.files import require_writable
 
     if not store.exists():
         raise SettingError(
@@ -68,7 +68,7 @@ def report(
         raise SettingError(f"'device' must be cpu or cuda (got '{device}')")
     if out.exists() and not out.is_dir():
         raise SettingError(f"'{out}' is a file; give --out a folder")
-    writable(out)
+    require_writable(out)
     rows = open_store(store)
     if device and len(rows) and not devices(rows)[device]:
         raise SettingError(

@@ -46,13 +46,13 @@ def compare(
     """
     from gnndelete.cli.run_folder import SETTINGS, check_folder, run_settings, to_bytes, unchanged
     from gnndelete.cli.settings import resolve
-    from gnndelete.io.files import commit, writable
+    from gnndelete.io.files import commit, require_writable
 
     settings = resolve(run_settings(run), config, set_, {**request, "train.device": device})
     unchanged(run, settings)
     out = run / "comparison" if out is None else out
     check_folder(out)
-    writable(out)
+    require_writable(out)
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     table, request_counts = _table(run, out, settings, names, seeds, controls, skip_unseen)
     values = {"out": str(out), "run": str(run), **request_counts, **table.to_dict()}

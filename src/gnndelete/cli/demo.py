@@ -67,7 +67,7 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
     from gnndelete.unlearner import Unlearner
 
     check_folder(out)
-    files.writable(out)
+    files.require_writable(out)
     chosen = {
         "data.dataset": "digits",
         "train.epochs": epochs,

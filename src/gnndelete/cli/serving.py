@@ -38,7 +38,7 @@ from gnndelete.errors import DeletionError, RunError, SettingError, some
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.fingerprint import fingerprint
 from gnndelete.graph.validation import edge_table
-from gnndelete.io.files import commit, writable, writing
+from gnndelete.io.files import commit, require_writable, staging_prefix
 from gnndelete.nn.adapter import CARD, CONFIG, TENSORS, model_fingerprint
 from gnndelete.result import Unlearned, evidence
 from gnndelete.unlearner import Unlearner
@@ -69,7 +69,7 @@ class Serving:
                 f"method '{self.method.name}' answers with a model of its own, which cannot be kept in a run; compare it "
                 f"with 'gnndelete compare {run} --methods {self.method.name}', or use it from Python"
             )
-        writable(run, out, *([graph_folder] if graph_folder is not None else []))
+        require_writable(run, out, *([graph_folder] if graph_folder is not None else []))
         self.model, self.graph, self.task = open_run(run, settings)
         self.data = self.graph.data
         self.table = edge_table(self.data)
@@ -236,7 +236,7 @@ class Serving:
 
     def _model_files(self, unlearned: Unlearned) -> dict[Path, bytes]:
         """The adapter, or the whole model where the method makes none, and the state of the run."""
-        with tempfile.TemporaryDirectory(dir=self.run, prefix=writing()) as folder:
+        with tempfile.TemporaryDirectory(dir=self.run, prefix=staging_prefix()) as folder:
             self.unlearner.save_state(Path(folder) / STATE)
             contents = {self.state: add_method((Path(folder) / STATE).read_bytes(), self.method)}
             if unlearned.model is None:

@@ -85,7 +85,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     from gnndelete.training.loop import train as fit
 
     _refuse_overwriting(out, force)
-    files.writable(out)
+    files.require_writable(out)
     graph, task = prepare(settings)
     data = graph.data
     check_graph(data)

@@ -23,7 +23,7 @@ from torch_geometric.data import Data, InMemoryDataset
 from gnndelete.datasets.ids import IdMap
 from gnndelete.datasets.registry import Entry
 from gnndelete.errors import AbsentError, GraphError
-from gnndelete.io.files import writing
+from gnndelete.io.files import staging_prefix
 
 #: Changes when the content of cached files does.
 FORMAT = 1
@@ -160,7 +160,7 @@ class GraphSet(InMemoryDataset):
 
 def write_content(path: Path, content: Content) -> None:
     """Write the file completely or not at all; when two processes write it, the last one wins."""
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=writing())
+    handle, part = tempfile.mkstemp(dir=path.parent, prefix=staging_prefix())
     try:
         with os.fdopen(handle, "wb") as file:
             torch.save(content, file)

@@ -118,6 +118,7 @@ class HeteroGraph(Data):
 
     @property
     def types(self) -> Types:
+        """The node types and edge types."""
         return self.__dict__["_types"]
 
     @property
@@ -126,6 +127,7 @@ class HeteroGraph(Data):
         return Names(_NodeNames(self.types.nodes), [relation for _, relation, _ in self.types.edges])
 
     def to(self, device: Any, *args: Any, **kwargs: Any) -> HeteroGraph:
+        """The graph on another device."""
         return HeteroGraph.of(copy.copy(self.hetero).to(device, *args, **kwargs), self.types)
 
     def edge_subgraph(self, subset: Tensor) -> HeteroGraph:
@@ -134,12 +136,12 @@ class HeteroGraph(Data):
         chosen[subset] = True
         return self.with_edges(chosen)
 
-    def with_edges(self, keep: Tensor) -> HeteroGraph:
+    def with_edges(self, mask: Tensor) -> HeteroGraph:
         """The same nodes with the edges of a mask and their attributes."""
         result = copy.copy(self.hetero)
         sizes = [self.hetero[kind].edge_index.size(1) for kind in self.types.edges]
-        for kind, mask in zip(self.types.edges, keep.split(sizes), strict=True):
-            store, positions = self.hetero[kind], mask.nonzero().flatten()
+        for kind, part in zip(self.types.edges, mask.split(sizes), strict=True):
+            store, positions = self.hetero[kind], part.nonzero().flatten()
             for name in store.to_dict():
                 if not name.startswith("edge_label") and store.is_edge_attr(name):
                     result[kind][name] = entries(self.hetero, name, positions, store)

@@ -12,7 +12,7 @@ from pathlib import Path
 from gnndelete.errors import RunError, StorageError
 
 #: How the name of a folder begins in which files are completed before they replace others.
-WRITING = ".writing-"
+STAGING_PREFIX = ".writing-"
 
 
 def write(path: Path, content: bytes, private: bool = False) -> None:
@@ -46,7 +46,7 @@ def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private:
         for folder in {path.parent for path in (*contents, *remove)}:
             where = folder
             _make(folder, undo)
-            staging[folder] = Path(tempfile.mkdtemp(dir=folder, prefix=writing()))
+            staging[folder] = Path(tempfile.mkdtemp(dir=folder, prefix=staging_prefix()))
             undo.callback(shutil.rmtree, staging[folder], ignore_errors=True)
         for path, content in contents.items():
             where = path.parent
@@ -70,21 +70,21 @@ def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def writing() -> str:
+def staging_prefix() -> str:
     """How the names of this process's staging folders begin: `tidy` sees whether their process still runs."""
-    return f"{WRITING}{os.getpid()}-"
+    return f"{STAGING_PREFIX}{os.getpid()}-"
 
 
 def tidy(*folders: Path, below: bool = True) -> None:
     """Remove the staging folders of processes that were killed, in some folders or below: they may hold deleted data."""
     for folder in folders:
         search = folder.rglob if below else folder.glob
-        for left in sorted(search(f"{WRITING}*")) if folder.is_dir() else []:
+        for left in sorted(search(f"{STAGING_PREFIX}*")) if folder.is_dir() else []:
             if left.is_dir() and not _runs(left):
                 shutil.rmtree(left, ignore_errors=True)
 
 
-def writable(*folders: Path) -> None:
+def require_writable(*folders: Path) -> None:
     """Refuse folders that cannot be written to, before any work is done; no folder is made."""
     for folder in folders:
         existing = folder.absolute()
@@ -97,7 +97,7 @@ def writable(*folders: Path) -> None:
 
 
 @contextmanager
-def made(folder: Path) -> Iterator[None]:
+def ensure_folder(folder: Path) -> Iterator[None]:
     """Make a folder for the length of a block; new folders that are empty at its end are removed."""
     new = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
@@ -113,7 +113,7 @@ def made(folder: Path) -> Iterator[None]:
 
 def _runs(left: Path) -> bool:
     """Whether the process that made a staging folder still runs; True where the name does not say which one it was."""
-    number = left.name.removeprefix(WRITING).partition("-")[0]
+    number = left.name.removeprefix(STAGING_PREFIX).partition("-")[0]
     if not number.isdigit():
         return True
     try:

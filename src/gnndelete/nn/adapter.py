@@ -22,7 +22,7 @@ from gnndelete.assurance import explain, explain_aim, what_left
 from gnndelete.errors import AdapterError, some, why
 from gnndelete.graph.fingerprint import tensor_digest
 from gnndelete.graph.kinds import in_words
-from gnndelete.io.files import WRITING, write_all
+from gnndelete.io.files import STAGING_PREFIX, write_all
 from gnndelete.nn.forward import bare, unwrapped
 from gnndelete.nn.hooks import Key, Site
 from gnndelete.nn.operator import PREFIX, GivenRows, LinearMap, Operator, attach, detach, disabled, layer_operators
@@ -141,7 +141,7 @@ def _refuse_other_files(folder: Path) -> None:
         raise AdapterError(f"'{folder}' is a file; an adapter is a folder: give a new one")
     if (folder / CONFIG).exists() or not folder.exists():
         return
-    if other := sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(WRITING)):
+    if other := sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(STAGING_PREFIX)):
         raise AdapterError(
             f"'{folder}' holds other files and no adapter ({some(other, 3)}); give a new folder, such as "
             f"'{folder / 'adapter'}'"
