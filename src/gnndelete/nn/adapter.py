@@ -234,7 +234,7 @@ def model_fingerprint(model: nn.Module) -> str:
 
 
 def in_use(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings without those that play no part beside the others.
+    """The settings without those that the others make irrelevant.
 
     >>> in_use({"solver": "closed-form", "ridge": 1e-6, "epochs": 1500, "lr": 1e-3})
     {'solver': 'closed-form', 'ridge': 1e-06}
@@ -281,8 +281,8 @@ Base model fingerprint `{config["base_fingerprint"][:16]}`; another base model, 
 """
 
 
-_OPERATORS = """- The base weights are unchanged and still hold the data; whoever disables or strips the adapter has the old model
-  back.
+_OPERATORS = """- The base weights are unchanged and still hold the data; anyone who disables or strips the adapter has the old
+  model back.
 - The rows in the tensors name the neighbourhood of what was deleted. Which of them belonged together is not stored, but
   after a request for a single edge its two ends can be read off. Treat the folder as you treat the graph."""
 _NONE = """- The model is the base model, and its weights still hold the data: on a graph that still has the deleted elements it
@@ -293,14 +293,14 @@ _NONE = """- The model is the base model, and its weights still hold the data: o
 def _empty(config: dict[str, Any], counts: str) -> str:
     done = what_left(config.get("counts", {}), "the graph was cut")
     return f"""**This adapter is empty:** {done} (**{counts}**),
-nothing else. No operator was needed or asked for, so that the folder only ties the base model to the remaining graph."""
+nothing else. No operator was needed or requested, so the folder only ties the base model to the remaining graph."""
 
 
 def _layers(config: dict[str, Any], counts: str) -> str:
     layers = "\n".join(
-        f"| `{place['layer'] or '(the model)'}` | {place['call']} | {place['width']} "
-        f"| {sum(place['sizes'])} of {place['num_rows']} |"
-        for place in config["operators"]
+        f"| `{entry['layer'] or '(the model)'}` | {entry['call']} | {entry['width']} "
+        f"| {sum(entry['sizes'])} of {entry['num_rows']} |"
+        for entry in config["operators"]
     )
     return f"""It makes the base model forget **{counts}**
 by operators behind these layers:

@@ -164,8 +164,7 @@ def _explain_types(function: Forward, model: nn.Module, data: Any) -> Any:
         raise
     except RuntimeError as error:
         dtype = next((p.dtype for p in model.parameters() if p.dtype.is_floating_point), None)
-        found = _other_types(data, dtype) if dtype is not None and isinstance(data, Data | HeteroData) else {}
-        if not found:
+        if dtype is None or not isinstance(data, Data | HeteroData) or not (found := _other_types(data, dtype)):
             raise
         cast = {torch.float32: ".float()", torch.float64: ".double()"}.get(dtype, f".to({dtype})")
         raise ModelError(
