@@ -69,7 +69,7 @@ class Context:
     build: Callable[[], nn.Module] | None = None
     seed: int = 0
     progress: bool = False
-    remaining: Data = None  # type: ignore[assignment]  # there is none without a deletion
+    remaining: Data = None  # there is none without a deletion
 
     @property
     def model(self) -> nn.Module:

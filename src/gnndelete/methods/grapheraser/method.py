@@ -146,10 +146,10 @@ class GraphEraser(Method):
                 )
             )
         reasons += reset_reasons(context) + decoder_reasons(context, context.fit if self.use_fit else None)
-        if not reasons and (why := indivisible(context, self.shards)) is not None:
+        if not reasons and (problem := indivisible(context, self.shards)) is not None:
             reasons.append(
                 Reason(
-                    why,
+                    problem,
                     "give forward an argument n_id and look node vectors up by it, those of the decoder too, or choose "
                     "method='retrain'",
                 )
