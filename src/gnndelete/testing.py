@@ -28,11 +28,21 @@ from gnndelete.unlearner import Unlearner
 
 
 def check_method(make: Callable[[], Method], seed: int = 0, device: str = "cpu") -> list[str]:
-    """Try a method on small tasks of every kind, with every kind of deletion, and raise where it breaks the contract.
+    """Try a method on small tasks of every kind, with every kind of deletion.
 
-    The tasks are links and nodes of one graph, links of a typed graph, and many graphs, on `device`. Returns the
-    combinations that were served, such as ``"link/edges"``; what the method declares unfit must come with a reason and a
-    remedy, and something must be served.
+    The tasks are links and nodes of one graph, links of a typed graph, and many graphs. Whatever the method does not fit
+    must come with a reason and a remedy, and the method must serve something.
+
+    Args:
+        make: Returns the method, with whatever settings you want to check.
+        seed: The seed of models, graphs and deletions.
+        device: Where to run.
+
+    Returns:
+        The combinations that were served, such as ``"link/edges"``.
+
+    Raises:
+        AssertionError: If the method breaks the contract, with what is wrong.
 
     >>> from gnndelete.methods import Unlink
     >>> served = check_method(Unlink)
@@ -73,7 +83,15 @@ def _requests(data: Data) -> dict[str, tuple[Deletion, Deletion]]:
 
 
 def problem(name: str, seed: int = 0) -> tuple[nn.Module, Data, Task]:
-    """A small trained model with its graph and task: ``"link"``, ``"node"``, ``"typed"`` (links) or ``"graph"``."""
+    """Train a small model to try things on.
+
+    Args:
+        name: ``"link"``, ``"node"``, ``"typed"`` (links of a typed graph) or ``"graph"``.
+        seed: The seed of the graph and of the training.
+
+    Returns:
+        The model, its graph and its task.
+    """
     data, task, make = _parts(name, seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -155,7 +173,7 @@ def _check_deletions(
     count = _elements(task, data).size(-1)
     assert scores.size(0) == count, f"{where}: predict gave {list(scores.shape)} for {count} elements"
     assert bool(torch.isfinite(scores).all()), f"{where}: predict gave NaN or infinite values"
-    if not isinstance(task, LinkPrediction):
+    if not task.pairwise:
         assert torch.allclose(scores.sum(dim=-1).double().cpu(), torch.ones(count).double()), (
             f"{where}: class probabilities do not sum to 1"
         )
@@ -199,7 +217,7 @@ def _edges(data: Data) -> Tensor:
 
 
 def _elements(task: Task, data: Data) -> Tensor:
-    if isinstance(task, LinkPrediction):
+    if task.pairwise:
         return _edges(data)[:, 20:40]
     return torch.arange(6, 20) if isinstance(data, GraphBatch) else torch.arange(20, 40)
 
