@@ -47,6 +47,7 @@ class Unlearned:
         method: The name of the method.
         settings: The settings of the method.
         assurance: The assurance level that was reached.
+        weights: ``"base"`` where the weights still come from the trained model, ``"new"`` where they never held the data.
         seconds: How long the deletion took.
         parameters: How many parameters were trained or solved for.
         history: All requests so far, checked against the graph.
@@ -69,6 +70,7 @@ class Unlearned:
     method: str
     settings: dict[str, Any]
     assurance: str
+    weights: str
     seconds: float
     parameters: int
     history: tuple[Deletion, ...] = ()
@@ -113,6 +115,7 @@ class Unlearned:
             method=method.name,
             settings=plain(method.settings()),
             assurance=outcome.assurance or method.assurance,
+            weights=method.weights,
             seconds=seconds,
             parameters=outcome.parameters,
             history=history,
@@ -141,7 +144,7 @@ class Unlearned:
             summary: The plain values.
             **objects: The model, the graph and whatever else no file holds.
         """
-        plain = ("method", "settings", "assurance", "seconds", "parameters", "seed")
+        plain = ("method", "settings", "assurance", "weights", "seconds", "parameters", "seed")
         return cls(
             **{name: summary[name] for name in plain},
             notes=tuple(Note(**note) for note in summary["notes"]),
@@ -206,6 +209,7 @@ class Unlearned:
             "aim": self.aim,
             "lam": self.lam,
             "assurance": self.assurance,
+            "weights": self.weights,
             "seconds": self.seconds,
             "parameters": self.parameters,
             "peak_mb": self.peak_mb,
@@ -327,7 +331,7 @@ class Unlearned:
         counts = ", ".join(in_words(self.counts))
         lines = [
             f"{self.method}: {counts or 'nothing'} forgotten in {self.seconds:.3g} s, {self.parameters:,} parameters",
-            f"assurance: {self.assurance}. {self.assurance_meaning}",
+            f"assurance: {self.assurance}, {self.weights} weights. {self.assurance_meaning}",
         ]
         if self.aim is not None:
             lines.append(f"aim: {self.aim}: {self.aim_meaning}.")

@@ -21,6 +21,7 @@ from gnndelete.notes import Note
 from gnndelete.tasks import Task
 
 Assurance = Literal["retrained", "exact", "certified", "approximate", "inference-only"]
+Weights = Literal["base", "new"]
 Fit = Callable[[nn.Module, Data, int], Any]  # the trained model, or nothing where it was trained in place
 
 
@@ -135,6 +136,8 @@ class Method(ABC):
     Attributes:
         name: The name by which the method can be chosen.
         assurance: The level that the method usually reaches.
+        weights: ``"new"`` where the weights of a result never held what was deleted, ``"base"`` where they come from the
+            trained model.
         needs: What it needs besides the model and the graph.
         summary: What it does, in a few words.
         node_types: Whether it serves a graph with several node types (HeteroData).
@@ -144,6 +147,7 @@ class Method(ABC):
 
     name: ClassVar[str]
     assurance: ClassVar[Assurance]
+    weights: ClassVar[Weights] = "base"
     needs: ClassVar[Literal["nothing", "a loss", "a training function"]] = "nothing"
     summary: ClassVar[str] = ""
     node_types: ClassVar[bool] = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gnndelete.errors import ModelError
-from gnndelete.methods.base import Assurance, Context, Fit, Method, Outcome, Reason
+from gnndelete.methods.base import Assurance, Context, Fit, Method, Outcome, Reason, Weights
 from gnndelete.nn.reset import frozen_notes, refuse_unreset_buffers, untrained
 from gnndelete.notes import Note
 from gnndelete.training.loop import train
@@ -31,6 +31,7 @@ class Retrain(Method):
 
     name: ClassVar[str] = "retrain"
     assurance: ClassVar[Assurance] = "retrained"
+    weights: ClassVar[Weights] = "new"
     needs = "a training function"
     summary: ClassVar[str] = "train a new model on the remaining graph"
     node_types: ClassVar[bool] = True

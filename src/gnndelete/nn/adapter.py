@@ -32,7 +32,7 @@ CONFIG, TENSORS, CARD = "adapter_config.json", "adapter_model.safetensors", "REA
 
 #: Keys of the config that an adapter writes itself; all others are facts about the result.
 _WRITTEN = ("format", "gnndelete", "torch", "python", "base_model", "base_fingerprint", "tensors_sha256", "operators")
-REQUIRED = (*_WRITTEN, "method", "settings", "assurance", "seconds", "parameters", "notes", "seed")
+REQUIRED = (*_WRITTEN, "method", "settings", "assurance", "weights", "seconds", "parameters", "notes", "seed")
 
 
 @dataclass(frozen=True)

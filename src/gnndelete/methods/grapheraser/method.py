@@ -14,7 +14,7 @@ from gnndelete.errors import GraphError, SettingError
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.validation import count_nodes
-from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, synchronize
+from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, Weights, synchronize
 from gnndelete.methods.grapheraser.aggregation import sampled, weights
 from gnndelete.methods.grapheraser.partition import (
     METIS_REMEDY,
@@ -86,6 +86,7 @@ class GraphEraser(Method):
     name: ClassVar[str] = "grapheraser"
     keeps_model: ClassVar[bool] = False
     assurance: ClassVar[Assurance] = "approximate"
+    weights: ClassVar[Weights] = "new"
     needs = "a training function"
     summary: ClassVar[str] = "train a model on each shard of the graph, retrain the shards that held the element"
 

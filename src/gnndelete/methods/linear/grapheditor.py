@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.errors import RunError
-from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, synchronize
+from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, Weights, synchronize
 from gnndelete.methods.linear.features import Adjacency, project, propagate, propagate_again, reached
 from gnndelete.methods.linear.rows import (
     Rows,
@@ -58,6 +58,7 @@ class GraphEditor(Method):
     name: ClassVar[str] = "grapheditor"
     keeps_model: ClassVar[bool] = False
     assurance: ClassVar[Assurance] = "exact"
+    weights: ClassVar[Weights] = "new"
     summary: ClassVar[str] = "edit a linear model of its own until it equals a fresh fit"
 
     def __init__(self, hops: int = 2, lam: float = 0.1, dim: int = 512, own_model: bool = False) -> None:
