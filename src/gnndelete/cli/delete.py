@@ -160,7 +160,7 @@ def _show(console: Console, values: dict[str, Any]) -> None:
     table.add_row("seconds", "", f"{values['seconds']:.3g}")
     table.add_row("parameters changed", "", f"{values['parameters']:,}")
     console.print(table)
-    lines = [f"assurance: {values['assurance']}. {values['assurance_meaning']}"]
+    lines = [f"assurance: {values['assurance']}, {values['weights']} weights. {values['assurance_meaning']}"]
     if values["aim"]:
         lines.append(f"aim: {values['aim']}: {values['aim_meaning']}.")
     if "deleted_auroc" in after:

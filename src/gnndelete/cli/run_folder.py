@@ -207,7 +207,7 @@ def _served(state: Path) -> dict[str, Any]:
 
 #: What `result.json` must hold for an audit.
 _NEEDED = (
-    "method", "settings", "assurance", "seconds", "parameters", "notes", "seed", "counts", "remaining_fingerprint",
+    "method", "settings", "assurance", "weights", "seconds", "parameters", "notes", "seed", "counts", "remaining_fingerprint",
 )  # fmt: skip
 
 
