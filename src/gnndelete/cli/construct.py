@@ -34,7 +34,7 @@ from gnndelete.models.from_graph import fill_options, model_factory
 from gnndelete.nn.forward import WRAPPERS
 from gnndelete.registry import check_parameters
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
-from gnndelete.training.loop import train
+from gnndelete.training import loop
 
 
 def prepare(settings: Settings) -> tuple[NamedGraph, Task]:
@@ -319,7 +319,7 @@ def fit_function(settings: Settings, task: Task, method: Method | None = None, p
     schedule |= {name: getattr(method, name) for name in schedule if hasattr(method, name)}
 
     def fit(model: nn.Module, data: Data, seed: int) -> nn.Module:
-        train(model, data, task, seed=seed, progress=progress, **schedule)
+        loop.train(model, data, task, seed=seed, progress=progress, **schedule)
         return model
 
     return fit
