@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,7 +76,7 @@ def _tasks() -> list[dict[str, Any]]:
 
 def _first(kind: type) -> str:
     """The first paragraph's first sentence of a docstring."""
-    text = " ".join((kind.__doc__ or "").split("\n\n")[0].replace("``", "").split())
+    text = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].replace("``", "").split())
     return text if len(text) <= 120 else text[: text.find(". ") + 1] or text
 
 

@@ -109,7 +109,7 @@ def test_what_cannot_be_asked_is_named(links: Any, edge_case: Case, shadow: Shad
         "between nodes that remain": trend(links.case("unlink", gd.Deletion(nodes=[1, 2])), shadow),
         "keeps no model": trend(with_(model=None), shadow),
         "trains again": trend(with_(method="retrain"), shadow),
-        "made again from its settings": trend(with_(method="gnndelete", settings={"operator": "MyMap"}), shadow),
+        "'operator' must be": trend(with_(method="gnndelete", settings={"operator": "MyMap"}), shadow),
         "method 'elsewhere'": trend(with_(method="elsewhere"), shadow),
         "because": trend(edge_case, replace(shadow, subject=None, reason="because")),
     }

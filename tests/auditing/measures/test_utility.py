@@ -182,4 +182,4 @@ def test_graphs_are_judged_by_their_ranking() -> None:
     others = [graph for graph in range(data.num_graphs) if graph not in gone.tolist()]
     many = gd.audit(replace(opposite, task=gd.GraphClassification(train=gone, test=others)), attacks=False).to_dict()
     assert "test AUROC" in many["verdict"]["text"]
-    assert many["verdict"]["word"] == "ruined"
+    assert many["verdict"]["code"] == "ruined"
