@@ -229,7 +229,7 @@ def main() -> None:
             gd.Unlearner(model, data, task=task, method=method, seed=args.seed).delete(request)
 
         def further(unlearner: gd.Unlearner = unlearner) -> None:
-            unlearner._requests.clear()  # the same request again, as if it were the first after the graph became known
+            unlearner._requests = ()  # the same request again, as if it were the first after the graph became known
             unlearner.delete(request)
 
         seconds, peak = repeated(first, args.repeats, device)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import gnndelete as gd
-from gnndelete.assurance import MEANING
 from gnndelete.errors import AdapterError, GraphError, ModelError, RequestError, SettingError
+from gnndelete.notes import MEANING
 from gnndelete.testing import problem
 
 

@@ -110,11 +110,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(f"gnndelete.{_HOME[name]}"), name)
     if name in _MODULES:
         return importlib.import_module(f"gnndelete.{name}")
-    raise AttributeError(f"module 'gnndelete' has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'gnndelete' has no attribute {name!r}")
+    globals()[name] = found = getattr(importlib.import_module(f"gnndelete.{_HOME[name]}"), name)
+    return found
 
 
 def __dir__() -> list[str]:

@@ -26,6 +26,7 @@ from gnndelete.graph.batch import collate
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.fingerprint import attributes, tensor_digest
 from gnndelete.graph.validation import check_deletion, check_graph
+from gnndelete.io.memory import PeakMemory
 from gnndelete.io.progress import track
 from gnndelete.io.store import Store
 from gnndelete.methods import CONTROLS, GraphEraser, Method, Retrain, require_fit
@@ -207,7 +208,7 @@ def compare(
     known.check(data)
     session = Session(model, data, resolve_forward(forward))
     checked = check_deletion(deletion, data, session.table, known.unseen_edges())
-    context = Context(session, task=known, fit=as_fitting(fit), build=build).for_deletion(checked)
+    context = Context(session, task=known, fit=fit and as_fitting(fit), build=build).for_deletion(checked)
     chosen = _chosen(methods, context, controls)
     scope = {
         "version": __version__,
@@ -391,7 +392,8 @@ def _run(label: str, method: Method, seed: int, context: Context) -> dict[str, A
             build=context.build,
             seed=seed,
         )
-        unlearned = unlearner.delete(context.deletion)
+        with PeakMemory(context.data.edge_index.device) as memory:
+            unlearned = unlearner.delete(context.deletion)
         scores = unlearned.evaluate()
     except GNNDeleteError as error:  # recorded, shown, and never counted as a number
         return row | {"error": str(error), "assurance": None, "seconds_until_error": time.perf_counter() - start}
@@ -400,7 +402,7 @@ def _run(label: str, method: Method, seed: int, context: Context) -> dict[str, A
         "scores": scores,
         "seconds": unlearned.seconds,
         "parameters": unlearned.parameters,
-        "peak_mb": unlearned.peak_mb,
+        "peak_mb": memory.peak_mb,
         "notes": [note.to_dict() for note in unlearned.notes],
         "details": unlearned.details,
     }

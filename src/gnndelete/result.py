@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import or_
 from os import PathLike
@@ -12,7 +12,6 @@ from typing import Any
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
-from gnndelete.assurance import explain, explain_aim
 from gnndelete.errors import AdapterError, GraphError, ModelError, RunError
 from gnndelete.graph.batch import collate
 from gnndelete.graph.deletion import Deletion
@@ -24,7 +23,7 @@ from gnndelete.methods.base import Context, Fit, Method, Outcome, plain
 from gnndelete.nn.adapter import Adapter, read_config, restore
 from gnndelete.nn.forward import Forward, call, evaluating, resolve_forward
 from gnndelete.nn.layers import working_copy
-from gnndelete.notes import Note
+from gnndelete.notes import Note, explain, explain_aim
 from gnndelete.registry import by_name
 from gnndelete.tasks import Task
 from gnndelete.tasks import resolver as tasks
@@ -61,7 +60,6 @@ class Unlearned:
         base: The user's model, before the deletion.
         fit: How the user's model is trained.
         build: How an untrained model is made.
-        peak_mb: The most memory that the deletion held at once; None where it cannot be measured.
     """
 
     model: nn.Module | None
@@ -84,7 +82,6 @@ class Unlearned:
     base: nn.Module | None = field(default=None, repr=False)
     fit: Fit | None = field(default=None, repr=False)
     build: Callable[[], nn.Module] | None = field(default=None, repr=False)
-    peak_mb: float | None = None
 
     @classmethod
     def from_outcome(
@@ -93,8 +90,8 @@ class Unlearned:
         context: Context,
         method: Method,
         history: tuple[Deletion, ...],
+        notes: tuple[Note, ...],
         seconds: float,
-        peak_mb: float | None = None,
     ) -> Unlearned:
         """Make the result of a method's outcome.
 
@@ -103,12 +100,12 @@ class Unlearned:
             context: What it was given.
             method: The method.
             history: All requests so far.
+            notes: What a user must know, from the method and about the model.
             seconds: How long it took.
-            peak_mb: How much memory it took.
         """
         if outcome.model is None and outcome.predict is None:
             raise RunError(f"method '{method.name}' returned neither a model nor a way to predict")
-        result = cls(
+        return cls(
             model=outcome.model,
             data=as_user_graph(context.remaining),
             adapter=outcome.adapter,
@@ -119,7 +116,7 @@ class Unlearned:
             seconds=seconds,
             parameters=outcome.parameters,
             history=history,
-            notes=tuple(note if isinstance(note, Note) else Note("remark", note) for note in outcome.notes),
+            notes=notes,
             details=outcome.details,
             task=context.task,
             original=as_user_graph(context.data),
@@ -129,12 +126,7 @@ class Unlearned:
             base=context.model,
             fit=context.fit,
             build=context.build,
-            peak_mb=peak_mb,
         )
-        if outcome.adapter is None or outcome.model is None:
-            return result
-        facts = {**result.summary(), "details": result.details, "num_nodes": context.session.table.num_nodes}
-        return replace(result, adapter=Adapter(outcome.model, facts))
 
     @classmethod
     def from_summary(cls, summary: Mapping[str, Any], **objects: Any) -> Unlearned:
@@ -148,7 +140,6 @@ class Unlearned:
         return cls(
             **{name: summary[name] for name in plain},
             notes=tuple(Note(**note) for note in summary["notes"]),
-            peak_mb=summary.get("peak_mb"),
             **objects,
         )
 
@@ -212,7 +203,6 @@ class Unlearned:
             "weights": self.weights,
             "seconds": self.seconds,
             "parameters": self.parameters,
-            "peak_mb": self.peak_mb,
             "requests": len(self.history) or int(facts.get("requests", 0)),
             "counts": self.counts,
             "notes": [note.to_dict() for note in self.notes],
@@ -316,8 +306,14 @@ class Unlearned:
             )
         if self.data is None:
             raise AdapterError(_NO_GRAPH, "load it with data= before saving it again")
-        facts = {**self.adapter.facts, "remaining_fingerprint": fingerprint(self.graph)}
-        facts["remaining_attributes"] = attributes(self.graph)
+        facts = {
+            **self.adapter.facts,
+            **self.summary(),
+            "details": self.details,
+            "num_nodes": self.graph.num_nodes,
+            "remaining_fingerprint": fingerprint(self.graph),
+            "remaining_attributes": attributes(self.graph),
+        }
         if self.original is not None:
             facts["original_fingerprint"] = fingerprint(self.original_graph)
         Adapter(self.adapter.model, facts).save(path)
@@ -436,18 +432,12 @@ def evidence_by(
         ``test_*`` and, where the task can rank deleted elements, ``deleted_*``.
     """
     task = task.without(deletion.nodes)
-    found = {f"test_{name}": value for name, value in _test_scores(predict, remaining, task).items()}
     ranks = task.rank_deleted(predict, deletion, remaining, seed=seed)
-    return found | {f"deleted_{name}": value for name, value in ranks.items()}
-
-
-def _test_scores(predict: Predict, data: Data, task: Task) -> dict[str, float]:
-    if not task.tests(data):
-        return {}
     try:
-        return task.evaluate_by(predict, data)
-    except GraphError:  # Nothing that is left has a label to test on.
-        return {}
+        tests = task.evaluate_by(predict, remaining)
+    except GraphError:  # There is no test data, or nothing that is left has a label.
+        tests = {}
+    return {f"test_{name}": value for name, value in tests.items()} | {f"deleted_{k}": v for k, v in ranks.items()}
 
 
 def evaluate(

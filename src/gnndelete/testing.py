@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gnndelete.assurance import MEANING
 from gnndelete.datasets.generated import community_graph, knowledge_graph
 from gnndelete.datasets.splits import split_links, split_nodes
 from gnndelete.datasets.typed_edges import triples
@@ -21,6 +20,7 @@ from gnndelete.graph.deletion import Deletion
 from gnndelete.methods.base import Context, Method, Reason, plain
 from gnndelete.models import GCN, RGCN, build
 from gnndelete.nn.forward import call
+from gnndelete.notes import MEANING
 from gnndelete.result import Unlearned
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.training.loop import train

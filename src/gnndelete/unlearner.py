@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import reduce
 from operator import or_
 from os import PathLike
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 import torch
@@ -26,10 +25,9 @@ from gnndelete.graph.hetero import HeteroGraph, as_user_graph
 from gnndelete.graph.remaining import cut
 from gnndelete.graph.validation import check_deletion, further_edges_cut, nearly_undirected
 from gnndelete.io.files import write
-from gnndelete.io.memory import PeakMemory
 from gnndelete.methods import Method, require_fit
 from gnndelete.methods import resolver as methods
-from gnndelete.methods.base import Context, Fit, Outcome, synchronize
+from gnndelete.methods.base import Context, Fit, synchronize
 from gnndelete.nn.checks import POOLS_DELETED, note_precomputed, pools_deleted
 from gnndelete.nn.forward import Forward, resolve_forward
 from gnndelete.notes import Note
@@ -89,11 +87,14 @@ class Unlearner:
         base = data.__copy__() if isinstance(data, Data) else data
         check_output = None if self.task is None else self.task.check_output
         session = Session(model, base, resolve_forward(forward), check_output)
-        self._context = Context(session, task=self.task, fit=as_fitting(fit), build=build, seed=seed, progress=progress)
+        self._context = Context(
+            session, task=self.task, fit=fit and as_fitting(fit), build=build, seed=seed, progress=progress
+        )
         if self.task is not None:
             self.task.check(data)  # Negatives must be drawn before any edge is gone.
-        self._remember([])
-        self._lock = Lock()
+        self._requests: tuple[Deletion, ...] = ()
+        self._earlier = Deletion()  # the union of all requests
+        self._lock = RLock()
         require_fit(self.method, self._context)
 
     @property
@@ -109,7 +110,7 @@ class Unlearner:
     @property
     def history(self) -> tuple[Deletion, ...]:
         """All requests served so far, checked against the graph."""
-        return tuple(self._requests)
+        return self._requests
 
     def delete(self, deletion: Deletion) -> Unlearned:
         """Forget ``deletion`` and everything that was asked for before.
@@ -127,27 +128,19 @@ class Unlearner:
             ModelError: If the method cannot serve this kind of deletion.
         """
         with self._lock, torch.inference_mode(False):  # Some methods train, wherever they are called from.
-            return self._delete(deletion)
-
-    def _delete(self, deletion: Deletion) -> Unlearned:
-        start = time.perf_counter()
-        request = self._check(deletion)
-        union = self._union(request)
-        remaining = cut(union, self._context.data, self._context.session.table)
-        context = self._context.for_deletion(union, request, remaining)
-        self._require_fit(context)
-        outcome, peak_mb = self._run(context)
-        seconds = time.perf_counter() - start
-        history = (*self._requests, request)
-        unlearned = Unlearned.from_outcome(outcome, context, self.method, history, seconds, peak_mb)
-        self._remember([*self._requests, request], union_before=self._earlier)
-        return unlearned
-
-    def _remember(self, requests: list[Deletion], union_before: Deletion | None = None) -> None:
-        """Set the history, and the union of all its requests; ``union_before`` is that of all but the last."""
-        self._requests = requests
-        parts = requests if union_before is None else [union_before, requests[-1]]
-        self._earlier = reduce(or_, parts) if parts else None
+            start = time.perf_counter()
+            request = self._check(deletion)
+            union = self._union(request)
+            remaining = cut(union, self._context.data, self._context.session.table)
+            context = self._context.for_deletion(union, request, remaining)
+            self._require_fit(context)
+            outcome = self.method.unlearn(context)
+            notes = (*outcome.notes, *self._notes(context))
+            synchronize(context.data.edge_index.device)
+            history, seconds = (*self._requests, request), time.perf_counter() - start
+            unlearned = Unlearned.from_outcome(outcome, context, self.method, history, notes, seconds)
+            self._requests, self._earlier = history, self._earlier | request if self._requests else request
+            return unlearned
 
     def _check(self, deletion: Deletion) -> Deletion:
         """The request in the terms of the graph."""
@@ -160,40 +153,34 @@ class Unlearner:
 
     def _union(self, request: Deletion) -> Deletion:
         """The request together with all earlier ones."""
-        if self._earlier is None:
+        if not self._requests:
             return request
-        return (request.require_new(self._earlier) | self._earlier).check(
-            self._context.data, self._context.session.table
-        )
+        union = request.require_new(self._earlier) | self._earlier
+        return union.check(self._context.data, self._context.session.table)
 
     def _require_fit(self, context: Context) -> None:
         """Refuse what the method cannot serve, and a model that does not read the edges that are cut."""
+        deletion = context.deletion
         if self.task is not None and isinstance(context.data, HeteroGraph):
-            self.task.refuse_nothing_left(context.remaining, context.deletion.nodes)
+            self.task.refuse_nothing_left(context.remaining, deletion.nodes)
         require_fit(self.method, context)
-        if self.method.keeps_model and _cuts_edges(context.deletion):
+        if self.method.keeps_model and (deletion.edges.size(1) or deletion.nodes.numel()):
             context.session.require_reading_edges()
 
-    def _run(self, context: Context) -> tuple[Outcome, float | None]:
-        device = context.data.edge_index.device
-        with PeakMemory(device) as memory:
-            outcome = self.method.unlearn(context)
-            synchronize(device)
-        return replace(outcome, notes=(*outcome.notes, *self._notes(context))), memory.peak_mb
-
-    def _notes(self, context: Context) -> tuple[Note, ...]:
+    def _notes(self, context: Context) -> list[Note]:
         """What a user must know about the model and its graph, whatever the method."""
         deletion, data, session = context.deletion, context.data, context.session
+        cuts_edges = bool(deletion.edges.size(1) or deletion.nodes.numel())
         notes: list[Note] = []
         if self.method.keeps_model and pools_deleted(session.model, context.remaining, deletion.nodes, session.forward):
             notes.append(POOLS_DELETED)
-        if _cuts_edges(deletion) or deletion.features.size(1):
+        if cuts_edges or deletion.features.size(1):
             notes += note_precomputed(session.model, data, session.forward)
-        if _cuts_edges(deletion) and not isinstance(data, HeteroGraph):
+        if cuts_edges and not isinstance(data, HeteroGraph):
             notes += further_edges_cut(data)
         if deletion.edges.size(1):
             notes += nearly_undirected(session.table, deletion.edges, deletion.nodes)
-        return tuple(notes)
+        return notes
 
     def save_state(self, path: str | PathLike[str]) -> None:
         """Write down what was deleted, to continue the sequence after a restart.
@@ -228,7 +215,7 @@ class Unlearner:
         """
         try:
             state = json.loads(Path(path).read_text())
-            requests = [Deletion.from_lists(request) for request in state["requests"]]
+            listed = [Deletion.from_lists(request) for request in state["requests"]]
             saved = {"model": state["base_fingerprint"], "graph": state["graph_fingerprint"]}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise AdapterError(
@@ -245,7 +232,7 @@ class Unlearner:
             raise AdapterError(
                 f"the state at '{path}' belongs to a graph with other values of {different}", "give that one"
             )
-        requests = [request.check(self._context.data, session.table) for request in requests]
+        requests = tuple(request.check(self._context.data, session.table) for request in listed)
         if self._requests != requests[: len(self._requests)]:
             raise AdapterError(
                 f"this Unlearner has served requests that are not in the state at '{path}', and would lose them",
@@ -267,23 +254,23 @@ class Unlearner:
         """
         if not self._requests:
             raise RunError("nothing was deleted yet", "call delete(Deletion(…)) first")
-        with self._lock, torch.inference_mode(False):
+        with self._lock:
             requests = self._requests
             self._remember(requests[:-1])
             try:
-                return self._delete(requests[-1])
+                return self.delete(requests[-1])
             except BaseException:
                 self._remember(requests)
                 raise
+
+    def _remember(self, requests: tuple[Deletion, ...]) -> None:
+        """Set the history, and the union of all its requests."""
+        self._requests = requests
+        self._earlier = reduce(or_, requests, Deletion())
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._lock = Lock()
-
-
-def _cuts_edges(deletion: Deletion) -> bool:
-    """Whether edges leave the graph."""
-    return bool(deletion.edges.size(1) or deletion.nodes.numel())
+        self._lock = RLock()

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import gnndelete as gd
-from gnndelete.assurance import MEANING
 from gnndelete.engine.session import Session
 from gnndelete.methods import CONTROLS, Context, Method, RetrainAgain, resolver
 from gnndelete.nn.forward import call
+from gnndelete.notes import MEANING
 
 METHODS = sorted(resolver.lookup_dict)
 CLASSES = [*resolver.lookup_dict.values(), *CONTROLS, RetrainAgain]

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gnndelete.assurance import TRAINED_WITHOUT
 from gnndelete.errors import AdapterError, DeletionError, GraphError, ModelError, SettingError
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.fingerprint import fingerprint
@@ -23,6 +22,7 @@ from gnndelete.graph.validation import edge_table
 from gnndelete.methods.base import Fit
 from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.nn.forward import Forward, evaluating
+from gnndelete.notes import TRAINED_WITHOUT
 from gnndelete.result import Unlearned
 from gnndelete.tasks import Task
 from gnndelete.tasks.base import Predict
@@ -232,7 +232,6 @@ def _reference(
             notes=(),
             details={},
             predictor=None,
-            peak_mb=None,
         )
     if not isinstance(reference, Unlearned):
         raise SettingError(

@@ -36,6 +36,7 @@ from gnndelete.bench.material import (
     train_once,
 )
 from gnndelete.graph.deletion import Deletion
+from gnndelete.io.memory import PeakMemory
 from gnndelete.methods import GNNDelete, Method, Retrain
 from gnndelete.methods.base import Fit, synchronize
 from gnndelete.nn.forward import call, evaluating
@@ -100,7 +101,8 @@ def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:
     timed: dict[str, Any] = {"seconds_of": seconds_of(setting, method)} if "time" in measures else {}
     if "calibrated" in timed.get("seconds_of", ()):
         timed["search_rule"] = search_rule(cell.key["method"], cell.key["task"], cell.key["model"]["name"])
-    unlearned, steps, seconds = _delete(setting, method)
+    with PeakMemory(setting.data.edge_index.device) as memory:
+        unlearned, steps, seconds = _delete(setting, method)
     if timed and method.needs == "a training function":
         timed["seconds_of"]["retrain" if method.name == "retrain" else "delete"] = seconds
     case = open_setting(setting, unlearned)
@@ -115,7 +117,7 @@ def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:
         "train_seconds": setting.base.seconds,
         "trained_by": setting.base.source,
         "parameters": unlearned.parameters,
-        "peak_mb": unlearned.peak_mb,
+        "peak_mb": memory.peak_mb,
         "lam": unlearned.lam,
         "assurance": unlearned.assurance,
         "calibration": _calibration(unlearned),

@@ -131,7 +131,7 @@ def _show_plan(console: Console, values: dict[str, Any]) -> None:
 
 
 def _aim(values: dict[str, Any]) -> str:
-    from gnndelete.assurance import AIMS, explain_aim
+    from gnndelete.notes import AIMS, explain_aim
 
     aim, lam = values["aim"], values["lam"]
     if lam != "auto":

@@ -59,7 +59,7 @@ def reference(unlearned: Unlearned, out: Path, settings: Settings) -> Unlearned:
     )
     trained = replace(unlearner.delete(unlearned.deletion), notes=())
     assert trained.model is not None
-    facts = {"seconds": trained.seconds, "peak_mb": trained.peak_mb, "fingerprint": model_fingerprint(trained.model)}
+    facts = {"seconds": trained.seconds, "fingerprint": model_fingerprint(trained.model)}
     commit({file: dump_weights(trained.model, {"reference": json.dumps(facts)})}, remove=_older(file))
     return trained
 
@@ -116,7 +116,6 @@ def _cached(file: Path, unlearned: Unlearned, method: Retrain) -> Unlearned | No
             settings=method.settings(),
             assurance=method.assurance,
             seconds=float(facts["seconds"]),
-            peak_mb=facts["peak_mb"],
             parameters=sum(p.numel() for p in model.parameters()),
             notes=(),
             details={},

@@ -293,9 +293,9 @@ def _check_belongs(
     run: Path, folder: Path, values: dict[str, Any], data: Data, deleted: Deletion, remaining: Data
 ) -> None:
     """Refuse a result that was made on another graph, or for other requests than the state of the run names."""
-    from gnndelete.assurance import MEANING
     from gnndelete.graph.fingerprint import fingerprint
     from gnndelete.nn.adapter import CONFIG, read_config
+    from gnndelete.notes import MEANING
 
     config = read_config(folder) if (folder / CONFIG).exists() else {}
     of_run, of_remaining = fingerprint(data), fingerprint(remaining)

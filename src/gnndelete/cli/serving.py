@@ -12,7 +12,6 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from gnndelete.assurance import explain
 from gnndelete.cli.construct import build_function, build_method, dump_weights, fit_function
 from gnndelete.cli.deletion_options import check_trained, read_request
 from gnndelete.cli.output import note, plain
@@ -40,6 +39,7 @@ from gnndelete.graph.fingerprint import fingerprint
 from gnndelete.graph.validation import edge_table
 from gnndelete.io.files import commit, require_writable, staging_prefix
 from gnndelete.nn.adapter import CARD, CONFIG, TENSORS, model_fingerprint
+from gnndelete.notes import explain
 from gnndelete.result import Unlearned, evidence
 from gnndelete.unlearner import Unlearner
 

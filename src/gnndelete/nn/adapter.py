@@ -18,7 +18,6 @@ from safetensors.torch import save as dump_tensors
 from torch import Tensor, nn
 
 from gnndelete import __version__
-from gnndelete.assurance import explain, explain_aim, what_left
 from gnndelete.errors import AdapterError, some, why
 from gnndelete.graph.fingerprint import tensor_digest
 from gnndelete.graph.kinds import in_words
@@ -26,6 +25,7 @@ from gnndelete.io.files import STAGING_PREFIX, write_all
 from gnndelete.nn.forward import bare, unwrapped
 from gnndelete.nn.hooks import Key, Site
 from gnndelete.nn.operator import PREFIX, GivenRows, LinearMap, Operator, attach, detach, disabled, layer_operators
+from gnndelete.notes import explain, explain_aim, what_left
 
 FORMAT = 1
 CONFIG, TENSORS, CARD = "adapter_config.json", "adapter_model.safetensors", "README.md"
@@ -62,7 +62,7 @@ class Adapter:
 
     Args:
         model: The model that the operators are attached to.
-        facts: What is known about how the operators were made; it is saved with them.
+        facts: What is known about how the operators were made. `Unlearned.save` and `load` fill it in.
     """
 
     model: nn.Module
@@ -132,6 +132,8 @@ class Adapter:
             "operators": entries,
             **self.facts,
         }
+        if missing := [name for name in REQUIRED if name not in config]:
+            raise AdapterError(f"the adapter does not know {some(missing)}", "save the result: unlearned.save(path)")
         written = (json.dumps(config, indent=2) + "\n").encode()
         write_all(Path(path), {TENSORS: content, CONFIG: written, CARD: card(config).encode()})
 

@@ -68,9 +68,9 @@ class Fitting:
         return result
 
 
-def as_fitting(fit: Any) -> Fitting | None:
-    """The user's ``fit``, after checking that it takes a model, a graph and a seed; None stays None."""
-    if fit is None or isinstance(fit, Fitting):
+def as_fitting(fit: Any) -> Fitting:
+    """The user's ``fit``, after checking that it takes a model, a graph and a seed."""
+    if isinstance(fit, Fitting):
         return fit
     try:
         inspect.signature(fit).bind(None, None, None)

@@ -14,22 +14,20 @@ from gnndelete.result import Unlearned
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds, parameters changed and peak memory of one deletion."""
+    """Seconds and parameters changed of one deletion."""
 
     seconds: float
     parameters: int = 0
-    peak_mb: float | None = None
 
     @classmethod
     def of(cls, unlearned: Unlearned) -> Spent:
-        return cls(unlearned.seconds, unlearned.parameters, unlearned.peak_mb)
+        return cls(unlearned.seconds, unlearned.parameters)
 
 
 #: What is shown of `Spent`: the field, its title and its format.
 _SHOWN: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("seconds", "time", seconds),
     ("parameters", "parameters changed", number),
-    ("peak_mb", "peak memory, MB", lambda value: number(value, 1)),
 )
 
 
@@ -56,7 +54,7 @@ class CostSection(Section):
 
 
 class Cost(Measure):
-    """Seconds, parameters and peak memory."""
+    """Seconds and parameters."""
 
     name: ClassVar[str] = "cost"
     title: ClassVar[str] = "Cost"

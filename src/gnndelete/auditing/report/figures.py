@@ -201,13 +201,12 @@ def _cost(audit: Audit) -> Picture:
     for key, heading, text in (
         ("seconds", "Seconds (log scale)", seconds),
         ("parameters", "Parameters changed (log scale)", number),
-        ("peak_mb", "Peak memory in MB", lambda value: number(float(value), 1)),
     ):
         sides = {"after": getattr(cost.deletion, key), "reference": getattr(cost.reference, key)}
         values = {name: (float(value), text(value)) for name, value in sides.items() if value}
         if len(values) == 2:
             alt = ", ".join(f"{labels[name]} {words}" for name, (_, words) in values.items())
-            draw = panels.bars(values, labels, log=key != "peak_mb")
+            draw = panels.bars(values, labels, log=True)
             made.append(Panel(heading, f"{heading}: {alt}", draw, (3.4, 1.3)))
     if not made:
         return Picture("cost", title, reason="The deletion changed nothing that could be compared.")
