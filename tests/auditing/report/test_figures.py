@@ -120,7 +120,7 @@ def test_panels_of_each_figure() -> None:
         "Trend attack: AUC after 0.564, Retrain 0.559",
     ]
     assert titles["embedding"] == ["Before", "After"]
-    assert len(titles["cost"]) == 3
+    assert len(titles["cost"]) == 2
     assert [p.title for p in pictures(sample["nonexistent"]())[2].panels] == ["Validation score"]
     assert [p.title for p in pictures(sample["without_reference"]())[1].panels] == ["Before", "After"]
 
