@@ -111,7 +111,7 @@ def test_a_triple_or_a_relation_is_named(cli, typed_run: Path, typed_file: Path)
     done = cli("delete", typed_run, "--relation", "2", *unlink, "--out", "two")
     assert done.code == 0, done.err
     assert "source,relation,target" in cli("delete", typed_run, "--edge", "zero,1", "--out", "three").sentence
-    assert "triples" in cli("delete", typed_run, "--edge", f"{head},{tail}", "--out", "three").sentence
+    assert "source,relation,target" in cli("delete", typed_run, "--edge", f"{head},{tail}", "--out", "three").sentence
     assert "no relation" in cli("delete", typed_run, "--relation", "likes", "--out", "three").sentence
     held = ",".join(str(value) for value in task.validation.positives[:, 0].tolist())
     assert "held out" in cli("delete", typed_run, "--edge", held, "--out", "three").sentence

@@ -67,9 +67,9 @@ def test_a_dry_run_does_not_say_that_labels_leave_a_graph(cli: Cli, node_run: Pa
         (("--node", "3", "--fill", "1"), "--fill says what replaces features"),
         (
             ("--set", "deletion.features=[[1,2,3]]"),
-            "--feature 1,2,3 (features of this graph are written node or node,column, such as --feature 3,7)",
+            "--feature 1,2,3 (it is written node or node,column, such as --feature 3,7)",
         ),
-        (("--feature", ""), "features of this graph are written node or node,column"),
+        (("--feature", ""), "it is written node or node,column"),
         (("--random", "2", "--kind", "nodes", "--where", "hubs"), "--where hubs says which edges are drawn"),
         (("--relation", "likes"), "--relation names 'likes', and the graph has no relation types"),
     ],

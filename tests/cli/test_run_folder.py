@@ -161,7 +161,7 @@ def test_columns_of_features_go_by_their_names(cli: Cli, named_run: Path, tables
         (("--feature", "user:4001,99"), ("('user:4001', 99)",)),
         (("--edge", "user:4001,usr:4003"), ("no id 'usr:4003', did you mean 'user:4003'?",)),
         (("--edge", "item 0, new,item 2, new"), ("an id with a comma in quotes",)),
-        (("--feature", 'item 0, "new",a'), ("--feature item 0,new,a (features of", "an id with a comma in quotes")),
+        (("--feature", 'item 0, "new",a'), ("--feature item 0,new,a (it is written", "an id with a comma in quotes")),
         (("--edge", "user:4001"), ("is written source,target",)),
         (("--edge", '"user:4001'), ("is written source,target",)),
         (("--set", "deletion.nodes=[007]"), ("7 is a number: write it in quotes",)),

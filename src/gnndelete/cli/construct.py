@@ -40,8 +40,13 @@ from gnndelete.training import loop
 def prepare(settings: Settings) -> tuple[NamedGraph, Task]:
     """The graph to train on, on the chosen device and with the user's names where it has any, and the task."""
     parts = _load(settings.data)
+    graphs, options = tuple(part.data for part in parts), settings.data
+    many, wanted = isinstance(graphs[0], GraphBatch), settings.task.name == "graph"
+    if many != wanted:
+        holds = "many graphs; use --task graph" if many else "one graph; use a dataset of graphs such as proteins"
+        raise GraphError(f"'{options.dataset or options.graph}' holds {holds}, or another task")
     split = {"graph": _split_graphs, "link": _split_links, "node": _split_nodes}[settings.task.name]
-    data, task = split(tuple(part.data for part in parts), settings)
+    data, task = split(graphs, settings)
     return replace(parts[0], data=data.to(find_device(settings.train.device, "train.device"))), task
 
 
@@ -86,61 +91,39 @@ def _load(settings: DataSettings) -> tuple[NamedGraph, ...]:
 
 def _split_graphs(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
     options, data = settings.data, graphs[0]
-    if not isinstance(data, GraphBatch):
-        raise GraphError(
-            f"'{options.dataset or options.graph}' is one graph, and --task graph needs many; choose a dataset of graphs "
-            "such as proteins, or another task"
-        )
     if options.split == "random" or (options.split == "auto" and "train_mask" not in data):
-        split = split_graphs(
-            range(data.num_graphs), options.seed, train=1 - options.val - options.test, val=options.val
-        )
-        data = with_split(data, split)
+        ids = range(data.num_graphs)
+        data = with_split(data, split_graphs(ids, options.seed, 1 - options.val - options.test, options.val))
     task = GraphClassification()
     task.check(data)
     return data, task
 
 
 def _split_links(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
-    options = settings.data
-    if isinstance(graphs[0], GraphBatch):
-        raise GraphError(f"'{options.dataset or options.graph}' holds many graphs; use --task graph")
-    typed = "edge_type" in graphs[0]
+    options, data = settings.data, graphs[0]
+    typed, drawn = "edge_type" in data, options.split == "random"
     decoder = settings.task.decoder or ("distmult" if typed else "dot")
-    if len(graphs) == 3 and options.split != "random":
-        return graphs[0], LinkPrediction(validation=graphs[1], test=graphs[2], decoder=decoder, seed=options.seed)
-    if options.split != "random" and "validation" in graphs[0] and "test" in graphs[0]:
-        return _split_by_dataset(graphs[0], settings)
-    if options.split == "given" and not (typed and "val_mask" in graphs[0]):
-        return graphs[0], LinkPrediction(decoder=decoder, seed=options.seed)
     if len(graphs) == 3:
-        raise GraphError(f"'{options.graph}' is already split in three parts; leave data.split at auto")
-    split = split_links(
-        graphs[0], seed=options.seed, val=options.val, test=options.test, given=typed and options.split == "given"
-    )
-    task = LinkPrediction(
-        validation=split.validation,
-        test=split.test,
-        decoder=decoder,
-        validation_negatives=split.validation_negatives,
-        test_negatives=split.test_negatives,
-        seed=options.seed,
-    )
-    return split.data, task
+        if drawn:
+            raise GraphError(f"'{options.graph}' is already split in three parts; leave data.split at auto")
+        parts: dict[str, Any] = {"validation": graphs[1], "test": graphs[2]}
+    elif not drawn and "validation" in data and "test" in data:  # a dataset that brings them, such as ogbl-collab
+        parts = {name: data[name] for name in _PARTS if name in data}
+        data = Data.from_dict({name: value for name, value in data.to_dict().items() if name not in parts})
+    elif options.split == "given" and not (typed and "val_mask" in data):
+        parts = {}
+    else:
+        given = typed and options.split == "given"
+        split = split_links(data, seed=options.seed, val=options.val, test=options.test, given=given)
+        data, parts = split.data, {name: getattr(split, name) for name in _PARTS}
+    return data, LinkPrediction(decoder=decoder, seed=options.seed, **parts)
 
 
-def _split_by_dataset(data: Data, settings: Settings) -> tuple[Data, Task]:
-    """A dataset that brings its validation and test edges along, such as ogbl-collab."""
-    names = ("validation", "test", "validation_negatives", "test_negatives")
-    parts = {name: data[name] for name in names if name in data}
-    task = LinkPrediction(decoder=settings.task.decoder or "dot", seed=settings.data.seed, **parts)
-    return Data.from_dict({name: value for name, value in data.to_dict().items() if name not in parts}), task
+_PARTS = ("validation", "test", "validation_negatives", "test_negatives")
 
 
 def _split_nodes(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Task]:
     options = settings.data
-    if isinstance(graphs[0], GraphBatch):
-        raise GraphError(f"'{options.dataset or options.graph}' holds many graphs; use --task graph")
     if len(graphs) == 3:
         raise GraphError(
             f"'{options.graph}' holds three parts, which is a split of links; give one Data with masks for --task node"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -61,7 +61,7 @@ def deletion_options(verb: Callable[..., Report]) -> Callable[..., Report]:
     @wraps(verb)
     def with_options(**arguments: Any) -> Report:
         options = {name: arguments.pop(name, None) for name in OPTIONS}
-        return verb(request=_settings(**options), **arguments)
+        return verb(request=_settings(options), **arguments)
 
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(verb, eval_str=True).parameters.values():
@@ -75,53 +75,41 @@ def deletion_options(verb: Callable[..., Report]) -> Callable[..., Report]:
     return with_options
 
 
-def _settings(
-    edge: list[str] | None,
-    node: list[str] | None,
-    feature: list[str] | None,
-    label: list[str] | None,
-    relation: list[str] | None,
-    graph: list[int] | None,
-    random: float | None,
-    draw_seed: int | None,
-    **rest: Any,
-) -> dict[str, Any]:
+def _settings(options: dict[str, Any]) -> dict[str, Any]:
     """The options as settings by dotted name; None where an option is not used."""
-    files = {f"deletion.{name}_csv": rest.pop(name) for name in ("edges", "nodes", "graphs", "features", "labels")}
-    whole = random is not None and random >= 1 and random.is_integer()
-    return {
-        **files,
-        "deletion.edges": _cells(edge, "an edge is written source,target, such as --edge 0,5"),
-        "deletion.nodes": _stripped(node),
-        "deletion.graphs": list(graph or ()) or None,
-        "deletion.features": _cells(feature, "features are written node or node,column, such as --feature 3,7"),
-        "deletion.labels": _stripped(label),
-        "deletion.relations": _stripped(relation),
-        "deletion.random": int(random) if random is not None and whole else random,
-        "deletion.seed": draw_seed,
-        **{f"deletion.{name}": value for name, value in rest.items()},
-    }
+    values: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in _FILES:
+            values[f"{name}_csv"] = value
+        elif name in _REPEATED:
+            values[f"{name}s"] = [_element(name, text) for text in value or ()] or None
+        else:
+            values["seed" if name == "draw_seed" else name] = value
+    return {f"deletion.{name}": value for name, value in values.items()}
 
 
-def _stripped(names: list[str] | None) -> list[str] | None:
-    return [name.strip() for name in names or ()] or None
+_FILES = ("edges", "nodes", "graphs", "features", "labels")
+_REPEATED = ("edge", "node", "graph", "feature", "label", "relation")
+_FORMS = {
+    "edge": "an edge is written source,target, such as --edge 0,5",
+    "feature": "features are written node or node,column, such as --feature 3,7",
+}
 
 
-def _cells(texts: Iterable[str] | None, form: str) -> list[list[str]] | None:
-    """Edges or features as cells. They are read as lines of a CSV file, so that an id in quotes can hold a comma."""
-    found = []
-    for text in texts or ():
-        try:
-            rows = list(csv.reader([text], strict=True, skipinitialspace=True))
-        except csv.Error as error:
-            raise DeletionError(f"{form} (got {text}: {error})") from None
-        found.append([cell.strip() for cell in rows[0]] if rows else [])
-    return found or None
+def _element(option: str, text: Any) -> Any:
+    """One element; an edge or features are read as a line of a CSV file, so that an id in quotes can hold a comma."""
+    if option not in _FORMS:
+        return text.strip() if isinstance(text, str) else text
+    try:
+        rows = list(csv.reader([text], strict=True, skipinitialspace=True))
+    except csv.Error as error:
+        raise DeletionError(f"{_FORMS[option]} (got {text}: {error})") from None
+    return [cell.strip() for cell in rows[0]] if rows else []
 
 
 def read_request(settings: DeletionSettings, graph: NamedGraph, task: Task) -> Deletion:
     """The elements to delete from ``graph``, which earlier requests may have made smaller; in the ids of its user."""
-    request = _from_files(settings, graph)
+    request = _named(settings, graph)
     if settings.fill and not request.features.size(1):
         raise SettingError(
             f"--fill says what replaces features, and none are named (got {settings.fill}); name --feature"
@@ -147,6 +135,7 @@ def _drawn(settings: DeletionSettings, amount: int | float, graph: NamedGraph, t
     data, kind, where, seed = graph.data, settings.kind, settings.where, settings.seed
     if amount >= 1 and amount != int(amount):
         raise SettingError(f"--random must be a share below 1 or a whole number (got {amount})")
+    amount = int(amount) if amount >= 1 else amount
     if kind != "edges" and where != "random":
         raise SettingError(
             f"--where {where} says which edges are drawn, and --kind {kind} draws {kind} from all; leave one of them out"
@@ -163,7 +152,7 @@ def _drawn(settings: DeletionSettings, amount: int | float, graph: NamedGraph, t
     return Deletion(edges=forget_edges(data, amount, where, test=test, hops=settings.hops, seed=seed))
 
 
-def _from_files(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
+def _named(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
     """The elements that are named in place and in CSV files."""
     from gnndelete.graph.deletion import Deletion
 
@@ -198,24 +187,20 @@ def _in_place(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
 
     bad: list[str] = []
 
-    def parsed(option: str, elements: Sequence[Any], parse: Callable[[Any, NamedGraph], tuple[int, ...]]) -> list[Any]:
+    def parsed(option: str) -> list[Any]:
         found = []
-        for element in elements:
+        for element in getattr(settings, f"{option}s"):
+            cells = element if isinstance(element, list) else [element]
             try:
-                found.append(parse(element if isinstance(element, list) else [element], graph))
+                found.append(_row(option, cells, graph))
             except ValueError as error:
-                shown = ",".join(map(str, element)) if isinstance(element, list) else element
-                bad.append(f"--{option} {shown} ({error})")
+                bad.append(f"--{option} {','.join(map(str, cells))} ({error})")
         return found
 
-    edges = parsed("edge", settings.edges, _edge)
-    nodes = parsed("node", settings.nodes, _ids)
-    labels = parsed("label", settings.labels, _ids)
-    features = parsed("feature", settings.features, _feature)
+    edges, nodes, labels, features = (parsed(option) for option in ("edge", "node", "label", "feature"))
     if bad:
         raise DeletionError(
-            f"{len(bad)} of the elements to delete {'is' if len(bad) == 1 else 'are'} not in the graph: {some(bad, 20)}; "
-            "correct or remove them"
+            f"{len(bad)} of the elements to delete cannot be found in the graph: {some(bad, 20)}; correct or remove them"
         )
     request = Deletion(
         edges=edges or None,
@@ -224,12 +209,35 @@ def _in_place(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
         relations=[_relation(name, graph) for name in settings.relations] or None,
         graphs=settings.graphs or None,
     )
-    rows = [cells[0] for cells in features if len(cells) == 1]
-    columns = [cells for cells in features if len(cells) == 2]
-    for chosen in (rows, columns):
-        if chosen:
-            request = request | Deletion(features=chosen, fill=settings.fill)
+    for length in (1, 2):  # whole rows, and single columns
+        if chosen := [cells for cells in features if len(cells) == length]:
+            values = chosen if length == 2 else [node for (node,) in chosen]
+            request = request | Deletion(features=values, fill=settings.fill)
     return request.with_names(graph.ids, graph.relations)
+
+
+def _row(option: str, cells: list[Any], graph: NamedGraph) -> tuple[int, ...]:
+    """One element by the names of its nodes, or by their numbers where they have no names."""
+    from gnndelete.datasets.request_csv import look_up, look_up_columns
+
+    form, example = {
+        "edge": ("source,relation,target", "0,2,5") if "edge_type" in graph.data else ("source,target", "0,5"),
+        "feature": ("node or node,column", "3,7"),
+    }.get(option, ("node", "3"))
+    if len(cells) not in ((1, 2) if option == "feature" else (form.count(",") + 1,)):
+        quotes = "" if graph.ids is None else ", an id with a comma in quotes"
+        raise ValueError(f"it is written {form}, such as --{option} {example}{quotes}")
+    nodes, columns = (cells[:1], cells[1:]) if option == "feature" else (cells, [])
+    if graph.ids is None:
+        if not all(isinstance(cell, int) or (cell.isascii() and cell.isdigit()) for cell in nodes):
+            raise ValueError(f"nodes have numbers here, from 0, and no names: --{option} {example}")
+        found = tuple(map(int, nodes))
+    else:
+        number = next((cell for cell in nodes if isinstance(cell, int)), None)
+        if number is not None:  # YAML has read it: 007 would be 7, and 010 be 8
+            raise ValueError(f"ids of this graph are text, and {number} is a number: write it in quotes")
+        found = look_up(nodes, graph.ids, graph.relations or None)
+    return (*found, *look_up_columns(list(map(str, columns)), graph.features))
 
 
 def _relation(name: Any, graph: NamedGraph) -> int:
@@ -243,42 +251,6 @@ def _relation(name: Any, graph: NamedGraph) -> int:
         known = some(map(repr, graph.relations)) or "numbers from 0"
         raise DeletionError(f"no relation of the graph is called {name!r}; there are {known}")
     return int(name)
-
-
-def _feature(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:
-    from gnndelete.datasets.request_csv import look_up_columns
-
-    if not 1 <= len(cells) <= 2:
-        example = "such as --feature 3,7" if graph.ids is None else "an id with a comma in quotes"
-        raise ValueError(f"features of this graph are written node or node,column, {example}")
-    return (*_ids(cells[:1], graph), *look_up_columns([str(cell) for cell in cells[1:]], graph.features))
-
-
-def _edge(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:
-    form, example = ("source,relation,target", "0,2,5") if "edge_type" in graph.data else ("source,target", "0,5")
-    if graph.ids is None:
-        try:
-            return _ids(cells, graph)
-        except ValueError:
-            got = ",".join(map(str, cells))
-            raise DeletionError(f"an edge is written {form}, such as --edge {example} (got {got})") from None
-    if len(cells) != form.count(",") + 1:
-        raise ValueError(f"an edge of this graph is written {form}, an id with a comma in quotes")
-    return _ids(cells, graph)
-
-
-def _ids(cells: Sequence[Any], graph: NamedGraph) -> tuple[int, ...]:
-    """Nodes (and the relation between them) by their names, or by their numbers where they have no names."""
-    from gnndelete.datasets.request_csv import look_up
-
-    if graph.ids is None:
-        if all(isinstance(cell, int) or (cell.isascii() and cell.isdigit()) for cell in cells):
-            return tuple(map(int, cells))
-        raise ValueError(f"nodes have numbers here, from 0, and no names (got {','.join(map(str, cells))})")
-    number = next((cell for cell in cells if isinstance(cell, int)), None)
-    if number is not None:  # YAML has read it: 007 would be 7, and 010 be 8
-        raise ValueError(f"ids of this graph are text, and {number} is a number: write it in quotes")
-    return look_up(cells, graph.ids, graph.relations or None)
 
 
 def check_trained(

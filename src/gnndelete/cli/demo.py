@@ -23,14 +23,6 @@ _PANELS = {
     "retrain": "retrained without them",
 }
 
-#: The kinds of node pairs in the figure, from top to bottom, and the name of each in the colours of reports.
-_PAIRS = {
-    "remaining edges": "remaining",
-    "unseen edges": "unseen",
-    "deleted edges": "deleted",
-    "random pairs": "random",
-}
-
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for report.html, the figure, results and settings.")] = Path("demo"),
@@ -62,6 +54,7 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
     from gnndelete.graph.deletion import Deletion
     from gnndelete.io import files
     from gnndelete.methods import GNNDelete, Method, Retrain, Unlink
+    from gnndelete.metrics.unseen_test import degrees, edge_strata, unseen_test
     from gnndelete.result import evidence
     from gnndelete.training.loop import train
     from gnndelete.unlearner import Unlearner
@@ -97,8 +90,6 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
 
     remaining = results["unlink"].data
     assert remaining is not None
-    networks = {"original": (model, data)} | {name: (result.model, remaining) for name, result in results.items()}
-    scores = {name: _scores(network, on, task, deletion, remaining) for name, (network, on) in networks.items()}
     rows: list[dict[str, Any]] = [
         {
             "name": "original",
@@ -111,8 +102,12 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
     for name, result in results.items():
         facts = {"seconds": result.seconds, "parameters": result.parameters, "assurance": result.assurance}
         rows.append({"name": name, **result.evaluate(), **facts, "settings": result.settings, "lam": result.lam})
+    scores = {"original": _scores(model, data, task, deletion, remaining)}
+    scores |= {name: _scores(result.model, remaining, task, deletion, remaining) for name, result in results.items()}
+    strata = edge_strata(degrees(remaining).cpu(), deletion.edges.cpu(), task.unseen(data, "test").cpu())
     for row in rows:
-        row["unseen_auc"] = _unseen_auc(scores[row["name"]], data, task, deletion, remaining)
+        found = scores[row["name"]]
+        row["unseen_auc"] = unseen_test(found["deleted"], found["unseen"], **strata).auc
     note("auditing gnndelete against retrain, with a shadow model to train for the attacks")
     found = audit(results["gnndelete"], results["retrain"], seed=SEED, progress=True)
     values: dict[str, Any] = {
@@ -144,77 +139,35 @@ def _scores(network: Any, graph: Any, task: Any, deletion: Any, remaining: Any) 
 
     learned = task.learned(remaining)
     pairs = {
-        "remaining edges": learned[:, learned[0] < learned[1]],
-        "unseen edges": task.test.positives,
-        "deleted edges": deletion.edges,
-        "random pairs": task.test.negatives,
+        "remaining": learned[:, learned[0] < learned[1]],
+        "unseen": task.test.positives,
+        "deleted": deletion.edges,
+        "random": task.test.negatives,
     }
     with evaluating(network):
         output = call(network, graph)
         return {kind: task.predict(network, output, edges).double().cpu() for kind, edges in pairs.items()}
 
 
-def _unseen_auc(scores: dict[str, Any], data: Any, task: Any, deletion: Any, remaining: Any) -> float:
-    """The AUC of deleted edges against unseen edges of similar degree."""
-    from gnndelete.metrics.unseen_test import degrees, edge_strata, unseen_test
-
-    strata = edge_strata(degrees(remaining).cpu(), deletion.edges.cpu(), task.unseen(data, "test").cpu())
-    return unseen_test(scores["deleted edges"], scores["unseen edges"], **strata).auc
-
-
 def _figure(scores: dict[str, dict[str, Any]], rows: list[dict[str, Any]]) -> bytes:
     """A PNG with one panel per model; each holds the distribution of the scores of each kind of pair."""
-    import io
-
     import numpy as np
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    from gnndelete.auditing.report import style
+    from gnndelete.auditing.report import panels
+    from gnndelete.auditing.report.figures import Picture, drawn
+    from gnndelete.auditing.report.panels import Panel
 
-    panels = {name: {kind: values.numpy() for kind, values in scores[name].items()} for name in _PANELS}
-    by_name = {row["name"]: row for row in rows}
-    colors = {pair: style.KINDS[kind] for pair, kind in _PAIRS.items()}
-    ends = np.array([np.quantile(values, [0.005, 0.995]) for panel in panels.values() for values in panel.values()])
-    low, high = ends[:, 0].min(), ends[:, 1].max()
-    grid = np.linspace(low - 0.04 * (high - low), high + 0.04 * (high - low), 400)
-    layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08, wspace=0.02)
-    figure = Figure(figsize=(3.3 * len(panels) + 1.2, 3.9), dpi=160, layout=layout)
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
-    for axis, (name, panel) in zip(axes, panels.items(), strict=True):
-        caption = f"test AUROC {by_name[name]['test_auroc']:.3f}, unseen AUC {by_name[name]['unseen_auc']:.3f}"
-        axis.set_title(_PANELS[name], loc="left", fontsize=11, fontweight="bold", pad=20)
-        axis.text(0, 1.025, caption, transform=axis.transAxes, fontsize=8.5, color="#555555")
-        for row, (pair, color) in enumerate(reversed(colors.items())):
-            curve = style.density(panel[pair], grid)
-            top = 0.86 * curve / curve.max()
-            alpha = 0.85 if pair == "deleted edges" else 0.45
-            axis.fill_between(grid, row, row + top, color=color, alpha=alpha, linewidth=0)
-            axis.plot(grid, row + top, color=color, linewidth=1.2)
-            median = float(np.median(panel[pair]))
-            axis.plot([median, median], [row, row + 0.86], color="#222222", linewidth=1.1, linestyle=(0, (2, 2)))
-        axis.tick_params(axis="y", length=0, labelsize=9)
-        axis.tick_params(axis="x", labelsize=8.5, color="#999999")
-        axis.set_ylim(-0.05, len(colors) + 0.05)
-        axis.set_xlim(grid[0], grid[-1])
-        axis.grid(axis="x", color="#E6E6E6", linewidth=0.8)
-        axis.set_axisbelow(True)
-        for side in ("top", "right", "left"):
-            axis.spines[side].set_visible(False)
-        axis.spines["bottom"].set_color("#999999")
-    axes[0].set_yticks([row + 0.3 for row in range(len(colors))], list(reversed(colors)))
-    for label, color in zip(axes[0].get_yticklabels(), reversed(colors.values()), strict=True):
-        label.set_color(color)
-        label.set_fontweight("bold")
-    figure.supxlabel("score the model gives a pair of nodes (logit); dashed: median", fontsize=9)
-    count = len(scores["original"]["deleted edges"])
-    title = f"Forgetting {count} training edges of a link model: merely unseen, or suppressed?"
-    figure.suptitle(title, fontsize=12, x=0.012, ha="left")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()
+    shown = {name: {kind: values.tolist() for kind, values in scores[name].items()} for name in _PANELS}
+    ends = [np.quantile(values, [0.005, 0.995]) for kinds in shown.values() for values in kinds.values()]
+    low, high = float(min(end[0] for end in ends)), float(max(end[1] for end in ends))
+    limits = (low - 0.04 * (high - low), high + 0.04 * (high - low))
+    by_name, axis = {row["name"]: row for row in rows}, "score of a pair of nodes (logit); dashed: median"
+    made = []
+    for name, title in _PANELS.items():
+        facts = f"test AUROC {by_name[name]['test_auroc']:.3f}, unseen AUC {by_name[name]['unseen_auc']:.3f}"
+        made.append(Panel(f"{title}\n{facts}", title, panels.scores(shown[name], limits, axis)))
+    heading = f"Forgetting {len(shown['original']['deleted'])} training edges of a link model: unseen, or suppressed?"
+    return drawn(Picture("scores", heading, panels=tuple(made)))[0]
 
 
 def _show(console: Console, values: dict[str, Any]) -> None:

@@ -133,7 +133,7 @@ class DeletionSettings(Section):
     features: list[list[Id]] = Field(default_factory=list)
     labels: list[Id] = Field(default_factory=list)
     fill: float | list[float] = 0.0
-    random: Annotated[StrictInt | StrictFloat, Field(gt=0)] | None = None
+    random: Annotated[StrictInt | StrictFloat, Field(gt=0, lt=2**53)] | None = None
     kind: Literal["edges", "nodes", "graphs"] = "edges"
     where: Literal["random", "in", "out", "hubs", "community"] = "random"
     hops: Literal["undirected", "directed"] = "undirected"

@@ -223,7 +223,7 @@ def figure_files(audit: Audit) -> dict[str, bytes]:
     made: dict[str, bytes] = {}
     for picture in pictures(audit):
         if picture.panels:
-            made[f"{picture.name}.png"], made[f"{picture.name}.svg"] = _drawn(picture)
+            made[f"{picture.name}.png"], made[f"{picture.name}.svg"] = drawn(picture)
     return made
 
 
@@ -246,7 +246,7 @@ def inline(panel: Panel, name: str) -> str:
         return _embedded(svg_text(figure), name, panel.alt)
 
 
-def _drawn(picture: Picture) -> tuple[bytes, bytes]:
+def drawn(picture: Picture) -> tuple[bytes, bytes]:
     """All panels in one row, with heading and legend, as PNG and SVG."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
