@@ -16,8 +16,8 @@ from torch_geometric.data import Data
 import gnndelete as gd
 from gnndelete import Deletion
 from gnndelete.errors import GNNDeleteError
+from gnndelete.graph.edge_table import Neighborhood
 from gnndelete.graph.kinds import KINDS as DELETION_KINDS
-from gnndelete.graph.neighborhood import Neighborhood
 from gnndelete.graph.validation import edge_table
 from gnndelete.nn.forward import call, evaluating
 from gnndelete.tasks import resolver as tasks

@@ -14,9 +14,8 @@ import gnndelete as gd
 from gnndelete.datasets import training_edges, triples, with_reverse
 from gnndelete.engine.session import Session
 from gnndelete.errors import DeletionError, GraphError
-from gnndelete.graph.edge_table import EdgeTable
+from gnndelete.graph.edge_table import EdgeTable, Neighborhood
 from gnndelete.graph.fingerprint import fingerprint
-from gnndelete.graph.neighborhood import Neighborhood
 from gnndelete.graph.validation import edge_table
 from gnndelete.methods.base import Context
 from gnndelete.methods.gnndelete.forgetting_score import ForgettingScore

@@ -12,7 +12,7 @@ from torch_geometric.nn import LGConv, SGConv
 
 import gnndelete as gd
 from gnndelete.errors import ModelError, SettingError
-from gnndelete.graph.neighborhood import Neighborhood
+from gnndelete.graph.edge_table import Neighborhood
 from gnndelete.graph.validation import edge_table
 from gnndelete.methods.gif import GIF, spectral_norm
 from gnndelete.nn.forward import call

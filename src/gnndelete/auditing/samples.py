@@ -10,8 +10,7 @@ from torch import Tensor
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.queries import ask
 from gnndelete.errors import ModelError
-from gnndelete.graph.edge_table import ends_of
-from gnndelete.graph.neighborhood import Neighborhood
+from gnndelete.graph.edge_table import Neighborhood, ends_of
 from gnndelete.graph.validation import edge_table
 from gnndelete.tasks.base import representation
 

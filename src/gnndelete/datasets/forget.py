@@ -12,8 +12,7 @@ from torch_geometric.data import Data
 from gnndelete.datasets.community_detection import communities
 from gnndelete.errors import DeletionError, SettingError
 from gnndelete.graph.batch import GraphBatch
-from gnndelete.graph.edge_table import ends_of
-from gnndelete.graph.neighborhood import Hops, Neighborhood
+from gnndelete.graph.edge_table import Hops, Neighborhood, ends_of
 from gnndelete.graph.parsing import distinct
 from gnndelete.graph.validation import count_nodes, edge_table
 

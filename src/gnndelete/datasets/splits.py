@@ -21,9 +21,8 @@ from torch_geometric.data import Data
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.datasets.typed_edges import TripleCorrupter
 from gnndelete.errors import GraphError, NotYetError, SettingError, why
-from gnndelete.graph.edge_table import EdgeTable
+from gnndelete.graph.edge_table import EdgeTable, entries
 from gnndelete.graph.fingerprint import fingerprint, tensor_digest
-from gnndelete.graph.hetero import entries
 from gnndelete.graph.validation import count_relations
 from gnndelete.io.files import write
 

@@ -13,9 +13,8 @@ from torch_geometric.data import Data
 
 from gnndelete.errors import GraphError, ModelError
 from gnndelete.graph.batch import GraphBatch
-from gnndelete.graph.edge_table import EdgeTable
+from gnndelete.graph.edge_table import EdgeTable, Hops, Neighborhood
 from gnndelete.graph.fingerprint import attributes, fingerprint
-from gnndelete.graph.neighborhood import Hops, Neighborhood
 from gnndelete.graph.validation import check_graph, edge_table
 from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.nn.checks import refuse_blind

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, Dataset
 
 from gnndelete.errors import GraphError, SettingError
-from gnndelete.graph.edge_table import ranges
-from gnndelete.graph.hetero import as_typed_graph, entries
+from gnndelete.graph.edge_table import entries, ranges
+from gnndelete.graph.hetero import as_typed_graph
 from gnndelete.graph.parsing import ids_in_order
 
 #: Attributes with one entry per graph, even if there are as many nodes or edges as graphs.

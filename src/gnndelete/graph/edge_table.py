@@ -1,15 +1,21 @@
 """A sorted table of edges: membership, positions, direction and neighbours by binary search, with nothing n x n.
 
-The key of an edge (u, v) is ``u * n + v``; that of a triple (u, r, v) is ``(u * n + v) * R + r``.
+`Neighborhood` walks such tables: the rings around a deletion, and S^l of the paper. The key of an edge (u, v) is
+``u * n + v``; that of a triple (u, r, v) is ``(u * n + v) * R + r``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+
+from gnndelete.errors import SettingError
+
+Hops = Literal["undirected", "directed"]
 
 #: A directed graph is nearly undirected if this share of its edges, and at least this number, have a reverse.
 NEARLY_UNDIRECTED_SHARE, NEARLY_UNDIRECTED_EDGES = 0.95, 20
@@ -21,15 +27,9 @@ _SAMPLE_EDGES, _SAMPLE_SHARE = 1024, 0.9
 class EdgeTable:
     """A sorted index over an edge list, built once per graph.
 
-    Args:
-        edge_index: The ``[2, E]`` edges.
-        num_nodes: The number of nodes.
-        edge_type: The relation of each edge; edges are then triples.
-        num_relations: The number of relations, where some may have no edge left.
-        reverse: Relation r + ``reverse`` holds the reverse edges of relation r.
-        mirror: For each relation the one that holds its reverse edges; -1: there is none, itself: both directions in one.
+    ``mirror`` names, for each relation of a typed graph, the one that holds its reverse edges; -1: there is none, itself:
+    both directions are in one. ``num_relations`` counts relations that have no edge left, too.
 
-    >>> import torch
     >>> table = EdgeTable(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=4)
     >>> table.contains(torch.tensor([[0, 0], [1, 2]])).tolist()
     [True, False]
@@ -45,46 +45,34 @@ class EdgeTable:
         num_nodes: int,
         edge_type: Tensor | None = None,
         num_relations: int | None = None,
-        reverse: int | None = None,
         mirror: Sequence[int] | None = None,
     ) -> None:
-        self.num_nodes = num_nodes
+        self.num_nodes, self.num_edges = num_nodes, edge_index.size(1)
         self.typed = edge_type is not None
-        present = int(edge_type.max()) + 1 if edge_type is not None and edge_type.numel() else 1
-        self.num_relations = max(present, num_relations or 1) if self.typed else 1
-        self.reverse = reverse if self.typed else None
-        if mirror is None and self.reverse is not None:
-            mirror = [*range(self.reverse, 2 * self.reverse), *range(self.reverse)]
-        self._mirror: Tensor | None = None
-        if self.typed and mirror is not None and any(other >= 0 for other in mirror):
-            padded = [*mirror, *[-1] * (self.num_relations - len(mirror))]
-            self._mirror = torch.tensor(padded, device=edge_index.device)
         keys = edge_index[0] * num_nodes + edge_index[1]
+        self.num_relations, self._mirror = 1, None
         if edge_type is not None:
+            present = int(edge_type.max()) + 1 if edge_type.numel() else 1
+            self.num_relations = max(present, num_relations or 1)
+            if mirror is not None and any(other >= 0 for other in mirror):
+                padded = [*mirror, *[-1] * (self.num_relations - len(mirror))]
+                self._mirror = torch.tensor(padded, device=edge_index.device)
             keys = keys * self.num_relations + edge_type
+        self.mirrored = self._mirror is not None  # whether some relations hold the reverse edges of others
         self.keys, self.order = torch.sort(keys)
 
-    @property
-    def num_edges(self) -> int:
-        """The number of edges, parallel copies included."""
-        return self.keys.numel()
-
     def key(self, edges: Tensor) -> Tensor:
-        """The keys of ``[2, k]`` pairs, or of ``[3, k]`` triples (head, relation, tail) on a typed graph."""
-        if self.typed:
-            head, relation, tail = edges
-            return (head * self.num_nodes + tail) * self.num_relations + relation
-        return edges[0] * self.num_nodes + edges[1]
-
-    def _known(self, edges: Tensor) -> Tensor:
-        """`key`, or -1 for an unknown relation, whose key would be that of another edge."""
-        key = self.key(edges)
-        return torch.where(edges[1] < self.num_relations, key, -1) if self.typed else key
+        """The keys of ``[2, k]`` pairs, or of ``[3, k]`` triples on a typed graph; -1 for an unknown relation."""
+        if not self.typed:
+            return edges[0] * self.num_nodes + edges[1]
+        head, relation, tail = edges
+        key = (head * self.num_nodes + tail) * self.num_relations + relation
+        return torch.where(relation < self.num_relations, key, -1)
 
     def both_ways(self, edges: Tensor) -> Tensor:
         """Edges together with their reverses: the other direction on an undirected graph, the reverse triples on a typed one.
 
-        >>> table = EdgeTable(torch.tensor([[0, 1], [1, 0]]), 2, torch.tensor([0, 1]), reverse=1)
+        >>> table = EdgeTable(torch.tensor([[0, 1], [1, 0]]), 2, torch.tensor([0, 1]), mirror=[1, 0])
         >>> table.both_ways(torch.tensor([[0], [0], [1]])).tolist()
         [[0, 1], [0, 1], [1, 0]]
         """
@@ -94,11 +82,6 @@ class EdgeTable:
             return edges
         other = self._mirror.to(edges.device)[edges[1]]
         return torch.cat([edges, torch.stack([edges[2], other, edges[0]])[:, other >= 0]], dim=1)
-
-    @property
-    def mirrored(self) -> bool:
-        """Whether some relations hold the reverse edges of others."""
-        return self._mirror is not None
 
     def runs_back(self, edges: Tensor) -> Tensor:
         """Which triples are only the reverse of another one."""
@@ -114,14 +97,6 @@ class EdgeTable:
         back, other = self.runs_back(edges), self._mirror.to(edges.device)[edges[1]]
         return torch.where(back, torch.stack([edges[2], other, edges[0]]), edges)
 
-    def forward_types(self, relations: Tensor) -> Tensor:
-        """Relations in their forward direction: a reverse relation is replaced by the one it is the reverse of."""
-        if self._mirror is None:
-            return relations
-        mirror = self._mirror.to(relations.device)
-        other = torch.where(relations < mirror.numel(), mirror[relations.clamp(max=mirror.numel() - 1)], -1)
-        return torch.where((other >= 0) & (other < relations), other, relations)
-
     def edges(self, keys: Tensor) -> Tensor:
         """The pairs or triples of some keys: the inverse of `key`."""
         pair = keys // self.num_relations if self.num_relations > 1 else keys
@@ -130,15 +105,15 @@ class EdgeTable:
 
     def contains(self, edges: Tensor) -> Tensor:
         """Which of the given edges exist, as a mask."""
+        key = self.key(edges)
         if self.num_edges == 0:
-            return torch.zeros(edges.size(1), dtype=torch.bool, device=edges.device)
-        key = self._known(edges)
+            return torch.zeros_like(key, dtype=torch.bool)
         position = torch.searchsorted(self.keys, key).clamp_(max=self.num_edges - 1)
         return self.keys[position] == key
 
     def positions(self, edges: Tensor) -> Tensor:
         """The columns of ``edge_index`` with the given edges, parallel copies included."""
-        key = torch.unique(self._known(edges))
+        key = torch.unique(self.key(edges))
         start = torch.searchsorted(self.keys, key)
         stop = torch.searchsorted(self.keys, key, right=True)
         return self.order[ranges(start, stop)]
@@ -146,20 +121,11 @@ class EdgeTable:
     def without(self, edges: Tensor) -> Tensor:
         """Which columns of ``edge_index`` hold none of the given edges, as a mask.
 
-        Without parallel edges, each edge has one column, which is found without waiting for a device.
-
         >>> EdgeTable(torch.tensor([[0, 1, 1], [1, 0, 2]]), 3).without(torch.tensor([[1, 2], [0, 0]])).tolist()
         [True, False, True]
         """
-        mask = torch.ones(self.num_edges + 1, dtype=torch.bool, device=self.keys.device)
-        if self.distinct < max(self.num_edges, 1):
-            columns = self.positions(edges)
-        else:
-            key = self._known(edges)
-            position = torch.searchsorted(self.keys, key).clamp_(max=self.num_edges - 1)
-            # edges that are not in the graph get a column past the last one
-            columns = self.order[position].masked_fill_(self.keys[position] != key, self.num_edges)
-        return mask.index_fill_(0, columns, False)[:-1]
+        mask = torch.ones(self.num_edges, dtype=torch.bool, device=self.keys.device)
+        return mask.index_fill_(0, self.positions(edges), False)
 
     @cached_property
     def distinct(self) -> int:
@@ -185,10 +151,8 @@ class EdgeTable:
         """
         if self.typed or self.undirected:
             return 0
-        for step, share in (
-            (max(self.num_edges // _SAMPLE_EDGES, 1), _SAMPLE_SHARE),
-            (1, NEARLY_UNDIRECTED_SHARE),
-        ):
+        sampled = max(self.num_edges // _SAMPLE_EDGES, 1)
+        for step, share in ((sampled, _SAMPLE_SHARE), (1, NEARLY_UNDIRECTED_SHARE)):
             edges = self.edges(torch.unique_consecutive(self.keys[::step]))
             edges = edges[:, edges[0] != edges[1]]
             both = int(self.contains(edges.flip(0)).sum())
@@ -208,10 +172,61 @@ class EdgeTable:
         keys = self.keys[ranges(pointers[nodes], pointers[nodes + 1])]
         return (keys // self.num_relations if self.num_relations > 1 else keys) % self.num_nodes
 
-    @property
+    @cached_property
     def degree(self) -> Tensor:
         """The out-degree of every node."""
-        return self._pointers[1:] - self._pointers[:-1]
+        return self._pointers.diff()
+
+
+class Neighborhood:
+    """Finds the nodes within some hops of others; the cost follows the neighbourhood, not the graph.
+
+    ``hops="undirected"`` walks every edge both ways and covers whatever a message-passing model can change. ``"directed"`` is
+    what the paper's authors computed, to reproduce their tables: on an undirected graph only edges u < v, walked from the
+    higher to the lower id; on a directed graph every edge, from target to source.
+
+    >>> path = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+    >>> near = Neighborhood(EdgeTable(path, 4), path)
+    >>> [ring.tolist() for ring in near.rings(torch.tensor([0]), 2)]
+    [[0], [1], [2]]
+    """
+
+    def __init__(self, table: EdgeTable, edge_index: Tensor, hops: Hops = "undirected") -> None:
+        if hops not in ("undirected", "directed"):
+            raise SettingError(f"'hops' must be 'undirected' or 'directed' (got {hops!r})")
+        self._tables = [table] if hops == "undirected" else []
+        if hops == "directed" and table.undirected:
+            edge_index = edge_index[:, edge_index[0] < edge_index[1]]
+        elif hops == "directed" and table.mirrored:  # reverse triples are left out
+            edges = table.edges(table.keys)
+            edge_index = edges[:, ~table.runs_back(edges)][[0, 2]]
+        if hops == "directed" or not table.undirected:
+            self._tables.append(EdgeTable(edge_index.flip(0), table.num_nodes))
+
+    def rings(self, seeds: Tensor, hops: int) -> list[Tensor]:
+        """The rings 0 to ``hops``: ring k holds the sorted ids at distance k from the nearest seed, ring 0 the seeds."""
+        return walk(self._tables, seeds, hops)
+
+    def within(self, seeds: Tensor, hops: int) -> Tensor:
+        """All nodes at distance at most ``hops``, sorted: S^l of the paper."""
+        return torch.cat(self.rings(seeds, hops)).sort().values
+
+
+def walk(tables: Sequence[EdgeTable], seeds: Tensor, hops: int) -> list[Tensor]:
+    """Breadth-first rings over the union of edge tables; the last rings may be empty."""
+    nodes, device = tables[0].num_nodes, tables[0].keys.device
+    visited = torch.zeros(nodes, dtype=torch.bool, device=device)
+    rings: list[Tensor] = []
+    for hop in range(hops + 1):
+        found = torch.cat([table.neighbors(rings[-1]) for table in tables]) if hop else seeds.to(device)
+        if device.type == "cpu" and found.numel() * 8 < nodes:
+            ring = torch.unique(found[~visited[found]])
+            visited[ring] = True
+        else:  # cheaper than sorting, unless few nodes of a large graph are found
+            now = visited.index_fill(0, found, True)
+            ring, visited = (now ^ visited).nonzero().flatten(), now
+        rings.append(ring)
+    return rings
 
 
 def ranges(start: Tensor, stop: Tensor) -> Tensor:
@@ -233,3 +248,11 @@ def ends_of(edges: Tensor) -> Tensor:
     [[0, 1], [2, 3]]
     """
     return edges[:: max(edges.size(0) - 1, 1)]
+
+
+def entries(graph: Any, name: str, positions: Tensor, store: Any = None) -> Any:
+    """Entries of one attribute: of a tensor along its own dimension, or of a list; of a ``store``, where types have their own."""
+    value = graph[name] if store is None else store[name]
+    if not isinstance(value, Tensor):
+        return [value[position] for position in positions.tolist()]
+    return value.index_select(graph.__cat_dim__(name, value, store), positions.to(value.device))

@@ -36,7 +36,7 @@ def fingerprint(data: Data) -> str:
     table = edge_table(data)
     named = {"edges": table.keys, "nodes": torch.tensor(table.num_nodes)}
     if table.typed:  # the same key means another triple where there are more relations, or reverse ones
-        named["relations"] = torch.tensor([table.num_relations, table.reverse or 0])
+        named["relations"] = torch.tensor([table.num_relations, data.get("reverse_offset") or 0])
     if isinstance(data, HeteroGraph):  # only the names count
         named |= {f"type {name!r} {rows}": torch.empty(0) for name, rows in data.types.nodes.items()}
         named |= {f"type {kind!r} {number}": torch.empty(0) for number, kind in enumerate(data.types.edges)}

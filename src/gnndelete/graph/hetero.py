@@ -16,6 +16,7 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from gnndelete.errors import DeletionError, GraphError, SettingError, some
+from gnndelete.graph.edge_table import entries
 from gnndelete.graph.parsing import Names
 
 EdgeType = tuple[str, str, str]
@@ -213,14 +214,6 @@ def as_typed_graph(data: Any) -> Any:
 def as_user_graph(data: Any) -> Any:
     """A graph in its user's form: the `HeteroData` of a `HeteroGraph`; everything else as it is."""
     return data.hetero if isinstance(data, HeteroGraph) else data
-
-
-def entries(graph: Any, name: str, positions: Tensor, store: Any = None) -> Any:
-    """Entries of one attribute: of a tensor along its own dimension, or of a list; of a ``store``, where types have their own."""
-    value = graph[name] if store is None else store[name]
-    if not isinstance(value, Tensor):
-        return [value[position] for position in positions.tolist()]
-    return value.index_select(graph.__cat_dim__(name, value, store), positions.to(value.device))
 
 
 def node_stores(data: Any, nodes: Tensor) -> Iterator[tuple[str | None, Any, Tensor, int]]:

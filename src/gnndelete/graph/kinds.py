@@ -401,8 +401,10 @@ class Relations(Kind):
             return {}
         if not table.typed:
             raise DeletionError("relations= is given, but the graph has no 'edge_type'; name edges= or nodes= instead")
-        relations, kind = table.forward_types(deletion.relations), data.edge_type
-        present = torch.isin(relations, kind.cpu())
+        named, kind = deletion.relations, data.edge_type
+        known = named.clamp(max=table.num_relations - 1)
+        relations = table.forward(torch.stack([torch.zeros_like(known), known, torch.zeros_like(known)]))[1]
+        present = torch.isin(relations, kind.cpu()) & (named < table.num_relations)
         if not bool(present.all()):
             raise DeletionError(
                 f"relations= names types of which the graph has no edge: {some(deletion.relations[~present].tolist())}; "

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.errors import NotYetError
-from gnndelete.graph.edge_table import EdgeTable, ends_of
-from gnndelete.graph.hetero import HeteroGraph, entries
+from gnndelete.graph.edge_table import EdgeTable, ends_of, entries
+from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.kinds import KINDS, Elements
 
 #: A further set of edges is called ``edge_index`` with a prefix or a suffix. (A ``hyperedge_index`` holds no pairs of nodes.)

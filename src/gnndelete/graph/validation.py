@@ -185,8 +185,11 @@ def edge_table(data: Data) -> EdgeTable:
     kind = data.get("edge_type")
     if kind is None:
         return EdgeTable(data.edge_index, count_nodes(data))
-    reverse, mirror = data.get("reverse_offset"), data.types.mirror if isinstance(data, HeteroGraph) else None
-    return EdgeTable(data.edge_index, count_nodes(data), kind, count_relations(data), reverse, mirror)
+    offset = data.get("reverse_offset")  # relation r + offset holds the reverse edges of relation r
+    mirror = [] if offset is None else [*range(offset, 2 * offset), *range(offset)]
+    if isinstance(data, HeteroGraph):
+        mirror = list(data.types.mirror)
+    return EdgeTable(data.edge_index, count_nodes(data), kind, count_relations(data), mirror)
 
 
 def check_deletion(deletion: E, data: Data, table: EdgeTable, unseen: Mapping[str, Tensor] | None = None) -> E:

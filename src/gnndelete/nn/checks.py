@@ -13,9 +13,8 @@ from torch_geometric.data import Data
 
 from gnndelete.errors import ModelError, some
 from gnndelete.graph.batch import GraphBatch
-from gnndelete.graph.edge_table import EdgeTable
+from gnndelete.graph.edge_table import EdgeTable, walk
 from gnndelete.graph.hetero import HeteroGraph
-from gnndelete.graph.neighborhood import walk
 from gnndelete.graph.remaining import further_edge_sets
 from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.nn.forward import Forward, evaluating, read_by_name

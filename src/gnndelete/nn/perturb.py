@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.errors import GNNDeleteError, ModelError
-from gnndelete.graph.edge_table import EdgeTable
+from gnndelete.graph.edge_table import EdgeTable, walk
 from gnndelete.graph.hetero import HeteroGraph, as_user_graph, node_stores
-from gnndelete.graph.neighborhood import walk
 from gnndelete.graph.validation import count_nodes
 from gnndelete.nn.forward import Forward, eagerly, evaluating, unchanged
 from gnndelete.nn.hooks import Finished, Rows, Site, all_rows, listening, replaced, representations

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError, some
 from gnndelete.graph.deletion import Deletion
-from gnndelete.graph.edge_table import ends_of
+from gnndelete.graph.edge_table import Neighborhood, ends_of
 from gnndelete.graph.hetero import HeteroGraph, one_type
-from gnndelete.graph.neighborhood import Neighborhood
 from gnndelete.graph.parsing import ids_in_order
 from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.metrics.unseen_test import degrees

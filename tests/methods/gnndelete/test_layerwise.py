@@ -12,7 +12,7 @@ from gnndelete.bench.cells import cells
 from gnndelete.bench.experiment import read
 from gnndelete.engine.session import EdgeTable
 from gnndelete.errors import SettingError
-from gnndelete.graph.neighborhood import Neighborhood
+from gnndelete.graph.edge_table import Neighborhood
 
 EDGES = gd.Deletion(edges=[(2, 5), (5, 6), (20, 22)])
 ENDS = [2, 5, 6, 20, 22]

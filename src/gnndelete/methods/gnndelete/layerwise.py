@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete.graph.edge_table import Hops
 from gnndelete.graph.hetero import HeteroGraph
-from gnndelete.graph.neighborhood import Hops
 from gnndelete.graph.remaining import among
 from gnndelete.methods.base import Context
 from gnndelete.methods.gnndelete.node_embeddings import IsolatedNodes

@@ -11,8 +11,8 @@ from torch import nn
 
 from gnndelete.engine.session import MODEL_RANDOM
 from gnndelete.errors import ModelError, SettingError, some
+from gnndelete.graph.edge_table import Hops
 from gnndelete.graph.hetero import HeteroGraph
-from gnndelete.graph.neighborhood import Hops
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gnndelete.calibration import (
     Aim,

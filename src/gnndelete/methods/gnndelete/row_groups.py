@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gnndelete.graph.neighborhood import Hops
+from gnndelete.graph.edge_table import Hops
 from gnndelete.methods.base import Context
 from gnndelete.methods.gnndelete.objective import shares
 from gnndelete.nn.hooks import Site

@@ -8,8 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gnndelete.graph.edge_table import EdgeTable, ranges
-from gnndelete.graph.neighborhood import walk
+from gnndelete.graph.edge_table import EdgeTable, ranges, walk
 
 #: Neighbours that are looked up at once when common ones are counted.
 CHUNK_NEIGHBORS = 1 << 22
