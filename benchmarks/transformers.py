@@ -24,8 +24,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 import gnndelete as gd
-from gnndelete.graph.edge_table import EdgeTable
-from gnndelete.graph.neighborhood import walk
+from gnndelete.graph.edge_table import EdgeTable, walk
 from gnndelete.methods.base import Method
 
 BATCH = 64
