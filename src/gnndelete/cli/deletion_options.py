@@ -218,7 +218,7 @@ def _in_place(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
 
 def _row(option: str, cells: list[Any], graph: NamedGraph) -> tuple[int, ...]:
     """One element by the names of its nodes, or by their numbers where they have no names."""
-    from gnndelete.datasets.request_csv import look_up, look_up_columns
+    from gnndelete.datasets.tables import look_up, look_up_columns
 
     form, example = {
         "edge": ("source,relation,target", "0,2,5") if "edge_type" in graph.data else ("source,target", "0,5"),

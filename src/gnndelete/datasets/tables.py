@@ -1,4 +1,4 @@
-"""Your own graph from node and edge tables: CSV and TSV (also gzipped) or Parquet, with names as ids.
+"""Tables of your own, as CSV and TSV (also gzipped) or Parquet, with names as ids: graphs, and requests to delete.
 
 Tables are read in blocks of rows, so that large ones fit in memory. Rows that cannot be used are collected with their line
 numbers and refused together at the end.
@@ -11,10 +11,11 @@ import gzip
 import io
 import re
 import zlib
-from collections import deque
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -25,15 +26,18 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.datasets.ids import IdMap, is_utf8
-from gnndelete.errors import GraphError, NotYetError, RequestError, SettingError, some
+from gnndelete.errors import DeletionError, GraphError, NotYetError, RequestError, SettingError, some, why
 from gnndelete.graph.validation import check_graph
 
 #: Rows that are read at a time.
 BLOCK = 65_536
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 
-#: Bad rows that an error names; the others are counted.
+#: Different reasons, and unknown ids, that an error names; the others are counted.
 _SHOWN = 20
+
+#: Cells that decide whether a column that was not chosen holds numbers.
+_FIRST_CELLS = 1000
 
 Missing = Literal["error", "zeros"]
 
@@ -53,109 +57,71 @@ class Problems:
 
     def title(self, row: int) -> str:
         """What errors call a row: by its number, or by its title where it has one."""
-        return f"{self.unit} {row if self._titles is None else self._titles[row - 1]}"
+        return f"{self.unit} {self._short_title(row)}"
+
+    def _short_title(self, row: int) -> str:
+        return str(row) if self._titles is None else self._titles[row - 1]
 
     def add(self, row: int, reason: str) -> None:
         self._reasons.setdefault(int(row), reason)
+
+    def add_empty(self, rows: Sequence[int], names: Sequence[str], column: str) -> None:
+        if "" in names:
+            for row, name in zip(rows, names, strict=True):
+                if not name:
+                    self.add(row, f"{column!r} is empty")
 
     def check(self) -> None:
         """Refuse the table where there are any problems."""
         if not self._reasons:
             return
-        count = len(self._reasons)
-        shown = ", ".join(f"{self.title(row)} ({self._reasons[row]})" for row in sorted(self._reasons)[:_SHOWN])
-        rest = f" and {count - _SHOWN:,} more" if count > _SHOWN else ""
+        count, alike = len(self._reasons), defaultdict(list)
+        for row in sorted(self._reasons):
+            alike[self._reasons[row]].append(self._short_title(row))
+        shown = [
+            f"{self.unit}{'s' if len(titles) > 1 else ''} {some(titles)} ({reason})" for reason, titles in alike.items()
+        ]
         raise self._error(
-            f"{count:,} {self.unit}{'s' if count > 1 else ''} of '{self.name}' cannot be used: {shown}{rest}",
+            f"{count:,} {self.unit}{'s' if count > 1 else ''} of '{self.name}' cannot be used: {some(shown, _SHOWN)}",
             "correct or remove them" if count > 1 else "correct or remove it",
         )
 
 
-class Records:
-    """The records of a CSV file. A quote that is not closed spoils only the line that it is in."""
+def read_records(stream: IO[bytes], problems: Problems, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
+    """The line number and the cells of each record of a CSV file: the first one, and those that are as wide as it.
 
-    def __init__(self, stream: IO[bytes], problems: Problems, delimiter: str = ",") -> None:
-        self._file = io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
-        self._problems = problems
-        self._again: deque[str] = deque()  # lines to read once more
-        self._record: list[str] = []  # lines of the record that is being read
-        self._done = 0  # lines of finished records
-        self._reader = csv.reader(self, delimiter=delimiter, strict=True, skipinitialspace=True)
-
-    def __iter__(self) -> Iterator[str]:
-        """The lines, for the CSV reader. Not a generator: after its end it can go on with lines to read again."""
-        return self
-
-    def __next__(self) -> str:
-        line = self._again.popleft() if self._again else next(self._file)
-        self._record.append(line)
-        return line
-
-    def _next(self) -> list[str]:
-        """The cells of the next record; none at a blank line."""
-        self._done += len(self._record)
-        self._record.clear()
-        cells = next(self._reader)
-        return cells if len(cells) > 1 or any(map(str.strip, cells)) else []
-
-    def first(self) -> tuple[int, list[str]]:
-        """The first record that is not blank, with its line number; without cells where the file is empty.
-
-        It can raise ``csv.Error``.
-        """
-        while True:
-            try:
-                cells = self._next()
-            except StopIteration:
-                return 0, []
-            if cells:
-                return self._done + 1, cells
-
-    def rest(self, width: int, keys: Collection[int]) -> Iterator[tuple[int, list[str]]]:
-        """The following records with their line numbers, without those that cannot be used.
-
-        A record has ``width`` cells, and those at the positions ``keys`` hold no line breaks: both show where a quote is
-        missing.
-        """
-        while True:
-            try:
-                cells = self._next()
-            except StopIteration:
-                return
-            except csv.Error as error:
-                self._problems.add(self._done + 1, _reason(error, len(self._record)))
-                self._rewind()
-                continue
-            if cells and self._usable(cells, width, keys):
-                yield self._done + 1, cells
-
-    def _usable(self, cells: list[str], width: int, keys: Collection[int]) -> bool:
-        first, lines = self._done + 1, self._record
-        if len(lines) > 1 and (len(cells) != width or any("\n" in cells[key] for key in keys)):
-            self._problems.add(first, "a quote is not closed")
-            self._rewind()
-            return False
-        if not all(map(str.isascii, lines)) and not all(map(is_utf8, lines)):
-            for offset, line in enumerate(lines):
-                if not is_utf8(line):
-                    self._problems.add(first + offset, f"not UTF-8: {line.strip()[:40]!r}")
-            return False
-        if len(cells) != width:
-            text = lines[0].strip()[:40]
-            self._problems.add(first, f"{len(cells)} cell{'s' * (len(cells) != 1)} instead of {width}: {text!r}")
-            return False
-        return True
-
-    def _rewind(self) -> None:
-        """Read all lines of this record but its first again."""
-        self._again.extendleft(reversed(self._record[1:]))
-        del self._record[1:]
-
-
-def _reason(error: csv.Error, lines: int) -> str:
-    if lines > 1 or "unexpected end" in str(error):
-        return "a quote is not closed"
-    return "a cell goes on after its closing quote" if "expected after" in str(error) else str(error)
+    Blank lines are left out. An error in the first record is a ``csv.Error``.
+    """
+    reader = csv.reader(
+        io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline=""),
+        delimiter=delimiter,
+        strict=True,
+        skipinitialspace=True,
+    )
+    width = 0
+    while True:
+        line = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error:
+            if not width:
+                raise
+            problems.add(line, "a quote is not closed, or a cell goes on after its closing quote")
+            continue
+        text = delimiter.join(cells).strip()
+        if not text:
+            continue
+        if not width and not is_utf8(text):
+            raise csv.Error("it is not in UTF-8")
+        width = width or len(cells)
+        if not is_utf8(text):
+            problems.add(line, f"not UTF-8: {text[:40]!r}")
+        elif len(cells) != width:
+            problems.add(line, f"{len(cells)} cell{'s' * (len(cells) != 1)} instead of {width}: {text[:40]!r}")
+        else:
+            yield line, cells
 
 
 @dataclass(frozen=True)
@@ -188,40 +154,49 @@ class Table:
 
 
 @contextmanager
-def open_table(path: Path, keys: Collection[str] = (), delimiter: str | None = None) -> Iterator[Table]:
-    """Open a table by its suffix; cells of the columns ``keys`` hold no line breaks."""
+def open_table(path: Path, delimiter: str | None = None) -> Iterator[Table]:
+    """Open a table by its suffix."""
     name = path.name.lower()
     if not name.endswith(SUFFIXES):
         raise GraphError(f"'{path}' is no table that can be read; give one of {', '.join(SUFFIXES)}")
     if name.endswith(".parquet"):
-        with open_parquet(path) as table:
+        with _open_parquet(path) as table:
             yield table
         return
     try:
         with gzip.open(path) if name.endswith(".gz") else path.open("rb") as stream:
-            yield _open_csv(path, stream, keys, delimiter or ("\t" if ".tsv" in name[-7:] else ","))
+            yield _open_csv(path, stream, delimiter or ("\t" if ".tsv" in name[-7:] else ","))
     except (OSError, EOFError, zlib.error) as error:
-        why = getattr(error, "strerror", None) or error
-        raise GraphError(f"the table '{path}' cannot be read ({why}); check the file") from None
+        raise GraphError(f"the table '{path}' cannot be read ({why(error)}); check the file") from None
 
 
-def _open_csv(path: Path, stream: Any, keys: Collection[str], delimiter: str) -> Table:
+def _open_csv(path: Path, stream: Any, delimiter: str) -> Table:
     if b"\0" in stream.peek(4096)[:4096]:
         raise GraphError(f"'{path}' is not a text table in UTF-8 (it holds zero bytes); save it as CSV in UTF-8")
     problems = Problems(str(path))
     try:
-        records = Records(stream, problems, delimiter)
-        header = tuple(cell.strip() for cell in records.first()[1])
+        records = read_records(stream, problems, delimiter)
+        header = [cell.strip() for cell in next(records, (0, []))[1]]
     except (csv.Error, TypeError) as error:
         raise GraphError(f"the header of '{path}' cannot be read ({error}); give a CSV file with a header") from None
     if not header:
+        problems.check()
         raise GraphError(f"the table '{path}' is empty; give a header and one row per element")
-    _refuse_repeats(path, [column for column in header if column])
-    if not all(map(is_utf8, header)):
-        raise GraphError(f"the header of '{path}' is not in UTF-8; save the table in UTF-8")
-    positions = [position for position, column in enumerate(header) if column in keys]
     named = tuple(column for column in header if column)  # data frames write their row numbers without a name
-    return Table(str(path), named, _csv_blocks(records.rest(len(header), positions), header), problems)
+    _refuse_repeats(path, named)
+    return Table(str(path), named, _csv_blocks(records, header), problems)
+
+
+def _csv_blocks(records: Iterator[tuple[int, list[str]]], header: list[str]) -> Iterator[Block]:
+    while True:
+        rows: list[int] = []
+        cells: list[str] = []  # of all rows: many small lists would keep the garbage collector busy
+        for line, record in islice(records, BLOCK):
+            rows.append(line)
+            cells += record
+        if not rows:
+            return
+        yield Block(rows, {name: cells[i :: len(header)] for i, name in enumerate(header) if name})
 
 
 def _refuse_repeats(path: Path, columns: Sequence[str]) -> None:
@@ -230,26 +205,8 @@ def _refuse_repeats(path: Path, columns: Sequence[str]) -> None:
         raise GraphError(f"'{path}' has several columns named {some(map(repr, again))}; make their names distinct")
 
 
-def _csv_blocks(records: Iterator[tuple[int, list[str]]], header: tuple[str, ...]) -> Iterator[Block]:
-    cells: list[str] = []  # of all rows in one list: a million small lists would keep the garbage collector busy
-    rows: list[int] = []
-
-    def block() -> Block:
-        width = len(header)
-        return Block(rows, {column: cells[start::width] for start, column in enumerate(header) if column})
-
-    for row, record in records:
-        cells += record
-        rows.append(row)
-        if len(rows) == BLOCK:
-            yield block()
-            cells, rows = [], []
-    if rows:
-        yield block()
-
-
 @contextmanager
-def open_parquet(path: Path) -> Iterator[Table]:
+def _open_parquet(path: Path) -> Iterator[Table]:
     """Open a Parquet file; its rows are counted from 1."""
     try:
         import pyarrow
@@ -264,35 +221,16 @@ def open_parquet(path: Path) -> Iterator[Table]:
             _refuse_repeats(path, names)
             yield Table(str(path), tuple(names), _parquet_blocks(file), Problems(str(path), "row"))
     except (pyarrow.ArrowException, OSError) as error:
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise GraphError(f"the table '{path}' cannot be read ({why}); check the file") from None
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise GraphError(f"the table '{path}' cannot be read ({said}); check the file") from None
 
 
 def _parquet_blocks(file: Any) -> Iterator[Block]:
     first = 1
     for batch in file.iter_batches(batch_size=BLOCK):
-        columns = {name: _cells(batch.column(position)) for position, name in enumerate(batch.schema.names)}
         if batch.num_rows:
-            yield Block(range(first, first + batch.num_rows), columns)
+            yield Block(range(first, first + batch.num_rows), batch.to_pydict())
         first += batch.num_rows
-
-
-def _cells(column: Any) -> Sequence[Any]:
-    """Numbers as an array where none is missing; everything else as Python values, None where missing."""
-    from pyarrow import types
-
-    if types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if (types.is_integer(column.type) or types.is_floating(column.type)) and not column.null_count:
-        return column.to_numpy(zero_copy_only=False)
-    return column.to_pylist()
-
-
-#: Cells that decide whether a column that was not chosen holds numbers.
-_FIRST_CELLS = 1000
-
-#: How a missing number is written, in lower case.
-_MISSING = ("nan", "-nan")
 
 
 class Numbers:
@@ -313,10 +251,8 @@ class Numbers:
     def add(self, block: Block) -> None:
         if self.names is None:
             self.names = tuple(name for name in self._rest if _mostly_numbers(block.columns[name][:_FIRST_CELLS]))
-        part = np.empty((len(block.rows), len(self.names)), dtype=np.float32)
-        for position, name in enumerate(self.names):
-            part[:, position] = numbers(name, block, self._problems)
-        self._parts.append(part)
+        if self.names:
+            self._parts.append(np.stack([read_numbers(name, block, self._problems) for name in self.names], axis=1))
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -325,31 +261,19 @@ class Numbers:
 
     def values(self) -> Tensor | None:
         """``[rows, columns]``, or None where there are no such columns."""
-        if not self.names or not self._parts:
-            return None
-        return torch.from_numpy(np.concatenate(self._parts))
+        return torch.from_numpy(np.concatenate(self._parts)) if self._parts else None
 
 
-def numbers(column: str, block: Block, problems: Problems) -> np.ndarray:
+def read_numbers(column: str, block: Block, problems: Problems) -> np.ndarray:
     """One column as 32-bit floats; other cells become problems of their rows."""
     cells = block.columns[column]
-    if isinstance(cells, np.ndarray):
-        found = cells
-    else:
-        try:
-            if "_" in "".join(cells):  # Python reads 1_0 as 10
-                raise ValueError
-            found = np.fromiter(map(float, cells), np.float64, len(cells))
-        except (ValueError, TypeError, OverflowError):
-            found = np.array([_number(cell) for cell in cells])
     with np.errstate(over="ignore"):
-        result = found.astype(np.float32)
+        result = np.array([_number(cell) for cell in cells]).astype(np.float32)
     for position in np.flatnonzero(~np.isfinite(result)).tolist():
         cell = cells[position]
-        empty = cell is None or (isinstance(cell, str) and not cell.strip())
-        problems.add(
-            block.rows[position], f"{column!r} is empty" if empty else f"{column!r} is {_short(cell)}, no number"
-        )
+        shown = repr(cell) if len(repr(cell)) <= 40 else f"{cell!r:.40}…"
+        reason = "is empty" if _is_empty(cell) else f"is {shown}, no number"
+        problems.add(block.rows[position], f"{column!r} {reason}")
     return result
 
 
@@ -361,22 +285,22 @@ def _number(cell: Any) -> float:
         return float("nan")
 
 
+def _is_empty(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, str) and not cell.strip())
+
+
 def _mostly_numbers(cells: Sequence[Any]) -> bool:
-    if isinstance(cells, np.ndarray):
-        return True
-    filled = [cell for cell in cells if cell is not None and (not isinstance(cell, str) or cell.strip())]
-    good = sum(1 for cell in filled if not np.isnan(_number(cell)))
-    return 2 * good > len(filled)
+    filled = [cell for cell in cells if not _is_empty(cell)]
+    return 2 * sum(not np.isnan(_number(cell)) for cell in filled) > len(filled)
 
 
-def texts(cells: Sequence[Any]) -> list[str]:
+def read_texts(cells: Sequence[Any]) -> list[str]:
     """Cells as text without surrounding blanks; missing cells are empty, and 3.0 is 3.
 
-    >>> texts([" user:4711", None, 3.0, 7])
+    >>> read_texts([" user:4711", None, 3.0, 7])
     ['user:4711', '', '3', '7']
     """
-    values = cells.tolist() if isinstance(cells, np.ndarray) else cells
-    return [cell.strip() if type(cell) is str else _text(cell) for cell in values]
+    return [cell.strip() if type(cell) is str else _text(cell) for cell in cells]
 
 
 def _text(cell: Any) -> str:
@@ -385,19 +309,16 @@ def _text(cell: Any) -> str:
     return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell).strip()
 
 
-class Codes(dict[str, int]):
-    """Numbers for names, in the order in which the names come first.
+def numbering() -> defaultdict[str, int]:
+    """A number for each name, in the order in which the names are first looked up.
 
-    >>> Codes().codes(["b", "a", "b"]).tolist()
+    >>> index = numbering()
+    >>> [index[name] for name in ("b", "a", "b")]
     [0, 1, 0]
     """
-
-    def __missing__(self, name: str) -> int:
-        code = self[name] = len(self)
-        return code
-
-    def codes(self, names: Sequence[str]) -> np.ndarray:
-        return np.fromiter(map(self.__getitem__, names), np.int64, len(names))
+    index: defaultdict[str, int] = defaultdict()
+    index.default_factory = index.__len__
+    return index
 
 
 def in_order(names: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
@@ -422,7 +343,7 @@ def class_names(names: Sequence[str]) -> list[str]:
     >>> class_names(["tea", "nan"])
     ['tea', 'nan']
     """
-    values = {name: _number(name) for name in names if name.lower() not in _MISSING}
+    values = {name: _number(name) for name in names if name.lower() not in ("nan", "-nan")}
     if not np.isfinite(list(values.values())).all():
         return list(names)
     broken = [name for name, value in values.items() if value != int(value)]
@@ -430,11 +351,6 @@ def class_names(names: Sequence[str]) -> list[str]:
         raise GraphError(f"labels are classes, and {some(broken)} look like measurements; give whole numbers or names")
     classes = {name: str(int(value)) if "." in name else name for name, value in values.items()}
     return [classes.get(name, "") for name in names]
-
-
-def _short(cell: Any) -> str:
-    shown = repr(cell)
-    return shown if len(shown) <= 40 else f"{shown[:40]}…"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -520,7 +436,7 @@ def from_tables(
         The graph with its names.
 
     Raises:
-        GraphError: If a table cannot be read or has rows that cannot be used. All are counted, and the first 20 named.
+        GraphError: If a table cannot be read or has rows that cannot be used. All are counted; of those with the same reason the first five are named.
         NotYetError: If a table with relations is read with ``undirected=True``.
 
     >>> import tempfile
@@ -534,9 +450,8 @@ def from_tables(
     (('a', 'b'), [0, 1, -1])
     """
     columns = Columns(source, target, relation, node_id, features, label, weight, edge_features)
-    opened = None if nodes is None else open_table(Path(nodes), [node_id], delimiter)
-    keys = [source, target, relation or "relation"]
-    return build(open_table(Path(edges), keys, delimiter), opened, columns, undirected, missing)
+    opened = None if nodes is None else open_table(Path(nodes), delimiter)
+    return build(open_table(Path(edges), delimiter), opened, columns, undirected, missing)
 
 
 def build(
@@ -549,7 +464,7 @@ def build(
     """The graph of two tables, whatever they are read from."""
     if missing not in ("error", "zeros"):
         raise SettingError(f"'missing' must be 'error' or 'zeros' (got {missing!r})")
-    index, found = Codes(), _NodeRows()
+    index, found = numbering(), _NodeRows()
     if nodes is not None:
         with nodes as table:
             found = _read_nodes(table, columns, index)
@@ -578,27 +493,26 @@ class _NodeRows:
     ignored: tuple[str, ...] = ()
 
 
-def _read_nodes(table: Table, columns: Columns, index: Codes) -> _NodeRows:
+def _read_nodes(table: Table, columns: Columns, index: dict[str, int]) -> _NodeRows:
     key = table.need(columns.node_id, "node_id")
     label = _optional(table, columns.label, "label", columns.features)
     features = Numbers(table, columns.features, (key, label), "features")
-    labels, codes = Codes({"": 0}), []
+    labels: list[str] = []
     for block in table.blocks:
-        names, known = texts(block.columns[key]), len(index)
-        codes_of_nodes = index.codes(names)
-        if len(index) - known < len(names):
-            _add_repeats(table, block.rows, names, codes_of_nodes, known)
-        if "" in index:
-            _add_empty(table, block.rows, names, key)
+        names = read_texts(block.columns[key])
+        table.problems.add_empty(block.rows, names, key)
+        for row, name in zip(block.rows, names, strict=True):
+            if name and name in index:
+                table.problems.add(row, f"the id {name!r} is in an earlier row too")
+            index[name]
         features.add(block)
         if label is not None:
-            codes.append(labels.codes(texts(block.columns[label])))
+            labels += read_texts(block.columns[label])
     table.problems.check()
     if not index:
         raise GraphError(f"the table '{table.name}' holds a header and no rows; give one row per node")
-    classes, y = _labels(labels, codes)
-    x = features.values()
-    return _NodeRows(table.name, len(index), x, y, classes, features.names or (), features.ignored)
+    classes, y = _labels(labels) if label is not None else ((), None)
+    return _NodeRows(table.name, len(index), features.values(), y, classes, features.names or (), features.ignored)
 
 
 def _optional(table: Table, column: str | None, name: str, features: Sequence[str] | None = None) -> str | None:
@@ -608,34 +522,23 @@ def _optional(table: Table, column: str | None, name: str, features: Sequence[st
     return name if name in table.columns and name not in (features or ()) else None
 
 
-def _labels(labels: Codes, codes: list[np.ndarray]) -> tuple[tuple[str, ...], Tensor | None]:
-    if not codes:
-        return (), None
-    class_of_label = class_names(list(labels)[1:])
-    found = [name for name in dict.fromkeys(class_of_label) if name]
+def _labels(labels: list[str]) -> tuple[tuple[str, ...], Tensor]:
+    """The names of the classes, and the class of each label; -1 where there is none."""
+    distinct = [name for name in dict.fromkeys(labels) if name]
+    class_of = dict(zip(distinct, class_names(distinct), strict=True))
+    found = [name for name in dict.fromkeys(class_of.values()) if name]
     classes, ranks = in_order(found)
     number = dict(zip(found, ranks.tolist(), strict=True))
-    class_of_code = np.array([-1, *(number.get(name, -1) for name in class_of_label)], dtype=np.int64)
-    return classes, torch.from_numpy(class_of_code[np.concatenate(codes)])
-
-
-def _add_repeats(table: Table, rows: Sequence[int], names: list[str], codes: np.ndarray, known: int) -> None:
-    """Add rows whose id is in an earlier row to the problems; ``known`` ids came before these rows."""
-    for row, name, code in zip(rows, names, codes.tolist(), strict=True):
-        if code == known:
-            known += 1
-        elif name:
-            table.problems.add(row, f"the id {name!r} is in an earlier row too")
-
-
-def _add_empty(table: Table, rows: Sequence[int], names: list[str], column: str) -> None:
-    for row, name in zip(rows, names, strict=True):
-        if not name:
-            table.problems.add(row, f"{column!r} is empty")
+    return classes, torch.tensor([number.get(class_of.get(label, ""), -1) for label in labels])
 
 
 def _read_edges(
-    table: Table, columns: Columns, index: Codes, nodes: _NodeRows, undirected: bool, missing: Missing
+    table: Table,
+    columns: Columns,
+    index: defaultdict[str, int],
+    nodes: _NodeRows,
+    undirected: bool,
+    missing: Missing,
 ) -> tuple[Data, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     ends = [table.need(columns.source, "source"), table.need(columns.target, "target")]
     relation = _optional(table, columns.relation, "relation", columns.edge_features)
@@ -646,77 +549,187 @@ def _read_edges(
             "or list the reverse edges with a relation of their own"
         )
     attributes = Numbers(table, columns.edge_features, (*ends, relation, weight), "edge_features")
-    kinds, pairs, types, weights = Codes(), [], [], []
-    unknown: dict[int, int] = {}
+    kinds, pairs, types, weights = numbering(), [], [], []
+    unknown: dict[str, int] = {}
     for block in table.blocks:
-        found = [texts(block.columns[end]) for end in ends]
-        in_turn = [name for pair in zip(*found, strict=True) for name in pair]
-        ids = index.codes(in_turn).reshape(-1, 2).T
-        if "" in index:
-            for end, names in zip(ends, found, strict=True):
-                _add_empty(table, block.rows, names, end)
-        if nodes.name is not None and missing == "error" and len(index) > nodes.count:
-            for side, position in np.argwhere(ids >= nodes.count).tolist():
-                unknown.setdefault(int(ids[side, position]), block.rows[position])
+        found = [read_texts(block.columns[end]) for end in ends]
+        for end, names in zip(ends, found, strict=True):
+            table.problems.add_empty(block.rows, names, end)
+        ids = np.array([index[name] for pair in zip(*found, strict=True) for name in pair]).reshape(-1, 2)
+        if nodes.name is not None and missing == "error":
+            for position, side in np.argwhere(ids >= nodes.count).tolist():
+                unknown.setdefault(found[side][position], block.rows[position])
         pairs.append(ids)
         attributes.add(block)
         if relation is not None:
-            names = texts(block.columns[relation])
-            types.append(kinds.codes(names))
-            if "" in kinds:
-                _add_empty(table, block.rows, names, relation)
+            names = read_texts(block.columns[relation])
+            table.problems.add_empty(block.rows, names, relation)
+            types.append(np.array([kinds[name] for name in names]))
         if weight is not None:
-            weights.append(numbers(weight, block, table.problems))
+            weights.append(read_numbers(weight, block, table.problems))
     table.problems.check()
     if unknown:
-        raise _not_in_the_node_table(unknown, list(index), table, nodes)
+        known = IdMap(list(index)[: nodes.count])
+        shown = (
+            f"{known.unknown(name)} ({table.problems.title(row)})" for name, row in islice(unknown.items(), _SHOWN)
+        )
+        rest = f" and {len(unknown) - _SHOWN:,} more" if len(unknown) > _SHOWN else ""
+        raise GraphError(
+            f"{len(unknown):,} ids of '{table.name}' are not in '{nodes.name}': {', '.join(shown)}{rest}",
+            'add them there, or pass missing="zeros" (--set data.missing=zeros) to give them features of zero',
+        )
     if not pairs:
         raise GraphError(f"the table '{table.name}' holds a header and no rows; give one row per edge")
     relations, order = in_order(list(kinds))
-    data = _edges(
-        np.concatenate(pairs, axis=1),
-        order[np.concatenate(types)] if types else None,
-        np.concatenate(weights) if weights else None,
-        attributes.values(),
-        undirected,
-    )
-    return data, relations, attributes.names or (), attributes.ignored
+    values = {
+        "edge_type": order[np.concatenate(types)] if types else None,
+        "edge_weight": np.concatenate(weights) if weights else None,
+        "edge_attr": attributes.values(),
+    }
+    held = {name: np.asarray(value) for name, value in values.items() if value is not None}
+    return _edges(np.concatenate(pairs), held, undirected), relations, attributes.names or (), attributes.ignored
 
 
-def _not_in_the_node_table(unknown: dict[int, int], names: list[str], table: Table, nodes: _NodeRows) -> GraphError:
-    known = IdMap(names[: nodes.count])
-    first = list(unknown.items())[:_SHOWN]
-    shown = ", ".join(f"{known.unknown(names[node])} ({table.problems.title(row)})" for node, row in first)
-    rest = f" and {len(unknown) - _SHOWN:,} more" if len(unknown) > _SHOWN else ""
-    return GraphError(
-        f"{len(unknown):,} ids of '{table.name}' are not in '{nodes.name}': {shown}{rest}; add them there, or pass "
-        'missing="zeros" (--set data.missing=zeros) to give them features of zero'
-    )
-
-
-def _edges(
-    pairs: np.ndarray, types: np.ndarray | None, weight: np.ndarray | None, values: Tensor | None, undirected: bool
-) -> Data:
-    parts = {"edge_type": types, "edge_weight": weight, "edge_attr": None if values is None else values.numpy()}
-    held = {name: value for name, value in parts.items() if value is not None}
+def _edges(pairs: np.ndarray, held: dict[str, np.ndarray], undirected: bool) -> Data:
+    """The graph of some pairs and their values; an edge that repeats an earlier one with all its values counts once."""
     if undirected:
-        pairs = np.concatenate([pairs, pairs[::-1]], axis=1)
+        pairs = np.concatenate([pairs, pairs[:, ::-1]])
         held = {name: np.concatenate([value, value]) for name, value in held.items()}
-    keep = _first_of_each(pairs, held)
+    rows = np.column_stack([pairs, *held.values()])
+    order = np.lexsort(rows.T)  # stable: of equal rows, the first one comes first
+    different = (np.diff(rows[order], axis=0) != 0).any(axis=1)
+    keep = np.sort(order[np.concatenate([[True], different])])
     return Data(
-        edge_index=torch.from_numpy(np.ascontiguousarray(pairs[:, keep])),
+        edge_index=torch.from_numpy(np.ascontiguousarray(pairs[keep].T)),
         **{name: torch.from_numpy(value[keep]) for name, value in held.items()},
     )
 
 
-def _first_of_each(pairs: np.ndarray, held: dict[str, np.ndarray]) -> np.ndarray:
-    """Positions of the edges, without those that repeat an earlier edge with all its values."""
-    _, first, of, count = np.unique(
-        pairs[0] * (int(pairs.max()) + 1) + pairs[1], return_index=True, return_inverse=True, return_counts=True
+_NODE_COLUMNS = ("node", "id", "node_id", "graph")
+_FEATURE_COLUMNS = ("column", "feature")
+_SOURCES, _RELATIONS, _TARGETS = ("source", "src", "head", "u"), ("relation", "type"), ("target", "dst", "tail", "v")
+
+
+def read_request(
+    path: str | PathLike[str],
+    ids: IdMap | None = None,
+    relations: Sequence[str] | None = None,
+    wanted: str | None = None,
+    columns_of_x: Sequence[str] | None = None,
+) -> tuple[str, list[tuple[int, ...]]]:
+    """The kind ('edges', 'nodes', 'features', 'labels') and the rows of a request file; all bad lines are reported together.
+
+    Cells are numbers, or names where ``ids`` and ``relations`` have names; with ``columns_of_x`` a column of features goes by
+    its name or its number. ``wanted`` says what a file of nodes names: the nodes, their 'features' or their 'labels'.
+    """
+    problems = Problems(str(path), error=DeletionError)
+    try:
+        with Path(path).open("rb") as file:
+            lines = [(line, [cell.strip() for cell in cells]) for line, cells in read_records(file, problems)]
+    except (OSError, csv.Error) as error:
+        raise DeletionError(
+            f"the request file '{path}' cannot be read: {why(error)}; give a CSV file of ids"
+        ) from error
+    if not lines:
+        raise DeletionError(f"the request file '{path}' is empty; give one row per edge or node")
+    first = lines[0][1]
+    mark = next((mark for mark in (";", "\t", "|") if len(first) == 1 and mark in first[0]), None)
+    if mark is not None and (ids is None or first[0] not in ids):
+        raise DeletionError(f"the columns of '{path}' are separated by {mark!r} ('{first[0]}')", "use commas")
+    columns = list(range(len(first)))
+    kind = "nodes" if len(columns) == 1 else "edges" if wanted != "features" or len(columns) != 2 else wanted
+    if _has_header(path, first, ids):
+        kind, columns = _read_header(path, [cell.lower() for cell in first])
+        lines = lines[1:]
+    if wanted is not None and kind != wanted:
+        if kind != "nodes":
+            raise DeletionError(f"'{path}' names {kind}, and {wanted} were asked for; give a column node")
+        kind = wanted
+    rows = []
+    for line, cells in lines:
+        picked = [cells[column] for column in columns]
+        try:
+            if ids is None:
+                rows.append(tuple(map(_whole_number, picked)))
+            elif kind == "features":
+                rows.append((*look_up(picked[:1], ids, None), *look_up_columns(picked[1:], columns_of_x)))
+            else:
+                rows.append(look_up(picked, ids, relations))
+        except ValueError as error:
+            problems.add(line, ",".join(cells) if ids is None else str(error))
+    problems.check()
+    if not rows:
+        raise DeletionError(f"the request file '{path}' holds a header and no rows; give one row per edge or node")
+    return kind, rows
+
+
+def _has_header(path: str | PathLike[str], cells: list[str], ids: IdMap | None) -> bool:
+    if ids is None:
+        return not all(cell.lstrip("-").isdigit() for cell in cells)
+    names = {cell.lower() for cell in cells}
+    found = not names.isdisjoint(_NODE_COLUMNS) or all(not names.isdisjoint(o) for o in (_SOURCES, _TARGETS))
+    if found and all(cell in ids for cell in cells):
+        raise DeletionError(
+            f"the first line of '{path}' ({','.join(cells)}) is both a header and a row of ids; "
+            "put a header above it that is no id, such as node_id or head,tail"
+        )
+    if not found and len(cells) > 3:
+        raise DeletionError(f"'{path}' has {len(cells)} columns and no header; name the columns source,target or node")
+    return found
+
+
+def _read_header(path: str | PathLike[str], names: list[str]) -> tuple[str, list[int]]:
+    """What the rows below a header name, and in which columns."""
+    source, relation, target, node, column = (
+        next((names.index(name) for name in options if name in names), None)
+        for options in (_SOURCES, _RELATIONS, _TARGETS, _NODE_COLUMNS, _FEATURE_COLUMNS)
     )
-    if not held:
-        return np.sort(first)
-    again = np.flatnonzero(count[of] > 1)  # usually few: only these need their values compared
-    rows = np.column_stack([of[again], *(value[again] for value in held.values())])
-    distinct = again[np.unique(rows, axis=0, return_index=True)[1]]
-    return np.sort(np.concatenate([np.flatnonzero(count[of] == 1), distinct]))
+    if source is not None and target is not None:
+        return "edges", [source, target] if relation is None else [source, relation, target]
+    if node is not None:
+        return ("nodes", [node]) if column is None else ("features", [node, column])
+    raise DeletionError(f"the header of '{path}' is '{','.join(names)}'; name the columns source,target or node")
+
+
+def _whole_number(cell: str) -> int:
+    if "_" in cell or int(cell) < 0:  # Python reads 1_0 as 10
+        raise ValueError
+    return int(cell)
+
+
+def look_up(cells: Sequence[str], ids: IdMap, relations: Sequence[str] | None) -> tuple[int, ...]:
+    """A node, a pair or a triple (source, relation, target) by its names; a ``ValueError`` says which name is unknown."""
+    found = []
+    for position, cell in enumerate(cells):
+        if len(cells) == 3 and position == 1:
+            found.append(_relation(cell, relations))
+            continue
+        node = ids.find(cell)
+        if node is None:
+            raise ValueError(f"no id {ids.unknown(cell)}")
+        found.append(node)
+    return tuple(found)
+
+
+def look_up_columns(cells: Sequence[str], names: Sequence[str] | None) -> tuple[int, ...]:
+    """Columns of features by their names, or by their numbers from 0; a ``ValueError`` says which one is unknown.
+
+    >>> look_up_columns(["age", "2"], ["city", "age", "score"])
+    (1, 2)
+    """
+    names = list(names or ())
+    for cell in cells:
+        if cell not in names and not (cell.isascii() and cell.isdigit()):
+            there_are = f"there are {some(map(repr, names))}, or" if names else "columns of 'x' have"
+            raise ValueError(f"no column {cell!r}, {there_are} numbers from 0")
+    return tuple(names.index(cell) if cell in names else int(cell) for cell in cells)
+
+
+def _relation(cell: str, relations: Sequence[str] | None) -> int:
+    if relations:
+        if cell not in relations:
+            raise ValueError(f"no relation {cell!r}, there are {some(map(repr, relations))}")
+        return list(relations).index(cell)
+    if not cell.isdigit():
+        raise ValueError(f"no relation {cell!r}, they have numbers here")
+    return int(cell)

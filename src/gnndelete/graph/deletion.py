@@ -110,9 +110,9 @@ class Deletion(Elements):
         Raises:
             DeletionError: If the file cannot be read. Every bad line is named.
         """
-        from gnndelete.datasets.request_csv import read_csv
+        from gnndelete.datasets.tables import read_request
 
-        found, rows = read_csv(path, ids, relations, kind, columns)
+        found, rows = read_request(path, ids, relations, kind, columns)
         whole = found == "edges" or (found == "features" and len(rows[0]) == 2)
         elements: dict[str, Any] = {found: rows if whole else [row[0] for row in rows]}
         return cls(**elements, fill=fill).with_names(ids, relations)
