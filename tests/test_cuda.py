@@ -11,7 +11,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 import gnndelete as gd
-from gnndelete.datasets.typed_edges import triples
+from gnndelete.datasets.negatives import triples
 from gnndelete.methods import CONTROLS
 from gnndelete.testing import check_method, problem
 

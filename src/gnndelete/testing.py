@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.datasets.generated import community_graph, knowledge_graph
+from gnndelete.datasets.negatives import triples
 from gnndelete.datasets.splits import split_links, split_nodes
-from gnndelete.datasets.typed_edges import triples
 from gnndelete.engine.session import Session
 from gnndelete.graph.batch import GraphBatch, collate
 from gnndelete.graph.deletion import Deletion

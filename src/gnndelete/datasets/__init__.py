@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gnndelete.datasets import negatives
-    from gnndelete.datasets.community_detection import communities
-    from gnndelete.datasets.forget import edge_pool, forget_edges, forget_graphs, forget_nodes, training_edges
+    from gnndelete.datasets.forget import (
+        communities,
+        edge_pool,
+        forget_edges,
+        forget_graphs,
+        forget_nodes,
+        training_edges,
+    )
     from gnndelete.datasets.formats import from_networkx, load_graph, save_graph
     from gnndelete.datasets.ids import IdMap
-    from gnndelete.datasets.negatives import NegativeSampler
+    from gnndelete.datasets.negatives import NegativeSampler, TripleCorrupter, triples, with_reverse
     from gnndelete.datasets.registry import describe, load, names
     from gnndelete.datasets.sampling import NeighborSampler, graph_loader, link_loader, node_loader
     from gnndelete.datasets.splits import (
@@ -27,32 +33,21 @@ if TYPE_CHECKING:
         split_nodes,
     )
     from gnndelete.datasets.tables import NamedGraph, from_tables
-    from gnndelete.datasets.typed_edges import TripleCorrupter, triples, with_reverse
     from gnndelete.graph.batch import GraphBatch, collate
 
 #: Where each name is defined.
 _NAMES = {
-    "gnndelete.datasets.community_detection": ("communities",),
-    "gnndelete.datasets.forget": ("edge_pool", "forget_edges", "forget_graphs", "forget_nodes", "training_edges"),
-    "gnndelete.datasets.formats": ("from_networkx", "load_graph", "save_graph"),
-    "gnndelete.datasets.ids": ("IdMap",),
-    "gnndelete.datasets.negatives": ("NegativeSampler",),
-    "gnndelete.datasets.registry": ("describe", "load", "names"),
-    "gnndelete.datasets.sampling": ("NeighborSampler", "graph_loader", "link_loader", "node_loader"),
-    "gnndelete.datasets.splits": (
-        "GraphSplit",
-        "LinkSplit",
-        "load_split",
-        "save_split",
-        "split_graphs",
-        "split_links",
-        "split_nodes",
-    ),
-    "gnndelete.datasets.tables": ("NamedGraph", "from_tables"),
-    "gnndelete.datasets.typed_edges": ("TripleCorrupter", "triples", "with_reverse"),
-    "gnndelete.graph.batch": ("GraphBatch", "collate"),
+    "forget": ("communities", "edge_pool", "forget_edges", "forget_graphs", "forget_nodes", "training_edges"),
+    "formats": ("from_networkx", "load_graph", "save_graph"),
+    "ids": ("IdMap",),
+    "negatives": ("NegativeSampler", "TripleCorrupter", "triples", "with_reverse"),
+    "registry": ("describe", "load", "names"),
+    "sampling": ("NeighborSampler", "graph_loader", "link_loader", "node_loader"),
+    "splits": ("GraphSplit", "LinkSplit", "load_split", "save_split", "split_graphs", "split_links", "split_nodes"),
+    "tables": ("NamedGraph", "from_tables"),
 }
-_HOME = {name: module for module, names in _NAMES.items() for name in names}
+_HOME = {name: f"gnndelete.datasets.{module}" for module, names in _NAMES.items() for name in names}
+_HOME |= dict.fromkeys(("GraphBatch", "collate"), "gnndelete.graph.batch")
 
 __all__ = [
     "GraphBatch",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -52,7 +51,7 @@ def community_graph(
     >>> data.num_nodes, data.num_edges, data.is_undirected(), data.has_self_loops()
     (200, 1000, True, False)
     """
-    check_community_graph(nodes, edges, features, classes, community, mixing, exponent, noise, seed)
+    _check_community_graph(**locals())
     rng = np.random.default_rng(seed)
     groups = max(1, nodes // community)
     group = np.sort(rng.integers(0, groups, nodes))
@@ -86,22 +85,9 @@ def community_graph(
     )
 
 
-def check_community_graph(
-    nodes: int,
-    edges: int,
-    features: int,
-    classes: int,
-    community: int,
-    mixing: float,
-    exponent: float,
-    noise: float,
-    seed: int,
-) -> None:
+def _check_community_graph(*, nodes: int, edges: int, noise: float, **common: float) -> None:
     """Refuse parameters that `community_graph` can make no graph of."""
-    _check_counts(nodes=nodes, features=features, classes=classes, community=community)
-    _check_shape(mixing, exponent, seed)
-    if nodes >= _MOST_NODES:
-        raise SettingError(f"'nodes' must be below {_MOST_NODES:,} (got {nodes})")
+    _check_common(nodes=nodes, **common)
     if edges % 2 or not 0 < edges // 2 <= nodes * (nodes - 1) // 4:
         raise SettingError(
             f"'edges' must be even, positive and leave the graph sparse, at most {nodes * (nodes - 1) // 4 * 2:,} for "
@@ -110,9 +96,6 @@ def check_community_graph(
     if not np.isfinite(noise):
         raise SettingError(f"'noise' must be a finite number (got {noise})")
 
-
-#: More nodes have no number of 64 bits for each pair.
-_MOST_NODES = 2**31
 
 #: Shares of the five kinds of entities, similar to functions, proteins, diseases, drugs and side effects of BioKG.
 _KINDS = (0.48, 0.19, 0.12, 0.11, 0.10)
@@ -152,7 +135,7 @@ def knowledge_graph(
     >>> data.num_nodes, data.num_edges, int(data.edge_type.max()) + 1, data.has_self_loops()
     (300, 2000, 7, False)
     """
-    check_knowledge_graph(entities, triples, relations, community, mixing, exponent, seed)
+    _check_knowledge_graph(**locals())
     rng = np.random.default_rng(seed)
     kinds, groups = len(_KINDS), max(1, entities // community)
     size = _kind_sizes(entities)
@@ -200,14 +183,9 @@ def knowledge_graph(
     )
 
 
-def check_knowledge_graph(
-    entities: int, triples: int, relations: int, community: int, mixing: float, exponent: float, seed: int
-) -> None:
-    """Refuse what `knowledge_graph` makes no graph of."""
-    _check_counts(entities=entities, relations=relations, community=community)
-    _check_shape(mixing, exponent, seed)
-    if relations * entities**2 >= 2**62:
-        raise SettingError(f"'entities' and 'relations' are too many to be numbered (got {entities} and {relations})")
+def _check_knowledge_graph(*, entities: int, triples: int, relations: int, **common: float) -> None:
+    """Refuse parameters that `knowledge_graph` can make no graph of."""
+    _check_common(entities=entities, relations=relations, **common)
     size = _kind_sizes(entities)
     if size.min() < 2:
         raise SettingError(f"'entities' must be at least 20, for five kinds of them (got {entities})")
@@ -251,13 +229,10 @@ def _fresh(drawn: np.ndarray, found: np.ndarray) -> np.ndarray:
     return drawn[found[position] != drawn]
 
 
-def _check_counts(**counts: int) -> None:
+def _check_common(*, mixing: float, exponent: float, seed: int, **counts: float) -> None:
     for name, value in counts.items():
         if value < 1:
             raise SettingError(f"'{name}' must be at least 1 (got {value})")
-
-
-def _check_shape(mixing: float, exponent: float, seed: int) -> None:
     if not 0 <= mixing <= 1:
         raise SettingError(f"'mixing' must lie between 0 and 1 (got {mixing})")
     if not 1 < exponent < np.inf:
@@ -289,7 +264,7 @@ def digits(neighbors: int = 8) -> Data:
     >>> data.num_nodes, data.num_features, int(data.y.max()) + 1, data.is_undirected(), data.has_self_loops()
     (1797, 64, 10, True, False)
     """
-    check_digits(neighbors)
+    _check_digits(neighbors)
     from sklearn.datasets import load_digits
     from sklearn.neighbors import KDTree
 
@@ -307,23 +282,22 @@ def digits(neighbors: int = 8) -> Data:
     return Data(x=x.float(), edge_index=edge_index, y=torch.from_numpy(labels).long())
 
 
-def check_digits(neighbors: int) -> None:
-    """Refuse parameters that `digits` can make no graph of."""
+def _check_digits(neighbors: int) -> None:
     most = _IMAGES - _SPARE - 1
     if not 1 <= neighbors <= most:
         raise SettingError(f"'neighbors' must lie between 1 and {most} (got {neighbors})")
 
 
-class Generator(NamedTuple):
-    """A function that makes a graph, and one that refuses parameters it cannot make a graph of."""
+#: Functions that make graphs, by the names of their datasets.
+MAKERS: dict[str, Callable[..., Data]] = {
+    "digits": digits,
+    "generated:collab": community_graph,
+    "generated:biokg": knowledge_graph,
+}
 
-    make: Callable[..., Data]
-    check: Callable[..., None]
-
-
-#: Makers of graphs by the names of their datasets.
-GENERATORS = {
-    "digits": Generator(digits, check_digits),
-    "generated:collab": Generator(community_graph, check_community_graph),
-    "generated:biokg": Generator(knowledge_graph, check_knowledge_graph),
+#: Functions that refuse parameters of which no graph can be made.
+CHECKS: dict[str, Callable[..., None]] = {
+    "digits": _check_digits,
+    "generated:collab": _check_community_graph,
+    "generated:biokg": _check_knowledge_graph,
 }

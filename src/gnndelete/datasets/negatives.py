@@ -1,16 +1,19 @@
-"""Node pairs that are not edges, drawn uniformly and exactly, without rejection and with nothing n x n.
+"""Negatives: pairs of nodes that are not edges, and false triples (head, relation, tail) of typed graphs.
 
-Ordered pairs are the numbers ``u * n + v``. Below the i-th taken number t_i (an edge or a self-loop) lie ``t_i - i``
-free ones, so the r-th free pair is found by one binary search.
+Pairs are drawn uniformly and exactly, without rejection and with nothing n x n. Ordered pairs are the numbers ``u * n + v``.
+Below the i-th taken number t_i (an edge or a self-loop) lie ``t_i - i`` free ones, so the r-th free pair is found by one
+binary search.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from gnndelete.errors import GraphError, SettingError
 from gnndelete.graph.edge_table import EdgeTable
+from gnndelete.graph.validation import check_graph, count_nodes, count_relations
 
 
 class NegativeSampler:
@@ -110,3 +113,133 @@ class NegativeSampler:
 
     def _split(self, key: Tensor) -> Tensor:
         return torch.stack([key // self.num_nodes, key % self.num_nodes])
+
+
+def triples(data: Data) -> Tensor:
+    """List the edges of a typed graph as triples.
+
+    Args:
+        data: A graph with ``edge_type``.
+
+    Returns:
+        ``[3, E]`` (head, relation, tail) in the order of the edges, without the reverses of `with_reverse`.
+
+    >>> triples(Data(edge_index=torch.tensor([[0, 1], [2, 3]]), edge_type=torch.tensor([1, 0]))).tolist()
+    [[0, 1], [1, 0], [2, 3]]
+    """
+    found = torch.stack([data.edge_index[0], data.edge_type, data.edge_index[1]])
+    back = data.get("reverse_offset")
+    return found if back is None else found[:, found[1] < back]
+
+
+def with_reverse(data: Data) -> Data:
+    """Add the reverse (t, r + R, h) of every triple (h, r, t), where R is the number of relations.
+
+    For models that need messages against the direction of a relation and read them from the graph. The encoders of this
+    library add reverses themselves (``reverse=True``). Split the graph first. A deletion of a triple also deletes its
+    reverse, and reverses are neither trained on nor scored.
+
+    Args:
+        data: A graph with ``edge_type``.
+
+    Returns:
+        A copy with the reverses; its ``reverse_offset`` is R.
+
+    Raises:
+        GraphError: If the graph has no ``edge_type``, or has reverses already.
+
+    >>> data = Data(edge_index=torch.tensor([[0, 1], [2, 3]]), edge_type=torch.tensor([1, 0]), num_nodes=4)
+    >>> both = with_reverse(data)
+    >>> both.edge_index.tolist(), both.edge_type.tolist(), both.reverse_offset
+    ([[0, 1, 2, 3], [2, 3, 0, 1]], [1, 0, 3, 2], 2)
+    """
+    check_graph(data)
+    if data.get("edge_type") is None:
+        raise GraphError(
+            "the graph has no 'edge_type', so there are no relations to reverse; make it undirected instead"
+        )
+    if data.get("reverse_offset") is not None:
+        raise GraphError("the graph already holds the reverses of its relations; use it as it is")
+    count, result = count_relations(data), data.__copy__()
+    result.num_nodes = count_nodes(data)
+    for name, value in data.to_dict().items():
+        if data.is_edge_attr(name) and isinstance(value, Tensor) and not name.startswith("edge_label"):
+            result[name] = torch.cat([value, value], dim=data.__cat_dim__(name, value))
+    result.edge_index = torch.cat([data.edge_index, data.edge_index.flip(0)], dim=1)
+    result.edge_type = torch.cat([data.edge_type, data.edge_type + count])
+    result.num_relations, result.reverse_offset = 2 * count, count
+    return result
+
+
+class TripleCorrupter:
+    """Turns true triples into false ones: another head (or tail) that occurs with the same relation; built once per graph.
+
+    Args:
+        edge_index: The edges ``[2, E]``.
+        edge_type: The relation of each edge.
+        num_nodes: Number of nodes.
+        tries: Draws among the entities of a relation before any entity is taken.
+        known: Further true triples ``[3, k]``, such as unseen ones, which are never returned.
+
+    >>> corrupter = TripleCorrupter(torch.tensor([[0, 1], [2, 3]]), edge_type=torch.tensor([0, 0]), num_nodes=4)
+    >>> corrupter.corrupt(torch.tensor([[0], [0], [2]]), torch.Generator().manual_seed(0)).tolist()
+    [[1], [0], [2]]
+    """
+
+    def __init__(
+        self,
+        edge_index: Tensor,
+        edge_type: Tensor,
+        num_nodes: int,
+        tries: int = 20,
+        known: Tensor | None = None,
+    ) -> None:
+        if known is not None:
+            edge_index, edge_type = torch.cat([edge_index, known[[0, 2]]], dim=1), torch.cat([edge_type, known[1]])
+        self._table = EdgeTable(edge_index, num_nodes, edge_type)
+        self._tries = tries
+        order = torch.argsort(edge_type, stable=True)
+        self._members = edge_index[:, order]
+        self._start = torch.searchsorted(
+            edge_type[order], torch.arange(self._table.num_relations + 1, device=order.device)
+        )
+
+    def corrupt(self, triples: Tensor, generator: torch.Generator | None = None, end: int = 0) -> Tensor:
+        """Draw one false triple for each true one.
+
+        Args:
+            triples: True triples ``[3, k]``.
+            generator: Draws the entities; torch's default generator where it is None.
+            end: 0 replaces heads, 1 tails.
+
+        Returns:
+            ``[3, k]`` triples that the graph does not have.
+
+        Raises:
+            GraphError: If a relation is not in the graph, or nearly every entity has it.
+        """
+        result = triples.clone()
+        source = triples.device if generator is None else generator.device
+        if triples.size(1) and int(triples[1].max()) >= self._table.num_relations:
+            raise GraphError(
+                f"no triple of the graph has the relation {int(triples[1].max())}, so nothing says which entities could have "
+                f"it; types go from 0 to {self._table.num_relations - 1}"
+            )
+        open_ = torch.arange(triples.size(1), device=triples.device)
+        row = 0 if end == 0 else 2
+        for attempt in range(self._tries * 10):
+            relation = triples[1, open_]
+            low, high = self._start[relation], self._start[relation + 1]
+            lot = torch.rand(open_.numel(), generator=generator, dtype=torch.float64, device=source).to(triples.device)
+            if attempt < self._tries:
+                entity = self._members[end, low + (lot * (high - low)).long()]
+            else:  # the relation knows too few entities: any other will do
+                entity = (lot * self._table.num_nodes).long()
+            result[row, open_] = entity
+            open_ = open_[self._table.contains(result[:, open_])]
+            if not open_.numel():
+                return result
+        raise GraphError(
+            f"no false triple could be found for {open_.numel()} true ones, for example "
+            f"{tuple(triples[:, open_[0]].tolist())}: nearly every entity has that relation; leave it out"
+        )

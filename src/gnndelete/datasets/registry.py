@@ -17,8 +17,6 @@ from gnndelete.errors import GraphError, SettingError, unknown
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-    from gnndelete.datasets.generated import Generator
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -239,12 +237,12 @@ def load(name: str, root: str | Path | None = None, *, sparse: bool = False) -> 
     >>> load("generated:collab?nodes=500&edges=3000&features=16&seed=3")
     Data(x=[500, 16], edge_index=[2, 3000], y=[500])
     """
-    from gnndelete.datasets.mirror import as_graph, data_folder, open_raw
-
     entry, parameters = named(name)
     if entry.generated:
-        return _generator(entry).make(**parameters)
-    return as_graph(open_raw(entry, data_folder(root), _reader(entry)), sparse)
+        return _maker(entry)(**parameters)
+    from gnndelete.datasets.raw_files import load_raw
+
+    return load_raw(entry, root, sparse)
 
 
 def named(name: str) -> tuple[Entry, dict[str, int | float]]:
@@ -255,22 +253,35 @@ def named(name: str) -> tuple[Entry, dict[str, int | float]]:
     (1, {'nodes': 500, 'edges': 3000})
     """
     key, _, query = name.strip().partition("?")
-    key = key.lower()
-    entry = ENTRIES.get(key)
+    entry = ENTRIES.get(key.lower())
     if entry is None:
-        raise GraphError(unknown("no dataset is called", key, ENTRIES))
-    if entry.generated:
-        generator = _generator(entry)
-        parameters = _parameters(name, query, generator.make)
-        try:
-            generator.check(**_defaults(generator.make) | parameters)
-        except SettingError as error:
-            raise SettingError(f"'{name}': {error}") from None
-        return entry, parameters
-    if query:
+        raise GraphError(unknown("no dataset is called", key.lower(), ENTRIES))
+    if not query:
+        return entry, {}
+    if not entry.generated:
         generated = ", ".join(other.name for other in ENTRIES.values() if other.generated)
-        raise SettingError(f"'{key}' takes no parameters (got '?{query}'); those that do are: {generated}")
-    return entry, {}
+        raise SettingError(f"'{entry.name}' takes no parameters (got '?{query}'); those that do are: {generated}")
+    try:
+        pairs = parse_qsl(query, strict_parsing=True, keep_blank_values=True)
+    except ValueError:
+        raise SettingError(f"'{name}' does not read as NAME?parameter=value&parameter=value") from None
+    known, parameters = _defaults(entry), {}
+    for parameter, value in pairs:
+        if parameter not in known:
+            raise SettingError(unknown(f"'{name}' has no parameter", parameter, known))
+        kind = type(known[parameter])
+        try:
+            parameters[parameter] = kind(value.replace(",", "").replace("_", ""))
+        except ValueError:
+            what = "a whole number" if kind is int else "a number"
+            raise SettingError(f"parameter '{parameter}' of '{name}' must be {what} (got '{value}')") from None
+    from gnndelete.datasets.generated import CHECKS
+
+    try:
+        CHECKS[entry.name](**known | parameters)
+    except SettingError as error:
+        raise SettingError(f"'{name}': {error}") from None
+    return entry, parameters
 
 
 def effective(name: str) -> tuple[str, dict[str, int | float]]:
@@ -280,42 +291,14 @@ def effective(name: str) -> tuple[str, dict[str, int | float]]:
     True
     """
     entry, parameters = named(name)
-    return entry.name, _defaults(_generator(entry).make) | parameters if entry.generated else {}
+    return entry.name, _defaults(entry) | parameters if entry.generated else {}
 
 
-def _defaults(make: Callable[..., Data]) -> dict[str, int | float]:
-    return {key: parameter.default for key, parameter in inspect.signature(make).parameters.items()}
-
-
-def _generator(entry: Entry) -> Generator:
+def _maker(entry: Entry) -> Callable[..., Data]:
     from gnndelete.datasets import generated
 
-    return generated.GENERATORS[entry.name]
+    return generated.MAKERS[entry.name]
 
 
-def _reader(entry: Entry) -> Callable[[Entry, Path], dict[str, Any]]:
-    from gnndelete.datasets import loaders
-
-    if entry.kind == "debian":
-        return loaders.read_debian
-    return loaders.read_ogb if entry.folder.startswith("ogb/") else loaders.read_pyg
-
-
-def _parameters(name: str, query: str, make: Callable[..., Data]) -> dict[str, int | float]:
-    """``nodes=10&seed=3`` as arguments, each of the type of its default."""
-    known = _defaults(make)
-    try:
-        pairs = parse_qsl(query, strict_parsing=True, keep_blank_values=True) if query else []
-    except ValueError:
-        raise SettingError(f"'{name}' does not read as NAME?parameter=value&parameter=value") from None
-    found: dict[str, int | float] = {}
-    for key, value in pairs:
-        if key not in known:
-            raise SettingError(unknown(f"'{name}' has no parameter", key, known))
-        kind = type(known[key])
-        try:
-            found[key] = kind(value.replace(",", "").replace("_", ""))
-        except ValueError:
-            what = "a whole number" if kind is int else "a number"
-            raise SettingError(f"parameter '{key}' of '{name}' must be {what} (got '{value}')") from None
-    return found
+def _defaults(entry: Entry) -> dict[str, int | float]:
+    return {name: parameter.default for name, parameter in inspect.signature(_maker(entry)).parameters.items()}

@@ -18,8 +18,7 @@ from safetensors.torch import save
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnndelete.datasets.negatives import NegativeSampler
-from gnndelete.datasets.typed_edges import TripleCorrupter
+from gnndelete.datasets.negatives import NegativeSampler, TripleCorrupter
 from gnndelete.errors import GraphError, NotYetError, SettingError, why
 from gnndelete.graph.edge_table import EdgeTable, entries
 from gnndelete.graph.fingerprint import fingerprint, tensor_digest

@@ -436,7 +436,7 @@ def from_tables(
         The graph with its names.
 
     Raises:
-        GraphError: If a table cannot be read or has rows that cannot be used. All are counted; of those with the same reason the first five are named.
+        GraphError: If a table cannot be read or has rows that cannot be used. All are counted, and the first ones named.
         NotYetError: If a table with relations is read with ``undirected=True``.
 
     >>> import tempfile

@@ -16,8 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from torch_geometric.data import HeteroData
 
 from gnndelete.datasets.forget import training_edges
-from gnndelete.datasets.negatives import NegativeSampler
-from gnndelete.datasets.typed_edges import TripleCorrupter, triples
+from gnndelete.datasets.negatives import NegativeSampler, TripleCorrupter, triples
 from gnndelete.errors import GraphError, SettingError
 from gnndelete.graph.edge_table import EdgeTable, ends_of
 from gnndelete.graph.hetero import one_type
