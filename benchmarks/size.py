@@ -25,8 +25,10 @@ from options import at_least_one, device_name
 from torch_geometric.data import Data
 
 import gnndelete as gd
+from gnndelete import unlearner
 from gnndelete.methods.base import synchronize
 from gnndelete.methods.gnndelete import layerwise
+from gnndelete.methods.gnndelete import method as steps
 
 
 def random_graph(edges: int, features: int, device: torch.device, seed: int = 0) -> Data:
@@ -50,17 +52,16 @@ def stages(device: torch.device) -> Iterator[dict[str, float]]:
     """Seconds by part of a deletion; the clock waits for the device, so that the parts take longer than the whole."""
     spent: dict[str, float] = defaultdict(float)
     parts: list[tuple[Any, str, str]] = [
-        (gd.Deletion, "check", "check of the request"),
-        (gd.unlearner, "refuse_unfit", "fit of the method"),
-        (gd.methods.base, "cut", "remaining graph"),
-        (layerwise.RowGroups, "__init__", "rings"),
-        (layerwise.RowGroups, "at", "rows of operators"),
-        (layerwise.Layerwise, "base", "base pass (targets)"),
+        (unlearner, "check_deletion", "check of the request"),
+        (unlearner, "require_fit", "fit of the method"),
+        (unlearner, "cut", "remaining graph"),
+        (steps, "row_groups", "rings and row groups"),
+        (layerwise.Layerwise, "_base_pass", "base pass (targets)"),
         (layerwise.Layerwise, "run", "base and solving pass"),
-        (layerwise.Layerwise, "attach", "attaching"),
-        (gd.methods.gnndelete, "exact", "solves"),
-        (gd.methods.gnndelete, "working_copy", "copy of the model"),
-        (gd.unlearned.Unlearned, "from_outcome", "result"),
+        (steps, "attach", "attaching"),
+        (steps, "closed_form", "solves"),
+        (steps, "working_copy", "copy of the model"),
+        (unlearner.Unlearned, "from_outcome", "result"),
         (layerwise, "mean_row", "means"),
     ]
     kept = [(owner, name, vars(owner)[name]) for owner, name, _ in parts]
@@ -106,20 +107,15 @@ def measured(edges: int, args: argparse.Namespace) -> dict[str, Any]:
     warm = gd.Unlearner(model, data, task=task, method=method)
     warm.delete(request)
 
-    def further() -> None:
-        warm._requests.clear()  # the same request again, as if it were the first after the graph became known
-        warm.delete(request)
-
     def with_messages() -> None:
         """The same with a message per edge, as PyG's layers work without `sparse_products`."""
-        method_of = gd.methods.gnndelete
-        products, method_of.sparse_products = method_of.sparse_products, lambda *_, **__: nullcontext()
+        products, steps.sparse_products = steps.sparse_products, lambda *_, **__: nullcontext()
         try:
-            further()
+            warm.current()
         finally:
-            method_of.sparse_products = products
+            steps.sparse_products = products
 
-    work: dict[str, Callable[[], object]] = {"forward": forward_pass(model, data), "further": further}
+    work: dict[str, Callable[[], object]] = {"forward": forward_pass(model, data), "further": warm.current}
     if edges <= args.messages_up_to:
         work["messages"] = with_messages
     if edges <= args.first_up_to:
@@ -132,11 +128,11 @@ def measured(edges: int, args: argparse.Namespace) -> dict[str, Any]:
     if args.stages:
         with stages(device) as spent:
             for _ in range(3):
-                further()
+                warm.current()
         row["stages"] = {name: value / 3 for name, value in spent.items()}
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-        further()
+        warm.current()
         row["peak_gb"] = torch.cuda.max_memory_allocated() / 2**30
     return row
 

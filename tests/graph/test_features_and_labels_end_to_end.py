@@ -14,7 +14,8 @@ from gnndelete.engine.session import Session
 from gnndelete.errors import GNNDeleteError
 from gnndelete.methods import CONTROLS, resolver
 from gnndelete.methods.base import Context
-from gnndelete.methods.gnndelete.calibration import Trial, as_retrained, cut_action
+from gnndelete.methods.gnndelete.calibration import ACTIONS, as_retrained
+from gnndelete.methods.gnndelete.forgetting_score import Trial
 from gnndelete.nn.forward import call
 from gnndelete.testing import problem
 
@@ -176,7 +177,7 @@ def test_a_strength_that_was_searched_names_what_lam_0_does(kind):
             def measure(lam, auc=auc, slope=slope):
                 return Trial(lam, auc=auc - slope * lam, se=0.01, utility=0.9)
 
-            sentence = as_retrained(measure, kept, action=cut_action({kind: 60})).sentence
+            sentence = as_retrained(measure, kept, action=ACTIONS[frozenset([kind])]).sentence
             assert kind in sentence
             assert "cut" not in sentence.lower()
 

@@ -11,13 +11,14 @@ import gnndelete as gd
 from gnndelete.datasets.generated import community_graph
 from gnndelete.errors import ModelError
 from gnndelete.methods.gnndelete.calibration import (
+    ACTIONS,
+    CUTTING,
     LARGEST_LAM,
     MAX_TRIALS,
-    Trial,
     as_nonexistent,
     as_retrained,
-    cut_action,
 )
+from gnndelete.methods.gnndelete.forgetting_score import Trial
 from gnndelete.testing import problem
 
 
@@ -293,7 +294,7 @@ def test_what_training_again_would_keep_is_not_searched_for():
     ],
 )
 def test_what_is_kept_is_worded_for_all_that_was_deleted(kinds, action):
-    assert cut_action(kinds) == action
+    assert ACTIONS.get(frozenset(kinds), CUTTING) == action
     sure = as_retrained(curve(lambda lam: 0.51), kept=0.5, noun="node", action=action)
     assert sure.lam == 0
     assert sure.sentence == (

@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 import gnndelete as gd
 from gnndelete.datasets.generated import community_graph
-from gnndelete.methods.gnndelete.forgetting_score import FEW_MATCHED, ForgettingScore, _unmoved
+from gnndelete.methods.gnndelete.forgetting_score import FEW_MATCHED, ForgettingScore, comparable_edges
 from gnndelete.metrics.edge_matching import ADJUSTED
 
 
@@ -45,8 +45,9 @@ def test_unseen_edges_that_the_deletion_isolates_are_left_out():
     task = gd.LinkPrediction(validation=held)
     prepared = gd.Unlearner(gd.models.GCN(9), data, task=task)._context
     deletion = gd.Deletion(edges=[(4, 5)]).check(data)
-    assert _unmoved(held, prepared.for_deletion(deletion)).t().tolist() == [[0, 2], [1, 8]]
-    assert _unmoved(held[:, :1], prepared.for_deletion(deletion)).t().tolist() == [[3, 5]], "where there are no others"
+    context = prepared.for_deletion(deletion)
+    assert comparable_edges(context, deletion.edges, held).t().tolist() == [[0, 2], [1, 8]]
+    assert comparable_edges(context, deletion.edges, held[:, :1]).t().tolist() == [[3, 5]], "where there are no others"
 
 
 def test_where_few_can_be_compared_the_result_says_so(memory):
@@ -110,9 +111,9 @@ def test_both_matchings_measure_the_same_edges(links):
     assert (plain.matching.how, adjusted.matching.how) == ("", ADJUSTED)
     assert plain.matching.matched == adjusted.matching.matched
     output = model(context.remaining.x, context.remaining.edge_index)
-    (one, error), (other, same) = (score.unseen_auc(model, output) for score in (plain, adjusted))
-    assert one != other
-    assert error == same
+    one, other = (score.trial(0.0, model, output, output) for score in (plain, adjusted))
+    assert one.auc != other.auc
+    assert one.se == other.se
 
 
 def test_held_out_edges_that_were_trained_on_are_pointed_out(links):

@@ -13,6 +13,7 @@ from torch_geometric.nn import GCNConv, HeteroConv, LGConv, SAGEConv
 
 import gnndelete as gd
 from gnndelete import Deletion, GNNDelete, LinkPrediction, NodeClassification, Unlearned, Unlearner, Unlink
+from gnndelete.methods.gnndelete import method
 from gnndelete.methods.gnndelete.calibration import nothing_learned
 from gnndelete.nn.forward import call
 from gnndelete.nn.operator import GivenRows
@@ -162,7 +163,7 @@ def test_a_sampled_batch_gets_its_own_rows() -> None:
 
 def test_where_lam_comes_to_0_all_other_rows_are_those_of_unlink(monkeypatch: pytest.MonkeyPatch) -> None:
     """Vectors of nodes without edges reach nobody."""
-    monkeypatch.setattr(GNNDelete, "_search", lambda *_: nothing_learned("retrained"))
+    monkeypatch.setattr(method, "choose_lam", lambda *_: nothing_learned("retrained"))
     data, request = graph()
     model = Remembers()
     unlearned, cut = served(model, data, request, GNNDelete()), served(model, data, request, Unlink())

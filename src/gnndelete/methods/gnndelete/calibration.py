@@ -16,16 +16,15 @@ as much.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from gnndelete.methods.gnndelete.forgetting_score import ForgettingScore
-from gnndelete.methods.gnndelete.layerwise import Layerwise, Solve, Solved
-from gnndelete.notes import Note
+from gnndelete.methods.gnndelete.forgetting_score import ForgettingScore, Trial
 
 Aim = Literal["retrained", "nonexistent"]
 Status = Literal["reached", "already", "unreached", "fallback"]
+Measure = Callable[[float], Trial]
 
 #: Limit on the cost of a search. With the base pass, no search costs more than eight deletions at a fixed lam.
 MAX_TRIALS = 7
@@ -45,7 +44,7 @@ FALLBACK_LAM: dict[Aim, float] = {"retrained": FIRST_LAM, "nonexistent": 0.5}
 COSTLY, RUINOUS = 0.03, 0.05
 
 #: The same limit on the validation edges that touch the deletion: damage there hardly shows in the score of all edges.
-RUINOUS_NEARBY = 0.1
+RUINOUS_NEAR = 0.1
 
 #: As if nonexistent, a unit of the validation score must buy so much AUC, and these shares of lam are tried instead. Without
 #: it, small requests, whose elements soon lie below all others, spend the whole budget on nothing.
@@ -60,42 +59,8 @@ ACTIONS: dict[frozenset[str], str] = {
     frozenset({"features"}): "replacing the features",
     frozenset({"features", "labels"}): "removing features and labels",
 }
-
-
-def cut_action(kinds: Collection[str], sets_rows: bool = False) -> str:
-    """What a deletion does at lam 0, in words.
-
-    >>> cut_action(["labels"]), cut_action(["edges", "labels"])
-    ('removing the labels from training', 'cutting the graph')
-    """
-    if sets_rows:
-        return "cutting the graph and resetting isolated nodes"
-    return ACTIONS.get(frozenset(kinds), "cutting the graph")
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What one lam gave on validation data; None where it cannot be measured."""
-
-    lam: float
-    auc: float | None = None  # unseen AUC: deleted against matched unseen elements
-    se: float | None = None  # its standard error
-    utility: float | None = None  # the validation score
-    near: float | None = None  # the validation score on edges that touch the deletion
-
-    @property
-    def vague(self) -> bool:
-        """Whether the sample is too small to lean on."""
-        return self.se is not None and self.se > VAGUE_SE
-
-    def loss(self, first: Trial) -> float:
-        """U(0) - U(lam): what the trial costs of the validation score."""
-        return 0.0 if first.utility is None or self.utility is None else first.utility - self.utility
-
-    def bearable(self, first: Trial) -> bool:
-        """Whether the model still does its task, overall and around the deletion."""
-        near = 0.0 if first.near is None or self.near is None else first.near - self.near
-        return self.loss(first) <= RUINOUS and near <= RUINOUS_NEARBY
+CUTTING = "cutting the graph"
+CUTTING_AND_RESETTING = "cutting the graph and resetting isolated nodes"
 
 
 @dataclass(frozen=True)
@@ -106,51 +71,43 @@ class Calibration:
     lam: float
     status: Status
     sentence: str
-    trials: tuple[Trial, ...] = ()
+    trials: list[Trial]
     budget: float | None = None
     retrain_recommended: bool = False
     target: float | None = None
 
-    @property
-    def notes(self) -> tuple[Note, ...]:
-        """The sentences for the user, as a note; none where there was nothing to calibrate."""
-        searched = self.trials or self.status == "fallback"
-        return (Note("calibration", self.sentence),) if searched else ()
 
-    def with_remarks(self, remarks: Iterable[str]) -> Calibration:
-        """The same with further sentences."""
-        return replace(self, sentence=" ".join([self.sentence, *remarks]))
+def choose_lam(aim: Aim, measure: Measure, score: ForgettingScore, budget: float, action: str) -> Calibration:
+    """The lam of an aim; a fixed one where the aim cannot be measured.
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for files."""
-        return asdict(self) | {"trials": [asdict(trial) for trial in self.trials]}
-
-
-class Trials:
-    """Solves and measures one lam at a time, and keeps the operators of each."""
-
-    def __init__(self, layerwise: Layerwise, score: ForgettingScore, solve: Solve) -> None:
-        self._layerwise, self._score, self._solve = layerwise, score, solve
-        self.solved: dict[float, Solved] = {}
-
-    def measure(self, lam: float) -> Trial:
-        """Solve at one lam, and measure forgetting and utility on validation data."""
-        solved, output = self._layerwise.run(lam, self._solve, whole=True)
-        self.solved[lam] = solved
-        model, score = self._layerwise.model, self._score
-        utility = score.utility(model, output)
-        if score.missing:
-            return Trial(lam, utility=utility)
-        auc, se = score.unseen_auc(model, self._layerwise.present(solved) if score.presented else output)
-        return Trial(lam, auc, se, utility, score.nearby_utility(model, output))
+    Args:
+        aim: What deleted elements should look like.
+        measure: Gives the trial of one lam.
+        score: What a trial measures.
+        budget: The loss of the validation score that is accepted as if nonexistent.
+        action: What is done at lam 0, in words.
+    """
+    noun, missing = "element" if score.task is None else score.task.noun, score.missing
+    if aim == "nonexistent":
+        can_validate = score.task is not None and score.task.validates(score.data)
+        missing = "" if can_validate else "there is no validation data to measure a loss of utility on"
+    if missing:
+        lam = FALLBACK_LAM[aim]
+        return Calibration(aim, lam, "fallback", f"lam was not calibrated, so {lam:g} was taken: {missing}.", [])
+    if aim == "nonexistent":
+        found = as_nonexistent(measure, budget, noun)
+    else:
+        found = as_retrained(measure, score.kept, noun, action)
+    return replace(found, sentence=" ".join([found.sentence, *score.remarks()]))
 
 
-Measure = Callable[[float], Trial]
+def nothing_learned(aim: Aim) -> Calibration:
+    """No lam where the model was trained on nothing of what was deleted."""
+    text = "The model learned from nothing that was deleted, so no operator was added."
+    return Calibration(aim, 0.0, "already", text, [])
 
 
-def as_retrained(
-    measure: Measure, kept: float = 0.0, noun: str = "element", action: str = "cutting the graph"
-) -> Calibration:
+def as_retrained(measure: Measure, kept: float = 0.0, noun: str = "element", action: str = CUTTING) -> Calibration:
     """The lam at which deleted elements score like unseen ones.
 
     Args:
@@ -158,9 +115,6 @@ def as_retrained(
         kept: Of what the AUC at lam 0 is above 0.5, the share that retraining would keep, too.
         noun: What an element is called.
         action: What is done at lam 0, in words.
-
-    Returns:
-        The calibration.
 
     >>> search = as_retrained(lambda lam: Trial(lam, auc=0.56 - lam, se=0.01, utility=0.9))
     >>> search.status, round(search.lam, 2)
@@ -170,23 +124,23 @@ def as_retrained(
     assert first.auc is not None
     assert first.se is not None
     target = 0.5 + kept * max(first.auc - 0.5, 0.0)
-    says = _Retrained(first, target, noun, action)
-    if first.auc <= target + (2 if first.vague else 1) * first.se:
-        return Calibration("retrained", 0.0, "already", says.already(), (first,), target=target)
+    if first.auc <= target + (2 if first.se > VAGUE_SE else 1) * first.se:
+        sentence = _retrained_sentence("already", first, first, target, noun, action)
+        return Calibration("retrained", 0.0, "already", sentence, [first], target=target)
     trials = _search(measure, first, target)
-    bearable = [trial for trial in trials if trial.bearable(first)]
+    bearable = [trial for trial in trials if _is_bearable(trial, first)]
     best = min(bearable, key=lambda trial: _distance(trial, target))
-    reached = _distance(best, target) <= first.se
-    if not reached:  # what the sample cannot show to be nearer is not worth its cost
+    status: Status = "reached" if _distance(best, target) <= first.se else "unreached"
+    if status == "unreached":  # what the sample cannot show to be nearer is not worth its cost
         near_enough = _distance(best, target) + first.se / 2
         best = min((t for t in bearable if _distance(t, target) <= near_enough), key=lambda trial: trial.lam)
     return Calibration(
         "retrained",
         best.lam,
-        "reached" if reached else "unreached",
-        says.reached(best) if reached else says.unreached(best),
-        tuple(trials),
-        retrain_recommended=not reached or best.loss(first) > COSTLY,
+        status,
+        _retrained_sentence(status, first, best, target, noun, action),
+        trials,
+        retrain_recommended=status == "unreached" or best.loss(first) > COSTLY,
         target=target,
     )
 
@@ -195,50 +149,83 @@ def _distance(trial: Trial, target: float) -> float:
     return abs((trial.auc or 0.0) - target)
 
 
+def _is_bearable(trial: Trial, first: Trial) -> bool:
+    """Whether the model still does its task, overall and around the deletion."""
+    return trial.loss(first) <= RUINOUS and trial.loss_near(first) <= RUINOUS_NEAR
+
+
 def _search(measure: Measure, first: Trial, target: float) -> list[Trial]:
     """Trials from lam 0, whose AUC is above the target, until one is close or their number is spent."""
-    assert first.se is not None
-    trials = [first]
-    low, high, lam = first, None, FIRST_LAM
+    trials, low, high, lam = [first], first, None, FIRST_LAM
     while len(trials) < MAX_TRIALS:
         trial = measure(lam)
-        assert trial.auc is not None
         trials.append(trial)
-        bearable = trial.bearable(first)
-        if bearable and _distance(trial, target) <= first.se / 4:
+        is_bearable = _is_bearable(trial, first)
+        if is_bearable and _distance(trial, target) <= (first.se or 0.0) / 4:
             break
-        if bearable and trial.auc > target:
+        if is_bearable and (trial.auc or 0.0) > target:
             low = trial
         else:
             high = trial
-        if high is not None:
-            lam = _between(first, low, high, len(trials), target)
-        elif low.lam >= LARGEST_LAM:
+        if high is None and low.lam >= LARGEST_LAM:
             break
-        else:
-            lam = min(max(_beyond(trials, target), 1.5 * low.lam), LARGEST_LAM)
+        lam = _beyond(trials, target) if high is None else _between(low, high, first, len(trials), target)
     return trials
 
 
 def _beyond(trials: list[Trial], target: float) -> float:
     """Where the line through the last two trials meets the target, and a tenth past it, to have it between two trials."""
-    before, last = trials[-2], trials[-1]
+    before, last = trials[-2:]
     assert before.auc is not None
     assert last.auc is not None
     slope = (before.auc - last.auc) / max(last.lam - before.lam, 1e-9)
-    return last.lam + 1.1 * (last.auc - target) / slope if slope > 0 else 1.0
+    lam = last.lam + 1.1 * (last.auc - target) / slope if slope > 0 else 1.0
+    return min(max(lam, 1.5 * last.lam), LARGEST_LAM)
 
 
-def _between(first: Trial, low: Trial, high: Trial, trials: int, target: float) -> float:
+def _between(low: Trial, high: Trial, first: Trial, trials: int, target: float) -> float:
     """Where the line between two trials meets the target; after four trials, half way between that and the middle."""
     assert low.auc is not None
     assert high.auc is not None
-    if not high.bearable(first):  # too costly rather than too strong: the line says nothing about that
+    if not _is_bearable(high, first):  # too costly rather than too strong: the line says nothing about that
         return (low.lam + high.lam) / 2
     share = (low.auc - target) / (low.auc - high.auc)
     if trials > 4:  # a curved relation would stall the search
         share = (share + 0.5) / 2
     return low.lam + min(max(share, 0.05), 0.95) * (high.lam - low.lam)
+
+
+def _retrained_sentence(status: Status, first: Trial, best: Trial, target: float, noun: str, action: str) -> str:
+    """What a search *as if retrained* found."""
+    se = first.se or 0.0
+    measured = f"unseen AUC {best.auc:.3f} ± {se:.3f} on validation data"
+    if status == "already" and 1.96 * se >= 0.5:  # every AUC lies within the error
+        return f"The sample is too small to show anything ({measured}), so lam is 0."
+    goal = "unseen ones" if target <= 0.5 else "after retraining"
+    loss, cost = best.loss(first), ""
+    if loss > COSTLY:
+        cost = f" It costs {loss:.3f} of the validation score" + (
+            ": retraining is advised." if status == "reached" else "."
+        )
+    if status == "already":
+        start = action[0].upper() + action[1:]
+        found = f"is enough: deleted {noun}s score like unseen ones"
+        found = "leaves no more than retraining would" if target > 0.5 else found
+        text = f"{start} {found} ({measured}), so lam is 0."
+    elif status == "reached":
+        text = f"lam {best.lam:.3g} makes deleted {noun}s score like {goal}: {measured}, {first.auc:.3f} after {action} alone."
+    else:
+        text = (
+            f"No lam that was tried makes deleted {noun}s score like {goal} at a bearable cost. lam {best.lam:.3g} is the "
+            f"weakest of the nearest: {measured}, {first.auc:.3f} after {action} alone. Retrain to forget as much as "
+            "retraining does."
+        )
+    text += cost
+    if se > VAGUE_SE:
+        text += f" The sample is small: any AUC within ±{1.96 * se:.2f} of this one would say the same."
+    if target > 0.5:
+        text += f" The target is {target:.3f}, not 0.5: {noun}s that lost features are still trained on their labels."
+    return text
 
 
 def as_nonexistent(measure: Measure, budget: float, noun: str = "element") -> Calibration:
@@ -248,9 +235,6 @@ def as_nonexistent(measure: Measure, budget: float, noun: str = "element") -> Ca
         measure: Gives the trial of one lam.
         budget: The loss of the validation score that is accepted.
         noun: What an element is called.
-
-    Returns:
-        The calibration.
 
     >>> search = as_nonexistent(lambda lam: Trial(lam, utility=0.9 - 0.02 * lam), budget=0.01)
     >>> search.status, round(search.lam, 1)
@@ -279,7 +263,7 @@ def as_nonexistent(measure: Measure, budget: float, noun: str = "element") -> Ca
     best = _worth_its_cost(measure, first, low, trials)
     if best.lam == 0:
         text = f"No lam that was tried costs less than the budget of {budget:g}, so lam is 0."
-        return Calibration("nonexistent", 0.0, "unreached", text, tuple(trials), budget)
+        return Calibration("nonexistent", 0.0, "unreached", text, trials, budget)
     why = f"is the strongest within the budget of {budget:g}"
     if best is not low:
         why = f"forgets nearly as much as the budget of {budget:g} would buy (lam {low.lam:.3g})"
@@ -287,7 +271,7 @@ def as_nonexistent(measure: Measure, budget: float, noun: str = "element") -> Ca
         f"lam {best.lam:.3g} {why}; it costs {max(best.loss(first), 0.0):.4f} of the validation score. Deleted {noun}s are "
         "pushed down, and anyone who knows typical scores can recognise them."
     )
-    return Calibration("nonexistent", best.lam, "reached", text, tuple(trials), budget)
+    return Calibration("nonexistent", best.lam, "reached", text, trials, budget)
 
 
 def _worth_its_cost(measure: Measure, first: Trial, strongest: Trial, trials: list[Trial]) -> Trial:
@@ -306,67 +290,3 @@ def _worth_its_cost(measure: Measure, first: Trial, strongest: Trial, trials: li
             break
         best = trial
     return best
-
-
-def fallback(aim: Aim, reason: str) -> Calibration:
-    """A fixed lam where the aim cannot be measured."""
-    lam = FALLBACK_LAM[aim]
-    return Calibration(aim, lam, "fallback", f"lam was not calibrated, so {lam:g} was taken: {reason}.")
-
-
-def nothing_learned(aim: Aim) -> Calibration:
-    """No lam where the model was trained on nothing of what was deleted."""
-    return Calibration(
-        aim, 0.0, "already", "The model learned from nothing that was deleted, so no operator was added."
-    )
-
-
-@dataclass(frozen=True)
-class _Retrained:
-    """The sentences of a search *as if retrained*."""
-
-    first: Trial
-    target: float
-    noun: str
-    action: str
-
-    def already(self) -> str:
-        first, action = self.first, self.action[0].upper() + self.action[1:]
-        assert first.se is not None
-        figures = f"unseen AUC {first.auc:.3f} ± {first.se:.3f} on validation data"
-        if 1.96 * first.se >= 0.5:  # every AUC lies within the error
-            return f"The sample is too small to show anything ({figures}), so lam is 0."
-        if self.target > 0.5:
-            return f"{action} leaves no more than retraining would ({figures}), so lam is 0.{self._caveats()}"
-        return f"{action} is enough: deleted {self.noun}s score like unseen ones ({figures}), so lam is 0.{self._caveats()}"
-
-    def reached(self, best: Trial) -> str:
-        loss = best.loss(self.first)
-        cost = f" It costs {loss:.3f} of the validation score: retraining is advised." if loss > COSTLY else ""
-        return (
-            f"lam {best.lam:.3g} makes deleted {self.noun}s score like {self._goal()}: unseen AUC {best.auc:.3f} ± "
-            f"{self.first.se:.3f} on validation data, {self.first.auc:.3f} after {self.action} alone.{cost}{self._caveats()}"
-        )
-
-    def unreached(self, best: Trial) -> str:
-        loss = best.loss(self.first)
-        cost = f" It costs {loss:.3f} of the validation score." if loss > COSTLY else ""
-        return (
-            f"No lam that was tried makes deleted {self.noun}s score like {self._goal()} at a bearable cost. lam {best.lam:.3g} "
-            f"is the weakest of the nearest: unseen AUC {best.auc:.3f} ± {self.first.se:.3f} on validation data, "
-            f"{self.first.auc:.3f} after {self.action} alone. Retrain to forget as much as retraining does.{cost}"
-            f"{self._caveats()}"
-        )
-
-    def _goal(self) -> str:
-        return "unseen ones" if self.target <= 0.5 else "after retraining"
-
-    def _caveats(self) -> str:
-        text = ""
-        if self.first.vague:
-            assert self.first.se is not None
-            text += f" The sample is small: any AUC within ±{1.96 * self.first.se:.2f} of this one would say the same."
-        if self.target > 0.5:
-            why = f"{self.noun}s that lost features are still trained on their labels"
-            text += f" The target is {self.target:.3f}, not 0.5: {why}."
-        return text

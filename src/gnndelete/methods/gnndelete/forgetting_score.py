@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +23,25 @@ FEW_MATCHED = 0.5
 KEPT_WITH_LABEL = 2 / 3
 
 
+@dataclass(frozen=True)
+class Trial:
+    """What one lam gave on validation data; None where it cannot be measured."""
+
+    lam: float
+    auc: float | None = None  # unseen AUC: deleted against matched unseen elements
+    se: float | None = None  # its standard error
+    utility: float | None = None  # the validation score
+    near: float | None = None  # the validation score on edges that touch the deletion
+
+    def loss(self, first: Trial) -> float:
+        """U(0) - U(lam): what the trial costs of the validation score."""
+        return 0.0 if first.utility is None or self.utility is None else first.utility - self.utility
+
+    def loss_near(self, first: Trial) -> float:
+        """The same around the deletion."""
+        return 0.0 if first.near is None or self.near is None else first.near - self.near
+
+
 class ForgettingScore:
     """How deleted elements score against unseen ones, and what the model still can do.
 
@@ -38,8 +58,8 @@ class ForgettingScore:
     def __init__(self, context: Context, by_surroundings: bool = True) -> None:
         self.task, self.data, self.original = context.remaining_task, context.remaining, context.data
         self.presented, self.kept, self.missing = False, 0.0, ""
-        self._context, self._by_surroundings = context, by_surroundings
-        self._nearby: Any = None
+        self._table, self._by_surroundings = context.session.table, by_surroundings
+        self._near: Any = None
         if self.task is None:
             self.missing = "no task says how deleted elements are scored (pass task=…)"
             return
@@ -50,80 +70,70 @@ class ForgettingScore:
             self.missing = self.missing or "a link model scores edges, and the request names none"
             return
         self.unseen = self.task.unseen(self.data, "validation", deletion)
+        if not self.unseen.size(-1):
+            self.missing = self.task.no_unseen("validation")
+            return
         if self.task.pairwise:
-            self.unseen = _unmoved(self.unseen, context)
+            self.unseen = comparable_edges(context, self.deleted, self.unseen)
         else:
             self.presented = True
             self.kept = KEPT_WITH_LABEL * self.task.still_learned(deletion, self.deleted)
         if not self.unseen.size(-1):
-            self.missing = self.task.no_unseen("validation")
-        elif self.task.pairwise and not _comparable(degrees(self.data), self.deleted, self.unseen):
             self.missing = (
                 "no deleted edge can be compared with an unseen one: all edges of one kind have an isolated end, and none of "
                 "the other"
             )
-        if not self.missing:
-            self.matching = self.task.match(self.deleted, self.unseen, self.original, self.data, by_surroundings)
-            self._elements = torch.cat([self.deleted.to(self.unseen.device), self.unseen], dim=-1)
-            if self.task.pairwise and self.task.validates(self.data):
-                with suppress(GraphError):  # no negatives can be drawn
-                    self._nearby = self.task.validation_near(self.data, ends_of(self.deleted).unique())
+            return
+        self.matching = self.task.match(self.deleted, self.unseen, self.original, self.data, by_surroundings)
+        self._elements = torch.cat([self.deleted.to(self.unseen.device), self.unseen], dim=-1)
+        if self.task.pairwise and self.task.validates(self.data):
+            with suppress(GraphError):  # no negatives can be drawn
+                self._near = self.task.validation_near(self.data, ends_of(self.deleted).unique())
 
-    def unseen_auc(self, model: nn.Module, output: Any) -> tuple[float, float]:
-        """The unseen AUC in a model's output, and its standard error."""
-        assert self.task is not None
-        scores = self.task.scores(model, output, self.original if self.presented else self.data, self._elements)
-        bad = int((~torch.isfinite(scores)).sum())
-        if bad:
-            raise ModelError(
-                f"{bad} of {scores.numel()} answers about deleted and unseen elements are NaN or infinite",
-                "check the model's weights and features",
-            )
-        test = self.matching.test(*scores.split([self.deleted.size(-1), self.unseen.size(-1)]))
-        return test.auc, test.standard_error
-
-    def utility(self, model: nn.Module, output: Any) -> float | None:
-        """The task's score on its validation data; None where there is none."""
-        if self.task is None or not self.task.validates(self.data):
-            return None
-        try:
-            return self.task.validate(model, output, self.data)
-        except GraphError:  # nothing is left to validate on
-            return None
-
-    def nearby_utility(self, model: nn.Module, output: Any) -> float | None:
-        """The same score on validation edges that touch the deletion; None where there are too few of them."""
-        return None if self._nearby is None or self.task is None else self.task.validate_on(model, output, self._nearby)
+    def trial(self, lam: float, model: nn.Module, output: Any, presented: Any) -> Trial:
+        """Measure one lam by the model's output on the remaining graph, and by the one where deleted elements are asked."""
+        auc, se, utility, near = None, None, None, None
+        if self.task is not None and self.task.validates(self.data):
+            with suppress(GraphError):  # nothing is left to validate on
+                utility = self.task.validate(model, output, self.data)
+        if self.task is not None and not self.missing:
+            scores = self.task.scores(model, presented, self.original if self.presented else self.data, self._elements)
+            bad = int((~torch.isfinite(scores)).sum())
+            if bad:
+                raise ModelError(
+                    f"{bad} of {scores.numel()} answers about deleted and unseen elements are NaN or infinite",
+                    "check the model's weights and features",
+                )
+            test = self.matching.test(*scores.split([self.deleted.size(-1), self.unseen.size(-1)]))
+            auc, se = test.auc, test.standard_error
+            near = None if self._near is None else self.task.validate_on(model, output, self._near)
+        return Trial(lam, auc, se, utility, near)
 
     def remarks(self) -> list[str]:
         """Sentences about the comparison itself, for the note of a calibration."""
-        if self.missing:
+        if self.task is None or self.missing:
             return []
-        assert self.task is not None
         found = []
         if self._by_surroundings and self.matching.matched < FEW_MATCHED:
             found.append(
                 f"Only {self.matching.matched:.0%} of the deleted {self.task.noun}s have unseen ones to compare with; lam was "
                 "chosen by these."
             )
-        overlap = self.task.count_overlap(self.unseen, self.original, self._context.session.table)
+        overlap = self.task.count_overlap(self.unseen, self.original, self._table)
         found += [self.task.overlap_sentence(overlap), self.matching.how]
         return [sentence for sentence in found if sentence]
 
 
-def _unmoved(unseen: Tensor, context: Context) -> Tensor:
-    """Unseen edges without those of which the deletion isolated an end.
+def comparable_edges(context: Context, deleted: Tensor, unseen: Tensor) -> Tensor:
+    """The unseen edges to compare deleted ones with; none where only one of the two kinds has isolated ends.
 
-    The operator that moves the deleted edges moves these, too, so their comparison says the same at every lam. Where there
-    are no others, they have to do.
+    Unseen edges of which the deletion isolated an end are left out, unless there are no others: the operator that moves the
+    deleted edges moves these, too, so their comparison says the same at every lam.
     """
-    degree, before = degrees(context.remaining), degrees(context.data)
-    ends = ends_of(unseen).to(degree.device)
-    unmoved = ~((degree[ends] == 0) & (before[ends] > 0)).any(dim=0).to(unseen.device)
-    return unseen[:, unmoved] if bool(unmoved.any()) else unseen
-
-
-def _comparable(degree: Tensor, deleted: Tensor, unseen: Tensor) -> bool:
-    """Whether some deleted and some unseen edge both have an isolated end, or both have none."""
-    one, other = ((degree[ends_of(part).to(degree.device)] == 0).any(dim=0) for part in (deleted, unseen))
-    return bool((one.any() & other.any()) | (~one.all() & ~other.all()))
+    is_isolated = degrees(context.remaining) == 0
+    lost_last_edge = is_isolated & (degrees(context.data) > 0)
+    unmoved = ~lost_last_edge[ends_of(unseen).to(is_isolated.device)].any(dim=0).to(unseen.device)
+    if bool(unmoved.any()):
+        unseen = unseen[:, unmoved]
+    one, other = (is_isolated[ends_of(part).to(is_isolated.device)].any(dim=0) for part in (deleted, unseen))
+    return unseen if bool((one.any() & other.any()) | (~one.all() & ~other.all())) else unseen[:, :0]

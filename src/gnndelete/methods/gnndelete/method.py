@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from itertools import count
 from numbers import Real
 from typing import Any, ClassVar, Literal
@@ -15,25 +16,25 @@ from gnndelete.graph.edge_table import Hops
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gnndelete.calibration import (
+    ACTIONS,
+    CUTTING,
+    CUTTING_AND_RESETTING,
     Aim,
     Calibration,
-    Trials,
-    as_nonexistent,
-    as_retrained,
-    cut_action,
-    fallback,
+    choose_lam,
     nothing_learned,
 )
-from gnndelete.methods.gnndelete.forgetting_score import ForgettingScore
+from gnndelete.methods.gnndelete.forgetting_score import ForgettingScore, Trial
 from gnndelete.methods.gnndelete.layerwise import Layerwise, Solved
-from gnndelete.methods.gnndelete.node_embeddings import isolated_nodes
+from gnndelete.methods.gnndelete.node_embeddings import IsolatedNodes, isolated_nodes
 from gnndelete.methods.gnndelete.objective import Problem
-from gnndelete.methods.gnndelete.solvers import Unchecked, closed_form, gradient
+from gnndelete.methods.gnndelete.row_groups import row_groups
+from gnndelete.methods.gnndelete.solvers import closed_form, gradient
 from gnndelete.nn.adapter import Adapter
 from gnndelete.nn.forward import eagerly, evaluating
-from gnndelete.nn.hooks import Site
+from gnndelete.nn.hooks import Site, all_rows
 from gnndelete.nn.layers import Layers, graph_layers, working_copy
-from gnndelete.nn.operator import LinearMap
+from gnndelete.nn.operator import LinearMap, attach
 from gnndelete.nn.receptive_field import Probe
 from gnndelete.nn.reset import seeded
 from gnndelete.nn.sparse import sparse_products
@@ -145,42 +146,33 @@ class GNNDelete(Method):
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise SettingError(f"'{name}' must be {' or '.join(map(repr, allowed))} (got {getattr(self, name)!r})")
-        if self.lam != "auto" and not (_is_number(self.lam) and 0 <= float(self.lam) <= 1):
-            raise SettingError(f"'lam' must be 'auto' or a number from 0 to 1 (got {self.lam!r})")
-        if not (_is_number(self.budget) and 0 <= self.budget < 1):
-            raise SettingError(
-                f"'budget' must be a share of the validation score from 0 to below 1 (got {self.budget!r})"
-            )
         names = self.layers if isinstance(self.layers, (list, tuple)) else ()
-        if self.layers not in ("all", "last") and not (names and all(isinstance(name, str) for name in names)):
-            raise SettingError(
-                "'layers' must be 'all', 'last' or a list of names of modules, such as ['convs.1'] "
-                f"(got {self.layers!r})"
-            )
-        if not self.ridge >= 0:
-            raise SettingError(f"'ridge' must not be negative (got {self.ridge!r})")
-        if self.epochs < 1 or not self.lr > 0:
-            raise SettingError(f"'epochs' must be at least 1 and 'lr' positive (got {self.epochs!r} and {self.lr!r})")
-        if not callable(self.operator) and self.operator not in ("ring", "shared"):
-            raise SettingError(
-                f"'operator' must be 'ring', 'shared' or a factory width -> nn.Module (got {self.operator!r})"
-            )
-        if callable(self.operator) and self.solver == "closed-form":
+        free = callable(self.operator)
+        rules = {
+            "lam": (self.lam == "auto" or _is_share(self.lam), "'auto' or a number from 0 to 1"),
+            "budget": (_is_share(self.budget), "a share of the validation score from 0 to 1"),
+            "layers": (
+                self.layers in ("all", "last") or (names and all(isinstance(name, str) for name in names)),
+                "'all', 'last' or a list of names of modules, such as ['convs.1']",
+            ),
+            "ridge": (self.ridge >= 0, "0 or more"),
+            "epochs": (self.epochs >= 1, "at least 1"),
+            "lr": (self.lr > 0, "positive"),
+            "operator": (
+                free or self.operator in ("ring", "shared"),
+                "'ring', 'shared' or a factory width -> nn.Module",
+            ),
+        }
+        for name, (is_allowed, wanted) in rules.items():
+            if not is_allowed:
+                raise SettingError(f"'{name}' must be {wanted} (got {getattr(self, name)!r})")
+        if free and self.solver == "closed-form":
             raise SettingError("an operator of your own has no closed form", "use solver='gradient' with it")
         if self.inputs == "enclosing" and (self.operator == "ring" or self.lam == "auto"):
             raise SettingError(
                 "inputs='enclosing' has one map per layer and a fixed lam, as the paper's authors ran it",
                 "use operator='shared' and a number for lam with it",
             )
-
-    def settings(self) -> dict[str, Any]:
-        """The parameters by name; ``GNNDelete(**method.settings())`` is the same method.
-
-        Returns:
-            Plain values, and `watch` and a factory as they are.
-        """
-        found = super().settings()
-        return {name: value for name, value in found.items() if name != "watch" or value is not None}
 
     def unfit(self, context: Context) -> list[Reason]:
         """Why the method cannot serve this model: it has no graph layer, and none is named.
@@ -207,33 +199,38 @@ class GNNDelete(Method):
         Returns:
             The copy with its operators, and how lam was chosen.
         """
-        probe = context.session.probe(self.layers)
+        session, task = context.session, context.task
+        probe = session.probe(self.layers)  # the sites
         model = working_copy(context.model)
         notes = self._notes(context, probe)
-        loopless = context.session.loopless
+        calibration: Calibration | None = None
+        solved: Solved = []
         with (
             eagerly(model),
             evaluating(model),
-            sparse_products(model, context.remaining, context.data, loopless=loopless),
+            sparse_products(model, context.remaining, context.data, loopless=session.loopless),
         ):
-            isolated = isolated_nodes(context, model, probe.sites) if self.resets_embeddings else None
-            shared, enclosing = self.operator != "ring", self.inputs == "enclosing"
-            layerwise = Layerwise(context, model, probe, self.targets, self.hops, shared, isolated, enclosing)
-            calibration, solved = self._solved(context, layerwise)
-        layerwise.attach(solved)
+            isolated = self._isolated(context, model, probe, notes)
+            nodes = context.gone[:0] if isolated is None else isolated.nodes
+            enclosing = self.inputs == "enclosing"
+            groups = row_groups(context, probe, self.hops, self.operator != "ring", nodes, keep_ends=not enclosing)
+            if not any(groups.at.values()) or (task is not None and task.untrained(context.deletion, context.data)):
+                calibration = nothing_learned(self.aim) if self.lam == "auto" else None
+            else:
+                layerwise = Layerwise(context, model, probe, groups, isolated, self.targets, enclosing)
+                calibration, solved = self._solve(context, layerwise)
+        for site, operator in solved:
+            attach(model, site, operator)
+        if calibration is not None and (calibration.trials or calibration.status == "fallback"):
+            notes.append(Note("calibration", calibration.sentence))
         adapter = Adapter(model)
         return Outcome(
             model=model,
             parameters=adapter.num_parameters,
             adapter=adapter,
             assurance=None if solved else "inference-only",  # without an operator only the graph has changed
-            notes=(
-                *notes,
-                *(isolated.notes if isolated else ()),
-                *(calibration.notes if calibration is not None else ()),
-                *layerwise.notes,
-            ),
-            details={} if calibration is None else {"calibration": calibration.to_dict()},
+            notes=tuple(notes),
+            details={} if calibration is None else {"calibration": asdict(calibration)},
         )
 
     @property
@@ -241,63 +238,61 @@ class GNNDelete(Method):
         """Whether trained embeddings of isolated nodes are reset: only then does the aim ask for it."""
         return self.aim == "retrained" and self.operator == "ring" and self.lam != 0
 
-    def _solved(self, context: Context, layerwise: Layerwise) -> tuple[Calibration | None, Solved]:
+    def _isolated(self, context: Context, model: nn.Module, probe: Probe, notes: list[Note]) -> IsolatedNodes | None:
+        """Isolated nodes whose embeddings are reset, if the model has embeddings at all."""
+        rows = all_rows(context.data)
+        sizes = {len(nodes) for nodes in (rows.whole, *rows.types.values())}
+        has_tables = any(value.dim() == 2 and value.size(0) in sizes for value in model.parameters())
+        if not (self.resets_embeddings and has_tables and context.task is not None and context.task.pairwise):
+            return None
+        isolated, found = isolated_nodes(context, model, probe.sites)
+        notes += found
+        return isolated
+
+    def _solve(self, context: Context, layerwise: Layerwise) -> tuple[Calibration | None, Solved]:
         """The operators, and how lam was chosen where it was not given."""
-        if not layerwise.acts or (
-            context.task is not None and context.task.untrained(context.deletion, context.data)
-        ):  # nothing that was deleted has rows, or was ever learned from
-            return nothing_learned(self.aim) if self.lam == "auto" else None, []
         if self.lam != "auto":
-            unlink = self.lam == 0 and self.targets == self.inputs == "remaining"
-            return None, [] if unlink else self._solve_at(layerwise, float(self.lam))
-        # the search uses the closed form of a linear map; another solver or operator then runs once with its lam
+            return None, self._solve_at(float(self.lam), layerwise)
+        action = ACTIONS.get(frozenset(context.deletion.counts), CUTTING)
+        action = action if layerwise.isolated is None else CUTTING_AND_RESETTING
         score = ForgettingScore(context, by_surroundings=self.aim == "retrained")
-        trials = Trials(layerwise, score, self._closed_form)
-        calibration = self._search(score, trials, layerwise)
-        if calibration.lam == 0 and layerwise.only_cut:
-            return calibration, []
-        if calibration.lam in trials.solved and self.solver == "closed-form" and self.watch is None:
-            return calibration, trials.solved[calibration.lam]
-        return calibration, self._solve_at(layerwise, calibration.lam)
+        trials: dict[float, Solved] = {}
 
-    def _search(self, score: ForgettingScore, trials: Trials, layerwise: Layerwise) -> Calibration:
-        noun = "element" if score.task is None else score.task.noun
-        if self.aim == "retrained":
-            if score.missing:
-                return fallback(self.aim, score.missing)
-            action = cut_action(layerwise.context.deletion.counts, layerwise.sets_rows)
-            return as_retrained(trials.measure, score.kept, noun, action).with_remarks(score.remarks())
-        if score.task is None or not score.task.validates(score.data):
-            return fallback(self.aim, "there is no validation data to measure a loss of utility on")
-        return as_nonexistent(trials.measure, self.budget, noun).with_remarks(score.remarks())
+        def linear(site: Site, problem: Problem) -> nn.Module:
+            return closed_form(problem, self.ridge).requires_grad_(False)
 
-    def _solve_at(self, layerwise: Layerwise, lam: float) -> Solved:
+        def measure(lam: float) -> Trial:
+            trials[lam], output = layerwise.run(lam, linear, whole=True)
+            presented = layerwise.present(trials[lam]) if score.presented else output
+            return score.trial(lam, layerwise.model, output, presented)
+
+        calibration = choose_lam(self.aim, measure, score, self.budget, action)
+        # another solver or operator runs once, with the lam of the closed form
+        if calibration.lam in trials and self.solver == "closed-form" and self.watch is None:
+            return calibration, trials[calibration.lam]
+        return calibration, self._solve_at(calibration.lam, layerwise)
+
+    def _solve_at(self, lam: float, layerwise: Layerwise) -> Solved:
+        """The operators of one lam, by the solver that was chosen."""
         seeds = count(layerwise.context.seed)
 
-        def solve(site: Site, problem: Problem, unchecked: Unchecked | None) -> nn.Module:
-            return self._map(site, problem, unchecked, next(seeds))
+        def solve(site: Site, problem: Problem) -> nn.Module:
+            solved: nn.Module
+            if self.solver == "closed-form":
+                solved = closed_form(problem, self.ridge)
+            elif callable(self.operator):
+                with seeded(next(seeds), problem.h.device):
+                    solved = self.operator(site.width)
+                solved = gradient(problem, solved, self.epochs, self.lr).to(problem.h.dtype)
+            else:
+                solved = gradient(problem, LinearMap(site.width), self.epochs, self.lr)
+            if self.watch is not None:
+                self.watch(site, problem, solved)
+            return solved.requires_grad_(False)
 
         return layerwise.run(lam, solve, free=callable(self.operator))[0]
 
-    def _closed_form(self, site: Site, problem: Problem, unchecked: Unchecked | None) -> nn.Module:
-        return closed_form(problem, self.ridge, unchecked).requires_grad_(False)
-
-    def _map(self, site: Site, problem: Problem, unchecked: Unchecked | None, seed: int) -> nn.Module:
-        """Solve one problem with the solver and the operator that were chosen."""
-        apply: nn.Module
-        if self.solver == "closed-form":
-            apply = closed_form(problem, self.ridge, unchecked)
-        elif callable(self.operator):
-            with seeded(seed, problem.h.device):
-                apply = self.operator(site.width)
-            apply = gradient(problem, apply, self.epochs, self.lr).to(problem.h.dtype)
-        else:
-            apply = gradient(problem, LinearMap(site.width), self.epochs, self.lr)
-        if self.watch is not None:
-            self.watch(site, problem, apply)
-        return apply.requires_grad_(False)
-
-    def _notes(self, context: Context, probe: Probe) -> tuple[Note, ...]:
+    def _notes(self, context: Context, probe: Probe) -> list[Note]:
         """What the user must know about the model, before anything is solved."""
         notes = [MODEL_RANDOM] if context.session.random else []
         if not probe.bounded:
@@ -317,7 +312,7 @@ class GNNDelete(Method):
             text = f"No operator follows {some(skipped)}, whose output does not have one row for each of the {nodes:,} nodes."
             notes.append(Note("layers-skipped", text))
         text = "" if context.task is None else context.task.never_learned(context.deletion, context.data)
-        return (*notes, *((Note("never-learned", text),) if text else ()))
+        return [*notes, Note("never-learned", text)] if text else notes
 
 
 DIRECTED = "hops='directed' reproduces the paper's tables; rows outside the neighbourhood can change all the same."
@@ -331,5 +326,5 @@ UNBOUNDED = (
 )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+def _is_share(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1

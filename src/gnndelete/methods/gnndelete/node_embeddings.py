@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -40,13 +40,11 @@ class IsolatedNodes:
         nodes: The nodes whose rows are set.
         rows: Their rows at each site.
         bypass: The rows are set behind the model itself, since embeddings bypass the graph layers.
-        unreachable: Number of nodes whose embeddings could not be told from the rest of the model, so that they stay.
     """
 
     nodes: Tensor
-    rows: dict[Site, Tensor] = field(default_factory=dict)
-    bypass: bool = False
-    unreachable: int = 0
+    rows: dict[Site, Tensor]
+    bypass: bool
 
     def map(self, site: Site, h: Tensor) -> nn.Module | None:
         """The map that sets the rows behind a layer; None where an operator below already gave them."""
@@ -68,21 +66,6 @@ class IsolatedNodes:
         equal = _close(rows[:1].expand_as(rows), rows, 1e-5)
         return GivenRows((rows[:1] if equal else rows).clone()).requires_grad_(False)
 
-    @property
-    def notes(self) -> tuple[Note, ...]:
-        """What the user must know about these nodes."""
-        count = self.nodes.numel() or self.unreachable
-        if not count:
-            return ()
-        who = "1 node lost all its edges" if count == 1 else f"{count:,} nodes lost all their edges"
-        text = f"{who}. What their trained embeddings knew came from the deleted data, so it was reset."
-        if self.unreachable:
-            text = (
-                f"{who}, and their trained embeddings stay: they could not be separated from the rest of the model. Use "
-                "method='retrain' to forget them."
-            )
-        return (Note("isolated-nodes-kept" if self.unreachable else "isolated-nodes", text),)
-
 
 @dataclass(frozen=True)
 class Vectors:
@@ -94,43 +77,54 @@ class Vectors:
 
     def rows(self, nodes: Tensor) -> Tensor:
         """The rows of those nodes that the parameter has."""
-        return _local(nodes, self.nodes)
+        return nodes[(nodes >= self.nodes.start) & (nodes < self.nodes.stop)] - self.nodes.start
 
 
-def isolated_nodes(context: Context, model: nn.Module, sites: tuple[Site, ...]) -> IsolatedNodes:
-    """Nodes that are deleted or lost their last edge, where the model has trained embeddings of them.
+def isolated_nodes(
+    context: Context, model: nn.Module, sites: tuple[Site, ...]
+) -> tuple[IsolatedNodes | None, tuple[Note, ...]]:
+    """Nodes that are deleted or lost their last edge, where the model has trained embeddings of them, and a note about them.
 
     Args:
-        context: The request.
+        context: The request, of a task that learns from edges: to a node classifier the label of an isolated node still
+            teaches its embedding.
         model: The working copy of the model.
         sites: Its sites.
-
-    Returns:
-        The nodes and their new rows; none where the model has no embeddings.
     """
-    none = context.gone[:0]
-    # a link model learns embeddings from edges; to a node classifier the label of an isolated node still teaches them
-    links = context.task is not None and context.task.pairwise
-    possible = possible_vectors(model, context.data) if links else []
-    nodes, never = _without_edges(context) if possible else (none, none)
-    possible = [vectors for vectors in possible if vectors.rows(nodes).numel()]
+    nodes, never = _without_edges(context)
+    possible = [vectors for vectors in possible_vectors(model, context.data) if vectors.rows(nodes).numel()]
     if not possible:
-        return IsolatedNodes(none)
+        return None, ()
     traces = {vectors: _trace(context, model, sites, vectors, nodes) for vectors in possible}
     found = [vectors for vectors, trace in traces.items() if trace.separate]
     if not found or any(traces[vectors].scored for vectors in found):
         known = [vectors for vectors in possible if vectors in found or vectors.embedding]
-        return IsolatedNodes(none, unreachable=_covered(known, nodes).numel())
+        return None, _note(_covered(known, nodes), reset=False)
     nodes, bypass = _covered(found, nodes), any(traces[vectors].bypass for vectors in found)
     generator = torch.Generator().manual_seed(context.seed)
     for fill in (partial(_untrained, nodes=nodes, never=never, generator=generator), partial(_mean, nodes=nodes)):
         with _filled(model, found, nodes, fill):
             rows = _rows(context, model, sites, nodes)
         if all(bool(torch.isfinite(part).all()) for part in rows.values()):
-            return IsolatedNodes(
-                nodes, {site: part for site, part in rows.items() if bypass == (site not in sites)}, bypass
-            )
-    return IsolatedNodes(none, unreachable=nodes.numel())
+            rows = {site: part for site, part in rows.items() if bypass == (site not in sites)}
+            return IsolatedNodes(nodes, rows, bypass), _note(nodes, reset=True)
+    return None, _note(nodes, reset=False)
+
+
+def _note(nodes: Tensor, reset: bool) -> tuple[Note, ...]:
+    """What the user must know about these nodes."""
+    count = nodes.numel()
+    if not count:
+        return ()
+    who = "1 node lost all its edges" if count == 1 else f"{count:,} nodes lost all their edges"
+    if reset:
+        text = f"{who}. What their trained embeddings knew came from the deleted data, so it was reset."
+        return (Note("isolated-nodes", text),)
+    text = (
+        f"{who}, and their trained embeddings stay: they could not be separated from the rest of the model. Use "
+        "method='retrain' to forget them."
+    )
+    return (Note("isolated-nodes-kept", text),)
 
 
 def possible_vectors(model: nn.Module, data: Data) -> list[Vectors]:
@@ -174,13 +168,6 @@ class Trace:
         """Whether the embeddings reach the rows of their nodes and nothing else."""
         return (self.reached or self.bypass) and not self.spread
 
-    def mend(self, h: Tensor, rows: Tensor) -> tuple[Tensor, bool]:
-        """The tensor with these rows set to 0, and whether exactly these were NaN."""
-        nan = torch.isnan(h.flatten(1)).any(dim=1)
-        count = int(nan.sum())
-        self.spread |= count != int(nan[rows].sum())
-        return h.index_fill(0, rows, 0.0), 0 < rows.numel() == count
-
 
 def _trace(context: Context, model: nn.Module, sites: tuple[Site, ...], vectors: Vectors, nodes: Tensor) -> Trace:
     trace, nodes = Trace(), _covered([vectors], nodes)
@@ -188,10 +175,13 @@ def _trace(context: Context, model: nn.Module, sites: tuple[Site, ...], vectors:
     def mend(reading: Reading) -> Tensor:
         if not reading.output and reading.site not in sites:
             return reading.h
-        h, shows = trace.mend(reading.h, reading.site.local(nodes))
+        rows, nan = reading.site.local(nodes), torch.isnan(reading.h.flatten(1)).any(dim=1)
+        count = int(nan.sum())
+        trace.spread |= count != int(nan[rows].sum())
+        shows = 0 < rows.numel() == count
         trace.bypass |= shows and reading.output
         trace.reached |= shows and not reading.output
-        return h
+        return reading.h.index_fill(0, rows, 0.0)
 
     assert context.task is not None
     layers = dict.fromkeys(site.layer for site in sites)
@@ -267,10 +257,6 @@ def _filled(
 def _covered(found: list[Vectors], nodes: Tensor) -> Tensor:
     """Those of the nodes that some of the parameters have rows of."""
     return torch.cat([nodes[:0], *(vectors.rows(nodes) + vectors.nodes.start for vectors in found)]).unique()
-
-
-def _local(nodes: Tensor, rows: range) -> Tensor:
-    return nodes[(nodes >= rows.start) & (nodes < rows.stop)] - rows.start
 
 
 def _close(one: Tensor, other: Tensor, share: float) -> bool:
