@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from gnndelete.errors import AdapterError, GraphError, ModelError, RunError
-from gnndelete.graph.batch import collate
+from gnndelete.graph.batch import as_user_graph, collate
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.fingerprint import attributes, changed, fingerprint
-from gnndelete.graph.hetero import HeteroGraph, as_user_graph
+from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.kinds import in_words
 from gnndelete.graph.validation import check_graph
 from gnndelete.methods.base import Context, Fit, Method, Outcome, plain

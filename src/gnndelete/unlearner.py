@@ -18,11 +18,11 @@ from torch_geometric.data import Data, HeteroData
 
 from gnndelete.engine.session import Session
 from gnndelete.errors import AdapterError, DeletionError, RunError, why
-from gnndelete.graph.batch import collate
+from gnndelete.graph.batch import as_user_graph, collate
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.fingerprint import changed
-from gnndelete.graph.hetero import HeteroGraph, as_user_graph
-from gnndelete.graph.remaining import cut
+from gnndelete.graph.hetero import HeteroGraph
+from gnndelete.graph.kinds import cut
 from gnndelete.graph.validation import check_deletion, further_edges_cut, nearly_undirected
 from gnndelete.io.files import write
 from gnndelete.methods import Method, require_fit

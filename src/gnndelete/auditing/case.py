@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.errors import AdapterError, DeletionError, GraphError, ModelError, SettingError
+from gnndelete.graph.batch import as_user_graph, collate
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.fingerprint import fingerprint
-from gnndelete.graph.hetero import HeteroGraph, as_typed_graph, as_user_graph
-from gnndelete.graph.remaining import cut
+from gnndelete.graph.hetero import HeteroGraph
+from gnndelete.graph.kinds import cut
 from gnndelete.graph.validation import edge_table
 from gnndelete.methods.base import Fit
 from gnndelete.nn.adapter import model_fingerprint
@@ -142,7 +143,7 @@ def open_case(
         raise ModelError("no task is known, so nothing can be measured", "pass task= to the Unlearner or to load")
     if data is None or base is None:
         raise ModelError("the adapter was loaded without a graph", "pass data= the remaining graph to gnndelete.load")
-    original = unlearned.original_graph if original is None else as_typed_graph(original)
+    original = unlearned.original_graph if original is None else collate(original)
     gone = deletion if deletion is not None else unlearned.deletion
     if original is None or not len(gone):
         raise DeletionError(

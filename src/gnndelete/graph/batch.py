@@ -1,21 +1,22 @@
-"""A set of graphs as one: `GraphBatch` puts them side by side, so that nodes and edges have ids across all of them.
+"""What users hand in, as one graph: `collate` on the way in, `as_user_graph` on the way out.
 
-Graph g has the nodes ``ptr[g]`` to ``ptr[g + 1]``, and no edge leaves a graph. Ids never shift: a deleted graph keeps its id.
+`GraphBatch` puts a set of graphs side by side, so that nodes and edges have ids across all of them. Graph g has the nodes
+``ptr[g]`` to ``ptr[g + 1]``, and no edge leaves a graph. Ids never shift: a deleted graph keeps its id.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data, Dataset
+from torch_geometric.data import Batch, Data, Dataset, HeteroData
 
 from gnndelete.errors import GraphError, SettingError
 from gnndelete.graph.edge_table import entries, ranges
-from gnndelete.graph.hetero import as_typed_graph
+from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.parsing import ids_in_order
 
 #: Attributes with one entry per graph, even if there are as many nodes or edges as graphs.
@@ -122,7 +123,8 @@ class GraphBatch(Data):
             key: The name of the attribute.
         """
         value = self[key]
-        size = value.size(0) if isinstance(value, Tensor) and value.dim() else _length(value)
+        has_length = isinstance(value, (list, tuple)) or (isinstance(value, Tensor) and value.dim())
+        size = len(value) if has_length else -1
         if key == "ptr" or size != self.num_graphs:
             return False
         return key in PER_GRAPH or not (super().is_node_attr(key) or super().is_edge_attr(key))
@@ -154,14 +156,12 @@ class Selection:
         if owner.numel() and bool((owner[1:] < owner[:-1]).any()):  # edges are not in the order of their graphs
             owner, self._order = torch.sort(owner, stable=True)
         self._bounds = torch.searchsorted(owner, torch.arange(data.num_graphs + 1, device=owner.device))
+        kinds = {"graph": data.is_graph_attr, "node": data.is_node_attr, "edge": data.is_edge_attr}
         self._kinds = {
-            key: self._kind(key) for key in data.to_dict() if key not in ("edge_index", "batch", "ptr", "num_nodes")
+            key: next((kind for kind, holds in kinds.items() if holds(key)), "other")
+            for key in data.to_dict()
+            if key not in ("edge_index", "batch", "ptr", "num_nodes")
         }
-
-    def _kind(self, key: str) -> str:
-        if self.data.is_graph_attr(key):
-            return "graph"
-        return "node" if self.data.is_node_attr(key) else "edge" if self.data.is_edge_attr(key) else "other"
 
     def __call__(self, graphs: Any) -> GraphBatch:
         data = self.data
@@ -190,10 +190,6 @@ def _single(batch: GraphBatch) -> Data:
     return Data.from_dict({key: value for key, value in batch.to_dict().items() if key not in ("batch", "ptr")})
 
 
-def _length(value: Any) -> int:
-    return len(value) if isinstance(value, (list, tuple)) else -1
-
-
 def collate(graphs: Any, split: Any = None) -> Any:
     """Put graphs side by side.
 
@@ -209,50 +205,46 @@ def collate(graphs: Any, split: Any = None) -> Any:
     Raises:
         GraphError: If the graphs cannot be put side by side, or a split is given for a single graph.
     """
-    if split is None and isinstance(graphs, Dataset):
-        split = getattr(graphs, "split", None) or None
-    batch = graphs if isinstance(graphs, GraphBatch) else _batch(as_typed_graph(graphs))
-    if isinstance(batch, GraphBatch):
-        return batch if split is None else with_split(batch, split)
-    if split is not None and not isinstance(graphs, Dataset):
+    is_set = isinstance(graphs, Dataset)
+    split = (getattr(graphs, "split", None) or None) if split is None and is_set else split
+    if isinstance(graphs, HeteroData):
+        graphs = HeteroGraph.of(graphs)
+    elif (
+        is_set
+        or isinstance(graphs, (Batch, list, tuple))
+        or (isinstance(graphs, Data) and "ptr" in graphs and "batch" in graphs)
+    ):
+        graphs = graphs if isinstance(graphs, GraphBatch) else _side_by_side(graphs)
+        return graphs if split is None else with_split(graphs, split)
+    if split is not None:
         raise GraphError("a split of graphs is given, and the data is one graph; give a list of graphs or a dataset")
-    return _counted(batch)
-
-
-def _counted(data: Any) -> Any:
-    """A graph with ``num_nodes``: otherwise PyG counts the ends of edges whenever it is asked, and warns each time."""
-    if not isinstance(data, Data) or "num_nodes" in data or data.get("x") is not None:
-        return data
-    if not isinstance(data.edge_index, Tensor) or not data.edge_index.numel():
-        return data
-    with warnings.catch_warnings():
+    if not isinstance(graphs, Data) or "num_nodes" in graphs or graphs.get("x") is not None:
+        return graphs
+    if not isinstance(graphs.edge_index, Tensor) or not graphs.edge_index.numel():
+        return graphs
+    with warnings.catch_warnings():  # otherwise PyG counts the ends of edges whenever it is asked, and warns each time
         warnings.filterwarnings("ignore", message="Unable to accurately infer 'num_nodes'")
-        count = data.num_nodes
-    result = data.__copy__()
+        count = graphs.num_nodes
+    result = graphs.__copy__()
     result.num_nodes = count
     return result
 
 
-def with_split(batch: GraphBatch, split: Any) -> GraphBatch:
-    """A copy with the parts of ``split`` as masks."""
-    result = batch.__copy__()
-    parts = {**split, "validation": split.get("validation", split.get("valid"))} if isinstance(split, dict) else None
-    for mask, part in _PARTS.items():
-        ids = getattr(split, part) if parts is None else parts.get(part)
-        if ids is not None:
-            chosen = torch.zeros(batch.num_graphs, dtype=torch.bool, device=batch.ptr.device)
-            chosen[ids_in_order(ids, "graph", batch.num_graphs).to(chosen.device)] = True
-            result[mask] = chosen
-    return result
-
-
-def _batch(graphs: Any) -> Any:
-    if isinstance(graphs, Batch) or (isinstance(graphs, Data) and "ptr" in graphs and "batch" in graphs):
-        values = graphs.to_dict()
-    elif isinstance(graphs, (Dataset, list, tuple)):
-        values = _merge(graphs)
-    else:
-        return graphs
+def _side_by_side(graphs: Any) -> GraphBatch:
+    values = graphs.to_dict() if isinstance(graphs, Data) else None
+    if values is None:
+        listed = list(graphs)
+        wrong = next((graph for graph in listed if not isinstance(graph, Data)), None)
+        if wrong is not None or not listed:
+            problem = "is empty" if wrong is None else f"holds a '{type(wrong).__name__}'"
+            raise GraphError(f"the list of graphs {problem}; give torch_geometric Data objects")
+        try:
+            values = Batch.from_data_list(listed).to_dict()
+        except (KeyError, RuntimeError, AttributeError) as error:
+            raise GraphError(
+                f"the graphs cannot be put side by side ({type(error).__name__}: {error})",
+                "give all of them the same attributes",
+            ) from error
     if "edge_index" not in values:
         raise GraphError("the graphs have no 'edge_index'; give torch_geometric Data objects with one")
     result = GraphBatch.from_dict({key: value for key, value in values.items() if not key.startswith("_")})
@@ -262,16 +254,48 @@ def _batch(graphs: Any) -> Any:
     return result
 
 
-def _merge(graphs: Sequence[Any]) -> dict[str, Any]:
-    if not len(graphs):
-        raise GraphError("the list of graphs is empty; give at least one graph")
-    listed = list(graphs)
-    wrong = next((graph for graph in listed if not isinstance(graph, Data)), None)
-    if wrong is not None:
-        raise GraphError(f"a list of graphs holds a '{type(wrong).__name__}'; give torch_geometric Data objects")
-    try:
-        return Batch.from_data_list(listed).to_dict()
-    except (KeyError, RuntimeError, AttributeError) as error:
-        raise GraphError(
-            f"the graphs cannot be put side by side ({type(error).__name__}: {error}); give all of them the same attributes"
-        ) from error
+def with_split(batch: GraphBatch, split: Any) -> GraphBatch:
+    """A copy with the parts of ``split`` as masks."""
+    result = batch.__copy__()
+    parts = dict(split) if isinstance(split, dict) else {part: getattr(split, part) for part in _PARTS.values()}
+    parts.setdefault("validation", parts.get("valid"))
+    for mask, part in _PARTS.items():
+        if parts.get(part) is not None:
+            chosen = torch.zeros(batch.num_graphs, dtype=torch.bool, device=batch.ptr.device)
+            chosen[ids_in_order(parts[part], "graph", batch.num_graphs).to(chosen.device)] = True
+            result[mask] = chosen
+    return result
+
+
+def as_user_graph(data: Any) -> Any:
+    """A graph in its user's form: the `HeteroData` of a `HeteroGraph`; everything else as it is."""
+    return data.hetero if isinstance(data, HeteroGraph) else data
+
+
+def node_stores(data: Any, nodes: Tensor) -> Iterator[tuple[str | None, Any, Tensor, int]]:
+    """For each node type among ``nodes``: its name, its store, a mask of its nodes, and the id of its first node.
+
+    A graph without types is one store, without a name.
+    """
+    if not nodes.numel():
+        return
+    if not isinstance(data, HeteroGraph):
+        yield None, data, torch.ones_like(nodes, dtype=torch.bool), 0
+        return
+    for name, rows in data.types.nodes.items():
+        mask = (nodes >= rows.start) & (nodes < rows.stop)
+        if bool(mask.any()):
+            yield name, data.hetero[name], mask, rows.start
+
+
+def label_edges(data: Data) -> Tensor | None:
+    """The true edges among ``edge_label_index``, with their types on a HeteroData; None where the graph has none."""
+    if not isinstance(data, HeteroGraph):
+        pairs, label = data.get("edge_label_index"), data.get("edge_label")
+        return pairs if pairs is None or label is None else pairs[:, label > 0]
+    parts = []
+    for kind in data.types.edges:
+        pairs, label = data.hetero[kind].get("edge_label_index"), data.hetero[kind].get("edge_label")
+        if pairs is not None:
+            parts.append(data.place_edges(kind, pairs if label is None else pairs[:, label > 0], "edge_label_index"))
+    return torch.cat(parts, dim=1) if parts else None

@@ -13,11 +13,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.errors import DeletionError, some
+from gnndelete.graph.batch import as_user_graph, collate
 from gnndelete.graph.edge_table import EdgeTable, ends_of
-from gnndelete.graph.hetero import TypeName, as_typed_graph, as_user_graph, split_by_type
-from gnndelete.graph.kinds import KINDS, Elements, merge_cells
+from gnndelete.graph.hetero import TypeName, split_by_type
+from gnndelete.graph.kinds import KINDS, Elements, cut, merge_cells, require_nodes
 from gnndelete.graph.parsing import Names, as_ids
-from gnndelete.graph.remaining import cut
 from gnndelete.graph.validation import check_deletion, check_graph, count_nodes, edge_table
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class Deletion(Elements):
     ``edges={("author", "writes", "paper"): pairs}, nodes={"paper": ids}``.
 
     Args:
-        edges: Pairs ``(source, target)``, on typed graphs triples ``(head, relation, tail)``: a list, or a ``[2, k]``
-            (``[3, k]``) tensor.
+        edges: Pairs ``(source, target)``, on typed graphs triples ``(head, relation, tail)``: a list, a ``[2, k]``
+            (``[3, k]``) tensor, or a DataFrame with one row per edge.
         nodes: Ids of nodes. They lose their edges, features and labels.
         features: Node ids (all columns), pairs ``(node, column)``, a ``[2, k]`` tensor of these, or ``{node: [columns]}``.
         labels: Ids of nodes whose labels are forgotten.
@@ -46,6 +46,7 @@ class Deletion(Elements):
             of their relations where these are unique.
         graphs: Ids of whole graphs, where the data is a set of graphs.
         fill: What replaces deleted features: one number, or one per column of ``x``.
+        ids: The names of the nodes (an `IdMap`), where nodes are given by name, such as ``"user:4711"``.
 
     Raises:
         DeletionError: If an argument is not what it should be. Whether the graph has these elements is checked by `check`.
@@ -59,6 +60,9 @@ class Deletion(Elements):
     True
     >>> Deletion(features={3: [0, 2], 8: [1]}, labels=[3])
     Deletion(features=2, labels=1)
+    >>> from gnndelete.datasets import IdMap
+    >>> Deletion(nodes=["user:4711"], ids=IdMap(["item:7", "user:4711"])) == Deletion(nodes=[1])
+    True
     """
 
     def __init__(
@@ -70,18 +74,20 @@ class Deletion(Elements):
         relations: Ids | Sequence[TypeName] | TypeName | None = None,
         graphs: Ids | None = None,
         fill: Fill | Mapping[TypeName, Fill] = 0.0,
+        ids: IdMap | None = None,
     ) -> None:
         values = dict(zip(KINDS, (edges, nodes, features, labels, relations, graphs), strict=True))
-        types = split_by_type({**values, "fill": fill})
+        values = {name: value for name, value in values.items() if value is not None}
+        if features is None and not (isinstance(fill, (int, float)) and fill == 0):
+            raise DeletionError("fill= replaces features, and features= names none; name some, or leave fill= out")
+        types = split_by_type(values, fill)
         if types is not None:
-            if not isinstance(fill, Mapping) and not any("features" in kinds for kinds in types.values()):
-                KINDS["features"].parse(None, fill)  # refuses a value that replaces nothing
             super().__init__(by_type={name: Deletion(**kinds) for name, kinds in types.items()})
             return
         parsed: dict[str, Any] = {}
-        for name, kind in KINDS.items():
-            parsed |= kind.parse(values[name], fill)
-        super().__init__(**parsed)
+        for name, value in values.items():
+            parsed |= KINDS[name].parse(value, fill, ids)
+        super().__init__(**parsed, names=Names(None if ids is None else ids.names))
 
     @classmethod
     def from_csv(
@@ -135,13 +141,9 @@ class Deletion(Elements):
         Deletion(edges=3)
         """
         check_graph(data)
-        chosen, count = as_ids(nodes, "nodes"), count_nodes(data)
-        if chosen.numel() and int(chosen.max()) >= count:
-            outside = some(chosen[chosen >= count].tolist())
-            raise DeletionError(
-                f"nodes= names nodes that are not in the graph: {outside}; ids go from 0 to {count - 1}"
-            )
-        inside = torch.zeros(count, dtype=torch.bool, device=data.edge_index.device)
+        chosen = as_ids(nodes, "nodes")
+        require_nodes("nodes", chosen, count_nodes(data))
+        inside = torch.zeros(count_nodes(data), dtype=torch.bool, device=data.edge_index.device)
         inside[chosen.to(inside.device)] = True
         mask = inside[data.edge_index].all(dim=0)
         if not bool(mask.any()):
@@ -167,9 +169,11 @@ class Deletion(Elements):
     @property
     def counts(self) -> dict[str, int]:
         """How many elements of each kind are named, without empty kinds; for features, how many nodes lose some."""
-        parts = [self, *self.by_type.values()]
-        sizes = {name: sum(kind.count(part) for part in parts) for name, kind in KINDS.items()}
-        return {name: size for name, size in sizes.items() if size}
+        found = {kind.name: kind.count(self) for kind in self.kinds}
+        for _, part in self._parts():
+            for name, count in part.counts.items():
+                found[name] = found.get(name, 0) + count
+        return {name: found[name] for name in KINDS if found.get(name)}
 
     @property
     def feature_nodes(self) -> Tensor:
@@ -241,7 +245,7 @@ class Deletion(Elements):
         for name, part in other._parts():
             types[name] = types[name] | part if name in types else part
         changes: dict[str, Any] = {}
-        for kind in KINDS.values():
+        for kind in dict.fromkeys([*self.kinds, *other.kinds]):
             changes |= kind.join(self, other)
         names = self.names if self.names.nodes is not None else other.names
         return self.replace(**changes, names=names, by_type=types, across_types=self.across_types or other.across_types)
@@ -274,7 +278,7 @@ class Deletion(Elements):
             DeletionError: If the deletion names nothing, everything, or something that the graph does not have.
             GraphError: If the graph is malformed.
         """
-        data = as_typed_graph(data)
+        data = collate(data)
         if table is None:
             check_graph(data)
             table = edge_table(data)
@@ -298,12 +302,11 @@ class Deletion(Elements):
         >>> Deletion(edges=[(1, 0)]).remaining(data).edge_index.tolist()
         [[1, 2], [2, 1]]
         """
-        graph = as_typed_graph(data)
+        graph = collate(data)
         if table is None:
             check_graph(graph)
             table = edge_table(graph)
-        left = cut(self.check(graph, table), graph, table)
-        return left if graph is data else as_user_graph(left)
+        return as_user_graph(cut(self.check(graph, table), graph, table))
 
     def already_deleted(self, earlier: Deletion) -> list[object]:
         """Return what an earlier request has deleted, as messages show it.
@@ -312,7 +315,7 @@ class Deletion(Elements):
             earlier: All earlier requests together, checked on the same graph as this one.
         """
         again = self._select(earlier, deleted=True)
-        return list(dict.fromkeys(element for kind in KINDS.values() for element in kind.describe(again)))
+        return list(dict.fromkeys(element for kind in again.kinds for element in kind.describe(again)))
 
     def not_deleted(self, earlier: Deletion) -> Deletion:
         """Return what is left of this request after an earlier one.
@@ -324,7 +327,7 @@ class Deletion(Elements):
 
     def _select(self, earlier: Deletion, deleted: bool) -> Deletion:
         changes: dict[str, Any] = {}
-        for kind in KINDS.values():
+        for kind in self.kinds:
             mask = kind.deleted(self, earlier)
             changes |= kind.select(self, mask if deleted else ~mask)
         return self.replace(**changes)

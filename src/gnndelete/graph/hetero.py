@@ -7,9 +7,9 @@ Users hand in a `HeteroData` and get one back; everything in between works on `H
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,8 +66,6 @@ class Types:
         >>> kinds = ("a", "has", "b"), ("a", "near", "a"), ("b", "rev_has", "a"), ("a", "saw", "b")
         >>> Types({}, kinds, (2, 1, 0, -1)).ways()
         "of 4 types; counted both ways: 'has', 'near'; one way: 'saw'"
-        >>> Types({}, kinds[:3], (2, 1, 0)).ways()
-        'of 3 types, counted both ways'
         """
         forward = [self.edges.index(kind) for kind in self.forward()]
         both = [repr(self.edges[r][1]) for r in forward if self.mirror[r] >= 0]
@@ -186,7 +184,7 @@ class HeteroGraph(Data):
         return torch.stack([source, torch.full_like(source, number), target])
 
 
-class _NodeNames(Sequence[str]):
+class _NodeNames:
     """Nodes as messages name them: their type and their id within it."""
 
     def __init__(self, types: Mapping[str, range]) -> None:
@@ -195,67 +193,20 @@ class _NodeNames(Sequence[str]):
     def __len__(self) -> int:
         return sum(map(len, self._types.values()))
 
-    @overload
-    def __getitem__(self, node: int) -> str: ...
-    @overload
-    def __getitem__(self, node: slice) -> Sequence[str]: ...
-    def __getitem__(self, node: int | slice) -> str | Sequence[str]:
-        if isinstance(node, slice):
-            return [self[each] for each in range(len(self))[node]]
-        name, rows = next((name, rows) for name, rows in self._types.items() if node in rows)
-        return f"{name} {node - rows.start}"
+    def __getitem__(self, node: int) -> str:
+        return next(f"{name} {node - rows.start}" for name, rows in self._types.items() if node in rows)
 
 
-def as_typed_graph(data: Any) -> Any:
-    """A `HeteroData` as a `HeteroGraph`; everything else as it is."""
-    return HeteroGraph.of(data) if isinstance(data, HeteroData) else data
-
-
-def as_user_graph(data: Any) -> Any:
-    """A graph in its user's form: the `HeteroData` of a `HeteroGraph`; everything else as it is."""
-    return data.hetero if isinstance(data, HeteroGraph) else data
-
-
-def node_stores(data: Any, nodes: Tensor) -> Iterator[tuple[str | None, Any, Tensor, int]]:
-    """For each node type among ``nodes``: its name, its store, a mask of its nodes, and the id of its first node.
-
-    A graph without types is one store, without a name.
-    """
-    if not nodes.numel():
-        return
-    if not isinstance(data, HeteroGraph):
-        yield None, data, torch.ones_like(nodes, dtype=torch.bool), 0
-        return
-    for name, rows in data.types.nodes.items():
-        mask = (nodes >= rows.start) & (nodes < rows.stop)
-        if bool(mask.any()):
-            yield name, data.hetero[name], mask, rows.start
-
-
-def label_edges(data: Data) -> Tensor | None:
-    """The true edges among ``edge_label_index``, with their types on a HeteroData; None where the graph has none."""
-    if not isinstance(data, HeteroGraph):
-        pairs, label = data.get("edge_label_index"), data.get("edge_label")
-        return pairs if pairs is None or label is None else pairs[:, label > 0]
-    parts = []
-    for kind in data.types.edges:
-        pairs, label = data.hetero[kind].get("edge_label_index"), data.hetero[kind].get("edge_label")
-        if pairs is not None:
-            parts.append(data.place_edges(kind, pairs if label is None else pairs[:, label > 0], "edge_label_index"))
-    return torch.cat(parts, dim=1) if parts else None
-
-
-def split_by_type(arguments: Kinds) -> dict[TypeName, Kinds] | None:
+def split_by_type(arguments: Kinds, fill: Any = 0.0) -> dict[TypeName, Kinds] | None:
     """What each type loses, where the kinds are given by type; None for a request in plain ids.
 
-    >>> split_by_type({"nodes": {"paper": [3]}, "labels": {"paper": [4]}, "edges": None})
+    >>> split_by_type({"nodes": {"paper": [3]}, "labels": {"paper": [4]}})
     {'paper': {'nodes': [3], 'labels': [4]}}
     """
-    kinds = {kind: value for kind, value in arguments.items() if value is not None and kind != "fill"}
-    typed = [kind for kind, value in kinds.items() if _is_typed(kind, value)]
+    typed = [kind for kind, value in arguments.items() if _is_typed(kind, value)]
+    plain = [kind for kind in arguments if kind not in typed]
     if not typed:
         return None
-    plain = [kind for kind in kinds if kind not in typed]
     if "graphs" in plain:
         raise DeletionError(ONE_GRAPH)
     if plain:
@@ -264,37 +215,37 @@ def split_by_type(arguments: Kinds) -> dict[TypeName, Kinds] | None:
         )
     result: dict[TypeName, Kinds] = {}
     for kind in typed:
-        value = kinds[kind]
-        if kind == "relations":  # an edge type has one relation: number 0
-            value = {name: [0] for name in _edge_types(value)}
-        for name, part in value.items():
-            result.setdefault(_checked_type(kind, name), {})[kind] = part
-    _split_fill(arguments.get("fill", 0.0), result)
+        for name, part in _parts(kind, arguments[kind]):
+            by_edge_type = kind in ("edges", "relations")
+            names = name if by_edge_type and isinstance(name, tuple) else (name,)
+            widths = {"edges": (3,), "relations": (1, 3)}.get(kind, (1,))
+            if len(names) not in widths or not all(isinstance(each, str) for each in names):
+                form = "an edge type is (source type, relation, target type)"
+                if not by_edge_type:
+                    form = f"a node type is a string, and not the node type {name!r}"
+                raise DeletionError(f"{kind}= names the type {name!r}; {form}")
+            if _is_typed(kind, part):
+                raise DeletionError(f"{kind}= holds a dict of types within a dict of types; give {{type: ids}}")
+            result.setdefault(name, {})[kind] = part
+    losing = [name for name, kinds in result.items() if "features" in kinds]
+    for name in fill if isinstance(fill, Mapping) else ():
+        if name not in losing:
+            known = f"those of {some(map(repr, losing), 12)}" if losing else "none"
+            raise DeletionError(
+                f"fill= replaces features of {name!r}, and features= names {known}; name the same types"
+            )
+    for name in losing:
+        result[name]["fill"] = fill.get(name, 0.0) if isinstance(fill, Mapping) else fill
     return result
 
 
-def _split_fill(fill: Any, types: dict[TypeName, Kinds]) -> None:
-    """Add the values that replace deleted features to each type that loses some."""
-    losing = {name: kinds for name, kinds in types.items() if "features" in kinds}
-    unknown = [name for name in fill if name not in losing] if isinstance(fill, Mapping) else []
-    if unknown:
-        known = f"those of {some(map(repr, losing), 12)}" if losing else "none"
-        raise DeletionError(
-            f"fill= replaces features of {some(map(repr, unknown))}, and features= names {known}; name the same types"
-        )
-    for name, kinds in losing.items():
-        kinds["fill"] = fill.get(name, 0.0) if isinstance(fill, Mapping) else fill
-
-
-def _edge_types(value: Any) -> list[Any]:
-    """Edge types from one name or a list of names; a relation becomes ``(relation,)``, which `Types.number` looks up.
-
-    >>> _edge_types(["buys", ("user", "knows", "user")])
-    [('buys',), ('user', 'knows', 'user')]
-    """
+def _parts(kind: str, value: Any) -> list[tuple[Any, Any]]:
+    """What each type loses; an edge type that is named by ``relations`` has one relation, number 0."""
+    if kind != "relations":
+        return list(value.items())
     if isinstance(value, str) or (isinstance(value, tuple) and len(value) == 3 and isinstance(value[0], str)):
         value = [value]
-    return [(name,) if isinstance(name, str) else tuple(name) if isinstance(name, list) else name for name in value]
+    return [(tuple(name) if isinstance(name, (tuple, list)) else (name,), [0]) for name in value]
 
 
 def _is_typed(kind: str, value: Any) -> bool:
@@ -304,17 +255,6 @@ def _is_typed(kind: str, value: Any) -> bool:
     if not isinstance(value, Mapping) or not value:
         return False
     return kind in ("edges", "nodes", "labels") or (kind == "features" and isinstance(next(iter(value)), (str, tuple)))
-
-
-def _checked_type(kind: str, name: Any) -> TypeName:
-    if kind in ("edges", "relations"):
-        widths = (1, 3) if kind == "relations" else (3,)
-        if not isinstance(name, tuple) or len(name) not in widths or not all(isinstance(part, str) for part in name):
-            got = f"is a dict by edge type with the key {name!r}" if kind == "edges" else f"names {name!r}"
-            raise DeletionError(f"{kind}= {got}; an edge type is (source type, relation, target type)")
-    elif not isinstance(name, str):
-        raise DeletionError(f"{kind}= names the node type {name!r}; a node type is a string")
-    return name
 
 
 def _types(hetero: HeteroData) -> Types:
@@ -332,45 +272,35 @@ def _types(hetero: HeteroData) -> Types:
             )
         nodes[name] = range(start, start + int(count))
         start += int(count)
-    for kind in hetero.edge_types:
-        _check_edges(hetero, kind, nodes)
-    back = {kind: forward for kind in hetero.edge_types if (forward := _forward(hetero, kind)) is not None}
+    for source, relation, target in hetero.edge_types:
+        kind = (source, relation, target)
+        edges = hetero[kind].get("edge_index")
+        if edges is None or edges.dim() != 2 or edges.size(0) != 2 or edges.dtype != torch.long:
+            held = ", ".join(hetero[kind].keys()) if edges is None else f"{list(edges.shape)} of {edges.dtype}"
+            raise GraphError(
+                f"the edge type {kind} has no 'edge_index' that is [2, E] of torch.long (it holds {held or 'nothing'}); set it"
+            )
+        for row, end in zip(edges, (source, target), strict=True):
+            outside = row[(row < 0) | (row >= len(nodes[end]))]
+            if outside.numel():
+                raise GraphError(
+                    f"'edge_index' of {kind} names {end!r} node {int(outside[0])}, and these go from 0 to "
+                    f"{len(nodes[end]) - 1}; fix it"
+                )
+    forward = {kind: (kind[2], kind[1].removeprefix(REVERSE), kind[0]) for kind in hetero.edge_types}
+    back = [kind for kind in hetero.edge_types if kind[1].startswith(REVERSE) and forward[kind] in forward]
     # numbers depend on names only, so that deletions do not change them
-    edges = tuple([*(kind for kind in hetero.edge_types if kind not in back), *back])
-    mirror = [-1] * len(edges)
-    for kind, forward in back.items():
-        if _same(hetero[kind].edge_index, hetero[forward].edge_index.flip(0)):
-            one, other = edges.index(kind), edges.index(forward)
+    edge_types = (*(kind for kind in hetero.edge_types if kind not in back), *back)
+    mirror = [-1] * len(edge_types)
+    for kind in back:
+        if _same(hetero[kind].edge_index, hetero[forward[kind]].edge_index.flip(0)):
+            one, other = edge_types.index(kind), edge_types.index(forward[kind])
             mirror[one], mirror[other] = other, one
-    for number, kind in enumerate(edges):
+    for number, kind in enumerate(edge_types):
         pairs = hetero[kind].edge_index
         if mirror[number] < 0 and kind[0] == kind[2] and pairs.size(1) and _same(pairs, pairs.flip(0)):
             mirror[number] = number
-    return Types(nodes, edges, tuple(mirror))
-
-
-def _check_edges(hetero: HeteroData, kind: EdgeType, nodes: dict[str, range]) -> None:
-    edges = hetero[kind].get("edge_index")
-    if edges is None:
-        held = ", ".join(hetero[kind].keys()) or "nothing"
-        raise GraphError(f"the edge type {kind} has no 'edge_index' (it holds {held}); set it to a [2, E] tensor")
-    if edges.dim() != 2 or edges.size(0) != 2 or edges.dtype != torch.long:
-        raise GraphError(
-            f"'edge_index' of {kind} has shape {list(edges.shape)} and dtype {edges.dtype}; it must be [2, E] of torch.long"
-        )
-    for row, end in zip(edges, (kind[0], kind[2]), strict=True):
-        if row.numel() and not 0 <= int(row.min()) <= int(row.max()) < len(nodes[end]):
-            worst = int(row.min()) if int(row.min()) < 0 else int(row.max())
-            raise GraphError(
-                f"'edge_index' of {kind} names {end!r} node {worst}, and these go from 0 to {len(nodes[end]) - 1}; fix it"
-            )
-
-
-def _forward(hetero: HeteroData, kind: EdgeType) -> EdgeType | None:
-    """The edge type that this one is the reverse of, by its name."""
-    source, relation, target = kind
-    forward = (target, relation.removeprefix(REVERSE), source)
-    return forward if relation.startswith(REVERSE) and forward in hetero.edge_types else None
+    return Types(nodes, edge_types, tuple(mirror))
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

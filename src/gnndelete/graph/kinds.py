@@ -1,67 +1,75 @@
 """The kinds of elements a deletion can name, one class each: how they are parsed, checked, joined, cut, counted and worded.
 
-To add a kind, add a field to `Elements`, write a subclass of `Kind` and list it in `KINDS`.
+To add a kind, add a field to `Elements`, write a subclass of `Kind` and list it in `KINDS`. `cut` makes the graph that remains.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnndelete.errors import DeletionError, some
-from gnndelete.graph.batch import GraphBatch
-from gnndelete.graph.edge_table import EdgeTable, ends_of
-from gnndelete.graph.hetero import HeteroGraph, TypeName, label_edges, node_stores
+from gnndelete.errors import DeletionError, NotYetError, some
+from gnndelete.graph.batch import GraphBatch, label_edges, node_stores
+from gnndelete.graph.edge_table import EdgeTable, ends_of, entries
+from gnndelete.graph.hetero import HeteroGraph, TypeName
 from gnndelete.graph.parsing import (
     ALL_COLUMNS,
     Names,
     as_cells,
     as_edges,
+    as_fill,
     as_ids,
     distinct,
     is_among,
     join_edges,
-    join_ids,
 )
+
+if TYPE_CHECKING:
+    from gnndelete.datasets.ids import IdMap
 
 #: Masks that say which nodes or graphs a model is trained, chosen and measured on.
 MASKS = ("train_mask", "val_mask", "test_mask")
 
+#: A further set of edges is called ``edge_index`` with a prefix or a suffix. (A ``hyperedge_index`` holds no pairs of nodes.)
+_EDGE_SET = re.compile(r"((?:.+_)?)edge_index((?:_.+)?)")
+
 Changes = dict[str, Any]  # fields of `Elements` and their new values
 E = TypeVar("E", bound="Elements")
 
-
-def _ids() -> Tensor:
-    return torch.empty(0, dtype=torch.long)
-
-
-def _pairs() -> Tensor:
-    return torch.empty(2, 0, dtype=torch.long)
+_NO_IDS = torch.empty(0, dtype=torch.long)
+_NO_PAIRS = torch.empty(2, 0, dtype=torch.long)
+_NO_VALUES = torch.empty(0, dtype=torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Elements:
     """Sorted, distinct elements of every kind, on the CPU, and what is known about them."""
 
-    edges: Tensor = field(default_factory=_pairs)  # [2, k] pairs, or [3, k] triples (head, relation, tail)
-    nodes: Tensor = field(default_factory=_ids)
-    features: Tensor = field(default_factory=_pairs)  # [2, k] cells (node, column); `ALL_COLUMNS` for the whole row
-    labels: Tensor = field(default_factory=_ids)
-    relations: Tensor = field(default_factory=_ids)
-    graphs: Tensor = field(default_factory=_ids)
-    fill: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.float64))  # one value per feature cell
-    inside_graphs: Tensor = field(default_factory=_ids)  # nodes that are not named, but belong to a deleted graph
+    edges: Tensor = _NO_PAIRS  # [2, k] pairs, or [3, k] triples (head, relation, tail)
+    nodes: Tensor = _NO_IDS
+    features: Tensor = _NO_PAIRS  # [2, k] cells (node, column); `ALL_COLUMNS` for the whole row
+    labels: Tensor = _NO_IDS
+    relations: Tensor = _NO_IDS
+    graphs: Tensor = _NO_IDS
+    fill: Tensor = _NO_VALUES  # one value per feature cell
+    inside_graphs: Tensor = _NO_IDS  # nodes that are not named, but belong to a deleted graph
     names: Names = Names()  # noqa: RUF009 (frozen)
     by_type: Mapping[TypeName, Elements] = field(default_factory=dict)  # on a HeteroData: what each type loses
     across_types: bool = False  # whether ids count across all types of a HeteroData
 
-    def replace(self: E, **changes: Any) -> E:
+    @property
+    def kinds(self) -> list[Kind]:
+        """The kinds of which elements are named."""
+        return [kind for name, kind in KINDS.items() if getattr(self, name).size(-1)]
+
+    def replace(self, **changes: Any) -> Self:
         """A copy with other values of some fields, which are taken as they are: sorted and distinct."""
         result = object.__new__(type(self))
         Elements.__init__(result, **{each.name: getattr(self, each.name) for each in fields(Elements)} | changes)
@@ -72,19 +80,19 @@ class Kind:
     """One kind of element that is named by one id; subclasses say what is different about theirs."""
 
     name: str
+    of_nodes = False  # whether elements are named by nodes, which may have names
 
-    def parse(self, value: Any, fill: Any = 0.0) -> Changes:
-        """What a user wrote, as sorted tensors."""
-        return {self.name: as_ids(value, self.name)}
+    def parse(self, value: Any, fill: Any, ids: IdMap | None) -> Changes:
+        """What a user wrote, as sorted tensors; names are looked up in ``ids``."""
+        return {self.name: as_ids(value, self.name, ids if self.of_nodes else None)}
 
     def join(self, a: Elements, b: Elements) -> Changes:
         """The elements of both, each once."""
-        return {self.name: join_ids(getattr(a, self.name), getattr(b, self.name))}
+        return {self.name: torch.unique(torch.cat([getattr(a, self.name), getattr(b, self.name)]))}
 
     def check(self, deletion: Elements, data: Data, table: EdgeTable) -> Changes:
         """What changes when the elements are put in the graph's terms; elements that the graph does not have are refused."""
-        _require_nodes(self.name, getattr(deletion, self.name), table)
-        return {}
+        raise NotImplementedError
 
     def cut(self, result: Any, deletion: Elements, data: Data) -> None:
         """Take the elements out of ``result``, a shallow copy of ``data`` that has lost the edges already."""
@@ -113,76 +121,54 @@ class Kind:
 class Edges(Kind):
     name = "edges"
 
-    def parse(self, value: Any, fill: Any = 0.0) -> Changes:
-        return {"edges": as_edges(value)}
+    def parse(self, value: Any, fill: Any, ids: IdMap | None) -> Changes:
+        return {"edges": as_edges(value, ids)}
 
     def join(self, a: Elements, b: Elements) -> Changes:
         return {"edges": join_edges(a.edges, b.edges)}
 
     def check(self, deletion: Elements, data: Data, table: EdgeTable) -> Changes:
         """On an undirected graph an edge is named once, smaller id first; a reverse triple by its forward one."""
-        edges = deletion.edges
-        if not edges.size(1):
-            return {}
-        self._check_width(edges, table)
-        on_device = edges.to(table.keys.device)
-        if not table.mirrored and int(edges.max()) < table.num_nodes:
-            found = table.contains(on_device)
-            if bool((found & (on_device[0] <= on_device[1]) if table.undirected else found).all()):
-                return {}  # the usual request, for which the device is waited for once
-        self._check_range(deletion, on_device, table)
-        if table.undirected:
-            on_device = distinct(torch.stack([on_device.min(dim=0).values, on_device.max(dim=0).values]))
-        elif table.mirrored:
-            on_device = distinct(table.forward(on_device))
-        self._check_existence(on_device, deletion.names, data, table)
-        return {"edges": on_device.cpu()}
-
-    def _check_width(self, edges: Tensor, table: EdgeTable) -> None:
-        width = 3 if table.typed else 2
-        if edges.size(0) == width:
-            return
-        text = (
-            "edges are given as pairs, but the graph has 'edge_type': give triples (head, relation, tail)"
-            if table.typed
-            else "edges are given as triples, but the graph has no 'edge_type': give pairs (source, target)"
-        )
-        if edges.size(1) == width:  # a transposed tensor of two triples looks like three pairs
-            text += f", or transpose the tensor if its rows are {'triples' if table.typed else 'pairs'}"
-        raise DeletionError(text)
-
-    def _check_range(self, deletion: Elements, on_device: Tensor, table: EdgeTable) -> None:
         edges, names = deletion.edges, deletion.names
-        outside = (ends_of(on_device) >= table.num_nodes).any(dim=0).cpu()
+        width = 3 if table.typed else 2
+        if edges.size(0) != width:
+            given, known, form = (
+                ("pairs", "has", "triples (head, relation, tail)")
+                if table.typed
+                else ("triples", "has no", "pairs (source, target)")
+            )
+            text = f"edges are given as {given}, but the graph {known} 'edge_type': give {form}"
+            if edges.size(1) == width:  # a transposed tensor of two triples looks like three pairs
+                text += f", or transpose the tensor if its rows are {form.partition(' ')[0]}"
+            raise DeletionError(text)
+        outside = (ends_of(edges) >= table.num_nodes).any(dim=0)
+        what, last = "nodes", table.num_nodes - 1
+        if table.typed and not bool(outside.any()):
+            outside, what, last = edges[1] >= table.num_relations, "relations", table.num_relations - 1
         if bool(outside.any()):
             raise DeletionError(
-                f"edges name nodes that are not in the graph: {some(names.edges(edges[:, outside]))}; "
-                f"ids go from 0 to {table.num_nodes - 1}"
+                f"edges name {what} that are not in the graph: {some(names.edges(edges[:, outside]))}; "
+                f"{'ids' if what == 'nodes' else 'types'} go from 0 to {last}"
             )
-        unknown = edges[1] >= table.num_relations if table.typed else outside
-        if bool(unknown.any()):
+        if table.undirected:
+            edges = distinct(edges.sort(dim=0).values)
+        elif table.mirrored:
+            edges = distinct(table.forward(edges))
+        exists = table.contains(edges.to(table.keys.device)).cpu()
+        labels = None if bool(exists.all()) else label_edges(data)
+        if labels is not None and labels.size(0) == edges.size(0):  # those only supervise a link model
+            exists |= is_among(edges, labels.cpu())
+            exists |= is_among(edges.flip(0), labels.cpu()) & table.undirected
+        if not bool(exists.all()):
+            missing = edges[:, ~exists]
+            hint = "check the ids, or whether they were deleted before: only edges that the model was trained on can be deleted"
+            if not table.undirected and bool(table.contains(missing.flip(0).to(table.keys.device)).any()):
+                hint = "the graph is directed and holds the reverse of some: give (source, target)"
             raise DeletionError(
-                f"edges name relations that are not in the graph: {some(names.edges(edges[:, unknown]))}; "
-                f"types go from 0 to {table.num_relations - 1}"
+                f"{missing.size(1)} of the edges to delete do{'es' * (missing.size(1) == 1)} not exist: "
+                f"{some(names.edges(missing))}; {hint}"
             )
-
-    def _check_existence(self, edges: Tensor, names: Names, data: Data, table: EdgeTable) -> None:
-        exists = table.contains(edges)
-        labels = _label_table(data, table)
-        if labels is not None:  # edges that only supervise a link model can be deleted, too
-            exists |= labels.contains(edges)
-            if table.undirected:
-                exists |= labels.contains(edges.flip(0))
-        if bool(exists.all()):
-            return
-        missing = edges[:, ~exists]
-        hint = "check the ids, or whether they were deleted before: only edges that the model was trained on can be deleted"
-        if not table.undirected and bool(table.contains(missing.flip(0)).any()):
-            hint = "the graph is directed and holds the reverse of some: give (source, target)"
-        raise DeletionError(
-            f"{missing.size(1)} of the edges to delete do{'es' * (missing.size(1) == 1)} not exist: "
-            f"{some(names.edges(missing.cpu()))}; {hint}"
-        )
+        return {"edges": edges}
 
     def deleted(self, request: Elements, earlier: Elements) -> Tensor:
         """Triples of a relation count as deleted once all of them are: a relation may be named after some of its triples."""
@@ -203,12 +189,26 @@ class Edges(Kind):
 
 class Nodes(Kind):
     name = "nodes"
+    of_nodes = True
+
+    def join(self, a: Elements, b: Elements) -> Changes:
+        inside = torch.unique(torch.cat([a.inside_graphs, b.inside_graphs]))
+        return {**super().join(a, b), "inside_graphs": inside}
+
+    def check(self, deletion: Elements, data: Data, table: EdgeTable) -> Changes:
+        """In a set of graphs, a graph that loses its last node is deleted."""
+        nodes, graphs = deletion.nodes, deletion.graphs
+        require_nodes(self.name, nodes, table.num_nodes)
+        if not isinstance(data, GraphBatch):
+            return {}
+        lost = torch.bincount(data.batch[nodes.to(data.batch.device)], minlength=data.num_graphs)
+        emptied = ((lost == data.sizes) & (lost > 0)).nonzero().flatten().cpu()
+        return {"graphs": torch.unique(torch.cat([graphs, emptied]))}
 
     def cut(self, result: Any, deletion: Elements, data: Data) -> None:
         """Zero what describes a deleted node, take it out of every mask and remove its label."""
-        for key, store, mask, start in node_stores(data, deletion.nodes):
-            rest = result if key is None else result[key]
-            rows, count = deletion.nodes[mask] - start, store.num_nodes
+        for _, rest, mask, start in node_stores(result, deletion.nodes):
+            rows, count = deletion.nodes[mask] - start, rest.num_nodes
             for name, value in rest.to_dict().items():
                 if not isinstance(value, Tensor) or not value.dim() or value.size(0) != count or "edge" in name:
                     continue
@@ -218,12 +218,6 @@ class Nodes(Kind):
     def select(self, deletion: Elements, mask: Tensor) -> Changes:
         nodes, inside = deletion.nodes[mask], deletion.inside_graphs
         return {"nodes": nodes, "inside_graphs": inside[torch.isin(inside, nodes)]}
-
-    def join(self, a: Elements, b: Elements) -> Changes:
-        return {
-            "nodes": join_ids(a.nodes, b.nodes),
-            "inside_graphs": join_ids(a.inside_graphs, b.inside_graphs),
-        }
 
     def count(self, deletion: Elements) -> int:
         """How many nodes were named, without those that belong to a deleted graph."""
@@ -237,82 +231,64 @@ class Nodes(Kind):
 class Features(Kind):
     name = "features"
 
-    def parse(self, value: Any, fill: Any = 0.0) -> Changes:
+    def parse(self, value: Any, fill: Any, ids: IdMap | None) -> Changes:
         """Cells and the value that replaces each of them.
 
         A whole row with one value per column is listed column by column, with NaN for the row itself: `check` compares
         the number of values with the width of ``x``.
         """
-        if value is None:
-            if not (isinstance(fill, float) and fill == 0) and bool(_fill_values(fill).any()):
-                raise DeletionError("fill= replaces features, and features= names none; name some, or leave fill= out")
-            return {}
-        cells, values = as_cells(value), _fill_values(fill)
+        cells, values = as_cells(value, ids), as_fill(fill)
         if not values.dim():
             return merge_cells(cells, values.expand(cells.size(1)))
-        whole = cells[1] == ALL_COLUMNS
-        nodes, single, width = cells[0, whole], cells[:, ~whole], values.numel()
+        whole, width = cells[1] == ALL_COLUMNS, values.numel()
+        rows, single = cells[:, whole], cells[:, ~whole]
         if single.size(1) and int(single[1].max()) >= width:
             raise DeletionError(
                 f"fill= has {width} values, one per column, and features= names column {int(single[1].max())}; "
                 "give as many values as 'x' has columns, or one number"
             )
-        columns = torch.cat([torch.arange(width).repeat(nodes.numel()), single[1]])
-        listed = torch.stack([torch.cat([nodes.repeat_interleave(width), single[0]]), columns])
-        rows = torch.full((nodes.numel(),), float("nan"), dtype=torch.float64)
-        return merge_cells(torch.cat([cells[:, whole], listed], dim=1), torch.cat([rows, values[columns]]))
+        columns = torch.cat([torch.arange(width).repeat(rows.size(1)), single[1]])
+        owners = torch.cat([rows[0].repeat_interleave(width), single[0]])
+        marks = torch.full((rows.size(1),), float("nan"), dtype=torch.float64)
+        return merge_cells(
+            torch.cat([rows, torch.stack([owners, columns])], dim=1), torch.cat([marks, values[columns]])
+        )
 
     def join(self, a: Elements, b: Elements) -> Changes:
-        if not a.features.size(1) or not b.features.size(1):
-            source = a if a.features.size(1) else b
-            return {"features": source.features, "fill": source.fill}
         return merge_cells(torch.cat([a.features, b.features], dim=1), torch.cat([a.fill, b.fill]))
 
     def check(self, deletion: Elements, data: Data, table: EdgeTable) -> Changes:
-        """A row whose columns are all replaced by one value becomes a whole row."""
-        cells, values = deletion.features, deletion.fill
-        if not cells.size(1):
-            return {}
-        _require_nodes("features", cells[0], table)
-        checked = []
+        cells, values, names = deletion.features, deletion.fill, deletion.names
+        require_nodes(self.name, cells[0], table.num_nodes)
         for key, store, mask, _ in node_stores(data, cells[0]):
-            width = self._check_store(key, store, cells[:, mask], values[mask], deletion.names)
-            checked.append(_whole_rows(cells[:, mask], values[mask], width))
-        return merge_cells(torch.cat([part for part, _ in checked], dim=1), torch.cat([value for _, value in checked]))
-
-    def _check_store(self, key: str | None, store: Any, cells: Tensor, values: Tensor, names: Names) -> int:
-        """The number of columns of ``x``."""
-        x, count = store.get("x"), int(store.num_nodes or 0)
-        if not isinstance(x, Tensor) or not x.dim() or x.size(0) != count:
-            problem = "no 'x'" if x is None else f"an 'x' that is no tensor with {count} rows"
-            raise DeletionError(
-                f"features= is given and {'the graph' if key is None else repr(key)} has {problem}; name the nodes themselves "
-                "(nodes=), or their edges"
-            )
-        width = x.size(1) if x.dim() > 1 else 1
-        outside = cells[:, cells[1] >= width]
-        if outside.size(1):
-            wrong = [(n if names.nodes is None else names.nodes[n], column) for n, column in outside.t().tolist()]
-            whose = "" if key is None else f" of {key!r}"
-            raise DeletionError(
-                f"features= names columns that 'x'{whose} does not have: {some(wrong)}; they go from 0 to {width - 1}"
-            )
-        marked = cells[0, values.isnan()]
-        listed = torch.bincount(cells[0, cells[1] != ALL_COLUMNS], minlength=int(cells[0].max()) + 1)[marked]
-        if bool((listed != width).any()):
-            raise DeletionError(
-                f"fill= has {int(listed.min())} values, one per column, and 'x' has {width} columns; give {width}, or one"
-            )
-        numbers = values[~values.isnan()]
-        if not x.is_floating_point() and bool((numbers != numbers.round()).any()):
-            raise DeletionError(
-                f"fill= holds fractions and 'x' is {x.dtype}; give whole numbers, or make 'x' a float tensor"
-            )
-        return width
+            whose, x, named = "" if key is None else f" of {key!r}", store.get("x"), cells[:, mask]
+            if not isinstance(x, Tensor) or not x.dim() or x.size(0) != store.num_nodes:
+                raise DeletionError(
+                    f"features= is given and {repr(key) if key else 'the graph'} has no 'x' with a row per node; "
+                    "name the nodes themselves (nodes=), or their edges"
+                )
+            width = x.size(1) if x.dim() > 1 else 1
+            outside = named[:, named[1] >= width]
+            if outside.size(1):
+                wrong = [f"({names.node(node)}, {column})" for node, column in outside.t().tolist()]
+                raise DeletionError(
+                    f"features= names columns that 'x'{whose} does not have: {some(wrong)}; they go from 0 to {width - 1}"
+                )
+            marked = torch.isin(named[0], named[0, values[mask].isnan()]) & (named[1] != ALL_COLUMNS)
+            listed = torch.unique(named[0, marked], return_counts=True)[1]
+            if bool((listed != width).any()):
+                raise DeletionError(
+                    f"fill= has {int(listed.min())} values, one per column, and 'x' has {width} columns; give {width}, or one"
+                )
+            numbers = values[mask & ~values.isnan()]
+            held = numbers.to(x.dtype).double()
+            unfit = numbers[held.isinf() | ((held != numbers) & (not x.is_floating_point()))]
+            if unfit.numel():
+                raise DeletionError(f"fill= holds {unfit[0]:g}, which 'x' of {x.dtype} cannot hold; give another value")
+        return {"features": cells[:, ~values.isnan()], "fill": values[~values.isnan()]}
 
     def cut(self, result: Any, deletion: Elements, data: Data) -> None:
-        for key, _, mask, start in node_stores(data, deletion.features[0]):
-            rest = result if key is None else result[key]
+        for _, rest, mask, start in node_stores(result, deletion.features[0]):
             cells = deletion.features[:, mask] - torch.tensor([[start], [0]])
             rest.x = replace_cells(rest.x, cells, deletion.fill[mask])
 
@@ -327,7 +303,7 @@ class Features(Kind):
 
     def count(self, deletion: Elements) -> int:
         """How many nodes lose features."""
-        return int(torch.unique(deletion.features[0]).numel()) if deletion.features.size(1) else 0
+        return int(torch.unique(deletion.features[0]).numel())
 
     def words(self, count: int) -> str:
         return f"features of {count:,} node{'s' * (count > 1)}"
@@ -341,43 +317,34 @@ class Features(Kind):
 
 class Labels(Kind):
     name = "labels"
+    of_nodes = True
 
     def check(self, deletion: Elements, data: Data, table: EdgeTable) -> Changes:
-        _require_nodes("labels", deletion.labels, table)
+        require_nodes(self.name, deletion.labels, table.num_nodes)
         for key, store, mask, start in node_stores(data, deletion.labels):
-            self._check_store(key, store, deletion.labels[mask] - start, Names() if key else deletion.names)
+            nodes, y = deletion.labels[mask] - start, store.get("y")
+            if not isinstance(y, Tensor) or not y.dim() or y.size(0) != store.num_nodes:
+                if isinstance(data, GraphBatch) and y is not None:
+                    raise DeletionError(
+                        "labels= names nodes, and 'y' holds one label per graph; name the graph in graphs= to forget its label"
+                    )
+                raise DeletionError(
+                    f"labels= is given and {repr(key) if key else 'the graph'} has no 'y' with a row per node; there is no "
+                    "label of a node to forget"
+                )
+            rows = y[nodes.to(y.device)].reshape(nodes.numel(), -1)
+            empty = (rows.isnan() if rows.is_floating_point() else rows < 0).all(dim=1).cpu()
+            if bool(empty.any()):
+                unlabelled = nodes[empty].tolist()
+                raise DeletionError(
+                    f"labels are to be forgotten of {f'{key!r} ' if key else ''}nodes without a label: "
+                    f"{some(unlabelled if key else map(deletion.names.node, unlabelled))}; leave them out"
+                )
         return {}
-
-    def _check_store(self, key: str | None, store: Any, nodes: Tensor, names: Names) -> None:
-        y, count = store.get("y"), int(store.num_nodes or 0)
-        if (
-            isinstance(store, GraphBatch)
-            and isinstance(y, Tensor)
-            and y.dim()
-            and y.size(0) == store.num_graphs != count
-        ):
-            raise DeletionError(
-                "labels= names nodes, and 'y' holds one label per graph; name the graph in graphs= to forget it with its label"
-            )
-        if not isinstance(y, Tensor) or not y.dim() or y.size(0) != count:
-            problem = "no 'y'" if y is None else f"a 'y' that is no tensor with {count} rows"
-            raise DeletionError(
-                f"labels= is given and {'the graph' if key is None else repr(key)} has {problem}; "
-                "there is no label of a node to forget"
-            )
-        rows = y[nodes.to(y.device)].reshape(nodes.numel(), -1)
-        empty = (rows.isnan() if rows.is_floating_point() else rows < 0).all(dim=1).cpu()
-        if bool(empty.any()):
-            unlabelled = [names.node(node) for node in nodes[empty].tolist()]
-            whose = "nodes" if key is None else f"{key!r} nodes"
-            raise DeletionError(
-                f"labels are to be forgotten of {whose} without a label: {some(unlabelled)}; leave them out"
-            )
 
     def cut(self, result: Any, deletion: Elements, data: Data) -> None:
         """Remove labels, and their nodes from the training, validation and test masks."""
-        for key, _, chosen, start in node_stores(data, deletion.labels):
-            rest = result if key is None else result[key]
+        for _, rest, chosen, start in node_stores(result, deletion.labels):
             rows, count = deletion.labels[chosen] - start, rest.y.size(0)
             rest.y = without_labels(rest.y, rows)
             for name in MASKS:
@@ -397,8 +364,6 @@ class Relations(Kind):
 
     def check(self, deletion: Elements, data: Data, table: EdgeTable) -> Changes:
         """A relation adds all its triples to the edges; a reverse relation is named by its forward one."""
-        if not deletion.relations.numel():
-            return {}
         if not table.typed:
             raise DeletionError("relations= is given, but the graph has no 'edge_type'; name edges= or nodes= instead")
         named, kind = deletion.relations, data.edge_type
@@ -407,7 +372,7 @@ class Relations(Kind):
         present = torch.isin(relations, kind.cpu()) & (named < table.num_relations)
         if not bool(present.all()):
             raise DeletionError(
-                f"relations= names types of which the graph has no edge: {some(deletion.relations[~present].tolist())}; "
+                f"relations= names types of which the graph has no edge: {some(named[~present].tolist())}; "
                 f"types go from 0 to {table.num_relations - 1}"
             )
         gone = torch.isin(kind, relations.to(kind.device))
@@ -430,33 +395,25 @@ class Graphs(Kind):
     name = "graphs"
 
     def check(self, deletion: Elements, data: Data, table: EdgeTable) -> Changes:
-        """A deleted graph takes all its nodes along, and a graph that loses its last node is deleted."""
-        graphs, nodes = deletion.graphs, deletion.nodes
+        """A deleted graph takes all its nodes along."""
+        graphs = deletion.graphs
         if not isinstance(data, GraphBatch):
-            if graphs.numel():
-                raise DeletionError(
-                    "graphs= names whole graphs, and the data is one graph; give the Unlearner a list of graphs, or use nodes="
-                )
-            return {}
+            raise DeletionError(
+                "graphs= names whole graphs, and the data is one graph; give the Unlearner a list of graphs, or use nodes="
+            )
         outside = graphs[graphs >= data.num_graphs].tolist()
         if outside:
             raise DeletionError(
                 f"graphs= names graphs that are not there: {some(outside)}; ids go from 0 to {data.num_graphs - 1}"
             )
-        if nodes.numel():
-            lost = torch.bincount(data.batch[nodes.to(data.batch.device)], minlength=data.num_graphs)
-            emptied = ((lost == data.sizes) & (lost > 0)).nonzero().flatten().cpu()
-            graphs = torch.unique(torch.cat([graphs, emptied]))
         inside = data.nodes_of(graphs).cpu()
-        return {"graphs": graphs, "nodes": torch.unique(torch.cat([nodes, inside])), "inside_graphs": inside}
+        return {"nodes": torch.unique(torch.cat([deletion.nodes, inside])), "inside_graphs": inside}
 
     def cut(self, result: Any, deletion: Elements, data: Data) -> None:
         """Erase what describes a deleted graph; its nodes are erased already."""
-        if not isinstance(data, GraphBatch) or not deletion.graphs.numel():
-            return
         gone = set(deletion.graphs.tolist())
         for name, value in result.to_dict().items():
-            if not data.is_graph_attr(name):
+            if not data.is_graph_attr(name):  # type: ignore[attr-defined]
                 continue
             if isinstance(value, Tensor):
                 result[name] = _erased(name, value, deletion.graphs.to(value.device))
@@ -477,6 +434,105 @@ def in_words(counts: Mapping[str, int]) -> list[str]:
     return [KINDS[name].words(count) for name, count in counts.items()]
 
 
+def cut(deletion: Elements, data: Data, table: EdgeTable) -> Data:
+    """The graph without a deletion that was checked on this very graph; ids never shift."""
+    result = with_edges(data, remaining_edges(deletion, data, table))
+    _cut_pairs(result, deletion, data, table)
+    for kind in deletion.kinds:
+        kind.cut(result, deletion, data)
+    return result
+
+
+def remaining_edges(deletion: Elements, data: Data, table: EdgeTable) -> Tensor:
+    """Which edges stay, as a mask."""
+    device = data.edge_index.device
+    mask = torch.ones(table.num_edges, dtype=torch.bool, device=device)
+    if deletion.edges.size(1):
+        mask = table.without(table.both_ways(deletion.edges.to(device)))
+    if deletion.nodes.numel():
+        dead = torch.zeros(table.num_nodes, dtype=torch.bool, device=device)
+        dead.index_fill_(0, deletion.nodes.to(device), True)
+        mask &= ~(dead[data.edge_index[0]] | dead[data.edge_index[1]])
+    return mask
+
+
+def with_edges(data: Data, mask: Tensor) -> Data:
+    """A shallow copy with the edges of a mask and their attributes; all nodes and their ids stay."""
+    if isinstance(data, HeteroGraph):
+        return data.with_edges(mask)
+    positions = mask.nonzero().flatten()
+    result = data.__copy__()
+    result.num_nodes = int(data.num_nodes or 0)
+    further = {name for pairs, others in further_edge_sets(data).items() for name in (pairs, *others)}
+    for name in data.to_dict():
+        if not name.startswith("edge_label") and name not in further and data.is_edge_attr(name):
+            result[name] = entries(data, name, positions)
+    return result
+
+
+def among(data: Data, nodes: Tensor) -> Data:
+    """The graph with only the edges between the given nodes; all nodes and their ids stay."""
+    inside = torch.zeros(int(data.num_nodes or 0), dtype=torch.bool, device=data.edge_index.device)
+    inside[nodes.to(inside.device)] = True
+    return with_edges(data, inside[data.edge_index].all(dim=0))
+
+
+def further_edge_sets(data: Data) -> dict[str, list[str]]:
+    """Pairs of nodes besides ``edge_index``, by name, each with the names of its attributes: ``edge_weight_knn``.
+
+    >>> data = Data(edge_index=torch.tensor([[0], [1]]), edge_index_knn=torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
+    >>> data.edge_weight_knn = torch.ones(2)
+    >>> further_edge_sets(data)
+    {'edge_index_knn': ['edge_weight_knn']}
+    """
+    found, tensors = {}, {name: value for name, value in data.to_dict().items() if isinstance(value, Tensor)}
+    for name, pairs in tensors.items():
+        match = _EDGE_SET.fullmatch(name)
+        if name == "edge_index" or match is None or pairs.dtype != torch.long or not pairs.numel():
+            continue
+        if pairs.dim() != 2 or pairs.size(0) != 2 or int(pairs.min()) < 0 or int(pairs.max()) >= (data.num_nodes or 0):
+            continue
+        pattern = re.compile(f"{re.escape(match[1])}edge_.+{re.escape(match[2])}")
+        others = [other for other in tensors if other not in (name, "edge_index") and pattern.fullmatch(other)]
+        found[name] = [each for each in others if tensors[each].dim() and tensors[each].size(0) == pairs.size(1)]
+    return found
+
+
+def _cut_pairs(result: Any, deletion: Elements, data: Data, table: EdgeTable) -> None:
+    """Cut the pairs that supervise a link model, and further sets of edges, with their attributes.
+
+    Where a further set of edges has types, it loses only the deleted types of an edge.
+    """
+    gone = table.both_ways(deletion.edges) if deletion.edges.size(1) else deletion.edges
+    sets: list[tuple[Any, str, list[str], Tensor | int, Tensor]] = []  # store, name, attributes, first ids, lost edges
+    if isinstance(data, HeteroGraph):
+        for number, kind in enumerate(data.types.edges):
+            source, target = data.types.ends(kind)
+            start, lost = torch.tensor([[source.start], [target.start]]), gone[:, gone[1] == number]
+            sets.append((result.hetero[kind], "edge_label_index", ["edge_label"], start, lost))
+    else:
+        for name, others in {"edge_label_index": ["edge_label"], **further_edge_sets(data)}.items():
+            sets.append((result, name, others, 0, gone))
+        if table.typed and "edge_label_index" in data:
+            raise NotYetError(
+                "typed graphs with 'edge_label_index' are not supported by this version; drop that attribute"
+            )
+    for store, name, others, start, lost in sets:
+        pairs, types = store.get(name), name.replace("edge_index", "edge_type")
+        if pairs is None:
+            continue
+        named = pairs.cpu() + start
+        mask = ~torch.isin(named, deletion.nodes).any(dim=0)
+        if lost.size(0) == 3 and types in others:
+            named = torch.stack([named[0], store[types].cpu(), named[1]])
+        mask &= ~is_among(named, lost if named.size(0) == 3 else ends_of(lost))
+        for each in (name, *others):
+            if isinstance(store.get(each), Tensor):
+                store[each] = (
+                    store[each][..., mask.to(pairs.device)] if each == name else store[each][mask.to(pairs.device)]
+                )
+
+
 def without_labels(y: Tensor, rows: Tensor) -> Tensor:
     """Labels with some of them removed: -1, or NaN for floats; types that can hold neither become integers.
 
@@ -489,28 +545,19 @@ def without_labels(y: Tensor, rows: Tensor) -> Tensor:
 
 
 def merge_cells(cells: Tensor, values: Tensor) -> Changes:
-    """Sorted feature cells without repeats; a column is dropped where its whole row is replaced by the same value."""
-    if not cells.size(1):
-        return {"features": cells, "fill": values.double()}
+    """Sorted feature cells without repeats, and their values; two values for one cell are refused."""
     order = np.lexsort((cells[1].numpy(), cells[0].numpy()))
     cells, values = cells[:, order], values[order].double()
     repeated = (cells[:, 1:] == cells[:, :-1]).all(dim=0)
     equal = (values[1:] == values[:-1]) | (values[1:].isnan() & values[:-1].isnan())
-    if bool((repeated & ~equal).any()):
-        first = int((repeated & ~equal).nonzero()[0])
+    for first in (repeated & ~equal).nonzero().flatten().tolist():
         node, column = cells[:, first].tolist()
         what = f"node {node}" if column == ALL_COLUMNS else f"column {column} of node {node}"
         raise DeletionError(
             f"the features of {what} are to be replaced by {values[first]:g} and by {values[first + 1]:g}; give one value"
         )
-    keep = torch.cat([torch.ones(1, dtype=torch.bool), ~repeated])
-    cells, values = cells[:, keep], values[keep]
-    rows = (cells[1] == ALL_COLUMNS).nonzero().flatten()
-    if rows.numel():  # the whole row of a node comes before its columns
-        row = rows[(torch.searchsorted(rows, torch.arange(cells.size(1)), right=True) - 1).clamp(min=0)]
-        keep = (cells[1] == ALL_COLUMNS) | (cells[0] != cells[0, row]) | (values != values[row])
-        cells, values = cells[:, keep], values[keep]
-    return {"features": cells, "fill": values}
+    keep = torch.cat([torch.ones(min(cells.size(1), 1), dtype=torch.bool), ~repeated])
+    return {"features": cells[:, keep], "fill": values[keep]}
 
 
 def replace_cells(x: Tensor, cells: Tensor, values: Tensor) -> Tensor:
@@ -521,59 +568,23 @@ def replace_cells(x: Tensor, cells: Tensor, values: Tensor) -> Tensor:
     [[0.0, 0.0], [9.0, 4.0]]
     """
     cells, values = cells.to(x.device), values.to(x.device, x.dtype)
+    if x.layout != torch.strided:  # no zero is stored, so that stored entries do not show where something was deleted
+        old = x.to_sparse_coo().coalesce()
+        rows, local = torch.unique(cells[0], return_inverse=True)
+        table = old.index_select(0, rows).to_dense()
+        new = replace_cells(table, torch.stack([local, cells[1]]), values).to_sparse_coo().coalesce()
+        stays = ~torch.isin(old.indices()[0], rows)
+        indices = torch.cat([old.indices()[:, stays], torch.stack([rows[new.indices()[0]], new.indices()[1]])], dim=1)
+        entries = torch.cat([old.values()[stays], new.values()])
+        result = torch.sparse_coo_tensor(indices, entries, x.shape, check_invariants=False).coalesce()
+        return result if x.is_sparse else result.to_sparse(layout=x.layout)
     whole = cells[1] == ALL_COLUMNS
-    if x.layout != torch.strided:
-        return _replace_sparse_cells(x, cells, values, whole)
     result = x.clone()
     table = result if x.dim() > 1 else result.unsqueeze(1)
     shape = [-1] + [1] * (table.dim() - 1)
     table[cells[0, whole]] = values[whole].view(shape).expand(-1, *table.shape[1:])
     table[cells[0, ~whole], cells[1, ~whole]] = values[~whole].view(shape[:-1]).expand(-1, *table.shape[2:])
     return result
-
-
-def _replace_sparse_cells(x: Tensor, cells: Tensor, values: Tensor, whole: Tensor) -> Tensor:
-    """No zero is stored, so that stored entries do not show where something was deleted."""
-    width, old = x.size(1), x.to_sparse_coo().coalesce()
-    single, rows = cells[:, ~whole], cells[0, whole & (values != 0)]
-    in_rows = torch.stack([rows.repeat_interleave(width), torch.arange(width, device=x.device).repeat(rows.numel())])
-    by_rows = ~is_among(in_rows, single)
-    stays = ~torch.isin(old.indices()[0], cells[0, whole]) & ~is_among(old.indices(), single)
-    stored = values[~whole] != 0
-    indices = torch.cat([old.indices()[:, stays], in_rows[:, by_rows], single[:, stored]], dim=1)
-    filled = values[whole & (values != 0)].repeat_interleave(width)[by_rows]
-    entries = torch.cat([old.values()[stays], filled, values[~whole][stored]])
-    result = torch.sparse_coo_tensor(indices, entries, x.shape, check_invariants=False).coalesce()
-    return result if x.is_sparse else result.to_sparse(layout=x.layout)
-
-
-def _whole_rows(cells: Tensor, values: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """The cells with one cell for a row whose columns are all replaced by one value, and without NaN marks."""
-    cells, values = cells[:, ~values.isnan()], values[~values.isnan()]
-    single = cells[1] != ALL_COLUMNS
-    if not bool(single.any()):
-        return cells, values
-    nodes, position, count = torch.unique(cells[0, single], return_inverse=True, return_counts=True)
-    low, high = (
-        values.new_zeros(nodes.numel()).scatter_reduce(0, position, values[single], how, include_self=False)
-        for how in ("amin", "amax")
-    )
-    uniform = (count == width) & (low == high)
-    replaced = torch.isin(cells[0], nodes[uniform])
-    rows = torch.stack([nodes[uniform], torch.full_like(nodes[uniform], ALL_COLUMNS)])
-    return torch.cat([cells[:, ~replaced], rows], dim=1), torch.cat([values[~replaced], low[uniform]])
-
-
-def _fill_values(fill: Any) -> Tensor:
-    try:
-        values = torch.as_tensor(fill, dtype=torch.float64).detach().cpu()
-    except (TypeError, ValueError, RuntimeError):
-        raise DeletionError(f"'fill' must be a number, or one number per column (got {fill!r})") from None
-    if values.dim() > 1 or not values.numel() or not bool(torch.isfinite(values).all()):
-        raise DeletionError(
-            f"'fill' must be a finite number, or one per column (got shape {list(values.shape)}: {fill!r})"
-        )
-    return values + 0.0  # -0.0 and 0.0 are one value
 
 
 def _erased(name: str, value: Tensor, rows: Tensor) -> Tensor:
@@ -590,19 +601,10 @@ def _erased(name: str, value: Tensor, rows: Tensor) -> Tensor:
     return replace_cells(value, cells, torch.zeros(rows.numel()))
 
 
-def _label_table(data: Data, table: EdgeTable) -> EdgeTable | None:
-    """The edges that supervise a link model, where the graph lists them besides those that carry messages."""
-    edges = label_edges(data)
-    if edges is None or (edges.size(0) == 2 and "edge_type" in data):
-        return None
-    if isinstance(data, HeteroGraph):
-        return EdgeTable(edges[[0, 2]], table.num_nodes, edges[1], len(data.types.edges))
-    return EdgeTable(edges, table.num_nodes)
-
-
-def _require_nodes(name: str, nodes: Tensor, table: EdgeTable) -> None:
-    outside = nodes[nodes >= table.num_nodes].tolist()
+def require_nodes(name: str, nodes: Tensor, count: int) -> None:
+    """Refuse nodes that are not in the graph."""
+    outside = nodes[nodes >= count].tolist()
     if outside:
         raise DeletionError(
-            f"{name}= names nodes that are not in the graph: {some(outside)}; ids go from 0 to {table.num_nodes - 1}"
+            f"{name}= names nodes that are not in the graph: {some(outside)}; ids go from 0 to {count - 1}"
         )

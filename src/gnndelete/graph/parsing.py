@@ -1,13 +1,16 @@
-"""The one parser of ids: what users write as ids, edges or (node, column) cells becomes tensors, or one clear error.
+"""The one parser of ids: whatever users give as ids, edges, cells or values becomes a tensor, or one clear error.
 
 `Names` is the way back: what error messages call nodes and edges.
 """
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import prod
+from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,10 +19,11 @@ from torch import Tensor
 from gnndelete.errors import DeletionError, RequestError, SettingError
 from gnndelete.graph.edge_table import ends_of
 
+if TYPE_CHECKING:
+    from gnndelete.datasets.ids import IdMap
+
 #: The column of a feature cell that stands for all columns of its node.
 ALL_COLUMNS = -1
-
-_DTYPE_WORDS = {"f": "floats", "b": "booleans (a mask: pass mask.nonzero())", "U": "strings", "O": "mixed values"}
 
 
 @dataclass(frozen=True)
@@ -55,67 +59,78 @@ class Names:
         ]
 
 
-def as_ids(ids: Any, name: str) -> Tensor:
+def as_ids(values: Any, name: str, ids: IdMap | None = None) -> Tensor:
     """Sorted, distinct ids as a tensor on the CPU.
 
     >>> as_ids([3, 1, 3], "nodes").tolist()
     [1, 3]
     """
-    if ids is None:
-        return torch.empty(0, dtype=torch.long)
-    if isinstance(ids, (int, np.integer)) and not isinstance(ids, bool):
-        ids = [int(ids)]
-    array = _integers(ids, name, DeletionError)
-    if array.dim() != 1:
-        raise DeletionError(f"'{name}' has shape {list(array.shape)}; it must be a flat list of ids")
-    return torch.unique(_not_negative(array, name))
+    return torch.unique(_not_negative(_flat(values, name, DeletionError, ids), name))
 
 
-def as_edges(edges: Any) -> Tensor:
+def as_edges(edges: Any, ids: IdMap | None = None) -> Tensor:
     """Sorted, distinct edges as a ``[2, k]`` tensor (``[3, k]`` for triples) on the CPU.
 
     >>> as_edges([(7, 9), (0, 5), (7, 9)]).tolist()
     [[0, 7], [5, 9]]
     """
-    if edges is None:
-        return torch.empty(2, 0, dtype=torch.long)
-    return distinct(_not_negative(_columns(edges, "edges", (2, 3), DeletionError), "edges"))
+    return distinct(_not_negative(_columns(edges, "edges", (2, 3), DeletionError, ids), "edges"))
 
 
-def as_cells(features: Any) -> Tensor:
+def as_cells(features: Any, ids: IdMap | None = None) -> Tensor:
     """Cells ``[2, k]`` of (node, column) from node ids, pairs, a ``[2, k]`` tensor or ``{node: columns}``.
 
     >>> as_cells([5, 3]).tolist(), as_cells({3: [0, 2]}).tolist()
     ([[3, 5], [-1, -1]], [[3, 3], [0, 2]])
     """
     if isinstance(features, Mapping):
-        parts = [(as_ids([node], "features"), as_ids(columns, "features")) for node, columns in features.items()]
-        if any(not columns.numel() for _, columns in parts):
+        nodes = _flat(list(features), "features", DeletionError, ids)
+        columns = [_flat(part, "features", DeletionError) for part in features.values()]
+        if not all(part.numel() for part in columns):
             raise DeletionError(
                 "features= maps a node to no column; give {node: [columns]}, or a list of nodes for all columns"
             )
-        cells = [torch.stack([node.expand(columns.numel()), columns]) for node, columns in parts]
-        return torch.cat(cells, dim=1) if cells else torch.empty(2, 0, dtype=torch.long)
-    if not isinstance(features, (Tensor, np.ndarray, str, bytes, int, np.integer)):
+        owners = nodes.repeat_interleave(torch.tensor([part.numel() for part in columns], dtype=torch.long))
+        return _not_negative(torch.stack([owners, torch.cat([nodes[:0], *columns])]), "features")
+    if not _is_table(features) and not isinstance(features, (str, int, np.integer)):
         features = _listed(features, "features", DeletionError)
-    if features.ndim < 2 if isinstance(features, (Tensor, np.ndarray)) else not _holds_pairs(features):
-        nodes = as_ids(features, "features")
-        return torch.stack([nodes, torch.full_like(nodes, ALL_COLUMNS)])
-    return _not_negative(_columns(features, "features", (2,), DeletionError), "features")
+    if (_dim(features) or 0) > 1 or (isinstance(features, list) and any(map(_is_row, features))):
+        return _not_negative(_columns(features, "features", (2,), DeletionError, ids), "features")
+    nodes = as_ids(features, "features", ids)
+    return torch.stack([nodes, torch.full_like(nodes, ALL_COLUMNS)])
 
 
-def ids_in_order(ids: Any, noun: str, count: int) -> Tensor:
+def as_fill(fill: Any) -> Tensor:
+    """One value, or one per column, as finite doubles on the CPU.
+
+    >>> as_fill([0.5, -0.0]).tolist()
+    [0.5, 0.0]
+    """
+    if isinstance(fill, (Tensor, np.ndarray)):
+        usable = _dim(fill) in (0, 1) and not any(
+            word in str(fill.dtype) for word in ("bool", "complex", "<U", "object")
+        )
+    else:
+        values = fill if isinstance(fill, (list, tuple)) else [fill]
+        usable = all(isinstance(each, Real) and not isinstance(each, bool) for each in values)
+    try:
+        found = (
+            torch.as_tensor(fill, dtype=torch.float64).detach().cpu() + 0.0 if usable else None
+        )  # -0.0 and 0.0 are one
+    except (OverflowError, RuntimeError, TypeError):
+        found = None
+    if found is None or not found.numel() or not bool(torch.isfinite(found).all()):
+        raise DeletionError(f"'fill' must be a finite number, or one number per column (got {_short(fill)})")
+    return found
+
+
+def ids_in_order(values: Any, noun: str, count: int) -> Tensor:
     """Ids below ``count`` as a flat tensor, in the order given and on the device given.
 
     >>> ids_in_order([2, 0], "node", count=3).tolist()
     [2, 0]
     """
-    if isinstance(ids, (int, np.integer)) and not isinstance(ids, bool):
-        ids = [int(ids)]
-    array = _integers(ids, f"{noun}s", SettingError)
-    array = array.view(1) if array.dim() == 0 else array
-    if array.dim() != 1:
-        raise SettingError(f"'{noun}s' has shape {list(array.shape)}; it must be a flat list of ids")
+    array = _flat(values, f"{noun}s", SettingError)
     if array.numel():
         low, high = torch.stack(array.aminmax()).tolist()
         if low < 0 or high >= count:
@@ -132,6 +147,128 @@ def edge_list(edges: Any, name: str) -> Tensor:
     return _columns(edges, name, (2, 3), SettingError)
 
 
+def _columns(
+    values: Any, name: str, widths: Sequence[int], error: type[RequestError], ids: IdMap | None = None
+) -> Tensor:
+    """Pairs or triples as the columns of a tensor, in the order given; widths (2,) are cells, (2, 3) are edges."""
+    shape, form = (
+        ("[2, k] (or [3, k] for triples)", "pairs (source, target), or triples")
+        if 3 in widths
+        else ("[2, k] with nodes and their columns", "node ids or pairs (node, column)")
+    )
+    if _is_table(values):
+        array = _tensor(values, name, error)
+        if array.dim() != 2 or array.size(0) not in widths:
+            hint = "; transpose it with .t()" if array.dim() == 2 and array.size(1) in widths else ""
+            raise error(f"'{name}' is a tensor of shape {list(array.shape)}; it must be {shape}{hint}")
+        return array
+    rows = _listed(values.T if isinstance(values, np.ndarray) else values, name, error)
+    if not rows:
+        return torch.empty(2, 0, dtype=torch.long)
+    if set(map(type, rows)) - {tuple, list}:
+        rows = [row.tolist() if _dim(row) == 1 else row for row in rows]
+    width = len(rows[0]) if isinstance(rows[0], (tuple, list)) and len(rows[0]) in widths else widths[0]
+    for wrong in (row for row in rows if not isinstance(row, (tuple, list)) or len(row) != width):
+        raise error(f"'{name}' must hold {form} throughout; got {_short(wrong)}")
+    named = {0, width - 1} if 3 in widths else {0}  # these columns hold nodes
+    columns = enumerate(zip(*rows, strict=True))
+    return torch.stack([_flat(list(column), name, error, ids if at in named else None) for at, column in columns])
+
+
+def _flat(values: Any, name: str, error: type[RequestError], ids: IdMap | None = None) -> Tensor:
+    """Integers as a flat tensor, in the order given; names are looked up in ``ids``."""
+    if type(values) is int or isinstance(values, np.integer) or (type(values) is str and ids is not None):
+        values = [values]
+    if _is_table(values):
+        array = _tensor(values, name, error)
+        if array.dim() > 1:
+            raise error(f"'{name}' has shape {list(array.shape)}; it must be a flat list of ids")
+        return array.view(-1)
+    items = _listed(values, name, error)
+    kinds = set(map(type, items))
+    if kinds == {str} and ids is not None:
+        return ids.to_int(items)
+    if kinds - {int}:
+        items = [each.item() if isinstance(each, np.generic) or _dim(each) == 0 else each for each in items]
+        for wrong in (each for each in items if type(each) is not int):
+            raise error(f"'{name}' holds {_words(type(wrong))}, for example {_short(wrong)}; ids are integers")
+    try:
+        return torch.from_numpy(np.array(items, dtype=np.int64))
+    except OverflowError:
+        large = _short(max(items, key=abs))
+        raise error(f"'{name}' holds the id {large}, which is no 64-bit integer; give smaller ids") from None
+
+
+def _tensor(values: Tensor | np.ndarray, name: str, error: type[RequestError]) -> Tensor:
+    """Integers of any shape; a tensor stays on its device."""
+    if _dim(values) is None:
+        raise error(f"'{name}' is {_short(values)}; give a plain tensor or a list of integers")
+    kind, is_array = str(values.dtype).removeprefix("torch."), isinstance(values, np.ndarray)
+    if "int" not in kind and (values.size if is_array else values.numel()):
+        first = values.flat[0] if is_array else values.flatten()[0]
+        raise error(f"'{name}' holds {_words(kind)}, for example {first.item()!r}; ids are integers")
+    array = torch.from_numpy(values.astype(np.int64)) if is_array else values.detach().long()
+    if kind == "uint64" and bool((array < 0).any()):
+        large = int(array.min()) + 2**64
+        raise error(f"'{name}' holds the id {large}, which is no 64-bit integer; give smaller ids")
+    return array
+
+
+def _is_table(values: Any) -> bool:
+    """Whether a value is a tensor or an array of numbers: its rows are sources and targets, and not edges."""
+    return isinstance(values, Tensor) or (isinstance(values, np.ndarray) and values.dtype.kind not in "OUST")
+
+
+def _dim(value: Any) -> int | None:
+    """The number of dimensions of a plain tensor or array; None for anything else."""
+    if isinstance(value, Tensor):
+        plain = not value.is_nested and value.layout == torch.strided and not value.is_quantized and not value.is_meta
+        return value.dim() if plain else None
+    return value.ndim if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) else None
+
+
+def _is_row(value: Any) -> bool:
+    """Whether a value can be a pair or a triple."""
+    return isinstance(value, (tuple, list)) or _dim(value) == 1
+
+
+def _listed(values: Any, name: str, error: type[RequestError]) -> list[Any]:
+    """The items of anything that can be gone through; of a table with columns (a DataFrame, say) its rows."""
+    if hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    if isinstance(values, (str, bytes, Mapping, np.ma.MaskedArray)) or not isinstance(values, Iterable):
+        kind = type(values).__name__
+        raise error(f"'{name}' is a '{kind}' ({_short(values)}); give a list or a tensor of integer ids")
+    return values.tolist() if isinstance(values, np.ndarray) else list(values)
+
+
+def _words(kind: Any) -> str:
+    """Words for a wrong type of ids."""
+    name = kind if isinstance(kind, str) else kind.__name__
+    words = {"bool": "booleans (a mask: pass mask.nonzero())", "str": "strings (for names pass ids=)"}
+    return "floats" if "float" in name else words.get(name, f"values of type '{name}'")
+
+
+def _short(value: Any) -> str:
+    """A value as a message shows it, in bounded length."""
+    if isinstance(value, (Tensor, np.ndarray)) and _dim(value) != 0:
+        layout = f" ({value.layout}, on {value.device})" if isinstance(value, Tensor) else ""
+        return f"a '{type(value).__name__}' of {value.dtype}{layout}"
+    shown = reprlib.Repr()
+    shown.maxstring, shown.maxother, shown.maxlevel = 80, 80, 2
+    try:
+        return shown.repr(value)
+    except ValueError:
+        return "an integer of thousands of digits"
+
+
+def _not_negative(array: Tensor, name: str) -> Tensor:
+    """The same ids on the CPU, where a deletion keeps them."""
+    if array.numel() and int(array.min()) < 0:
+        raise DeletionError(f"'{name}' holds the negative id {int(array.min())}; ids start at 0")
+    return array.cpu()
+
+
 def distinct(edges: Tensor) -> Tensor:
     """Sorted columns without repeats.
 
@@ -140,12 +277,12 @@ def distinct(edges: Tensor) -> Tensor:
     """
     if not edges.numel():
         return edges
-    base = int(edges.max()) + 1
-    if base ** edges.size(0) > torch.iinfo(torch.long).max:
+    bases = (edges.max(dim=1).values + 1).tolist()
+    if prod(bases) > torch.iinfo(torch.long).max:
         return torch.unique(edges, dim=1)
-    key = torch.unique(_keys(edges, base))  # one number per column: far cheaper to sort than columns
+    key = torch.unique(_keys(edges, bases))  # one number per column: far cheaper to sort than columns
     rows = []
-    for _ in range(edges.size(0) - 1):
+    for base in reversed(bases[1:]):
         rows.append(key % base)
         key = key // base
     return torch.stack([key, *reversed(rows)])
@@ -159,8 +296,9 @@ def is_among(a: Tensor, b: Tensor) -> Tensor:
     """
     if not a.numel() or not b.numel():
         return torch.zeros(a.size(1), dtype=torch.bool, device=a.device)
-    base = int(max(a.max(), b.max())) + 1
-    return torch.isin(_keys(a, base), _keys(b, base))
+    bases = (torch.maximum(a.max(dim=1).values, b.max(dim=1).values) + 1).tolist()
+    key, known = _keys(a, bases), _keys(b, bases).sort().values
+    return known[torch.searchsorted(known, key).clamp_(max=known.numel() - 1)] == key
 
 
 def join_edges(a: Tensor, b: Tensor) -> Tensor:
@@ -172,87 +310,9 @@ def join_edges(a: Tensor, b: Tensor) -> Tensor:
     return distinct(torch.cat([a, b], dim=1))
 
 
-def join_ids(a: Tensor, b: Tensor) -> Tensor:
-    """The ids of both, each once."""
-    return torch.unique(torch.cat([a, b])) if a.numel() and b.numel() else a if a.numel() else b
-
-
-def _keys(edges: Tensor, base: int) -> Tensor:
+def _keys(edges: Tensor, bases: Sequence[int]) -> Tensor:
+    """One number per column, in the order of the columns."""
     key = edges[0]
-    for row in edges[1:]:
+    for row, base in zip(edges[1:], bases[1:], strict=True):
         key = key * base + row
     return key
-
-
-def _columns(values: Any, name: str, widths: Sequence[int], error: type[RequestError]) -> Tensor:
-    """Pairs or triples as the columns of a tensor, in the order given; widths (2,) are cells, (2, 3) are edges."""
-    shape, form = (
-        ("[2, k] (or [3, k] for triples)", "pairs (source, target), or triples")
-        if 3 in widths
-        else ("[2, k] with nodes and their columns", "node ids or pairs (node, column)")
-    )
-    if isinstance(values, (Tensor, np.ndarray)):
-        array = _integers(values, name, error)
-        if array.dim() != 2 or array.size(0) not in widths:
-            hint = "; transpose it with .t()" if array.dim() == 2 and array.size(1) in widths else ""
-            raise error(f"'{name}' is a tensor of shape {list(array.shape)}; it must be {shape}{hint}")
-        return array
-    rows = _listed(values, name, error)
-    if not rows:
-        return torch.empty(2, 0, dtype=torch.long)
-    lengths = [_length(row) for row in rows]
-    first = lengths[0] if lengths[0] in widths else widths[0]
-    wrong = next((row for row, length in zip(rows, lengths, strict=True) if length != first), None)
-    if wrong is not None:
-        raise error(f"'{name}' must hold {form} throughout; got {wrong!r}")
-    array = _integers(rows, name, error)
-    if array.dim() != 2:
-        raise error(f"'{name}' must hold {form} of ids; got {rows[0]!r}")
-    return array.t()
-
-
-def _length(row: Any) -> int:
-    try:
-        return 1 if isinstance(row, (str, bytes, dict)) else len(row)
-    except TypeError:
-        return 1
-
-
-def _holds_pairs(features: Any) -> bool:
-    return isinstance(features, list) and any(isinstance(item, (tuple, list, Tensor, np.ndarray)) for item in features)
-
-
-def _listed(values: Any, name: str, error: type[RequestError]) -> list[Any]:
-    if isinstance(values, (str, bytes, dict)) or not isinstance(values, Iterable):
-        raise error(f"'{name}' is a '{type(values).__name__}' ({values!r}); give a list or a tensor of integer ids")
-    return list(values)
-
-
-def _integers(values: Any, name: str, error: type[RequestError]) -> Tensor:
-    """Integers of any shape; a tensor stays on its device."""
-    if isinstance(values, Tensor):
-        if values.numel() and (values.dtype.is_floating_point or values.dtype == torch.bool):
-            words = _DTYPE_WORDS["b" if values.dtype == torch.bool else "f"]
-            raise error(f"'{name}' holds {words}, for example {values.flatten()[0].item()!r}; ids are integers")
-        return values.detach().long()
-    values = values if isinstance(values, np.ndarray) else _listed(values, name, error)
-    try:
-        array = np.asarray(values)
-    except (ValueError, TypeError) as problem:
-        raise error(f"'{name}' is not a regular list of ids ({problem}); give integers") from problem
-    if not array.size:
-        return torch.empty(array.shape, dtype=torch.long)
-    if array.dtype.kind not in "iu":
-        first = array.flat[0].item() if isinstance(array.flat[0], np.generic) else array.flat[0]
-        words = _DTYPE_WORDS.get(array.dtype.kind, str(array.dtype))
-        raise error(f"'{name}' holds {words}, for example {first!r}; ids are integers")
-    if int(array.max()) > np.iinfo(np.int64).max:
-        raise error(f"'{name}' holds the id {int(array.max())}, which is no 64-bit integer; give smaller ids")
-    return torch.from_numpy(np.array(array, dtype=np.int64))
-
-
-def _not_negative(array: Tensor, name: str) -> Tensor:
-    """The same ids on the CPU, where a deletion keeps them."""
-    if array.numel() and int(array.min()) < 0:
-        raise DeletionError(f"'{name}' holds the negative id {int(array.min())}; ids start at 0")
-    return array.cpu()

@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data
 
 from gnndelete.errors import DeletionError, GraphError, some
 from gnndelete.graph.edge_table import EdgeTable, ends_of
 from gnndelete.graph.hetero import ONE_GRAPH, HeteroGraph
-from gnndelete.graph.kinds import KINDS, E, Elements, merge_cells
+from gnndelete.graph.kinds import KINDS, E, Elements, further_edge_sets, merge_cells, remaining_edges
 from gnndelete.graph.parsing import Names, is_among
-from gnndelete.graph.remaining import further_edge_sets, remaining_edges
 from gnndelete.notes import Note
 
 
 def check_graph(data: Any) -> None:
-    """Refuse data that is no usable graph.
+    """Refuse data that is no usable graph: ``edge_index``, ``edge_type`` or features are missing or malformed.
 
-    Args:
-        data: A torch_geometric ``Data`` or one of its subclasses here; a ``HeteroData`` must be a `HeteroGraph` by now.
-
-    Raises:
-        GraphError: If ``edge_index``, ``edge_type`` or the features are missing or malformed.
+    An adjacency matrix besides ``edge_index`` is refused, too: a model that reads it would still find deleted edges.
     """
-    if isinstance(data, HeteroData):
-        raise GraphError(
-            "data is a HeteroData, which is not accepted here; name nodes and edges by type: Deletion(nodes={…})"
-        )
     if not isinstance(data, Data):
         raise GraphError(f"data is a '{type(data).__name__}'; pass the torch_geometric Data the model was trained on")
-    edge_index = data.edge_index
+    edge_index, kind = data.edge_index, data.get("edge_type")
     if edge_index is None:
         held = "'adj_t'" if "adj_t" in data else f"the attributes: {', '.join(data.keys()) or 'none'}"
         raise GraphError(f"data has no 'edge_index' (it holds {held}); set data.edge_index to a [2, E] tensor")
@@ -42,14 +33,60 @@ def check_graph(data: Any) -> None:
             f"'edge_index' has shape {list(edge_index.shape)} and dtype {edge_index.dtype}; it must be [2, E] of torch.long"
         )
     nodes = count_nodes(data)
-    if edge_index.numel() and (int(edge_index.max()) >= nodes or int(edge_index.min()) < 0):
-        worst = int(edge_index.max()) if int(edge_index.max()) >= nodes else int(edge_index.min())
+    low, high = torch.stack(edge_index.aminmax()).tolist() if edge_index.numel() else (0, -1)
+    if low < 0 or high >= nodes:
         raise GraphError(
-            f"'edge_index' names node {worst}, but the graph has nodes 0 to {nodes - 1}; fix the edge list"
+            f"'edge_index' names node {low if low < 0 else high}, but the graph has nodes 0 to {nodes - 1}; fix the edge list"
         )
-    _check_types(data)
-    _check_matrices(data, nodes)
+    if kind is not None:
+        if not isinstance(kind, Tensor) or kind.dtype != torch.long or kind.shape != edge_index.shape[1:]:
+            got = f"{list(kind.shape)} of {kind.dtype}" if isinstance(kind, Tensor) else f"a '{type(kind).__name__}'"
+            raise GraphError(
+                f"'edge_type' must hold one torch.long per edge ({edge_index.size(1)}) and is {got}; give the relation of "
+                "each edge as a number from 0"
+            )
+        if kind.numel() and int(kind.min()) < 0:
+            raise GraphError(f"'edge_type' holds the relation {int(kind.min())}; relations are numbers from 0")
+    for name, value in data.to_dict().items():
+        dense = isinstance(value, Tensor) and value.layout == torch.strided
+        if name == "x" or not (isinstance(value, Tensor) or type(value).__name__ == "SparseTensor"):
+            continue
+        if value.dim() != 2 or value.size(0) != nodes or value.size(1) != nodes or (dense and "edge" in name):
+            continue  # two edges of two nodes are a square, too
+        if not dense or _holds_edges(value, edge_index):
+            raise GraphError(
+                f"'{name}' holds the edges of 'edge_index' a second time, and nothing could be deleted from it; remove it "
+                f"(del data.{name}), and let the model make it from edge_index in its forward"
+            )
     check_finite(data)
+
+
+def _holds_edges(matrix: Tensor, edges: Tensor) -> bool:
+    """Whether a dense matrix is nonzero, off its diagonal, only for edges; distances and kernels are for all pairs."""
+    off = (matrix != 0).fill_diagonal_(False)
+    total, nodes = int(off.sum()), off.size(0)
+    off[edges[0], edges[1]] = False
+    off[edges[1], edges[0]] = False
+    return 0 < total < nodes * (nodes - 1) and not bool(off.any())
+
+
+def check_finite(data: Any) -> None:
+    """Refuse features, weights and edge attributes with NaN or infinite values."""
+    stores = [("", data)]
+    if isinstance(data, HeteroGraph):  # attributes of the whole graph are not checked
+        stores = [(f" of {store._key!r}", store) for store in data.hetero.stores if store._key is not None]
+    for whose, store in stores:
+        for name in ("x", "edge_weight", "edge_attr"):
+            value = store.get(name)
+            if not isinstance(value, Tensor) or not value.is_floating_point():
+                continue
+            sparse = value.layout != torch.strided
+            numbers = (value.coalesce() if value.is_sparse else value).values() if sparse else value
+            if bool(torch.isfinite(numbers.sum())) or bool(torch.isfinite(numbers).all()):
+                continue
+            finite = torch.isfinite(numbers.reshape(numbers.size(0), -1)).all(dim=1)
+            where = "" if sparse else f" (first in row {int((~finite).nonzero()[0])})"
+            raise GraphError(f"'{name}'{whose} holds NaN or infinite values{where}; clean them first")
 
 
 def ways(undirected: bool) -> str:
@@ -90,77 +127,6 @@ def further_edges_cut(data: Data) -> tuple[Note, ...]:
     return (Note("further-edges-cut", text),)
 
 
-def _check_matrices(data: Data, nodes: int) -> None:
-    """Refuse an adjacency matrix besides ``edge_index``: a model that reads it would still find deleted edges."""
-    for name, value in data.to_dict().items():
-        sparse = isinstance(value, Tensor) and value.layout != torch.strided
-        if not (isinstance(value, Tensor) or type(value).__name__ == "SparseTensor") or name == "x":
-            continue
-        if list(_sizes(value)) != [nodes, nodes]:
-            continue
-        dense = isinstance(value, Tensor) and not sparse
-        if dense and "edge" in name:
-            continue  # two edges of two nodes are a square, too
-        if not dense or _holds_edges(value, data.edge_index):
-            raise GraphError(
-                f"'{name}' holds the edges of 'edge_index' a second time, and nothing could be deleted from it; remove it "
-                f"(del data.{name}), and let the model make it from edge_index in its forward"
-            )
-
-
-def _holds_edges(matrix: Tensor, edges: Tensor) -> bool:
-    """Whether a dense matrix is nonzero, off its diagonal, only for edges; distances and kernels are for all pairs."""
-    off = (matrix != 0).fill_diagonal_(False)
-    total, nodes = int(off.sum()), off.size(0)
-    off[edges[0], edges[1]] = False
-    off[edges[1], edges[0]] = False
-    return 0 < total < nodes * (nodes - 1) and not bool(off.any())
-
-
-def _sizes(value: Any) -> Iterable[int]:
-    return value.shape if isinstance(value, Tensor) else value.sizes()
-
-
-def _check_types(data: Data) -> None:
-    kind = data.get("edge_type")
-    if kind is None:
-        return
-    if not isinstance(kind, Tensor) or kind.dtype != torch.long or kind.shape != data.edge_index.shape[1:]:
-        got = f"{list(kind.shape)} of {kind.dtype}" if isinstance(kind, Tensor) else f"a '{type(kind).__name__}'"
-        raise GraphError(
-            f"'edge_type' must hold one torch.long per edge ({data.edge_index.size(1)}) and is {got}; give the relation of "
-            "each edge as a number from 0"
-        )
-    if kind.numel() and int(kind.min()) < 0:
-        raise GraphError(f"'edge_type' holds the relation {int(kind.min())}; relations are numbers from 0")
-
-
-def check_finite(data: Any) -> None:
-    """Refuse features, weights and edge attributes with NaN or infinite values."""
-    if isinstance(data, HeteroGraph):
-        for store in data.hetero.stores:
-            if store._key is not None:  # attributes of the whole graph are not checked
-                _check_store(store, f" of {store._key!r}")
-        return
-    _check_store(data)
-
-
-def _check_store(data: Any, of: str = "") -> None:
-    for name in ("x", "edge_weight", "edge_attr"):
-        value = data.get(name)
-        if not isinstance(value, Tensor) or not value.is_floating_point():
-            continue
-        dense = (
-            value if value.layout == torch.strided else value.coalesce().values() if value.is_sparse else value.values()
-        )
-        if not bool(torch.isfinite(dense.sum())) and not bool(torch.isfinite(dense).all()):
-            bad = ""
-            if value.layout == torch.strided:
-                row = int((~torch.isfinite(dense.reshape(dense.size(0), -1)).all(dim=1)).nonzero()[0])
-                bad = f" (first in row {row})"
-            raise GraphError(f"'{name}'{of} holds NaN or infinite values{bad}; clean them first")
-
-
 def count_nodes(data: Data) -> int:
     """The number of nodes."""
     count = data.num_nodes
@@ -195,58 +161,71 @@ def edge_table(data: Data) -> EdgeTable:
 def check_deletion(deletion: E, data: Data, table: EdgeTable, unseen: Mapping[str, Tensor] | None = None) -> E:
     """A deletion in the graph's terms: what it names exists, and is named as the graph names it.
 
-    Args:
-        deletion: What a user asks for.
-        data: The graph; a ``HeteroData`` as a `HeteroGraph`.
-        table: The sorted edges of ``data``.
-        unseen: Edges that a model was not trained on, by what they are for (``"validation"``, ``"testing"``). A request
-            that names one gets an error that says so.
-
-    Raises:
-        DeletionError: If the deletion names nothing, or something that the graph does not have.
+    ``unseen`` holds edges that a model was not trained on, by what they are for (``"validation"``, ``"testing"``). A request
+    that names one gets an error that says so.
     """
-    request = across_types(deletion, data)
-    if not any(kind.count(request) for kind in KINDS.values()):
+    request = across_types(deletion, data) if deletion.by_type or isinstance(data, HeteroGraph) else deletion
+    if not request.kinds:
         kinds = ", ".join(f"{name}=" for name in KINDS)
         raise DeletionError(f"the deletion names nothing; give at least one of {kinds}")
     checked = request
     try:
-        for kind in KINDS.values():
-            changes = kind.check(checked, data, table)
-            checked = checked.replace(**changes) if changes else checked
-    except DeletionError:
-        _refuse_unseen(request, table, unseen or {})
-        raise
+        for name, kind in KINDS.items():
+            if getattr(checked, name).size(-1):
+                checked = checked.replace(**kind.check(checked, data, table))
+    except DeletionError:  # a link model has not learned the edges it is validated or tested with
+        names = name_unseen(request.edges, unseen_edges(request.edges, table, unseen or {}), table, request.names)
+        if not names:
+            raise
+        raise DeletionError(
+            f"{len(names)} of the edges to delete {'was' if len(names) == 1 else 'were'} held out from training: {some(names)}",
+            "the model was not trained on them, so there is nothing to forget: leave them out here and remove them from your "
+            "own data",
+        ) from None
     if checked.nodes.numel():  # features and labels of deleted nodes are deleted with them
         features, labels = (~torch.isin(ids, checked.nodes) for ids in (checked.features[0], checked.labels))
         checked = checked.replace(
             features=checked.features[:, features], fill=checked.fill[features], labels=checked.labels[labels]
         )
-    _refuse_everything(checked, data, table)
+    if checked.nodes.numel() and checked.nodes.numel() == table.num_nodes:
+        raise DeletionError(
+            f"the deletion names all {table.num_nodes} nodes; no model is left to serve: retire it instead"
+        )
+    many = checked.nodes.numel() or checked.edges.size(1) >= table.distinct // 2
+    if many and table.num_edges and not bool(remaining_edges(checked, data, table).any()):
+        raise DeletionError(
+            f"the deletion leaves none of the {table.num_edges} edges; train a new model without the graph instead"
+        )
     return checked
 
 
 def across_types(deletion: E, data: Data) -> E:
-    """A request by type in ids across all types of a HeteroData; on any other graph the request as it is."""
+    """A request by type in ids across all types of a HeteroData; on any other graph it is refused, and plain ids here."""
     if not isinstance(data, HeteroGraph):
-        if deletion.by_type:
-            types = [name[0] if len(name) == 1 else name for name in deletion.by_type]
-            raise DeletionError(
-                f"the request names types ({some(map(repr, types))}), and the graph is no HeteroData; give plain ids"
-            )
-        return deletion
+        types = [name[0] if len(name) == 1 else name for name in deletion.by_type]
+        raise DeletionError(
+            f"the request names types ({some(map(repr, types))}), and the graph is no HeteroData; give plain ids"
+        )
+    if not deletion.by_type and not deletion.across_types and deletion.kinds:
+        kind = deletion.kinds[0].name
+        if kind == "graphs":
+            raise DeletionError(ONE_GRAPH)
+        known = data.types.edges if kind in ("edges", "relations") else data.types.nodes
+        form = "[edge types]" if kind == "relations" else "{type: …}"
+        raise DeletionError(
+            f"{kind}= is given in plain ids, and every type of a HeteroData counts its own; give {kind}={form} with types "
+            f"among {some(map(repr, known), 12)}"
+        )
     if not deletion.by_type:
-        if not deletion.across_types:
-            _refuse_plain_ids(deletion, data)
         return deletion
-    try:
-        parts = [_shifted(name, part, data) for name, part in deletion.by_type.items()]
-    except GraphError as error:
-        raise DeletionError(error.why, error.remedy) from None
     result = deletion.replace(by_type={}, across_types=True, names=data.names)
-    for part in parts:
-        for kind in KINDS.values():
-            result = result.replace(**kind.join(result, part))
+    for name, part in deletion.by_type.items():
+        try:
+            shifted = _shifted(name, part, data)
+        except GraphError as error:
+            raise DeletionError(error.why, error.remedy) from None
+        for kind in shifted.kinds:
+            result = result.replace(**kind.join(result, shifted))
     return result
 
 
@@ -263,20 +242,6 @@ def _shifted(name: Any, part: Elements, data: HeteroGraph) -> Elements:
     return Elements(nodes=nodes, labels=labels, **merge_cells(torch.stack([owners, part.features[1]]), part.fill))
 
 
-def _refuse_plain_ids(deletion: Elements, data: HeteroGraph) -> None:
-    kind = next((name for name, kind in KINDS.items() if kind.count(deletion)), None)
-    if kind is None:
-        return
-    if kind == "graphs":
-        raise DeletionError(ONE_GRAPH)
-    known = data.types.edges if kind in ("edges", "relations") else data.types.nodes
-    form = "[edge types]" if kind == "relations" else "{type: …}"
-    raise DeletionError(
-        f"{kind}= is given in plain ids, and every type of a HeteroData counts its own; give {kind}={form} with types among "
-        f"{some(map(repr, known), 12)}"
-    )
-
-
 def unseen_edges(
     edges: Tensor, table: EdgeTable, unseen: Mapping[str, Tensor], learned: Tensor | None = None
 ) -> dict[str, Tensor]:
@@ -287,25 +252,13 @@ def unseen_edges(
     if edges.size(0) != (3 if table.typed else 2) or bool((ends_of(edges) >= table.num_nodes).any()):
         return {}
     known = table.contains(edges.to(table.keys.device)).cpu()
-    if learned is not None:
-        known |= is_among(edges, _both_ways(learned, table))
-    masks = {purpose: is_among(edges, _both_ways(others, table)) & ~known for purpose, others in unseen.items()}
-    return {purpose: mask for purpose, mask in masks.items() if bool(mask.any())}
-
-
-def _both_ways(edges: Tensor, table: EdgeTable) -> Tensor:
-    return (torch.cat([edges, edges.flip(0)], dim=1) if table.undirected else edges).cpu()
-
-
-def _refuse_unseen(deletion: Elements, table: EdgeTable, unseen: Mapping[str, Tensor]) -> None:
-    """Refuse edges that a link model validates or is tested with: it has not learned them."""
-    names = name_unseen(deletion.edges, unseen_edges(deletion.edges, table, unseen), table, deletion.names)
-    if names:
-        raise DeletionError(
-            f"{len(names)} of the edges to delete {'was' if len(names) == 1 else 'were'} held out from training: {some(names)}",
-            "the model was not trained on them, so there is nothing to forget: leave them out here and remove them from your "
-            "own data",
-        )
+    masks = {}
+    for purpose, others in {"training": learned, **unseen}.items():
+        if others is not None:
+            either = torch.cat([others, others.flip(0)], dim=1) if table.undirected else others
+            masks[purpose] = is_among(edges, either.cpu()) & ~known
+    known = masks.pop("training", known & ~known)
+    return {purpose: mask & ~known for purpose, mask in masks.items() if bool((mask & ~known).any())}
 
 
 def name_unseen(edges: Tensor, found: Mapping[str, Tensor], table: EdgeTable, names: Names) -> list[str]:
@@ -315,16 +268,3 @@ def name_unseen(edges: Tensor, found: Mapping[str, Tensor], table: EdgeTable, na
         chosen = edges[:, mask].sort(dim=0).values if table.undirected else edges[:, mask]
         result |= dict.fromkeys(f"{edge} (for {purpose})" for edge in names.edges(chosen))
     return list(result)
-
-
-def _refuse_everything(deletion: Elements, data: Data, table: EdgeTable) -> None:
-    """Refuse a deletion that leaves no node, or no edge of a graph that had some."""
-    if deletion.nodes.numel() and deletion.nodes.numel() == table.num_nodes:
-        raise DeletionError(
-            f"the deletion names all {table.num_nodes} nodes; no model is left to serve: retire it instead"
-        )
-    many = deletion.nodes.numel() or deletion.edges.size(1) >= table.distinct // 2
-    if many and table.num_edges and not bool(remaining_edges(deletion, data, table).any()):
-        raise DeletionError(
-            f"the deletion leaves none of the {table.num_edges} edges; train a new model without the graph instead"
-        )

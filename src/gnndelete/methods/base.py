@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from gnndelete.engine.session import Session
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.hetero import HeteroGraph
-from gnndelete.graph.remaining import cut
+from gnndelete.graph.kinds import cut
 from gnndelete.nn.adapter import Adapter
 from gnndelete.notes import Note
 from gnndelete.tasks import Task

@@ -15,7 +15,7 @@ from gnndelete.errors import ModelError, some
 from gnndelete.graph.batch import GraphBatch
 from gnndelete.graph.edge_table import EdgeTable, walk
 from gnndelete.graph.hetero import HeteroGraph
-from gnndelete.graph.remaining import further_edge_sets
+from gnndelete.graph.kinds import further_edge_sets
 from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.nn.forward import Forward, evaluating, read_by_name
 from gnndelete.nn.layers import graph_layers, working_copy

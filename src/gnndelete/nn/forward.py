@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from gnndelete.errors import GNNDeleteError, ModelError, some
-from gnndelete.graph.hetero import as_user_graph
+from gnndelete.graph.batch import as_user_graph
 
 Forward = Callable[[nn.Module, Any], Any]
 

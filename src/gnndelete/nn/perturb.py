@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.errors import GNNDeleteError, ModelError
+from gnndelete.graph.batch import as_user_graph, node_stores
 from gnndelete.graph.edge_table import EdgeTable, walk
-from gnndelete.graph.hetero import HeteroGraph, as_user_graph, node_stores
+from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.validation import count_nodes
 from gnndelete.nn.forward import Forward, eagerly, evaluating, unchanged
 from gnndelete.nn.hooks import Finished, Rows, Site, all_rows, listening, replaced, representations

@@ -22,7 +22,7 @@ from gnndelete.errors import ModelError, some
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable, walk
 from gnndelete.graph.hetero import HeteroGraph
-from gnndelete.graph.remaining import cut, further_edge_sets
+from gnndelete.graph.kinds import cut, further_edge_sets
 from gnndelete.graph.validation import count_nodes
 from gnndelete.nn.checks import refuse_other_row_order
 from gnndelete.nn.forward import Forward

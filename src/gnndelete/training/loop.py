@@ -17,8 +17,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from gnndelete.errors import ModelError, RunError, SettingError
-from gnndelete.graph.batch import GraphBatch, collate
-from gnndelete.graph.hetero import as_user_graph
+from gnndelete.graph.batch import GraphBatch, as_user_graph, collate
 from gnndelete.graph.validation import check_finite, check_graph
 from gnndelete.io.progress import bar
 from gnndelete.nn.forward import Forward, evaluating, kept_graph, resolve_forward

@@ -14,8 +14,9 @@ from gnndelete.auditing.case import Case
 from gnndelete.auditing.formatting import number
 from gnndelete.auditing.measures.base import Measure, Names, Section, Table
 from gnndelete.auditing.queries import with_base
+from gnndelete.graph.batch import node_stores
 from gnndelete.graph.fingerprint import fingerprint
-from gnndelete.graph.hetero import HeteroGraph, node_stores
+from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.validation import edge_table
 
 #: Deleted pairs that are asked about.

@@ -14,8 +14,7 @@ from gnndelete.auditing.measures.base import NotMeasuredError
 from gnndelete.errors import GNNDeleteError
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.hetero import HeteroGraph
-from gnndelete.graph.kinds import without_labels
-from gnndelete.graph.remaining import cut
+from gnndelete.graph.kinds import cut, without_labels
 from gnndelete.graph.validation import edge_table
 from gnndelete.nn.reset import untrained
 from gnndelete.training.loop import train

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gnndelete.graph.remaining import among
+from gnndelete.graph.kinds import among
 from gnndelete.methods.base import Context
 from gnndelete.methods.gnndelete.node_embeddings import IsolatedNodes
 from gnndelete.methods.gnndelete.objective import (

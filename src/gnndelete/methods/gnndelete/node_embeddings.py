@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete.graph.batch import label_edges
 from gnndelete.graph.edge_table import ends_of
-from gnndelete.graph.hetero import label_edges
 from gnndelete.methods.base import Context
 from gnndelete.nn.hooks import Site, all_rows
 from gnndelete.nn.operator import GivenRows, Operator
