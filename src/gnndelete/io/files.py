@@ -45,16 +45,28 @@ def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private:
     try:
         for folder in {path.parent for path in (*contents, *remove)}:
             where = folder
-            _make(folder, undo)
+            new = [each for each in (folder, *folder.parents) if not each.exists()]
+            folder.mkdir(parents=True, exist_ok=True)
+            for each in reversed(new):
+                undo.callback(each.rmdir)
             staging[folder] = Path(tempfile.mkdtemp(dir=folder, prefix=staging_prefix()))
             undo.callback(shutil.rmtree, staging[folder], ignore_errors=True)
         for path, content in contents.items():
             where = path.parent
-            _write(staging[where] / path.name, content, 0o600 if path in private else 0o644)
+            with (staging[where] / path.name).open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            (staging[where] / path.name).chmod(0o600 if path in private else 0o644)
         last = list(contents)[-1:]
         for path in [*(path for path in contents if path not in last), *remove, *last]:
             where = path.parent
-            undo.callback(_put_back, path, _second_name(path, staging[where] / f"{path.name}.before"))
+            before = staging[where] / f"{path.name}.before"
+            if path.exists():
+                _second_name(path, before)
+                undo.callback(os.replace, before, path)
+            else:
+                undo.callback(path.unlink, missing_ok=True)
             if path in contents:
                 (staging[where] / path.name).replace(path)
             else:
@@ -125,35 +137,9 @@ def _runs(left: Path) -> bool:
     return True
 
 
-def _second_name(path: Path, copy: Path) -> Path | None:
-    """A second name of an existing file, so that it survives when its first name is given to another file."""
-    if not path.exists():
-        return None
+def _second_name(path: Path, copy: Path) -> None:
+    """Give a file a second name, so that it survives when its first name is given to another file."""
     try:
         os.link(path, copy)
     except OSError:  # a file system without hard links
         shutil.copy2(path, copy)
-    return copy
-
-
-def _put_back(path: Path, copy: Path | None) -> None:
-    if copy is None:
-        path.unlink(missing_ok=True)
-    else:
-        os.replace(copy, path)
-
-
-def _make(folder: Path, undo: ExitStack) -> None:
-    if folder.is_dir():
-        return
-    _make(folder.parent, undo)
-    folder.mkdir(exist_ok=True)
-    undo.callback(folder.rmdir)
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    path.chmod(mode)
