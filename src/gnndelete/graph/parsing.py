@@ -245,7 +245,12 @@ def _listed(values: Any, name: str, error: type[RequestError]) -> list[Any]:
 def _words(kind: Any) -> str:
     """Words for a wrong type of ids."""
     name = kind if isinstance(kind, str) else kind.__name__
-    words = {"bool": "booleans (a mask: pass mask.nonzero())", "str": "strings (for names pass ids=)"}
+    words = {
+        "bool": "booleans (a mask: pass mask.nonzero())",
+        "str": "strings (for names pass ids=)",
+        "list": "lists (ids come in a flat list)",
+        "tuple": "tuples (ids come in a flat list)",
+    }
     return "floats" if "float" in name else words.get(name, f"values of type '{name}'")
 
 
