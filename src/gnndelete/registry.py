@@ -58,16 +58,16 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
     try:
         return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value, strict=True)
     except ValidationError as error:
-        said = " or ".join(dict.fromkeys(_plain(p["msg"]) for p in error.errors()))
+        said = " or ".join(dict.fromkeys(plain(p["msg"]) for p in error.errors()))
         raise SettingError(f"'{name}' should be {said} (got {value!r})") from None
     except PydanticUserError:
         return value  # a type that brings its own configuration, or none that can be checked
 
 
-def _plain(said: str) -> str:
+def plain(said: str) -> str:
     """What a value should be, in plain words.
 
-    >>> _plain("Input should be a valid integer")
+    >>> plain("Input should be a valid integer")
     'a whole number'
     """
     words = {"a valid integer": "a whole number", "a valid boolean": "true or false", "a valid string": "a text"}

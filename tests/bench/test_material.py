@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from gnndelete.bench.experiment import Experiment, read
-from gnndelete.bench.provenance import source
+from gnndelete.bench.results_file import source
 from gnndelete.bench.runner import Choice, run
 
 from .conftest import Write, lines, numbers

@@ -7,8 +7,8 @@ from importlib.resources import files
 
 import pytest
 
+from gnndelete.bench.names import METRICS
 from gnndelete.bench.published import cells, metrics, published
-from gnndelete.bench.report.names import METRICS
 from gnndelete.datasets import describe
 from gnndelete.methods import resolver as methods
 from gnndelete.models import resolver as models

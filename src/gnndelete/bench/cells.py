@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,13 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnndelete.bench.dataset_names import describe
-from gnndelete.bench.experiment import MEASURES, TASKS, Experiment, MethodSpec, ModelSpec, refuse_repeats
-from gnndelete.bench.search_rules import search_version
-from gnndelete.bench.words import counted, measured
+from gnndelete.bench.experiment import MEASURES, TASKS, Experiment, MethodSpec, Named, describe
+from gnndelete.bench.names import counted, measured
 from gnndelete.datasets.registry import ENTRIES, Entry
 from gnndelete.errors import RequestError, SettingError, some, unknown
-from gnndelete.methods import CONTROLS, Method, RetrainAgain
+from gnndelete.methods import CONTROLS, GNNDelete, Method, RetrainAgain
 from gnndelete.methods import resolver as methods
 from gnndelete.models import resolver as models
 from gnndelete.models.from_graph import FROM_GRAPH, defaults, model_factory
@@ -33,14 +30,21 @@ FORMAT = 1
 #: Settings that methods got after rows were first stored, with what they did before: at that value they are in no key.
 ADDED_SETTINGS: dict[str, dict[str, Any]] = {"gnndelete": {"inputs": "remaining"}}
 
+#: The version of the search for lam by task and aim, where it is not the first; ``"embeddings"``: links scored by trained
+#: embeddings of nodes. It is part of a key, so that rows of an older search are computed again: raise it with every change
+#: to `gnndelete.methods.gnndelete` or `gnndelete.metrics` that changes numbers.
+#: 2 leaves out unseen edges that the deletion moves, and budget that buys next to nothing; for nodes, strata are adaptive.
+#: 3 adjusts scores of edges for their surroundings, and resets embeddings of isolated nodes. 4 and 5 had peers, 5 and 6 not.
+VERSIONS: dict[tuple[str, str], int] = {
+    ("link", "retrained"): 5,
+    ("link", "nonexistent"): 2,
+    ("node", "retrained"): 2,
+    ("node", "nonexistent"): 2,
+    ("embeddings", "retrained"): 6,
+}
+
 #: The parts of a key that the base model depends on.
 _BASE = ("format", "device", "dataset", "task", "split", "model", "train", "seed")
-
-#: Larger models are refused: 10^10 weights are 40 GB.
-LAYER_LIMIT, WEIGHT_LIMIT = 1_000, 10**10
-
-#: A model that cannot be built without memory for its weights is built with it, up to this many weights.
-BUILD_LIMIT = 10**8
 
 
 @dataclass(frozen=True)
@@ -96,13 +100,10 @@ def unusual_options(model: Mapping[str, Any], task: str) -> str:
     >>> unusual_options({"name": "gin", "hidden": 32, "num_layers": 2}, "link")
     'hidden 32'
     """
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in _unusual(model, task).items())
-
-
-def _unusual(model: Mapping[str, Any], task: str) -> dict[str, Any]:
     kind = models.lookup_dict.get(model["name"])
     usual = {"name": model["name"], **(defaults(model_factory(kind, task)) if kind else {})}
-    return {name: value for name, value in model.items() if name not in usual or usual[name] != value}
+    unusual = {name: value for name, value in model.items() if name not in usual or usual[name] != value}
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in unusual.items())
 
 
 def digest(key: Mapping[str, Any]) -> str:
@@ -123,7 +124,12 @@ def cells(experiment: Experiment, device: str = "cpu", seeds: int | None = None)
     """
     try:
         found = _cells(experiment, device, seeds)
-        _refuse_unfit(found)
+        for cell in _distinct(found, "dataset", "model", "task"):
+            _check_model(cell.key)
+        for cell in _distinct(found, "dataset", "forget", "task", "split"):
+            _check_amount(cell.key)
+        for cell in _distinct(found, "model", "method", "task"):
+            _check_layers(cell)
     except RequestError as error:
         raise SettingError(f"the experiment '{experiment.name}': {error}") from None
     return found
@@ -131,54 +137,39 @@ def cells(experiment: Experiment, device: str = "cpu", seeds: int | None = None)
 
 def _cells(experiment: Experiment, device: str, seeds: int | None) -> list[Cell]:
     task, schedule = experiment.task, experiment.train.model_dump()
-    model_keys = [(spec, _model_key(spec, task)) for spec in experiment.models]
-    refuse_repeats("models", [(_as_yaml(spec.model_dump()), key) for spec, key in model_keys])
-    method_keys = {
-        embeddings: [(spec, _method_key(spec, schedule, task, embeddings)) for spec in experiment.methods]
-        for embeddings in (False, True)
-    }
     found: dict[str, Cell] = {}
+    fixed = {"task": task, "split": experiment.split.shares(task), "train": schedule}
+    measures = [name for name in MEASURES if name in experiment.measures]
+    variants = []
+    for model in experiment.models:
+        embeddings = _has_node_embeddings(model.name, task)
+        keys = [(spec, _method_key(spec, schedule, task, embeddings)) for spec in experiment.methods]
+        variants.append((_model_key(model, task), keys))
     for dataset in experiment.datasets:
         for seed in experiment.seeds[:seeds]:
-            for model, model_key in model_keys:
+            for model_key, method_keys in variants:
                 base = {
                     "format": FORMAT,
                     "device": device,
                     "dataset": dataset,
-                    "task": task,
-                    "split": experiment.split.shares(task),
+                    **fixed,
                     "model": model_key,
-                    "train": schedule,
                     "seed": seed,
                 }
                 for forget in experiment.forget_sets:
-                    for spec, method in method_keys[_has_node_embeddings(model.name, task)]:
-                        if spec.only.allows(dataset, model.name, forget):
-                            measures = [name for name in MEASURES if name in experiment.measures]
+                    for spec, method in method_keys:
+                        if spec.only.allows(dataset, model_key["name"], forget):
                             cell = Cell(spec.title, {**base, "forget": forget, "method": method, "measures": measures})
-                            _add(found, cell)
+                            if found.setdefault(cell.digest, cell) is not cell:
+                                raise SettingError(
+                                    f"two entries are the same, defaults filled in: '{found[cell.digest]}' and '{cell}'; "
+                                    "leave one of them out, or give each method different cells with 'only'"
+                                )
     labels = {cell.label for cell in found.values()}
     for spec in experiment.methods:
         if spec.title not in labels:
             raise SettingError(f"'only' of method '{spec.title}' leaves it no cell; no cell has all of that")
     return list(found.values())
-
-
-def _add(found: dict[str, Cell], cell: Cell) -> None:
-    """Add a cell; two methods with the same cell are refused, since the second would have no row."""
-    first = found.setdefault(cell.digest, cell)
-    if first is not cell:
-        raise SettingError(
-            f"methods '{first.label}' and '{cell.label}' have the same settings, defaults filled in; leave one of them "
-            "out, or give each different cells with 'only'"
-        )
-
-
-def _as_yaml(values: Mapping[str, Any]) -> str:
-    """Settings as a line of YAML."""
-    if list(values) == ["name"]:
-        return str(values["name"])
-    return json.dumps(values, ensure_ascii=False, default=str).replace('"', "")
 
 
 def make_method(key: Mapping[str, Any]) -> Method:
@@ -203,33 +194,34 @@ def _method_class(name: str) -> type[Method]:
 
 
 def _method_key(spec: MethodSpec, schedule: Mapping[str, Any], task: str, embeddings: bool) -> dict[str, Any]:
-    """The name and all effective settings; a method that trains takes the schedule where its own settings are silent.
-
-    From its second version on, the version of the search for lam is part of the key.
-    """
-    kind, given = _method_class(spec.name), spec.parameters
+    """The name and all effective settings; a method that trains takes the schedule where its own settings are silent."""
+    kind, given = _method_class(spec.name), spec.options
     takes = inspect.signature(kind).parameters
     preset = None if "preset" in takes else given.pop("preset", None)
     if kind.needs == "a training function":
         given = {name: value for name, value in schedule.items() if name in takes} | given
     given = check_parameters(kind, given, f"method '{spec.name}'", "methods.")
-    make: Any = kind
-    if preset is not None:
-        if not kind.presets:
-            raise SettingError(f"method '{spec.name}' has no presets; leave 'preset' out (got {preset!r})")
-        if preset not in kind.presets:
-            raise SettingError(unknown(f"method '{spec.name}' has no preset", str(preset), kind.presets))
-        make = getattr(kind, preset)
+    if preset is not None and preset not in kind.presets:
+        raise SettingError(unknown(f"method '{spec.name}' has no preset", str(preset), kind.presets))
+    make: Any = getattr(kind, preset) if preset is not None else kind
     method = make(**given)
     method.check()
-    rule, added = search_version(method, task, embeddings), ADDED_SETTINGS.get(kind.name, {})
+    version, added = search_version(method, task, embeddings), ADDED_SETTINGS.get(kind.name, {})
     settings = {name: value for name, value in method.settings().items() if name not in added or added[name] != value}
-    return {"name": kind.name, **settings, **({"rule": rule} if rule > 1 else {})}
+    return {"name": kind.name, **settings, **({"rule": version} if version > 1 else {})}
 
 
-def _has_node_embeddings(name: str, task: str) -> bool:
-    """Whether a model trains a vector per node: then it takes the number of nodes."""
-    return "num_nodes" in inspect.signature(model_factory(models.lookup_dict[name], task)).parameters
+def search_version(method: Method, task: str, embeddings: bool = False) -> int:
+    """The version of what a method decides by itself: 1 where nothing is searched.
+
+    >>> search_version(GNNDelete(lam=0.5), "link"), search_version(GNNDelete(), "link") > 1
+    (1, True)
+    """
+    if not isinstance(method, GNNDelete):
+        return 1
+    if embeddings and task == "link" and method.resets_embeddings:
+        return VERSIONS["embeddings", method.aim]
+    return VERSIONS.get((task, method.aim), 1) if method.lam == "auto" else 1
 
 
 def search_rule(method: Mapping[str, Any], task: str, model: str) -> int:
@@ -238,11 +230,20 @@ def search_rule(method: Mapping[str, Any], task: str, model: str) -> int:
     return search_version(searching, task, _has_node_embeddings(model, task))
 
 
-def _model_key(spec: ModelSpec, task: str) -> dict[str, Any]:
+def _has_node_embeddings(name: str, task: str) -> bool:
+    """Whether a model trains a vector per node: then it takes the number of nodes."""
+    return "num_nodes" in inspect.signature(model_factory(_model_class(name), task)).parameters
+
+
+def _model_class(name: str) -> Any:
+    if name not in models.lookup_dict:
+        raise SettingError(unknown("there is no model", name, sorted(models.lookup_dict)))
+    return models.lookup_dict[name]
+
+
+def _model_key(spec: Named, task: str) -> dict[str, Any]:
     """The name and all options but those that the graph decides."""
-    if spec.name not in models.lookup_dict:
-        raise SettingError(unknown("there is no model", spec.name, sorted(models.lookup_dict)))
-    kind = models.lookup_dict[spec.name]
+    kind = _model_class(spec.name)
     factory = model_factory(kind, task)
     takes = inspect.signature(factory).parameters
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
@@ -261,23 +262,13 @@ def _model_key(spec: ModelSpec, task: str) -> dict[str, Any]:
 # Whether cells can run, as far as names and sizes tell.
 
 
-def _refuse_unfit(found: Iterable[Cell]) -> None:
-    """Refuse models that a dataset cannot feed, more than it has to delete, and layers that a model does not have."""
-    every = list(found)
-    for cell in _distinct(every, "dataset", "model", "task"):
-        _check_model(cell.key)
-    for cell in _distinct(every, "dataset", "forget", "task", "split"):
-        _check_amount(cell.key)
-    for cell in _distinct(every, "model", "method", "task"):
-        _check_layers(cell)
-
-
 def _distinct(found: Iterable[Cell], *names: str) -> Iterable[Cell]:
     """One cell for every combination of these parts of a key."""
     return {json.dumps([cell.key[name] for name in names]): cell for cell in found}.values()
 
 
 def _check_model(key: Mapping[str, Any]) -> None:
+    """Refuse a model that a dataset cannot feed, and options of which no model can be made."""
     dataset, model, task = key["dataset"], key["model"], key["task"]
     entry, name = describe(dataset), model["name"]
     takes = inspect.signature(models.lookup_dict[name]).parameters
@@ -297,52 +288,13 @@ def _check_model(key: Mapping[str, Any]) -> None:
         raise SettingError(
             f"'models': '{name}' has a trained vector for every node, and new graphs bring new nodes; take gcn, gat or gin"
         )
-    _check_options(dataset, entry, model, task)
-
-
-def _check_options(dataset: str, entry: Entry, model: Mapping[str, Any], task: str) -> None:
-    """Refuse options of which no model can be made, and a model that no device has room for."""
-    options = _unusual(model, task)
-    if not options:
-        return
-    what = f"'{model['name']}' with {', '.join(f'{name} {value!r}' for name, value in options.items())}"
-    layers = options.get("num_layers", 0)
-    if isinstance(layers, int) and layers > LAYER_LIMIT:
-        raise SettingError(f"'models': a {what} has more than {LAYER_LIMIT:,} layers; take fewer")
-    try:
-        weights = _count_weights(entry, model, task)
-    except Exception as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise SettingError(f"'models': no {what} can be made: {reason}") from None
-    if weights > WEIGHT_LIMIT:
-        raise SettingError(
-            f"'models': a {what} has {weights:,} weights or more on '{dataset}', and the most is {WEIGHT_LIMIT:,}; take a "
-            "smaller one"
-        )
-
-
-def _count_weights(entry: Entry, model: Mapping[str, Any], task: str) -> int:
-    """The number of weights of a model on a graph.
-
-    Some layers look at the random numbers that they draw and cannot be built without memory. Then the same model without
-    options that are words is counted, and the model itself is built where it is small.
-    """
-    sizes = {"in_channels": entry.features, "num_nodes": entry.nodes, "num_relations": max(entry.relations, 1)}
-    sizes |= {"out": entry.classes} if entry.classes and task != "link" else {}
-    plain = {name: value for name, value in model.items() if name == "name" or not isinstance(value, str)}
-    try:
-        return _parameters(_skeleton(model, task, sizes))
-    except Exception:
-        if plain == model:
-            raise
-    weights = _parameters(_skeleton(plain, task, sizes))
-    if weights <= BUILD_LIMIT:
-        _skeleton(model, task, {"out": sizes.get("out", 2)}, "cpu")
-    return weights
-
-
-def _parameters(model: nn.Module) -> int:
-    return sum(weight.numel() for weight in model.parameters())
+    options = unusual_options(model, task)
+    if options:
+        try:
+            _small_model(model, task)
+        except Exception as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise SettingError(f"'models': no '{name}' with {options} can be made: {reason}") from None
 
 
 def _check_amount(key: Mapping[str, Any]) -> None:
@@ -350,26 +302,15 @@ def _check_amount(key: Mapping[str, Any]) -> None:
     kind, amount, steps = forget["kind"], forget["amount"], forget["steps"]
     noun, most = kind.removesuffix("s"), _available(describe(dataset), kind, key["task"], key["split"])
     count = amount if isinstance(amount, int) else round(amount * most)
-    if count > most:
-        raise SettingError(
-            f"'forget.amount': {counted(amount, noun)} are more than there are to learn from in '{dataset}' (at most "
-            f"{most:,}); ask for fewer, or for a share such as 0.05"
-        )
-    if kind in ("edges", "nodes") and count == most:
-        raise SettingError(
-            f"'forget.amount': {amount:,} is all there is to learn from in '{dataset}' (at most {counted(most, noun)}), and "
-            "a deletion has to leave some of it; ask for fewer"
-        )
+    asked = measured(amount, kind) + ("" if isinstance(amount, int) else f" ({count:,})")
+    there = f"there {'is' if most == 1 else 'are'} at most {counted(most, noun)} to learn from in '{dataset}'"
+    if count > most or (kind in ("edges", "nodes") and count == most):
+        rest = ", and a deletion has to leave some" if count == most else ""
+        raise SettingError(f"'forget.amount': {asked} cannot be deleted: {there}{rest}; ask for fewer")
     if count < 1:
-        raise SettingError(
-            f"'forget.amount': a share of {amount} is not one {noun} of '{dataset}' (at most {counted(most, noun)}); ask for "
-            "more, or for a whole number"
-        )
+        raise SettingError(f"'forget.amount': {asked} is less than one: {there}; ask for more, or for a whole number")
     if steps > count:
-        few = counted(count, noun) if isinstance(amount, int) else f"{measured(amount, kind)} ({count:,})"
-        raise SettingError(
-            f"'forget.steps': {few} cannot be deleted in {steps} steps; ask for fewer steps, or delete more"
-        )
+        raise SettingError(f"'forget.steps': {asked} cannot be deleted in {steps} steps; ask for fewer steps")
 
 
 def _available(entry: Entry, kind: str, task: str, split: Mapping[str, Any]) -> int:
@@ -383,36 +324,29 @@ def _available(entry: Entry, kind: str, task: str, split: Mapping[str, Any]) -> 
         return total
     if "train" in split:
         return int(split["train"] * total)
-    # typed graphs may have a few loops, which are neither split off nor deleted
-    totals = range(max(total - 99, 0) if entry.typed else total, total + 1)
-    return max(size - sum(int(split[part] * size) for part in ("val", "test")) for size in totals)
+    return total - sum(int(split[part] * total) for part in ("val", "test"))
 
 
 def _check_layers(cell: Cell) -> None:
     names, model = cell.key["method"].get("layers"), cell.key["model"]
     if not isinstance(names, list):
         return
-    skeleton = _skeleton(model, cell.key["task"])
-    known = {name for name, _ in skeleton.named_modules()}
+    small = _small_model(model, cell.key["task"])
+    known = {name for name, _ in small.named_modules()}
     for name in names:
         if name not in known:
             raise SettingError(
                 f"'layers' of method '{cell.label}': the model '{model['name']}' has no module '{name}'; take all, last or "
-                f"names among {some(graph_layers(skeleton), 10)}, or keep the method to other models with only: {{models: […]}}"
+                f"names among {some(graph_layers(small), 10)}, or keep the method to other models with only: {{models: […]}}"
             )
 
 
-def _skeleton(
-    model: Mapping[str, Any], task: str, sizes: Mapping[str, int] | None = None, device: str = "meta"
-) -> nn.Module:
-    """The model of a key without memory for its weights; what the graph decides is small unless ``sizes`` say otherwise."""
+def _small_model(model: Mapping[str, Any], task: str) -> nn.Module:
+    """The model of a key, made for a graph of one node."""
     factory = model_factory(models.lookup_dict[model["name"]], task)
+    sizes = {"in_channels": 1, "num_nodes": 1, "num_relations": 1, "out": 2}
     takes = inspect.signature(factory).parameters
-    from_graph = {"in_channels": 1, "num_nodes": 1, "num_relations": 1, "out": 2}
-    options = {name: size for name, size in from_graph.items() if name in takes} | defaults(factory)
-    options |= {name: size for name, size in (sizes or {}).items() if name in takes}
-    options |= {name: value for name, value in model.items() if name != "name"}
-    with torch.device(device), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about tensors without elements
-        made: nn.Module = factory(**options)
+    options = {name: size for name, size in sizes.items() if name in takes} | defaults(factory)
+    with torch.random.fork_rng(devices=[]):
+        made: nn.Module = factory(**options | {name: value for name, value in model.items() if name != "name"})
     return made

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import re
 import signal
 import sys
 import threading
@@ -24,15 +25,17 @@ from typing import Any, Literal, Protocol
 import torch
 
 from gnndelete.bench.cells import Cell, digest, title
-from gnndelete.bench.provenance import provenance
-from gnndelete.bench.words import full_memory
+from gnndelete.bench.results_file import UNFIT, provenance
 from gnndelete.errors import AbsentError, GNNDeleteError, RunError, SettingError, StorageError, UnfitError
 
 Kind = Literal["model", "shadow", "cell"]
 
-#: The kinds of error in rows that are handled in a special way: the method does not apply, which is no failure; the disk
-#: is full, and the dataset is absent, which are no fault of the cell; the process was killed from outside.
-UNFIT, DISK_FULL, ABSENT, KILLED = "Unfit", StorageError.__name__, AbsentError.__name__, "Killed"
+#: The kinds of error in rows that are handled in a special way: the disk is full, and the dataset is absent, which are no
+#: fault of the cell; the process was killed from outside.
+DISK_FULL, ABSENT, KILLED = StorageError.__name__, AbsentError.__name__, "Killed"
+
+#: Packages in which errors surface; the code of a method's author is outside of them.
+_PACKAGES = ("gnndelete", "torch", "torch_geometric")
 
 
 @dataclass(frozen=True)
@@ -85,10 +88,8 @@ def perform(job: Job) -> Done:
     from gnndelete.bench.material import base_model
     from gnndelete.bench.measure import measure, train_shadow_of
 
-    start = time.perf_counter()
-    before = torch.get_num_threads()
+    start, before, device = time.perf_counter(), torch.get_num_threads(), torch.device(job.device)
     torch.set_num_threads(job.threads)
-    device = torch.device(job.device)
     try:
         if job.kind == "model":
             found: dict[str, Any] = {"seconds": base_model(job.cell.base, job.models, device).seconds}
@@ -110,21 +111,19 @@ def _done(job: Job, found: dict[str, Any]) -> Done:
 
 def _killed(job: Job, reason: str) -> Done:
     """The row of a job that ended with its process."""
-    return _done(job, {"error": reason, "kind": KILLED})
+    return _done(job, {"error": f"{reason}; it may need more memory", "kind": KILLED})
 
 
 def _failure(error: Exception) -> dict[str, Any]:
     """The error in one line and its kind; for an error that was not raised on purpose also where it came from."""
-    kind, text = type(error).__name__, full_memory((str(error).strip().splitlines() or [""])[0])
+    kind, text = type(error).__name__, (str(error).strip().splitlines() or [""])[0]
+    if full := re.match(r".*out of memory\. Tried to allocate [\d.]+ \w+", text):  # a list of processes follows
+        text = f"{full[0]}; run it with fewer --jobs"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return {"error": text, "kind": DISK_FULL}
     if isinstance(error, (GNNDeleteError, torch.OutOfMemoryError)):
         return {"error": text or kind, "kind": UNFIT if isinstance(error, UnfitError) else kind}
     return {"error": f"{kind}: {text}" if text else kind, "kind": kind, "where": _where(error)}
-
-
-#: Packages in which errors surface; the code of a method's author is outside of them.
-_PACKAGES = ("gnndelete", "torch", "torch_geometric")
 
 
 def _where(error: Exception) -> list[str]:
@@ -205,7 +204,7 @@ class Processes:
                     yield from self._parallel(iter([job]), under_way)
                 except TerminatedWorkerError:
                     under_way.pop(job.digest, None)
-                    yield _killed(job, "its process was killed while no other job ran; it may need more memory")
+                    yield _killed(job, "its process was killed while no other job ran")
 
     def _parallel(self, source: Iterator[Job], under_way: dict[str, Job]) -> Iterator[Done]:
         """Jobs as they end. ``under_way`` holds those that have begun."""
@@ -303,7 +302,10 @@ def import_ray() -> Any:
 
 
 class Ray:
-    """On a Ray cluster: ``local`` starts one on this machine, anything else is the address of a running one."""
+    """On a Ray cluster: ``local`` starts one on this machine, anything else is the address of a running one.
+
+    Not through joblib, whose backend for Ray returns nothing before all jobs are done.
+    """
 
     def __init__(self, address: str, jobs: int) -> None:
         self._ray, self.jobs = import_ray(), jobs
@@ -311,16 +313,16 @@ class Ray:
         # what the workers need to find code and data; on another machine these paths must exist as well
         passed = ("GNNDELETE_DATA", "GNNDELETE_CACHE", "PYTHONPATH", "OMP_NUM_THREADS")
         env = {"env_vars": {name: os.environ[name] for name in passed if name in os.environ}}
-        options: dict[str, Any] = {"runtime_env": env, "log_to_driver": False, "logging_level": "ERROR"}
-        options |= {"num_cpus": jobs, "include_dashboard": False} if address == "local" else {"address": address}
+        where = {"num_cpus": jobs, "include_dashboard": False} if address == "local" else {"address": address}
         try:
-            self._ray.init(**options)
+            self._ray.init(runtime_env=env, log_to_driver=False, logging_level="ERROR", **where)
         except Exception as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise RunError(f"no Ray cluster at '{address}' ({reason})", "start one, or give --ray local") from error
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Done]:
-        ray, source = self._ray, iter(jobs)
+        """Run all jobs; one whose worker is killed is run again once: another job may have used up the memory."""
+        errors, source = self._ray.exceptions, iter(jobs)
         waiting: dict[Any, Job] = {}
         retried: set[str] = set()
         try:
@@ -329,30 +331,28 @@ class Ray:
                     waiting[self._start(job)] = job
                 if not waiting:
                     return
-                ready, _ = ray.wait(list(waiting), num_returns=1)
-                job = waiting.pop(ready[0])
+                (ready,), _ = self._ray.wait(list(waiting), num_returns=1)
+                job = waiting.pop(ready)
                 try:
-                    done = ray.get(ready[0])
-                except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
-                    if job.digest not in retried:  # another job may have used up the memory
+                    yield self._ray.get(ready)
+                except (errors.WorkerCrashedError, errors.OutOfMemoryError):
+                    if job.digest in retried:
+                        yield _killed(job, "its Ray worker was killed twice")
+                    else:
                         retried.add(job.digest)
                         waiting[self._start(job)] = job
-                        continue
-                    name = type(error).__name__
-                    done = _killed(job, f"its Ray worker was killed twice ({name}); it may need more memory")
-                except ray.exceptions.RayError as error:
+                except errors.RayError as error:
                     raise RunError(
                         f"a Ray worker failed at {job} ({type(error).__name__}); finished cells are stored, so start again"
                     ) from error
-                yield done
         finally:
             for reference in waiting:
-                ray.cancel(reference, force=True)
+                self._ray.cancel(reference, force=True)
 
     def _start(self, job: Job) -> Any:
         if self._remote is None:
             gpus = self._ray.cluster_resources().get("GPU", 0) if job.device.startswith("cuda") else 0
-            share = min(1.0, gpus / self.jobs) if gpus else 0
+            share = min(1.0, gpus / self.jobs)
             self._remote = self._ray.remote(num_cpus=1, num_gpus=share, max_retries=0)(perform).remote
         return self._remote(job)
 
@@ -361,13 +361,7 @@ class Ray:
 
 
 def executor(jobs: int, ray: str | None) -> Executor:
-    """The executor that the options ask for.
-
-    >>> executor(1, None).jobs
-    1
-    """
-    if jobs < 1:
-        raise SettingError(f"'jobs' must be at least 1 (got {jobs})")
+    """The executor that the options ask for."""
     if ray is not None:
         return Ray(ray, jobs)
     return Here() if jobs == 1 else Processes(jobs)

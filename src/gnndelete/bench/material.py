@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.bench.cells import digest
-from gnndelete.bench.dataset_names import load_dataset
-from gnndelete.bench.experiment import TASKS
-from gnndelete.bench.provenance import source
+from gnndelete.bench.experiment import TASKS, load_dataset
+from gnndelete.bench.results_file import source
 from gnndelete.datasets import forget_edges, forget_graphs, forget_nodes, split_graphs, split_links, split_nodes
 from gnndelete.datasets.forget import edge_pool, share
 from gnndelete.errors import GraphError, SettingError

@@ -1,17 +1,23 @@
-"""The results file: one JSON line per finished cell, checked when it is read, with one writer at a time."""
+"""The results file: one JSON line per finished cell with where it comes from, checked when it is read; one writer at a time."""
 
 from __future__ import annotations
 
 import os
+import platform
 import socket
-from collections.abc import Iterable, Iterator
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from functools import cache
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from gnndelete import __version__
 from gnndelete.bench.cells import Cell
 from gnndelete.errors import SettingError, why
 from gnndelete.io.files import ensure_folder
@@ -22,8 +28,11 @@ try:
 except ImportError:  # Windows: nothing guards against a second writer there
     fcntl = None  # type: ignore[assignment]
 
-#: The kind of error of a row that is no result.
-BROKEN = "BrokenRow"
+#: The kinds of error of a row that is no result, and of one whose method does not apply.
+BROKEN, UNFIT = "BrokenRow", "Unfit"
+
+
+# What a line has to hold.
 
 
 class _Part(BaseModel):
@@ -104,8 +113,7 @@ def open_store(path: str | PathLike[str]) -> Store:
     """
 
     def read(key: Any, row: dict[str, Any], line: int) -> dict[str, Any]:
-        flaw = _flaw(_Key, key, "its key")
-        if flaw:
+        if flaw := _flaw(_Key, key, "its key"):
             raise SettingError(
                 f"line {line} of the store '{path}' is no result: {flaw}",
                 f"remove or repair line {line}, or give another file",
@@ -136,6 +144,60 @@ def broken(cells: Iterable[Cell], store: Store) -> list[dict[str, str]]:
     return [{"cell": cell, "error": error} for cell, error in found.items()]
 
 
+# Where a row comes from: versions, commit, hardware and time.
+
+
+def provenance(device: torch.device, jobs: int, threads: int) -> dict[str, Any]:
+    """What is stored with every row. It is not part of the key: a cell is the same on every machine."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    hardware = {"device": device.type, "name": name, "cpus": os.cpu_count(), "threads": torch.get_num_threads()}
+    return {
+        "version": __version__,
+        "git": _git(),
+        "hardware": {**hardware, "jobs": jobs, "job_threads": threads},
+        "torch": torch.__version__.split("+")[0],
+        "finished": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+    }
+
+
+def source(row: Mapping[str, Any] | None = None) -> str:
+    """The short commit that a row was made with, else its version; without a row, those of this checkout.
+
+    >>> source({"git": "0123456789abcdef0123", "version": "1.0"}), source({"git": None, "version": "1.0"})
+    ('0123456789ab', 'version 1.0')
+    """
+    git, version = (_git(), __version__) if row is None else (row.get("git"), row.get("version"))
+    if not git:
+        return f"version {version or 'unknown'}"
+    commit, dash, dirty = str(git).partition("-")
+    return f"{commit[:12]}{dash}{dirty}"
+
+
+@cache
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+@cache
+def _git() -> str | None:
+    """The commit of this checkout, with ``-dirty`` if files differ from it; None outside of a checkout."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip() or None
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+# One writer at a time.
+
+
 def lock_file(store: Path) -> Path:
     """The file that a process holds locked while it writes a store."""
     return store.with_name(f"{store.name}.lock")
@@ -156,32 +218,25 @@ def locked(store: Path) -> Iterator[None]:
             file = stack.enter_context(path.open("a+"))
         except OSError as error:
             raise SettingError(f"the store '{store}' cannot be written ({why(error)}); give another file") from error
-        _take(file, path)
-        stack.callback(_remove, path)  # before the file is closed, which frees the lock
         file.seek(0)
+        if not _take(file.fileno(), path):
+            holder = file.read().strip() or "another process"
+            raise SettingError(
+                f"{holder} is writing to this store ('{path}' is locked); wait for it, or give another --store"
+            )
+        stack.callback(path.unlink, missing_ok=True)  # before the file is closed, which frees the lock
         file.truncate()
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
         yield
 
 
-def _take(file: IO[str], path: Path) -> None:
-    """Lock the file, or refuse. Its last holder may have removed it since it was opened: then the lock is worth nothing."""
+def _take(file: int, path: Path) -> bool:
+    """Lock the file. Its last holder may have removed it since it was opened: then the lock is worth nothing."""
     if fcntl is None:
-        return
+        return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        taken = os.path.samestat(os.fstat(file.fileno()), path.stat())
+        return os.path.samestat(os.fstat(file), path.stat())
     except OSError:
-        taken = False
-    if not taken:
-        file.seek(0)
-        holder = file.read().strip() or "another process"
-        raise SettingError(
-            f"{holder} is writing to this store ('{path}' is locked); wait for it, or give another --store"
-        )
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):  # systems that keep open files
-        path.unlink(missing_ok=True)
+        return False

@@ -1,4 +1,4 @@
-"""The runner: which cells of experiments are missing, and a run through them that can be stopped and resumed."""
+"""The runner: which cells of experiments are missing, what they would take, and a run through them that can be resumed."""
 
 from __future__ import annotations
 
@@ -6,39 +6,25 @@ import signal
 import sys
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
 
 from gnndelete.bench.cells import Cell, cells, digest
-from gnndelete.bench.dataset_names import load_dataset, without_digest
-from gnndelete.bench.display import Display, display
-from gnndelete.bench.executors import (
-    ABSENT,
-    DISK_FULL,
-    UNFIT,
-    Done,
-    Executor,
-    Here,
-    Job,
-    Kind,
-    executor,
-    import_ray,
-    key_of,
-)
-from gnndelete.bench.experiment import Experiment
-from gnndelete.bench.listing import Cost
+from gnndelete.bench.executors import ABSENT, DISK_FULL, Done, Executor, Here, Job, Kind, executor, import_ray, key_of
+from gnndelete.bench.experiment import Experiment, load_dataset, without_digest
 from gnndelete.bench.material import model_file
-from gnndelete.bench.provenance import source
-from gnndelete.bench.results_file import locked, open_store
-from gnndelete.bench.words import counted, span
+from gnndelete.bench.names import counted, span
+from gnndelete.bench.results_file import UNFIT, locked, open_store, source
 from gnndelete.errors import GraphError, RunError, SettingError, unknown, why
 from gnndelete.io.files import require_writable, tidy
+from gnndelete.io.progress import Update, bar
 from gnndelete.io.store import Store
 
 #: Where results go by default; trained models are next to them.
@@ -47,6 +33,9 @@ MODELS = "models"
 
 #: What a cell may need, in the order in which it has to be made.
 _STAGES: tuple[Kind, ...] = ("model", "shadow", "cell")
+
+#: Scores that the line of a cell shows if it has them.
+_SHOWN_SCORES = ("test_auroc", "test_accuracy", "deleted_auroc", "unseen_auc", "mi_ratio", "regular_share")
 
 
 @dataclass(frozen=True)
@@ -60,35 +49,25 @@ class Choice:
 
     def select(self, every: Sequence[Cell]) -> list[Cell]:
         """The chosen cells; a name that no cell has, and a choice that leaves no cell, are refused."""
-        traits = [_traits(cell) for cell in every]
-        chosen = self._by_trait()
-        for what, values in chosen.items():
-            known = {trait[what] for trait in traits}
-            for value in values:
-                if value not in known:
-                    names = [str(name) for name in sorted(known)]
-                    raise SettingError(unknown(f"no cell of these experiments has the {what}", f"{value}", names))
-        found = [
-            cell
-            for cell, trait in zip(every, traits, strict=True)
-            if all(not values or trait[what] in values for what, values in chosen.items())
-        ]
+        traits = {
+            "method": (self.labels, [cell.label for cell in every]),
+            "dataset": (self.datasets, [without_digest(cell.key["dataset"]) for cell in every]),
+            "model": (self.models, [cell.key["model"]["name"] for cell in every]),
+            "amount": (self.amounts, [cell.key["forget"]["amount"] for cell in every]),
+        }
+        found = set(range(len(every)))
+        for what, (wanted, present) in traits.items():
+            for value in wanted:
+                if value not in present:
+                    known = [str(name) for name in sorted(set(present))]
+                    raise SettingError(unknown(f"no cell of these experiments has the {what}", f"{value}", known))
+            found -= {i for i, value in enumerate(present) if wanted and value not in wanted}
         if not found:
-            asked = ", ".join(f"{what} {' or '.join(map(str, values))}" for what, values in chosen.items() if values)
+            asked = ", ".join(
+                f"{what} {' or '.join(map(str, wanted))}" for what, (wanted, _) in traits.items() if wanted
+            )
             raise SettingError(f"no cell of these experiments has all of that: {asked}", "ask for less at a time")
-        return found
-
-    def _by_trait(self) -> dict[str, Sequence[Any]]:
-        return {"method": self.labels, "dataset": self.datasets, "model": self.models, "amount": self.amounts}
-
-
-def _traits(cell: Cell) -> dict[str, Any]:
-    return {
-        "method": cell.label,
-        "dataset": without_digest(cell.key["dataset"]),
-        "model": cell.key["model"]["name"],
-        "amount": cell.key["forget"]["amount"],
-    }
+        return [every[i] for i in sorted(found)]
 
 
 def wanted(
@@ -104,39 +83,23 @@ def wanted(
 
 @dataclass
 class Summary:
-    """What a run did.
+    """What a run did."""
 
-    Attributes:
-        cells: Cells that were asked for.
-        already: Those of them that had a row before.
-        done: Cells finished in this run.
-        failed: Failed cells among all that were asked for; ``failed_before`` are those of an earlier run.
-        unfit: Cells whose method does not apply; ``unfit_before`` are those of an earlier run.
-        left: Cells that were not started because time was up.
-        models: Models that were trained.
-        seconds: How long the run took.
-        store: The results file.
-        failures: Which cells failed and why.
-        skipped: Why a dataset was left out, by its name.
-        source: The state of the source that ran.
-        other_sources: How many of the rows that were there come from another state of the source.
-    """
-
-    cells: int = 0
-    already: int = 0
-    done: int = 0
-    failed: int = 0
-    failed_before: int = 0
-    unfit: int = 0
+    cells: int = 0  # that were asked for
+    already: int = 0  # those of them that had a row before
+    done: int = 0  # in this run
+    failed: int = 0  # of all that were asked for
+    failed_before: int = 0  # those of an earlier run
+    unfit: int = 0  # whose method does not apply
     unfit_before: int = 0
-    left: int = 0
-    models: int = 0
+    left: int = 0  # not started because time was up
+    models: int = 0  # trained
     seconds: float = 0.0
     store: str = ""
-    failures: list[dict[str, Any]] = field(default_factory=list)
-    skipped: dict[str, str] = field(default_factory=dict)
-    source: str = ""
-    other_sources: dict[str, int] = field(default_factory=dict)
+    failures: list[dict[str, Any]] = field(default_factory=list)  # which cells failed and why
+    skipped: dict[str, str] = field(default_factory=dict)  # why a dataset was left out
+    source: str = ""  # the state of the source that ran
+    other_sources: dict[str, int] = field(default_factory=dict)  # rows that come from another state of the source
 
     def to_dict(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -201,26 +164,24 @@ def run(
         missing = _without_absent(missing, experiments, summary)
         tidy(folder, below=False)
         if missing:
-            sweep = _Sweep(
-                rows, folder, device, threads, summary, None if limit_seconds is None else start + limit_seconds
-            )
-            sweep.run(_in_turn(missing), jobs, ray)
+            end = None if limit_seconds is None else start + limit_seconds
+            _Sweep(rows, folder, device, threads, summary, end).run(_in_turn(missing), jobs, ray)
         summary.seconds = time.perf_counter() - start
     return summary
 
 
 def _look_back(every: list[Cell], rows: Store, retry_failed: bool, summary: Summary) -> list[Cell]:
     """The cells to run; rows that are there are counted, with the source they come from."""
-    missing = []
+    missing, sources = [], Counter[str]()
     for cell in every:
         row = rows.get(cell.key)
         if row is None or (retry_failed and "error" in row):
             missing.append(cell)
-            continue
-        summary.already += 1
-        summary.count(cell, row)
-        if source(row) != summary.source:
-            summary.other_sources[source(row)] = summary.other_sources.get(source(row), 0) + 1
+        else:
+            summary.already += 1
+            summary.count(cell, row)
+            sources[source(row)] += 1
+    summary.other_sources = {name: count for name, count in sources.items() if name != summary.source}
     summary.done, summary.failed_before, summary.unfit_before = 0, summary.failed, summary.unfit
     return missing
 
@@ -239,15 +200,15 @@ def _without_absent(missing: list[Cell], experiments: Sequence[Experiment], summ
 
 def _in_turn(missing: list[Cell]) -> list[Cell]:
     """Cells that share a graph, and those that share a model, one after the other: graphs and models are cached."""
+
+    def shares(cell: Cell) -> tuple[str, str]:
+        return digest({name: cell.key[name] for name in ("dataset", "split", "seed")}), digest(cell.base)
+
     first: dict[str, int] = {}
     for cell in missing:
-        for name in (_graph(cell), digest(cell.base)):
+        for name in shares(cell):
             first.setdefault(name, len(first))
-    return sorted(missing, key=lambda cell: (first[_graph(cell)], first[digest(cell.base)]))
-
-
-def _graph(cell: Cell) -> str:
-    return digest({name: cell.key[name] for name in ("dataset", "split", "seed")})
+    return sorted(missing, key=lambda cell: [first[name] for name in shares(cell)])
 
 
 @contextmanager
@@ -274,26 +235,28 @@ class _Sweep:
         self, rows: Store, folder: Path, device: str, threads: int | None, summary: Summary, end: float | None
     ) -> None:
         self._rows, self._folder, self._device, self._threads = rows, folder, device, threads
-        self._summary, self._end, self._cost = summary, end, Cost(rows)
+        self._summary, self._end = summary, end
         self._lost: set[str] = set()  # digests of cells whose model could not be trained, or whose dataset is absent
 
     def run(self, missing: list[Cell], jobs: int, ray: str | None) -> None:
         """Run all cells. Those that measure times come last, alone, and so do their models."""
+        summary = self._summary
+        summary.left = len(missing)
         untimed, timed = ([cell for cell in missing if cell.timed is flag] for flag in (False, True))
-        models = [job for kind in _STAGES[:-1] for job in self._needed(kind, missing)]
+        models = sum(len(self._needed(kind, missing)) for kind in _STAGES[:-1])
         if models:
             self._check_folder()
         workers = executor(min(jobs, max(len(untimed), 1)), ray)
-        self._announce(missing, len(models))
+        parts = [f"{summary.already - summary.failed_before - summary.unfit_before} done"]
+        parts += [f"{summary.failed_before} failed before"] if summary.failed_before else []
+        parts += [f"{summary.unfit_before} to which a method does not apply"] if summary.unfit_before else []
+        line = f"{counted(summary.cells, 'cell')}, {', '.join(parts)}, {counted(models, 'model')} to train"
+        print(line, file=sys.stderr, flush=True)
         try:
             self._work(untimed, workers)
         finally:
             workers.close()
         self._work(timed, Here())
-        summary = self._summary
-        ended = summary.done + summary.failed - summary.failed_before + summary.unfit - summary.unfit_before
-        absent = sum(cell.key["dataset"] in summary.skipped for cell in missing)
-        summary.left = len(missing) - ended - absent
 
     def _check_folder(self) -> None:
         """Refuse a folder in which models cannot be stored before any is trained."""
@@ -305,28 +268,16 @@ class _Sweep:
                 f"the folder of models '{self._folder}' cannot be written ({reason})", "give another with --models"
             ) from error
 
-    def _announce(self, missing: list[Cell], models: int) -> None:
-        """The first line of a run: what there is to do, and how long it should take."""
-        summary, (seconds, unknown_cells) = self._summary, self._cost.total(missing)
-        parts = [f"{summary.already - summary.failed_before - summary.unfit_before} done"]
-        parts += [f"{summary.failed_before} failed before"] if summary.failed_before else []
-        parts += [f"{summary.unfit_before} to which a method does not apply"] if summary.unfit_before else []
-        line = f"{counted(summary.cells, 'cell')}, {', '.join(parts)}, {counted(models, 'model')} to train"
-        if unknown_cells < len(missing):
-            line += f"; {'over ' if unknown_cells else ''}{span(seconds)} of work, by cells of the same kind"
-        print(line, file=sys.stderr, flush=True)
-
     def _work(self, missing: list[Cell], workers: Executor) -> None:
-        expected = {
-            digest(key_of(kind, cell)): (self._cost.of if kind == "cell" else self._cost.training)(cell.key)
-            for kind in _STAGES
-            for cell in self._needed(kind, missing)
-        }
-        with display(workers.jobs, expected) as shown:
+        left = {digest(key_of(kind, cell)) for kind in _STAGES for cell in self._needed(kind, missing)}
+        total, failed = len(left), 0
+        with bar("cells", max(total, 1), show=bool(missing)) as update:
             for group in self._groups(missing, workers.jobs):
                 for kind in _STAGES:
                     for done in workers.run(self._jobs(kind, self._needed(kind, group), workers)):
-                        self._finish(done, missing, shown)
+                        left -= {done.job.digest, *self._finish(done, missing)}
+                        failed += done.failed and done.kind not in (UNFIT, ABSENT)
+                        _show(done, total - len(left), total, failed, update)
 
     def _needed(self, kind: Kind, chosen: Iterable[Cell]) -> list[Cell]:
         """For every model of a kind that has to be trained, one of the cells that need it; cells are all needed."""
@@ -358,8 +309,8 @@ class _Sweep:
             if cell.digest not in self._lost:
                 yield Job(kind, cell, self._folder, self._device, threads, workers.jobs)
 
-    def _finish(self, done: Done, missing: list[Cell], shown: Display) -> None:
-        """Store what came of a job before it is shown. A full disk ends the run and fails no cell."""
+    def _finish(self, done: Done, missing: list[Cell]) -> set[str]:
+        """Store what came of a job; the digests of cells that are lost with it. A full disk ends the run, and fails no cell."""
         job, lost = done.job, []
         if done.kind == DISK_FULL:
             raise RunError(
@@ -368,7 +319,8 @@ class _Sweep:
         if done.kind == ABSENT:  # no row: the same command runs these cells once the dataset is there
             dataset = job.cell.key["dataset"]
             self._summary.skipped[dataset] = done.row["error"]
-            lost = [cell for cell in missing if cell.key["dataset"] == dataset]
+            lost = [cell for cell in missing if cell.key["dataset"] == dataset and cell.digest not in self._lost]
+            self._summary.left -= len(lost)
         elif job.kind == "cell":
             self._store(job.cell, done.row)
         elif not done.failed:
@@ -379,9 +331,100 @@ class _Sweep:
             error = f"its {what} could not be trained: {done.row['error']}"
             for cell in lost:
                 self._store(cell, {**done.row, "label": cell.label, "error": error})
-        self._lost |= {cell.digest for cell in lost}
-        shown.finished(done, [cell.digest for cell in lost])
+        found = {cell.digest for cell in lost}
+        self._lost |= found
+        return found
 
     def _store(self, cell: Cell, row: dict[str, Any]) -> None:
         self._rows.add(cell.key, row)
         self._summary.count(cell, row)
+        self._summary.left -= 1
+
+
+def _show(done: Done, ended: int, total: int, failed: int, update: Update) -> None:
+    """Move the bar; failures, and all jobs where there is no terminal, have a line."""
+    row, text = done.row, ""
+    if done.failed and done.kind not in (UNFIT, ABSENT):
+        text = f": FAILED: {row['error']}"
+    elif not sys.stderr.isatty():
+        scores = row.get("scores", {})
+        numbers = [f"{name} {scores[name]:.3f}" for name in _SHOWN_SCORES if scores.get(name) is not None]
+        text = f": {row['error']}" if done.failed else "  " + ", ".join([*numbers, f"{row['seconds']:.3g} s"])
+    if text:
+        print(f"[{ended}/{total}] {done.job}{text}", file=sys.stderr, flush=True)
+    update(ended, f"cells, {failed} failed" if failed else "cells")
+
+
+# What there is to do.
+
+
+class Cost:
+    """Expected seconds of a cell: the mean of finished ones with the same method, dataset and, if there are any, model."""
+
+    def __init__(self, store: Store) -> None:
+        self._cells: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+        self._trainings: dict[str, float] = {}
+        for key, row in store.items():
+            if "error" in row or row.get("wall_seconds") is None:
+                continue
+            for kind in _kinds(key):
+                self._cells[kind].append(row["wall_seconds"])
+            if row.get("train_seconds") is not None:
+                self._trainings[_training(key)] = row["train_seconds"]
+
+    def of(self, key: Mapping[str, Any]) -> float | None:
+        """Expected seconds of a cell without its base model; None if no cell like it has finished."""
+        return next((mean(self._cells[kind]) for kind in _kinds(key) if kind in self._cells), None)
+
+    def total(self, cells: Iterable[Cell]) -> tuple[float, int]:
+        """Expected seconds of all cells and their base models, and the number of cells without an expectation."""
+        expected = [(cell, self.of(cell.key)) for cell in cells]
+        bases = {digest(cell.base): self._trainings.get(_training(cell.key), 0.0) for cell, _ in expected}
+        seconds = sum(known for _, known in expected if known is not None)
+        return seconds + sum(bases.values()), sum(known is None for _, known in expected)
+
+
+def _kinds(key: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """What a cell has in common with others that take about as long, the closest first."""
+    common = (key["device"], key["train"]["epochs"], key["method"]["name"], tuple(key["measures"]), key["dataset"])
+    return [(*common, key["model"]["name"]), common]
+
+
+def _training(key: Mapping[str, Any]) -> str:
+    return digest({name: key[name] for name in ("device", "dataset", "task", "model", "train")})
+
+
+def listing(experiments: Iterable[Experiment], store: Path, device: str, seeds: int | None) -> list[dict[str, Any]]:
+    """One entry per experiment: its cells, how many are done, failed, unfit and missing, and the expected seconds.
+
+    ``not_here`` counts the missing cells whose dataset the experiment declares as one that may be absent.
+    """
+    rows = open_store(store)
+    cost = Cost(rows)
+    found = []
+    for experiment in experiments:
+        every = cells(experiment, torch.device(device).type, seeds)
+        stored = [row for cell in every if (row := rows.get(cell.key)) is not None]
+        missing = [cell for cell in every if rows.get(cell.key) is None]
+        errors = [row.get("kind") for row in stored if "error" in row]
+        unfit = errors.count(UNFIT)
+        seconds, unknown = cost.total(missing)
+        words = "unknown" if unknown == len(missing) else f"> {span(seconds)}" if unknown else span(seconds)
+        found.append(
+            {
+                "name": experiment.name,
+                "title": experiment.title,
+                "cells": len(every),
+                "done": len(stored) - len(errors),
+                "failed": len(errors) - unfit,
+                "unfit": unfit,
+                "missing": len(missing),
+                "not_here": sum(cell.key["dataset"] in experiment.missing for cell in missing),
+                "expected_seconds": seconds if len(missing) > unknown else None if missing else 0.0,
+                "unknown": unknown,
+                "cost": words if missing else "-",
+                "datasets": experiment.datasets,
+                "absent": experiment.missing,
+            }
+        )
+    return found

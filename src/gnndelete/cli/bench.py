@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from enum import StrEnum
+from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.bench_report import report
 from gnndelete.cli.options import Verb, Verbs
 from gnndelete.cli.output import Report, note, prose
 from gnndelete.errors import RunError, SettingError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from gnndelete.bench.experiment import Experiment
     from gnndelete.bench.runner import Summary
 
 _HOW, _WHAT = "How", "What"
+_NAMES = "Experiments (paper/link-dblp), groups (paper) or your YAML files"
+_STORE = Path("bench/results.jsonl")
 
 
 class Interrupted(RunError):  # noqa: N818 (the kind of every command that was stopped)
@@ -30,20 +34,30 @@ class Interrupted(RunError):  # noqa: N818 (the kind of every command that was s
     exit_code = 130
 
 
-_NAMES = "Experiments (paper/link-dblp), groups (paper) or your YAML files."
-_STORE = Path("bench/results.jsonl")
-StoreFile = Annotated[
-    Path, typer.Option("--store", metavar="FILE", help="JSON-lines file of finished cells.", rich_help_panel=_WHAT)
-]
-Seeds = Annotated[int | None, typer.Option(min=1, help="Use the first N seeds; all by default.", rich_help_panel=_WHAT)]
-CommaList = Annotated[str | None, typer.Option(help="Only these, separated by commas.", rich_help_panel=_WHAT)]
-ListedDevice = Annotated[
-    str | None, typer.Option(help="auto, cpu or cuda; by default the device of most rows.", rich_help_panel=_HOW)
-]
+class Figures(StrEnum):
+    """The file format of figures."""
+
+    SVG = "svg"
+    PNG = "png"
+
+
+def _what(*flags: str, **settings: Any) -> Any:
+    return typer.Option(*flags, rich_help_panel=_WHAT, **settings)
+
+
+def _how(*flags: str, **settings: Any) -> Any:
+    return typer.Option(*flags, rich_help_panel=_HOW, **settings)
+
+
+Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help=f"{_NAMES}; all by default.")]
+StoreFile = Annotated[Path, _what("--store", metavar="FILE", help="JSON-lines file of finished cells.")]
+Seeds = Annotated[int | None, _what(min=1, help="Use the first N seeds; all by default.")]
+CommaList = Annotated[str | None, _what(help="Only these, separated by commas.")]
+ListedDevice = Annotated[str | None, _how(help="auto, cpu or cuda; by default the device of most rows.")]
 
 
 def ls(
-    name: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help=_NAMES)] = None,
+    name: Names = None,
     store: StoreFile = _STORE,
     seeds: Seeds = None,
     device: ListedDevice = None,
@@ -51,7 +65,7 @@ def ls(
 ) -> Report:
     """List the experiments: how many cells they have, how many are done, and how long the rest would take."""
     from gnndelete.bench.experiment import find
-    from gnndelete.bench.listing import listing
+    from gnndelete.bench.runner import listing
 
     kind = _listed_device(device, store)
     experiments = find(name or [])
@@ -62,33 +76,21 @@ def ls(
 
 
 def run(
-    name: Annotated[list[str], typer.Argument(metavar="NAME...", help=_NAMES)],
+    name: Annotated[list[str], typer.Argument(metavar="NAME...", help=f"{_NAMES}.")],
     seeds: Seeds = None,
-    only: Annotated[
-        str | None, typer.Option(help="Labels of methods, separated by commas.", rich_help_panel=_WHAT)
-    ] = None,
+    only: Annotated[str | None, _what(help="Labels of methods, separated by commas.")] = None,
     dataset: CommaList = None,
     model: CommaList = None,
     amount: CommaList = None,
     store: StoreFile = _STORE,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Also run failed cells again.", rich_help_panel=_WHAT)
-    ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel=_HOW)] = "auto",
-    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.", rich_help_panel=_HOW)] = 1,
-    ray: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="A Ray cluster; 'local' starts one here.", rich_help_panel=_HOW),
-    ] = None,
+    retry_failed: Annotated[bool, _what("--retry-failed", help="Also run failed cells again.")] = False,
+    device: Annotated[str, _how(help="auto, cpu or cuda.")] = "auto",
+    jobs: Annotated[int, _how(min=1, help="Processes at a time.")] = 1,
+    ray: Annotated[str | None, _how(metavar="ADDRESS", help="A Ray cluster; 'local' starts one here.")] = None,
     models: Annotated[
-        Path | None,
-        typer.Option(
-            "--models", metavar="FOLDER", help="Trained models; by default next to the store.", rich_help_panel=_HOW
-        ),
+        Path | None, _how("--models", metavar="FOLDER", help="Trained models; by default next to the store.")
     ] = None,
-    limit_seconds: Annotated[
-        float | None, typer.Option(min=0, help="Start nothing new after so many seconds.", rich_help_panel=_HOW)
-    ] = None,
+    limit_seconds: Annotated[float | None, _how(min=0, help="Start nothing new after so many seconds.")] = None,
     json: options.Json = False,
 ) -> Report:
     """Run the missing cells of experiments; finished cells are stored, and the same command resumes a stopped run.
@@ -99,14 +101,16 @@ def run(
     """
     from gnndelete.bench.experiment import find
 
-    amounts = [_number(text) for text in _parts(amount, "--amount")]
+    try:
+        amounts = [float(text) for text in _parts(amount, "--amount")]
+    except ValueError as error:
+        raise SettingError(f"'--amount' takes shares such as 0.025, or numbers (got '{amount}')") from error
     labels, datasets, networks = _parts(only, "--only"), _parts(dataset, "--dataset"), _parts(model, "--model")
     experiments = find(name)
-    labels = _whole_labels(labels, {method.title for experiment in experiments for method in experiment.methods})
+    _warn_of_seeds(experiments, seeds)
     from gnndelete.bench.runner import Choice  # takes seconds: a mistake in a file is reported before
     from gnndelete.bench.runner import run as run_cells
 
-    _warn_of_seeds(experiments, seeds)
     try:
         summary = run_cells(
             experiments,
@@ -128,6 +132,57 @@ def run(
     )
 
 
+def report(
+    name: Names = None,
+    store: StoreFile = _STORE,
+    out: Annotated[Path, _what(metavar="FOLDER", help="Folder for pages, tables and figures.")] = Path("bench/report"),
+    device: Annotated[str | None, _how(help="cpu or cuda; by default the device of most rows.")] = None,
+    seeds: Seeds = None,
+    figures: Annotated[Figures, _how(help="File format of the figures.")] = Figures.SVG,
+    json: options.Json = False,
+) -> Report:
+    """Write tables (Markdown, CSV, LaTeX), figures and a summary, with the paper's number next to ours.
+
+    [bold]gnndelete bench report --store docs/results/results.jsonl --out docs/results[/]
+
+    Nothing is run. Missing numbers are shown as missing, with the reason; the same store gives the same files.
+    """
+    from gnndelete.bench.names import counted, listed
+    from gnndelete.bench.report.pages import MANIFEST, Commands, build, unnamed, write
+    from gnndelete.bench.report.results import devices, plans, usual_device
+    from gnndelete.bench.results_file import broken, open_store
+    from gnndelete.io.files import require_writable
+
+    if not store.exists():
+        raise SettingError(f"there is no store '{store}'; give it with --store, or make it with 'gnndelete bench run'")
+    if device not in (None, "cpu", "cuda"):
+        raise SettingError(f"'device' must be cpu or cuda (got '{device}')")
+    if out.exists() and not out.is_dir():
+        raise SettingError(f"'{out}' is a file; give --out a folder")
+    require_writable(out)
+    rows = open_store(store)
+    if device and len(rows) and not devices(rows)[device]:
+        raise SettingError(
+            f"the store '{store}' has no row of --device {device}: {counted(len(rows), 'row')}, of "
+            f"{listed(sorted(devices(rows)))}; leave --device out, or give another --store"
+        )
+    kind = device or usual_device(rows)
+    wanted = plans(name or [], kind, seeds)
+    given = [*(["--seeds", str(seeds)] if seeds else []), *(["--figures", "png"] if figures is Figures.PNG else [])]
+    commands = Commands(store.as_posix(), out.as_posix(), kind, tuple(name or ()), tuple(given))
+    made = build(wanted, rows, commands, figures.value)
+    write(out, made)
+    cells = [cell for plan in wanted for cell in plan.cells]
+    flaws = broken(cells, rows)
+    unknown = unnamed(len(rows)) if len(rows) and not any(rows.get(cell.key) for cell in cells) else None
+    values = {"out": str(out), "store": str(store), "device": kind, **loads(made[MANIFEST])}
+    lines = [f"Not counted: {each['cell']}: {each['error']}." for each in flaws[:10]]
+    lines += [f"… and {len(flaws) - 10} more."] if len(flaws) > 10 else []
+    lines += [unknown] if unknown else []
+    lines.append(f"{counted(len(wanted), 'experiment')} written to {out}; begin with {out / 'index.md'}.")
+    return Report({**values, "broken": flaws, "note": unknown}, lambda console: prose(console, lines))
+
+
 def _parts(text: str | None, option: str) -> list[str]:
     parts = [part.strip() for part in (text or "").split(",") if part.strip()]
     if text is not None and not parts:
@@ -135,33 +190,11 @@ def _parts(text: str | None, option: str) -> list[str]:
     return parts
 
 
-def _whole_labels(parts: list[str], known: set[str]) -> list[str]:
-    """Labels that were separated by commas; the parts of a label with a comma in it are put together again.
-
-    >>> _whole_labels(["unlink", "lam 0.5", "all"], {"unlink", "lam 0.5, all"})
-    ['unlink', 'lam 0.5, all']
-    """
-    found, start = [], 0
-    while start < len(parts):
-        ends = [end for end in range(len(parts), start, -1) if ", ".join(parts[start:end]) in known]
-        end = ends[0] if ends else start + 1
-        found.append(", ".join(parts[start:end]))
-        start = end
-    return found
-
-
 def _warn_of_seeds(experiments: Sequence[Experiment], seeds: int | None) -> None:
     """Say so if there are fewer seeds than asked for; all of them are used then."""
     most = max((len(experiment.seeds) for experiment in experiments), default=0)
     if seeds is not None and seeds > most:
         note(f"--seeds {seeds}: there are {most} at most; a YAML file can name more.")
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise SettingError(f"'--amount' takes shares such as 0.025, or numbers (got '{text}')") from None
 
 
 def _device(name: str) -> str:
@@ -185,7 +218,7 @@ def _listed_device(name: str | None, store: Path) -> str:
 
 def _run_lines(summary: Summary, tables: str) -> list[str]:
     """What a run did, line by line."""
-    from gnndelete.bench.words import counted
+    from gnndelete.bench.names import counted
 
     before, failed = summary.failed_before, summary.failed - summary.failed_before
     unfit = summary.unfit - summary.unfit_before
@@ -219,8 +252,8 @@ def _show_list(console: Console, entries: list[dict[str, Any]], store: Path, dev
     from rich import box
     from rich.table import Table
 
-    wide = console.width >= 120
-    counts = ["cells", "done", "failed", *(["unfit"] if any(entry["unfit"] for entry in entries) else []), "missing"]
+    wide, unfit = console.width >= 120, any(entry["unfit"] for entry in entries)
+    counts = ["cells", "done", "failed", *(["unfit"] if unfit else []), "missing"]
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     table.add_column("name", no_wrap=True)
     if wide:
@@ -232,12 +265,9 @@ def _show_list(console: Console, entries: list[dict[str, Any]], store: Path, dev
         titles = [entry["name"], *([entry["title"]] if wide else [])]
         table.add_row(*titles, *(f"{entry[count]:,}" for count in counts), cost)
     console.print(table)
-    state = (
-        f"Done on {device}, according to {store}." if store.exists() else f"There is no {store} yet (device {device})."
-    )
+    state = f"Done on {device}, according to {store}." if store.exists() else f"There is no {store} yet ({device})."
     lines = [f"{state} Times are those of one process, by finished cells of the same kind."]
-    if "unfit" in counts:
-        lines.append("Unfit: the method does not apply.")
+    lines += ["Unfit: the method does not apply."] if unfit else []
     lines += [
         f"{entry['not_here']:,} missing cells of {entry['name']} need data that may not be here: "
         f"{', '.join(entry['absent'].values())}."
@@ -249,12 +279,9 @@ def _show_list(console: Console, entries: list[dict[str, Any]], store: Path, dev
     prose(console, lines)
 
 
-_VERBS: dict[str, Callable[..., Report]] = {"ls": ls, "run": run, "report": report}
-
-
 def group(**looks: Any) -> typer.Typer:
     """The verbs of ``gnndelete bench``."""
     made = typer.Typer(help="List, run and report experiments: the paper's, ours and your own.", cls=Verbs, **looks)
-    for verb, function in _VERBS.items():
-        made.command(verb, cls=Verb)(function)
+    for verb in (ls, run, report):
+        made.command(verb.__name__, cls=Verb)(verb)
     return made

@@ -10,6 +10,7 @@ import pytest
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
+from gnndelete.bench.names import listed
 from gnndelete.bench.report import figures
 from gnndelete.bench.report.figures import (
     Comparison,
@@ -24,7 +25,6 @@ from gnndelete.bench.report.figures import (
     time_figure,
     time_series,
 )
-from gnndelete.bench.report.names import listed
 from gnndelete.bench.report.pages import Commands, build
 from gnndelete.bench.report.results import Plan, Result, Stat, gather, timings
 from gnndelete.io.store import Store

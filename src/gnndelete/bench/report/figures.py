@@ -11,7 +11,8 @@ from typing import Any, Literal
 from gnndelete.auditing.report.style import INK, MUTED, PAPER, STYLE, fitted, plain, svg_bytes
 from gnndelete.bench import published as paper
 from gnndelete.bench.experiment import TIMED_LAM
-from gnndelete.bench.report.names import (
+from gnndelete.bench.names import (
+    counted,
     dataset_title,
     is_control,
     is_share,
@@ -36,7 +37,6 @@ from gnndelete.bench.report.results import (
     unique,
 )
 from gnndelete.bench.report.tables import UTILITY
-from gnndelete.bench.words import counted
 
 Format = Literal["svg", "png"]
 

@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import quote
 
 from gnndelete.bench.cells import unusual_options
-from gnndelete.bench.report.figures import TIMES, Figure, Format, experiment_figures, method_figures
-from gnndelete.bench.report.names import (
+from gnndelete.bench.names import (
     EXPLANATIONS,
+    counted,
     dataset_title,
     listed,
     method_title,
@@ -22,6 +22,7 @@ from gnndelete.bench.report.names import (
     seconds,
     times,
 )
+from gnndelete.bench.report.figures import TIMES, Figure, Format, experiment_figures, method_figures
 from gnndelete.bench.report.results import Plan, Result, gather, provenance, timings
 from gnndelete.bench.report.summary import summarize, summary_page
 from gnndelete.bench.report.tables import (
@@ -34,7 +35,6 @@ from gnndelete.bench.report.tables import (
     tidy_csv,
     unrun_methods,
 )
-from gnndelete.bench.words import counted
 from gnndelete.errors import SettingError, some
 from gnndelete.io.files import commit, tidy
 from gnndelete.io.store import Store

@@ -13,10 +13,9 @@ from statistics import mean, median, stdev
 from typing import Any
 
 from gnndelete.bench.cells import Cell, cells, make_method, search_rule
-from gnndelete.bench.dataset_names import describe
-from gnndelete.bench.experiment import find
-from gnndelete.bench.provenance import source
-from gnndelete.bench.report.names import request_title
+from gnndelete.bench.experiment import describe, find
+from gnndelete.bench.names import request_title
+from gnndelete.bench.results_file import UNFIT, source
 from gnndelete.comparison import settings_that_differ
 from gnndelete.errors import SettingError
 from gnndelete.io.store import Store
@@ -26,9 +25,6 @@ Row = Mapping[str, Any]
 
 #: Values of a row that are not scores but are read by name like scores.
 COSTS = ("seconds", "train_seconds", "parameters", "peak_mb", "lam")
-
-#: The kind of error in the row of a method that does not apply to a model, a task or a deletion.
-UNFIT = "Unfit"
 
 #: Parts of a cell's key that do not belong to its scenario's setting.
 _NOT_SETTING = ("model", "method", "measures", "seed")

@@ -8,8 +8,8 @@ from math import inf
 from statistics import mean, median
 from typing import Any
 
+from gnndelete.bench.names import counted, dataset_title, method_title, metric_title, model_titles, times
 from gnndelete.bench.published import MAIN, PAPER_LABEL, published
-from gnndelete.bench.report.names import dataset_title, method_title, metric_title, model_titles, times
 from gnndelete.bench.report.results import (
     Plan,
     Result,
@@ -22,7 +22,6 @@ from gnndelete.bench.report.results import (
     unique,
 )
 from gnndelete.bench.report.tables import escape_markdown, grid
-from gnndelete.bench.words import counted
 from gnndelete.methods import RetrainAgain
 
 #: The paper's two scores.

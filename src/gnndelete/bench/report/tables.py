@@ -12,10 +12,10 @@ from itertools import product
 
 from gnndelete.bench import published as paper
 from gnndelete.bench.cells import unusual_options
-from gnndelete.bench.published import Published
-from gnndelete.bench.report.names import (
+from gnndelete.bench.names import (
     METRICS,
     amount_title,
+    counted,
     dataset_title,
     is_share,
     listed,
@@ -25,8 +25,8 @@ from gnndelete.bench.report.names import (
     model_titles,
     number,
 )
+from gnndelete.bench.published import Published
 from gnndelete.bench.report.results import Plan, Result, Scenario, Stat, is_fallback, originals, references
-from gnndelete.bench.words import counted
 
 #: Scores of utility; a table of gaps shows those that were measured.
 UTILITY = ("test_auroc", "test_accuracy")

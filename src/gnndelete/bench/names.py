@@ -1,4 +1,4 @@
-"""Titles of datasets, models, methods and scores, and the form of numbers in a report."""
+"""Titles of datasets, models, methods and scores, and the form of numbers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from gnndelete.bench.dataset_names import is_path, without_digest
-from gnndelete.bench.words import measured
+from gnndelete.bench.experiment import is_path, without_digest
 from gnndelete.methods import CONTROLS, Method, RetrainAgain
 from gnndelete.methods import resolver as methods
 
@@ -66,7 +65,7 @@ _WHERE = {"in": "IN", "out": "OUT", "random": "at random"}
 
 
 def dataset_title(name: str) -> str:
-    """Return the title of a dataset.
+    """The title of a dataset.
 
     >>> dataset_title("dblp"), dataset_title("generated:collab?nodes=2000000&edges=24000000")
     ('DBLP', 'generated collab, 24M edges')
@@ -82,7 +81,7 @@ def dataset_title(name: str) -> str:
 
 
 def method_title(label: str) -> str:
-    """Return the title of a method: its class name where the label is a method's name, else the label itself.
+    """The title of a method: its class name where the label is a method's name, else the label itself.
 
     >>> method_title("gradascent"), method_title("zeroed"), method_title("ring lam 0.5")
     ('GradAscent', 'zeroed (control)', 'ring lam 0.5')
@@ -95,18 +94,18 @@ def method_title(label: str) -> str:
 
 
 def is_control(name: str) -> bool:
-    """Return whether a method is a control, which others are compared with."""
+    """Whether a method is a control, which others are compared with."""
     controls: tuple[type[Method], ...] = (*CONTROLS, RetrainAgain)
     return name in [control.name for control in controls]
 
 
 def metric_title(metric: str) -> str:
-    """Return the title of a score."""
+    """The title of a score."""
     return METRICS.get(metric, metric.replace("_", " "))
 
 
 def model_titles(variants: Iterable[str]) -> dict[str, str]:
-    """Return titles of models by their options as JSON; options are named where models of one name differ in them.
+    """Titles of models by their options as JSON; options are named where models of one name differ in them.
 
     >>> list(model_titles(['{"name": "gcn"}', '{"name": "gin", "hidden": 32}', '{"name": "gin", "hidden": 128}']).values())
     ['GCN', 'GIN (hidden 32)', 'GIN (hidden 128)']
@@ -119,7 +118,7 @@ def model_titles(variants: Iterable[str]) -> dict[str, str]:
 
 
 def model_options(variants: Iterable[str]) -> dict[str, str]:
-    """Return by model the options in which it differs from other models of its name."""
+    """By model the options in which it differs from other models of its name."""
     models = {variant: json.loads(variant) for variant in variants}
     return {
         variant: _differing(model, [other for other in models.values() if other["name"] == model["name"]])
@@ -133,8 +132,37 @@ def _differing(model: Mapping[str, Any], same: Sequence[Mapping[str, Any]]) -> s
     return ", ".join(f"{name.replace('_', ' ')} {model.get(name)}" for name in differing)
 
 
+def counted(number: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> counted(1, "cell"), counted(1200, "cell")
+    ('1 cell', '1,200 cells')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def measured(amount: int | float, nouns: str) -> str:
+    """An amount: an integer counts elements, a float is a share of all.
+
+    >>> measured(1, "relations"), measured(1000, "nodes"), measured(0.025, "edges")
+    ('1 relation', '1,000 nodes', '2.5% of edges')
+    """
+    return counted(amount, nouns.removesuffix("s")) if isinstance(amount, int) else f"{100 * amount:g}% of {nouns}"
+
+
+def span(seconds: float) -> str:
+    """A rough duration.
+
+    >>> span(42.0), span(90.0), span(7200.0)
+    ('42 s', '2 min', '2.0 h')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def request_title(kind: str, amount: int | float | None, where: str = "", steps: int = 1) -> str:
-    """Return what is deleted.
+    """What is deleted.
 
     >>> request_title("edges", 0.025, "in", 5), request_title("nodes", 100)
     ('2.5% of edges, IN, in 5 requests', '100 nodes')
@@ -151,12 +179,12 @@ def request_title(kind: str, amount: int | float | None, where: str = "", steps:
 
 
 def is_share(amount: float) -> bool:
-    """Return whether an amount is a share: a float up to 1.0. Integers count elements."""
+    """Whether an amount is a share: a float up to 1.0. Integers count elements."""
     return amount < 1 or (isinstance(amount, float) and amount == 1)
 
 
 def amount_title(amount: float) -> str:
-    """Return an amount without its unit.
+    """An amount without its unit.
 
     >>> amount_title(0.005), amount_title(1.0), amount_title(100)
     ('0.5%', '100%', '100')
@@ -175,7 +203,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def short_count(number: float) -> str:
-    """Return a rounded count.
+    """A rounded count.
 
     >>> short_count(2_400_000), short_count(105734), short_count(820)
     ('2.4M', '106k', '820')
@@ -187,7 +215,7 @@ def short_count(number: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """Return a time.
+    """A time.
 
     >>> seconds(0.00521), seconds(0.25), seconds(6.13), seconds(431.2)
     ('5.2 ms', '250 ms', '6.13 s', '431 s')
@@ -198,7 +226,7 @@ def seconds(value: float) -> str:
 
 
 def times(value: float) -> str:
-    """Return a ratio.
+    """A ratio.
 
     >>> times(1234.5), times(12.3), times(1.474)
     ('1,230×', '12.3×', '1.47×')
@@ -207,7 +235,7 @@ def times(value: float) -> str:
 
 
 def number(metric: str, value: float, signed: bool = False) -> str:
-    """Return a value in the form its column has.
+    """A value in the form its column has.
 
     >>> number("test_auroc", 0.9461), number("test_auroc", -0.0004, signed=True), number("parameters", 5120)
     ('0.946', '0.000', '5,120')
