@@ -101,11 +101,12 @@ def run(
     """
     from gnndelete.bench.experiment import find
 
-    try:
-        amounts = [float(text) for text in _parts(amount, "--amount")]
-    except ValueError as error:
-        raise SettingError(f"'--amount' takes shares such as 0.025, or numbers (got '{amount}')") from error
     labels, datasets, networks = _parts(only, "--only"), _parts(dataset, "--dataset"), _parts(model, "--model")
+    sizes = _parts(amount, "--amount")
+    try:
+        amounts = [float(text) for text in sizes]
+    except ValueError:
+        raise SettingError(f"'--amount' takes shares such as 0.025, or numbers (got '{amount}')") from None
     experiments = find(name)
     _warn_of_seeds(experiments, seeds)
     from gnndelete.bench.runner import Choice  # takes seconds: a mistake in a file is reported before
