@@ -153,9 +153,7 @@ def _figure(scores: dict[str, dict[str, Any]], rows: list[dict[str, Any]]) -> by
     """A PNG with one panel per model; each holds the distribution of the scores of each kind of pair."""
     import numpy as np
 
-    from gnndelete.auditing.report import panels
-    from gnndelete.auditing.report.figures import Picture, drawn
-    from gnndelete.auditing.report.panels import Panel
+    from gnndelete.auditing.report.figures import Panel, distributions, drawn
 
     shown = {name: {kind: values.tolist() for kind, values in scores[name].items()} for name in _PANELS}
     ends = [np.quantile(values, [0.005, 0.995]) for kinds in shown.values() for values in kinds.values()]
@@ -165,9 +163,9 @@ def _figure(scores: dict[str, dict[str, Any]], rows: list[dict[str, Any]]) -> by
     made = []
     for name, title in _PANELS.items():
         facts = f"test AUROC {by_name[name]['test_auroc']:.3f}, unseen AUC {by_name[name]['unseen_auc']:.3f}"
-        made.append(Panel(f"{title}\n{facts}", title, panels.scores(shown[name], limits, axis)))
+        made.append(Panel(f"{title}\n{facts}", title, distributions(shown[name], limits, axis)))
     heading = f"Forgetting {len(shown['original']['deleted'])} training edges of a link model: unseen, or suppressed?"
-    return drawn(Picture("scores", heading, panels=tuple(made)))[0]
+    return drawn(made, "png", heading)
 
 
 def _show(console: Console, values: dict[str, Any]) -> None:

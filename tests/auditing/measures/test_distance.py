@@ -16,9 +16,9 @@ from torch import Tensor, nn
 import gnndelete as gd
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.entry import run_measure
-from gnndelete.auditing.measures import scores
+from gnndelete.auditing.measures import figure_data
 from gnndelete.auditing.measures.distance import Distance, divergence, floor
-from gnndelete.auditing.measures.scores import Scores
+from gnndelete.auditing.measures.figure_data import Scores
 from gnndelete.testing import problem
 
 
@@ -176,7 +176,7 @@ def test_plain_values_same_answer_and_nothing_touched(case: Case) -> None:
 
 def test_score_samples_hold_each_models_own_answers(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     link = case.task.name == "link"
-    monkeypatch.setattr(scores, "SAMPLE_LIMIT", 25)
+    monkeypatch.setattr(figure_data, "SCORE_LIMIT", 25)
     data = score_samples(case)
     assert data["axis"] == ("score (logit)" if link else "probability of the true class")
     assert set(data["scores"]) == {"before", "after", "reference"}

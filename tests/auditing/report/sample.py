@@ -13,11 +13,10 @@ from gnndelete.auditing.entry import Audit, Done, Request
 from gnndelete.auditing.measures import Unmeasured
 from gnndelete.auditing.measures.cost import CostSection
 from gnndelete.auditing.measures.distance import DistanceSection
-from gnndelete.auditing.measures.embedding import EmbeddingSection
+from gnndelete.auditing.measures.figure_data import EmbeddingSection, ScoresSection
 from gnndelete.auditing.measures.forgetting import ForgettingSection, QueryTest, UnseenAUC
 from gnndelete.auditing.measures.membership import MembershipSection
 from gnndelete.auditing.measures.outliers import EdgeShares, NodeShares, OutlierEdges, OutlierNodes, OutliersSection
-from gnndelete.auditing.measures.scores import ScoresSection
 from gnndelete.auditing.measures.theorem import TheoremSection
 from gnndelete.auditing.measures.trend import TrendSection
 from gnndelete.auditing.measures.utility import UtilitySection

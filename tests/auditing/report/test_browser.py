@@ -54,22 +54,14 @@ class Visit:
         self.page.goto(path.as_uri(), wait_until="networkidle")
 
     def panels(self) -> list[dict[str, Any]]:
-        """Size, ink and place of every panel, as the browser laid it out."""
+        """Size and place of every panel, as the browser laid it out; one that it could not read has no natural width."""
         return list(
             self.page.evaluate(
-                """() => [...document.querySelectorAll("figure svg.panel")].map(svg => {
-                    const box = svg.getBoundingClientRect();
-                    const drawn = [...svg.querySelectorAll("path, use")].filter(part => {
-                        const mark = part.getBoundingClientRect();
-                        return mark.width > 0 || mark.height > 0;
-                    });
-                    const texts = [...svg.querySelectorAll("text")], words = texts.map(part => part.getBoundingClientRect());
+                """() => [...document.querySelectorAll("figure img.panel")].map(image => {
+                    const box = image.getBoundingClientRect();
                     return {
-                        name: svg.closest("figure").id, width: box.width, height: box.height, drawn: drawn.length,
-                        shown: svg.checkVisibility(), left: box.left, right: box.right,
-                        outside: words.filter(word => word.left < box.left - 6 || word.right > box.right + 6).length,
-                        smallest: Math.min(...texts.map(part => parseFloat(getComputedStyle(part).fontSize)))
-                            * box.width / svg.viewBox.baseVal.width,
+                        name: image.closest("figure").id, width: box.width, height: box.height, left: box.left,
+                        right: box.right, shown: image.checkVisibility() && image.complete && image.naturalWidth > 0,
                     };
                 })"""
             )
@@ -107,11 +99,8 @@ def test_figures_are_drawn_and_nothing_is_fetched(
         assert panel["shown"]
         assert panel["width"] > 200
         assert panel["height"] > 60
-        assert panel["drawn"] > 3
         assert panel["left"] >= 0
         assert panel["right"] <= width
-        assert panel["outside"] == 0, f"text of {panel['name']} is cut"
-        assert panel["smallest"] >= 10, f"text of {panel['name']} is too small"
 
 
 @pytest.mark.parametrize("name", ["one_edge", "without_reference", "unavailable"])
@@ -134,9 +123,9 @@ CONTRAST = """() => {
         }
         return [255, 255, 255];
     };
-    return [...document.querySelectorAll("h1, h2, h3, h4, p, th, td, dt, dd, li, caption, figcaption, svg text")].map(part => {
+    return [...document.querySelectorAll("h1, h2, h3, h4, p, th, td, dt, dd, li, caption, figcaption")].map(part => {
         const style = getComputedStyle(part);
-        const pair = [light(parse(part.matches("svg *") ? style.fill : style.color)), light(behind(part))];
+        const pair = [light(parse(style.color)), light(behind(part))];
         return [(Math.max(...pair) + .05) / (Math.min(...pair) + .05), part.textContent.slice(0, 40)];
     }).sort((a, b) => a[0] - b[0])[0];
 }"""
@@ -149,26 +138,26 @@ def test_text_stands_out_from_its_ground(visit: Any, saved: dict[str, Path], sch
 
 
 def test_dark_and_light_differ_in_ground_and_figures(visit: Any, saved: dict[str, Path]) -> None:
-    colors = {
+    looks = {
         scheme: visit(saved["link"], scheme=scheme).page.evaluate(
             """() => [getComputedStyle(document.body).backgroundColor,
-                      getComputedStyle(document.querySelector("svg.panel text")).fill]"""
+                      getComputedStyle(document.querySelector("img.panel")).filter]"""
         )
         for scheme in ("light", "dark")
     }
-    assert colors["light"][0] != colors["dark"][0]
-    assert colors["light"][1] != colors["dark"][1]
+    assert looks["light"][0] != looks["dark"][0]
+    assert looks["light"][1] == "none" != looks["dark"][1]
 
 
 def test_print_is_white_and_cuts_no_figure(visit: Any, saved: dict[str, Path]) -> None:
     seen = visit(saved["link"], 794, 1123, "dark")  # A4 at 96 dpi
     seen.page.emulate_media(media="print", color_scheme="dark")
     assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert seen.page.evaluate("getComputedStyle(document.querySelector('svg.panel text')).fill") == "rgb(27, 31, 36)"
+    assert seen.page.evaluate("getComputedStyle(document.querySelector('img.panel')).filter") == "none"
     assert seen.width() <= 794
     for panel in seen.panels():
         assert panel["width"] > 150
-        assert panel["drawn"] > 3
+        assert panel["shown"]
     kept = seen.page.evaluate("[...document.querySelectorAll('figure')].map(f => getComputedStyle(f).breakInside)")
     assert set(kept) == {"avoid"}
     assert seen.page.pdf(format="A4").startswith(b"%PDF")

@@ -12,12 +12,11 @@ from class_resolver import ClassResolver
 from gnndelete.auditing.measures.base import Measure, NotMeasuredError, PerModel, Section, Table, Unmeasured
 from gnndelete.auditing.measures.cost import Cost
 from gnndelete.auditing.measures.distance import Distance
-from gnndelete.auditing.measures.embedding import Embedding
+from gnndelete.auditing.measures.figure_data import Embedding, Scores
 from gnndelete.auditing.measures.forgetting import Forgetting
 from gnndelete.auditing.measures.integrity import Integrity
 from gnndelete.auditing.measures.membership import Membership
 from gnndelete.auditing.measures.outliers import Outliers
-from gnndelete.auditing.measures.scores import Scores
 from gnndelete.auditing.measures.theorem import Theorem
 from gnndelete.auditing.measures.trend import Trend
 from gnndelete.auditing.measures.utility import Utility

@@ -153,15 +153,14 @@ def _gives_rows(operator: Operator) -> bool:
 def _last_operator(case: Case, model: nn.Module) -> _Pass | None:
     """Run the unlearned model once and listen to its operators; None where none of them acts."""
     found: list[tuple[Operator, Tensor, Tensor]] = []
-    owner: list[nn.Module] = []  # the layers that answered after the operator seen last
+    answered: list[nn.Module] = []  # the layers that answered after the operator seen last
 
-    def keep(operator: nn.Module, inputs: tuple[Any, ...], result: Tensor) -> None:
-        assert isinstance(operator, Operator)
-        found[:] = [(operator, inputs[0], result)]
-        owner.clear()
+    def keep(operator: Any, inputs: tuple[Any, ...], result: Tensor) -> None:
+        found[:] = [(operator, inputs[0].detach().flatten(1), result.detach().flatten(1))]
+        answered.clear()
 
     def count(name: str, _: int, output: Any) -> Any:
-        owner.append(model.get_submodule(name))
+        answered.append(model.get_submodule(name))
         return output
 
     operators = [module for module in model.modules() if isinstance(module, Operator) and not _gives_rows(module)]
@@ -174,36 +173,92 @@ def _last_operator(case: Case, model: nn.Module) -> _Pass | None:
             handle.remove()
     if not found:
         return None
-    operator, before, after = found[0]
     # the hook that listens to a layer runs after the one by which the layer's own operator acts
-    is_last = bool(owner) and any(module is operator for module in owner[0].modules()) and len(owner) == 1
-    return _Pass(operator, before.detach(), after.detach(), last=not owner or is_last)
+    own_layer = len(answered) == 1 and any(module is found[0][0] for module in answered[0].modules())
+    return _Pass(*found[0], last=not answered or own_layer)
+
+
+#: What is known of each deleted edge: both sides of the inequality in three readings, |W|, and the identity's error.
+_Values = dict[str, Tensor]
 
 
 def _measure(case: Case, last: _Pass) -> TheoremSection:
-    groups = _group_of(last.operator, last.before.size(0))
+    groups = torch.full((last.before.size(0),), -1, device=last.operator.rows.device)  # which map acts on each row
+    for index, part in enumerate(last.operator.rows.split(last.operator.sizes)):
+        groups[part] = index
     u, v = case.sample(ends_of(case.deletion.edges), EDGE_LIMIT, 0).to(groups.device)
     parts = [
-        _Edges.of(last, apply.weight, u[chosen], v[chosen])
+        _both_sides(last, apply.weight, u[chosen], v[chosen])
         for index, apply in enumerate(last.operator.maps)
         if isinstance(apply, LinearMap) and bool((chosen := (groups[u] == index) & (groups[v] == index)).any())
     ]
-    parts = [part for part in parts if part.norm.numel()]
-    if not parts:
+    values = {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}
+    if not parts or not values["norm"].numel():
         raise NotMeasuredError("no deleted edge has both ends mapped by one operator to vectors that have a direction")
-    actual, _ = _both_sides(parts, "unit")
-    sharp = torch.cat([part.sharper("unit") for part in parts])
+    actual, sharper = values["unit"], values["unit bound"]
     section = TheoremSection(
-        edges=sum(part.norm.numel() for part in parts),
+        edges=actual.numel(),
         deleted=case.deletion.edges.size(1),
-        unit=_reading(parts, "unit"),
-        operator=_reading(parts, "operator"),
-        served=_reading(parts, "served"),
-        sharper=Reading(float((actual >= sharp - _rounding(sharp)).double().mean()), _ratio(actual, sharp)),
-        operator_norm=float(torch.cat([part.norm for part in parts]).max()),
-        identity_max_error=float(torch.cat([part.identity_error for part in parts]).max()),
+        unit=_reading(values, "unit"),
+        operator=_reading(values, "operator"),
+        served=_reading(values, "served"),
+        sharper=Reading(_holds(actual, sharper), _ratio(actual, sharper)),
+        operator_norm=float(values["norm"].max()),
+        identity_max_error=float(values["identity error"].max()),
     )
     return replace(section, sentence=_sentence(section))
+
+
+def _both_sides(last: _Pass, weight: Tensor, u: Tensor, v: Tensor) -> _Values:
+    """For the edges of one W, in double precision: <z_u, z_v> - <w_u, w_v>, and the bound without its factor of |W|."""
+    W = weight.detach().double()
+    z_u, z_v, w_u, w_v = (rows[ends].double() for rows in (last.before, last.after) for ends in (u, v))
+    exact = _dot(z_u, z_v - (z_v @ W) @ W.t())  # z_u^T (I - W W^T) z_v
+    scale = z_u.norm(dim=1) * z_v.norm(dim=1) + w_u.norm(dim=1) * w_v.norm(dim=1)
+    error = (_dot(z_u, z_v) - _dot(w_u, w_v) - exact).abs() / scale.clamp(min=1e-300)
+    usable = torch.stack([end.norm(dim=1) for end in (z_u, z_v, w_u, w_v)]).min(dim=0).values > 0
+    z_u, z_v, w_u, w_v = z_u[usable], z_v[usable], w_u[usable], w_v[usable]
+    one_u, one_v = _unit(z_u), _unit(z_v)
+    readings = {
+        "unit": (one_u, one_v, _unit(w_u), _unit(w_v)),
+        "operator": (one_u, one_v, one_u @ W, one_v @ W),
+        "served": (z_u, z_v, w_u, w_v),
+    }
+    values = {name: _dot(a, b) - _dot(c, d) for name, (a, b, c, d) in readings.items()}
+    bounds = {f"{name} bound": -(a - b).square().sum(dim=1) / 2 for name, (a, b, _, _) in readings.items()}
+    norm = torch.linalg.matrix_norm(W, 2).expand(z_u.size(0))
+    return values | bounds | {"norm": norm, "identity error": error[usable]}
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b).sum(dim=1)
+
+
+def _unit(rows: Tensor) -> Tensor:
+    return rows / rows.norm(dim=1, keepdim=True)
+
+
+def _reading(values: _Values, name: str) -> Reading:
+    actual, bound = values[name], (1 + values["norm"].square()) * values[f"{name} bound"]
+    return Reading(
+        holds=_holds(actual, bound),
+        tightness=_ratio(actual, bound),
+        slack=float((actual - bound).median()),
+        actual_mean=float(actual.mean()),
+        bound_mean=float(bound.mean()),
+        lowered=float((actual > 0).double().mean()),
+    )
+
+
+def _holds(actual: Tensor, bound: Tensor) -> float:
+    """How often the inequality holds, up to rounding: both sides are equal where both ends are the same vector."""
+    return float((actual >= bound - 1e-9 * (1 + bound.abs())).double().mean())
+
+
+def _ratio(actual: Tensor, bound: Tensor) -> float | None:
+    """The median of actual / bound; None where the bound is 0 throughout."""
+    real = bound < -1e-12
+    return float((actual[real] / bound[real]).median()) if bool(real.any()) else None
 
 
 def _sentence(section: TheoremSection) -> str:
@@ -217,85 +272,3 @@ def _sentence(section: TheoremSection) -> str:
         f"{served.holds:.1%}. The identity <z_u,z_v> - <z'_u,z'_v> = z_u^T (I - W W^T) z_v is met up to a relative error of "
         f"{section.identity_max_error:.0e}."
     )
-
-
-def _group_of(operator: Operator, rows: int) -> Tensor:
-    """Which map acts on each row; -1 where none does."""
-    groups = torch.full((rows,), -1, device=operator.rows.device)
-    for index, part in enumerate(operator.rows.split(operator.sizes)):
-        groups[part] = index
-    return groups
-
-
-@dataclass(frozen=True)
-class _Edges:
-    """The deleted edges of one W, in double precision: ends before (z) and after (w) the operator, for three readings."""
-
-    ends: dict[str, tuple[Tensor, Tensor, Tensor, Tensor]]
-    norm: Tensor  # [k]: |W|, the same for every edge
-    identity_error: Tensor  # [k]
-
-    @classmethod
-    def of(cls, last: _Pass, weight: Tensor, u: Tensor, v: Tensor) -> _Edges:
-        before, after = last.before.flatten(1), last.after.flatten(1)
-        z_u, z_v, w_u, w_v = before[u].double(), before[v].double(), after[u].double(), after[v].double()
-        W = weight.detach().double()
-        change = _dot(z_u, z_v) - _dot(w_u, w_v)
-        exact = _dot(z_u, z_v - (z_v @ W) @ W.t())  # z_u^T (I - W W^T) z_v
-        scale = z_u.norm(dim=1) * z_v.norm(dim=1) + w_u.norm(dim=1) * w_v.norm(dim=1)
-        usable = torch.stack([end.norm(dim=1) for end in (z_u, z_v, w_u, w_v)]).min(dim=0).values > 0
-        z_u, z_v, w_u, w_v = z_u[usable], z_v[usable], w_u[usable], w_v[usable]
-        one_u, one_v = _unit(z_u), _unit(z_v)
-        ends = {
-            "unit": (one_u, one_v, _unit(w_u), _unit(w_v)),
-            "operator": (one_u, one_v, one_u @ W, one_v @ W),
-            "served": (z_u, z_v, w_u, w_v),
-        }
-        norm = torch.linalg.matrix_norm(W, 2).expand(z_u.size(0))
-        return cls(ends, norm, ((change - exact).abs() / scale.clamp(min=1e-300))[usable])
-
-    def actual(self, reading: str) -> Tensor:
-        z_u, z_v, w_u, w_v = self.ends[reading]
-        return _dot(z_u, z_v) - _dot(w_u, w_v)
-
-    def sharper(self, reading: str) -> Tensor:
-        z_u, z_v, _, _ = self.ends[reading]
-        return -(z_u - z_v).square().sum(dim=1) / 2
-
-    def bound(self, reading: str) -> Tensor:
-        return (1 + self.norm.square()) * self.sharper(reading)
-
-
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).sum(dim=1)
-
-
-def _unit(rows: Tensor) -> Tensor:
-    return rows / rows.norm(dim=1, keepdim=True)
-
-
-def _both_sides(parts: list[_Edges], reading: str) -> tuple[Tensor, Tensor]:
-    return torch.cat([p.actual(reading) for p in parts]), torch.cat([p.bound(reading) for p in parts])
-
-
-def _reading(parts: list[_Edges], name: str) -> Reading:
-    actual, bound = _both_sides(parts, name)
-    return Reading(
-        holds=float((actual >= bound - _rounding(bound)).double().mean()),
-        tightness=_ratio(actual, bound),
-        slack=float((actual - bound).median()),
-        actual_mean=float(actual.mean()),
-        bound_mean=float(bound.mean()),
-        lowered=float((actual > 0).double().mean()),
-    )
-
-
-def _rounding(bound: Tensor) -> Tensor:
-    """What rounding may cost: the two sides are equal where both ends are the same vector."""
-    return 1e-9 * (1 + bound.abs())
-
-
-def _ratio(actual: Tensor, bound: Tensor) -> float | None:
-    """The median of actual / bound; None where the bound is 0 throughout."""
-    real = bound < -1e-12
-    return float((actual[real] / bound[real]).median()) if bool(real.any()) else None

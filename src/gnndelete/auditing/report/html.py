@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from gnndelete.auditing.formatting import number, seconds, sentence
-from gnndelete.auditing.report.figures import Picture, inline, pictures
-from gnndelete.auditing.report.style import VARIABLES
+from gnndelete.auditing.report.figures import Picture, drawn, pictures
 from gnndelete.auditing.report.text import counts, key_numbers, method, query_verdicts, report_sections, sign
 from gnndelete.nn.adapter import in_use
 
@@ -30,7 +30,7 @@ def page(audit: Audit) -> str:
     return _template("report.html.j2").render(
         **_shared(audit),
         css=Markup(_file("report.css")),
-        pictures=[_drawn(picture) for picture in pictures(audit)],
+        pictures=[_embedded(picture) for picture in pictures(audit)],
         sections=report_sections(audit),
         facts=_facts(audit),
         settings=[(key, _setting(value)) for key, value in in_use(audit.done.settings).items()],
@@ -99,9 +99,10 @@ def _provenance(audit: Audit) -> list[tuple[str, str]]:
     ]
 
 
-def _drawn(picture: Picture) -> dict[str, Any]:
-    drawn = [(panel.title, Markup(inline(panel, f"{picture.name}{i}"))) for i, panel in enumerate(picture.panels)]
-    return {**vars(picture), "panels": drawn}
+def _embedded(picture: Picture) -> dict[str, Any]:
+    """Panels as images inside the page; one by one, so that they flow on a phone."""
+    images = [b64encode(drawn([panel], "svg")).decode() for panel in picture.panels]
+    return {**vars(picture), "panels": list(zip(picture.panels, images, strict=True))}
 
 
 def _file(name: str) -> str:
@@ -110,5 +111,4 @@ def _file(name: str) -> str:
 
 def _template(name: str) -> Any:
     made = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.globals["variable"] = lambda color: f"var({VARIABLES[color]})"
     return made.from_string(_file(name))

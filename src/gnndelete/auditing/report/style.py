@@ -1,4 +1,4 @@
-"""Colours and the density that figures of scores share. On the page a colour becomes a CSS variable, for light and dark."""
+"""Colours, fonts and layout that all figures share."""
 
 from __future__ import annotations
 
@@ -16,22 +16,9 @@ INK, MUTED, LINE, PAPER = "#1b1f24", "#5b6470", "#d9dee4", "#ffffff"
 # Okabe and Ito's colours, which keep apart for every kind of colour vision. Kinds of elements and models never share one.
 KINDS = {"remaining": "#0072b2", "unseen": "#009e73", "deleted": "#d55e00", "random": "#7f7f7f"}
 MODELS = {"before": "#8a8a8a", "after": "#b4508b", "reference": INK}
-STROKES = {"before": "dotted", "after": "solid", "reference": "dashed"}
-RINGS = ("#d55e01", "#56b4e9", "#e69f00", "#009e74")
+STROKES = {"before": ":", "after": "-", "reference": "--"}
+RINGS = ("#d55e00", "#56b4e9", "#e69f00", "#009e73")
 ELSEWHERE = "#b5bac0"
-
-#: Every colour a figure may use, and the CSS variable that stands for it on the page.
-VARIABLES = {
-    INK: "--ink",
-    MUTED: "--muted",
-    LINE: "--line",
-    PAPER: "--paper",
-    ELSEWHERE: "--elsewhere",
-    **{color: f"--{kind}" for kind, color in KINDS.items()},
-    MODELS["before"]: "--before",
-    MODELS["after"]: "--after",
-    **{color: f"--ring{index}" for index, color in enumerate(RINGS)},
-}
 
 
 def density(scores: Values, grid: Values) -> Values:
@@ -86,13 +73,8 @@ def tight_layout(pad: float = 0.03) -> Any:
     return ConstrainedLayoutEngine(w_pad=pad, h_pad=pad, wspace=0.02)
 
 
-def svg_text(figure: Any) -> str:
-    """A matplotlib figure as SVG without a date or a creator, so that equal figures give equal bytes."""
+def svg_bytes(figure: Any) -> bytes:
+    """A matplotlib figure as SVG in the reader's own font, without a date, so that equal figures give equal bytes."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    return buffer.getvalue()
-
-
-def svg_bytes(figure: Any) -> bytes:
-    """A matplotlib figure as an SVG file without a date, in the reader's own font; draw it under `STYLE`."""
-    return svg_text(figure).replace("'DejaVu Sans'", _FONT).encode()
+    return buffer.getvalue().replace("'DejaVu Sans'", _FONT).encode()

@@ -14,8 +14,8 @@ import torch
 import gnndelete as gd
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.entry import run_measure
-from gnndelete.auditing.measures import embedding as module
-from gnndelete.auditing.measures.embedding import RINGS, Embedding
+from gnndelete.auditing.measures import figure_data as module
+from gnndelete.auditing.measures.figure_data import RINGS, Embedding
 from gnndelete.auditing.samples import rings
 from gnndelete.testing import problem
 
