@@ -13,18 +13,17 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from typing import Literal, TypeVar
 
 from gnndelete.auditing.case import Case
 from gnndelete.auditing.formatting import label, sentence
-from gnndelete.auditing.measures.base import PerModel, Section, Unmeasured
+from gnndelete.auditing.measures.base import Section, Unmeasured
 from gnndelete.auditing.measures.distance import DistanceSection
 from gnndelete.auditing.measures.forgetting import ForgettingSection, QueryTest, UnseenAUC
 from gnndelete.auditing.measures.integrity import IntegritySection
 from gnndelete.auditing.measures.membership import MembershipSection
 from gnndelete.auditing.measures.trend import TrendSection
-from gnndelete.auditing.measures.utility import Skill, UtilitySection
+from gnndelete.auditing.measures.utility import UtilitySection
 from gnndelete.metrics.ranking import auc_variance
 from gnndelete.notes import Note
 
@@ -69,6 +68,10 @@ QUERY_WORDS = {
     "old_id": "presented again under their old ids",
     "new_id": "presented again under new ids",
 }
+_RETRAINED = (
+    "But this model was retrained. Either the deleted elements are of another kind than the unseen ones, or the training began "
+    "from something that knew them. A reference would decide."
+)
 
 
 @dataclass(frozen=True)
@@ -105,51 +108,33 @@ class Opinion:
     code: str = ""
 
 
+S = TypeVar("S", bound=Section)
+
+
 @dataclass(frozen=True)
 class Findings:
-    """What the measures found, for the rules; None for a section that was not measured."""
+    """What the rules look at: the sections of the measures, and a few facts about the deletion."""
 
-    utility: UtilitySection | None = None
-    forgetting: ForgettingSection | None = None
-    membership: MembershipSection | None = None
-    trend: TrendSection | None = None
-    distance: DistanceSection | None = None
-    integrity: IntegritySection | None = None
-    untested: str = ""  # why forgetting was not measured
+    sections: Mapping[str, Section] = field(default_factory=dict)
     blank: bool = False  # nothing of the deleted elements is left as served, so that they are judged presented again
     adapter: bool = False
-    num_classes: int = 2
     code: str = ""  # the verdict, for rules that warn
 
-    @classmethod
-    def of(cls, case: Case, sections: Mapping[str, Section]) -> Findings:
-        missing = sections.get("forgetting")
-        return cls(
-            utility=_measured(sections, "utility", UtilitySection),
-            forgetting=_measured(sections, "forgetting", ForgettingSection),
-            membership=_measured(sections, "membership", MembershipSection),
-            trend=_measured(sections, "trend", TrendSection),
-            distance=_measured(sections, "distance", DistanceSection),
-            integrity=_measured(sections, "integrity", IntegritySection),
-            untested=missing.reason if isinstance(missing, Unmeasured) else "",
-            blank=case.task.blank(case.deletion),
-            adapter=case.unlearned.adapter is not None,
-            num_classes=case.task.num_classes(case.original),
-        )
+    def get(self, kind: type[S]) -> S | None:
+        """The section of a kind; None where it was not measured."""
+        return next((section for section in self.sections.values() if isinstance(section, kind)), None)
+
+    @property
+    def tests(self) -> Mapping[str, QueryTest]:
+        """The unseen test on each graph."""
+        section = self.get(ForgettingSection)
+        return section.unseen if section else {}
 
     @property
     def headline(self) -> str | None:
         """The graph whose unseen test decides."""
         order = ("old_id", "served") if self.blank else ("served", "old_id")
-        return next((name for name in order if self.forgetting and name in self.forgetting.unseen), None)
-
-
-S = TypeVar("S", bound=Section)
-
-
-def _measured(sections: Mapping[str, Section], name: str, kind: type[S]) -> S | None:
-    section = sections.get(name)
-    return section if isinstance(section, kind) else None
+        return next((name for name in order if name in self.tests), None)
 
 
 def judge_tests(case: Case, sections: Mapping[str, Section]) -> dict[str, Section]:
@@ -167,36 +152,28 @@ def judge_tests(case: Case, sections: Mapping[str, Section]) -> dict[str, Sectio
     return {**sections, "forgetting": replace(forgetting, unseen=judged)}
 
 
-_RETRAINED = (
-    "But this model was retrained. Either the deleted elements are of another kind than the unseen ones, or the training began "
-    "from something that knew them. A reference would decide."
-)
-
-
 def decide(found: Findings) -> Verdict:
     """Apply the table of rules."""
     rule, opinion = next(_opinions("decides", found))
-    objections = _opinions("withdraws", found) if opinion.code == "indistinguishable" else iter(())
-    for objecting, objection in islice(objections, 1):
-        rule, opinion = objecting, Opinion(f"{opinion.text} But {objection.text}.", objection.code)
+    if opinion.code == "indistinguishable":
+        objecting, objection = next(_opinions("withdraws", found), (rule, None))
+        if objection is not None:
+            rule, opinion = objecting, Opinion(f"{opinion.text} But {objection.text}.", objection.code)
     code = opinion.code
     found = replace(found, code=code)
-    warnings = [
+    warnings = tuple(
         Note(warning.code, sentence(remark.text))
         for warning, remark in _opinions("warns", found)
         if code != "ruined" and warning.code != rule.code
-    ]
-    tests = found.forgetting.unseen if found.forgetting else {}
-    by_query = (
-        {name: tests[name].verdict if name in tests else None for name in QUERY_WORDS} if found.forgetting else {}
     )
+    by_query = {name: found.tests[name].verdict if name in found.tests else None for name in QUERY_WORDS if found.tests}
     doubts = tuple(
         name
         for name in ("served", "old_id")
         if code == "indistinguishable" and by_query.get(name) in ("under-forgotten", "over-forgotten")
     )
-    title = TITLES.get(code) or _good_title(tests, found.headline, doubts)
-    return Verdict(code, title, opinion.text, rule.code, tuple(warnings), by_query, doubts)
+    title = TITLES.get(code) or _good_title(found, doubts)
+    return Verdict(code, title, opinion.text, rule.code, warnings, by_query, doubts)
 
 
 def _opinions(effect: str, found: Findings) -> Iterator[tuple[Rule, Opinion]]:
@@ -207,12 +184,13 @@ def _opinions(effect: str, found: Findings) -> Iterator[tuple[Rule, Opinion]]:
             yield rule, opinion
 
 
-def _good_title(tests: Mapping[str, QueryTest], query: str | None, doubts: tuple[str, ...]) -> str:
-    assert query is not None
-    claim = title(tests[query])
+def _good_title(found: Findings, doubts: tuple[str, ...]) -> str:
+    """What the headline may claim of a test that saw no difference: from what, and how much it could have missed."""
+    assert found.headline is not None
+    claim = claimed(found.tests[found.headline])
     if not doubts:
         return claim
-    return f"{claim}, {QUERY_WORDS[query]}; but not {' or '.join(QUERY_WORDS[name] for name in doubts)}"
+    return f"{claim}, {QUERY_WORDS[found.headline]}; but not {' or '.join(QUERY_WORDS[name] for name in doubts)}"
 
 
 # The rules that decide ----------------------------------------------------------------------------------------------------
@@ -220,24 +198,24 @@ def _good_title(tests: Mapping[str, QueryTest], query: str | None, doubts: tuple
 
 def model_ruined(found: Findings) -> Opinion | None:
     """Too much skill is lost, beyond chance."""
-    for sign in _ruin_signs(found):
-        if sign.sure:
-            return Opinion(f"{sentence(sign.fact)[:-1]}: whatever it forgets, it no longer does its task.", "ruined")
-    return None
+    sign = next((sign for sign in _ruin_signs(found) if sign.sure), None)
+    return sign and Opinion(f"{sentence(sign.fact)[:-1]}: whatever it forgets, it no longer does its task.", "ruined")
 
 
 def graph_holds_deleted(found: Findings) -> Opinion | None:
     """The served graph still has deleted elements."""
-    count = found.integrity.still_there if found.integrity else 0
-    if not count:
+    checks = found.get(IntegritySection)
+    if checks is None or not checks.still_there:
         return None
-    return Opinion(f"The graph it is served on still holds {count:,} of the deleted elements.", "under-forgotten")
+    text = f"The graph it is served on still holds {checks.still_there:,} of the deleted elements."
+    return Opinion(text, "under-forgotten")
 
 
 def only_scores_moved(found: Findings) -> Opinion | None:
     """Deleted pairs answer differently from the base model on the same graph, and pairs next to them do not."""
-    moved = found.integrity.movement if found.integrity else None
-    if moved is None or moved.deleted <= MOVED * moved.spread or moved.neighbors >= MOVED_NEIGHBORS * moved.deleted:
+    checks = found.get(IntegritySection)
+    moved = checks and checks.movement
+    if not moved or moved.deleted <= MOVED * moved.spread or moved.neighbors >= MOVED_NEIGHBORS * moved.deleted:
         return None
     text = (
         f"Only the reported scores of the deleted pairs were moved (by {moved.deleted:.3g} on average, pairs next to them by "
@@ -246,14 +224,15 @@ def only_scores_moved(found: Findings) -> Opinion | None:
     return Opinion(text, "under-forgotten")
 
 
-def by_unseen_test(found: Findings) -> Opinion | None:
+def by_unseen_test(found: Findings) -> Opinion:
     """The unseen test on the graph that counts: as served, or presented again where nothing is left as served."""
-    if found.forgetting is None:
-        return Opinion(f"Forgetting could not be tested: {found.untested}.", "undecided")
-    if found.headline is None:
-        return Opinion("No graph could be asked about the deleted elements.", "undecided")
-    test = found.forgetting.unseen[found.headline]
-    return Opinion(test.sentence, test.verdict)
+    if found.headline is not None:
+        test = found.tests[found.headline]
+        return Opinion(test.sentence, test.verdict)
+    missing = found.sections.get("forgetting")
+    if isinstance(missing, Unmeasured):
+        return Opinion(f"Forgetting could not be tested: {missing.reason}.", "undecided")
+    return Opinion("No graph could be asked about the deleted elements.", "undecided")
 
 
 # The rules that withdraw a good verdict -------------------------------------------------------------------------------------
@@ -265,7 +244,7 @@ def membership_differs(found: Findings) -> Opinion | None:
     With a reference it should do as well as there. Without one it should not tell at all, but it compares elements of any
     kind, so that the tests can only be said to disagree.
     """
-    section = found.membership
+    section = found.get(MembershipSection)
     if section is None or section.counts["deleted"] < DELETED_MINIMUM:
         return None
     reference = None if section.reference is None else section.reference.auc
@@ -283,10 +262,10 @@ def membership_differs(found: Findings) -> Opinion | None:
 
 def scores_spread_differently(found: Findings) -> Opinion | None:
     """Ranks agree with the reference's, but the distribution of scores does not."""
-    deleted, others = _bits_beyond_sampling(found.distance)
-    if found.distance is None or deleted <= max(SPREAD_BITS, SPREAD_FACTOR * others):
+    section = found.get(DistanceSection)
+    if section is None or section.beyond_sampling[0] <= max(SPREAD_BITS, SPREAD_FACTOR * section.beyond_sampling[1]):
         return None
-    part = found.distance.js["deleted"]
+    part, others = section.js["deleted"], section.beyond_sampling[1]
     text = (
         f"their scores are distributed differently than in the retrained model: {part.after:.2f} bits apart, of which sampling "
         f"explains {part.floor:.2f}; other elements are at most {others:.2f} bits beyond sampling"
@@ -296,10 +275,10 @@ def scores_spread_differently(found: Findings) -> Opinion | None:
 
 def perhaps_ruined(found: Findings) -> Opinion | None:
     """Skill is lost, but the test elements are too few to be sure."""
-    signs = _ruin_signs(found)
-    if not signs or any(sign.sure for sign in signs):
+    sign = next(iter(_ruin_signs(found)), None)
+    if sign is None or sign.sure:
         return None
-    return Opinion(f"{signs[0].fact}; {signs[0].few} too few to say whether the model is ruined", "undecided")
+    return Opinion(f"{sign.fact}; {sign.count:,} elements are too few to say whether the model is ruined", "undecided")
 
 
 # The rules that warn --------------------------------------------------------------------------------------------------------
@@ -307,7 +286,7 @@ def perhaps_ruined(found: Findings) -> Opinion | None:
 
 def other_graph(found: Findings, query: str) -> Opinion | None:
     """The unseen test on another graph contradicts the verdict."""
-    test = found.forgetting.unseen.get(query) if found.forgetting else None
+    test = found.tests.get(query)
     if test is None or test.verdict in ("indistinguishable", "undecided", found.code):
         return None
     text = f"Deleted elements {QUERY_WORDS[query]} are {test.verdict}. {test.sentence}"
@@ -318,22 +297,22 @@ def other_graph(found: Findings, query: str) -> Opinion | None:
 
 def loss_near_deletion(found: Findings) -> Opinion | None:
     """The score has fallen around the deletion."""
-    near = found.utility.near if found.utility else None
-    if near is None or near.values.after is None:
+    section = found.get(UtilitySection)
+    near = section and section.near
+    if not near or near.values.after is None or near.lowest is None:
         return None
-    base = _lower(near.values)
-    if base is None or base[1] - near.values.after <= NEAR_LOSS:
+    base = near.lowest[1]
+    if base - near.values.after <= NEAR_LOSS:
         return None
     return Opinion(
         f"The model got worse near the deletion: {label(near.metric)} {near.values.after:.3f} on {near.count:,} {near.what}, "
-        f"{base[1]:.3f} before or retrained."
+        f"{base:.3f} before or retrained."
     )
 
 
 def one_kind_differs(found: Findings) -> Opinion | None:
     """Deleted edges of one kind rank otherwise than in the retrained model, which the average over all hides."""
-    test = found.forgetting.unseen.get("served") if found.forgetting else None
-    for kind in test.kinds if test else ():
+    for kind in found.tests["served"].kinds if "served" in found.tests else ():
         sizes = kind.deleted, kind.unseen
         if kind.after is None or kind.reference is None or min(sizes) < DELETED_MINIMUM:
             continue
@@ -346,26 +325,9 @@ def one_kind_differs(found: Findings) -> Opinion | None:
     return None
 
 
-def rankings_disagree(found: Findings) -> Opinion | None:
-    """The comparisons with remaining and with unseen edges contradict each other."""
-    ranking = found.forgetting.ranking.get("auroc") if found.forgetting else None
-    if ranking is None or ranking.after is None or ranking.reference is None:
-        return None
-    off = ranking.after - ranking.reference  # above: deleted edges rank lower among remaining ones than they do there
-    if not (off < -ATTACK_TOLERANCE if found.code == "over-forgotten" else off > ATTACK_TOLERANCE):
-        return None
-    if found.code not in ("over-forgotten", "under-forgotten"):
-        return None
-    return Opinion(
-        f"Among remaining edges the deleted ones rank {'higher' if off < 0 else 'lower'} than in the retrained model (AUROC "
-        f"{ranking.after:.3f}, there {ranking.reference:.3f}). The two comparisons contradict each other, and the unseen edges "
-        "may be unlike the deleted ones."
-    )
-
-
 def trend_differs(found: Findings) -> Opinion | None:
     """The trend attack finds deleted edges much better, or worse, than in the retrained model."""
-    section = found.trend
+    section = found.get(TrendSection)
     if section is None or section.reference is None:
         return None
     after, reference = section.after.auc, section.reference.auc
@@ -378,20 +340,20 @@ def trend_differs(found: Findings) -> Opinion | None:
 
 def reference_differs(found: Findings) -> Opinion | None:
     """The reference answers differently about elements that nobody deleted."""
-    others = _bits_beyond_sampling(found.distance)[1]
-    if others <= REFERENCE_BITS:
+    section = found.get(DistanceSection)
+    if section is None or section.beyond_sampling[1] <= REFERENCE_BITS:
         return None
     return Opinion(
-        f"The reference also answers differently about elements that were not deleted ({others:.2f} bits beyond sampling). Two "
-        "trainings of this model may differ so much by chance (another seed would show it), they were trained differently, or "
-        "the deletion changed much else. A comparison with it says less."
+        f"The reference also answers differently about elements that were not deleted ({section.beyond_sampling[1]:.2f} bits "
+        "beyond sampling). Two trainings of this model may differ so much by chance (another seed would show it), they were "
+        "trained differently, or the deletion changed much else. A comparison with it says less."
     )
 
 
 def trained_on_test(found: Findings) -> Opinion | None:
     """The model was trained on test elements."""
-    text = found.integrity.overlap_sentence if found.integrity else ""
-    return Opinion(text) if text else None
+    checks = found.get(IntegritySection)
+    return Opinion(checks.overlap_sentence) if checks and checks.overlap_sentence else None
 
 
 @dataclass(frozen=True)
@@ -410,9 +372,7 @@ RULES = (
     Rule("only-scores-moved", "decides", only_scores_moved),  # under-forgotten
     Rule("unseen-test", "decides", by_unseen_test),  # under-, over-forgotten, indistinguishable or undecided
     # Each of these takes "indistinguishable" away.
-    Rule(
-        "membership-differs", "withdraws", membership_differs
-    ),  # under- or over-forgotten; undecided without reference
+    Rule("membership-differs", "withdraws", membership_differs),  # under- or over-forgotten; or undecided
     Rule("scores-spread-differently", "withdraws", scores_spread_differently),  # undecided
     Rule("perhaps-ruined", "withdraws", perhaps_ruined),  # undecided
     # Each of these adds a warning, unless the model is ruined.
@@ -422,7 +382,6 @@ RULES = (
     Rule("loss-near-deletion", "warns", loss_near_deletion),
     Rule("perhaps-ruined", "warns", perhaps_ruined),
     Rule("one-kind-differs", "warns", one_kind_differs),
-    Rule("rankings-disagree", "warns", rankings_disagree),
     Rule("trend-differs", "warns", trend_differs),
     Rule("reference-differs", "warns", reference_differs),
     Rule("test-overlap", "warns", trained_on_test),
@@ -451,15 +410,9 @@ class Difference:
             return cls(test.gap, test.gap_error, test.gap_error)
         after = judged_auc(test)
         kind = (_kind_auc(test) or 0.5) - 0.5  # a model that knows only the surroundings could be this far off
-        off, below, above = (
-            round(value, 9)
-            for value in (
-                after.auc - 0.5,
-                math.hypot(after.auc - after.low, kind),
-                math.hypot(after.high - after.auc, kind),
-            )
-        )
-        return cls(off, below, above) if off > 0 else cls(off, above, below)
+        halves = [round(math.hypot(half, kind), 9) for half in (after.auc - after.low, after.high - after.auc)]
+        below, above = halves if after.auc > 0.5 else halves[::-1]
+        return cls(round(after.auc - 0.5, 9), below, above)
 
     @property
     def clear(self) -> bool:
@@ -494,82 +447,67 @@ def judge(test: QueryTest) -> Opinion:
     >>> judge(QueryTest(graph="", after=UnseenAUC(0.62, 0.6, 0.64, 0.01, 900, 900))).code
     'under-forgotten'
     """
-    after, reference = judged_auc(test), test.reference
-    adjusted = test.adjusted if reference is None else None
-    if reference is None:
-        figures = f"AUC {_interval(after)}, against 0.5 for unseen data."
-    else:
-        assert test.gap is not None
+    after, reference, found = judged_auc(test), test.reference, Difference.of(test)
+    code, text = _judged(test, after, found)
+    figures = f"AUC {_interval(after)}, against 0.5 for unseen data."
+    if reference is not None:
         gap = f"{test.gap:+.3f} ± {test.gap_error:.3f}"
         figures = f"AUC {_interval(after)}, against {_interval(reference)} for the retrained model: {gap}."
     if after.matched < MATCHED_SHARE:
         figures += (
             f" Only {100 * after.matched:.1f}% of the deleted elements have unseen ones of their kind and were tested."
         )
-    figures += f" {adjusted.how}" if adjusted is not None else ""
+    if reference is None and test.adjusted is not None:
+        figures += f" {test.adjusted.how}"
+    return Opinion(f"{text}: {figures}", code)
 
-    if reference is None and test.unfair:
-        return Opinion(f"Only a reference could decide this, because {test.unfair}: {figures}", "undecided")
-    found = Difference.of(test)
+
+def _judged(test: QueryTest, after: UnseenAUC, found: Difference) -> tuple[str, str]:
+    """The code of the verdict on one test, and its reason."""
+    alone, kind = test.reference is None, _kind_auc(test)
     count = round(after.deleted * after.matched)
-    if count < DELETED_MINIMUM:
-        return Opinion(f"{_too_few(after, count)} too few to decide: {figures}", "undecided")
+    unseen = round(after.unseen if after.effective_unseen is None else after.effective_unseen)
+    few = f"{count:,} deleted and {unseen:,} unseen elements of their kind are too few to decide"
     # 0.5 has no error of its own, but an AUC that is truly 0.5 scatters around it by the standard error
-    noise = Z95 * after.se if reference is None else 0.0
+    noise = Z95 * after.se if alone else 0.0
+    target = test.adjusted.target if alone and test.adjusted is not None else None
+    if alone and test.unfair:
+        return "undecided", f"Only a reference could decide this, because {test.unfair}"
+    if count < DELETED_MINIMUM:
+        return "undecided", few
     if found.clear and abs(found.off) > max(TOLERANCE, noise):
-        code, where, rank = (
-            ("under-forgotten", "above", "higher") if found.off > 0 else ("over-forgotten", "below", "lower")
-        )
-        if reference is not None:
-            text = f"Among matched unseen elements, deleted ones rank {rank} than in the retrained model"
-            return Opinion(f"{text}: {figures}", code)
-        text = f"Deleted elements score {where} matched unseen ones"
-        target = adjusted.target if adjusted is not None else None
+        code, side = ("under-forgotten", "above") if found.off > 0 else ("over-forgotten", "below")
+        if not alone:
+            rank = "higher" if found.off > 0 else "lower"
+            return code, f"Among matched unseen elements, deleted ones rank {rank} than in the retrained model"
+        text = f"Deleted elements score {side} matched unseen ones"
         if target is not None and abs(after.auc - target) <= max(TOLERANCE, noise):
-            text += (
-                f", but calibration took part of that for chance and aimed at {target:.3f}; a reference would decide"
-            )
-            return Opinion(f"{text}: {figures}", "undecided")
-        return Opinion(f"{text}: {figures}", code)
-    kind = _kind_auc(test)
+            why = f"calibration took part of that for chance and aimed at {target:.3f}; a reference would decide"
+            return "undecided", f"{text}, but {why}"
+        return code, text
     if kind is not None:
-        text = (
+        return "undecided", (
             f"Deleted edges are of another kind than unseen ones (surroundings alone separate them, AUC {kind:.2f}), so a "
             "retrained model may be as far from 0.5; a reference would decide"
         )
-        return Opinion(f"{text}: {figures}", "undecided")
     if max(found.towards, noise) > RESOLUTION:
-        return Opinion(f"{_too_few(after, count)} too few to decide: {figures}", "undecided")
+        return "undecided", few
     if found.clear:
-        text = f"The difference ({found.off:+.3f}) is below {TOLERANCE:g}, the smallest that counts"
-    else:
-        like = "like matched unseen ones" if reference is None else "as in the retrained model"
-        text = f"Deleted elements score {like}, as far as this test can see"
-    return Opinion(f"{text}: {figures}", "indistinguishable")
+        return (
+            "indistinguishable",
+            f"The difference ({found.off:+.3f}) is below {TOLERANCE:g}, the smallest that counts",
+        )
+    like = "like matched unseen ones" if alone else "as in the retrained model"
+    return "indistinguishable", f"Deleted elements score {like}, as far as this test can see"
 
 
-def title(test: QueryTest) -> str:
-    """What the headline may claim of a test that saw no difference: from what, and how much it could have missed."""
+def claimed(test: QueryTest) -> str:
+    """What may be claimed of a test that saw no difference."""
     found = Difference.of(test)
     other = "data the model never saw" if test.reference is None else "a model trained without the data"
     if found.clear:
         return f"Next to no difference (below {TOLERANCE:g}) from {other}"
     return f"No difference seen from {other} (could have missed up to ±{found.largest:.2f})"
-
-
-def _too_few(after: UnseenAUC, count: int) -> str:
-    """Which side limits a test: ``count`` deleted elements were compared, with unseen ones of their kind.
-
-    >>> _too_few(UnseenAUC(0.5, 0.4, 0.6, 0.05, 446, 5000, effective_unseen=7.2), 400)
-    '7 unseen elements of the kind of the deleted ones are'
-    """
-    unseen = round(after.unseen if after.effective_unseen is None else after.effective_unseen)
-    if count < DELETED_MINIMUM <= after.deleted:
-        return f"Unseen elements of the kind of the deleted ones ({unseen:,}, for {count:,} of {after.deleted:,}) are"
-    if unseen >= count:
-        return "1 deleted element is" if count == 1 else f"{count:,} deleted elements are"
-    kind = " of the kind of the deleted ones" if unseen < after.unseen else ""
-    return f"1 unseen element{kind} is" if unseen == 1 else f"{unseen:,} unseen elements{kind} are"
 
 
 def _interval(test: UnseenAUC) -> str:
@@ -581,79 +519,32 @@ def _interval(test: UnseenAUC) -> str:
 
 @dataclass(frozen=True)
 class _Sign:
-    """A sign of ruin: the fact, whether it is more than chance, and what there is too little of to be sure."""
+    """A sign of ruin: the fact, whether it is more than chance, and how many elements show it."""
 
     fact: str
     sure: bool
-    few: str = ""
+    count: int = 0
 
 
-def _ruin_signs(found: Findings) -> list[_Sign]:
-    """Skill lost on all test elements, one answer for all of them, and skill lost near the deletion."""
-    if found.utility is None:
-        return []
-    metric, values = next(iter(found.utility.metrics.items()))
-    if values.before is None:
-        return []
-    tested = found.utility.tested
-    if values.after is None or (tested is not None and tested.values.after is None):
-        return [_Sign("its answers are not finite", True)]
-    if tested is None:  # a task without test elements of its own has a score, but no error
-        chance = 0.5 if metric in ("auroc", "auprc") else 1 / found.num_classes
-        tested = Skill(metric, values, chance, chance, 0, "")
-    signs = (_lost_skill(metric, values, tested), _one_answer(tested), _lost_skill_near(found.utility.near))
-    return [sign for sign in signs if sign is not None]
-
-
-def _lost_skill(metric: str, values: PerModel[float], tested: Skill) -> _Sign | None:
-    base, after = _lower(values), values.after
-    if base is None or after is None or not _lost(after, base[1], tested, SKILL_KEPT):
-        return None
-    where = "before the deletion" if base[0] == "before" else "for the retrained model"
-    sure = base[1] - after > Z95 * tested.error(base[0])
-    return _Sign(
-        f"its test {label(metric)} is {after:.3f}, {base[1]:.3f} {where}", sure, f"{tested.count:,} test elements are"
-    )
-
-
-def _one_answer(tested: Skill) -> _Sign | None:
-    """All test elements get one class, which neither the truth nor another model gives them."""
-    outside = tested.minority or {}
-    others = [outside[name] for name in ("before", "reference") if name in outside]
-    if outside.get("after") != 0 or not outside["true"] or not others or not min(others):
-        return None
-    least = min(others)
-    few = f"{least:,} that had another class before {'are' if least > 1 else 'is'}"
-    return _Sign(f"it gives all {tested.count:,} test elements the same class", least > Z95 * math.sqrt(least), few)
-
-
-def _lost_skill_near(near: Skill | None) -> _Sign | None:
-    if near is None:
-        return None
-    base, after = _lower(near.values), near.values.after
-    if base is None or after is None or not _lost(after, base[1], near, SKILL_KEPT_NEAR):
-        return None
-    both = near.values.before is not None and near.values.reference is not None
-    fact = (
-        f"around the deletion its {label(near.metric)} is {after:.3f} on {near.count:,} {near.what}, {base[1]:.3f} before the "
-        f"deletion{' or after retraining' if both else ''}"
-    )
-    return _Sign(fact, base[1] - after > Z95 * near.error(base[0]), "these are")
-
-
-def _lower(values: PerModel[float]) -> tuple[str, float] | None:
-    """The model whose score is to be kept, before the deletion or the retrained one, whichever is lower."""
-    known = [(name, value) for name in ("before", "reference") if (value := values.get(name)) is not None]
-    return min(known, key=lambda pair: pair[1]) if known else None
-
-
-def _lost(after: float, base: float, skill: Skill, share: float) -> bool:
-    """Less than a share of the skill is kept: above one answer for all, or above guessing where there was no more."""
-    chance = next((value for value in (skill.constant, skill.chance) if base - value > SKILL_MINIMUM), None)
-    return chance is not None and after - chance < share * (base - chance) and base - after > SKILL_MINIMUM
-
-
-def _bits_beyond_sampling(distance: DistanceSection | None) -> tuple[float, float]:
-    """Bits between a model and the reference beyond sampling: of deleted elements, and the most of any others."""
-    over = {group: max(part.after - part.floor, 0.0) for group, part in (distance.js if distance else {}).items()}
-    return over.pop("deleted", 0.0), max(over.values(), default=0.0)
+def _ruin_signs(found: Findings) -> Iterator[_Sign]:
+    """Skill lost on all test elements, and skill lost near the deletion."""
+    section = found.get(UtilitySection)
+    if section is None or section.tested.values.before is None:
+        return
+    if section.tested.values.after is None:
+        yield _Sign("its answers are not finite", True)
+        return
+    for skill, share, where in (
+        (section.tested, SKILL_KEPT, ""),
+        (section.near, SKILL_KEPT_NEAR, "around the deletion "),
+    ):
+        if skill is None or skill.lowest is None or skill.values.after is None:
+            continue
+        name, base = skill.lowest
+        after, loss = skill.values.after, base - skill.values.after
+        chance = next((value for value in (skill.constant, skill.chance) if base - value > SKILL_MINIMUM), None)
+        if chance is None or after - chance >= share * (base - chance) or loss <= SKILL_MINIMUM:
+            continue
+        other = "before the deletion" if name == "before" else "for the retrained model"
+        fact = f"{where}its {label(skill.metric)} is {after:.3f} on {skill.count:,} {skill.what}, {base:.3f} {other}"
+        yield _Sign(fact, loss > Z95 * skill.error(name), skill.count)

@@ -58,6 +58,12 @@ class DistanceSection(Section):
     agreement: Decisions | None = None
     difference: Decisions | None = None
 
+    @property
+    def beyond_sampling(self) -> tuple[float, float]:
+        """Bits between the model and the reference beyond sampling: of deleted elements, and the most of any others."""
+        over = {group: max(part.after - part.floor, 0.0) for group, part in self.js.items()}
+        return over.pop("deleted", 0.0), max(over.values(), default=0.0)
+
     def tables(self, names: Names) -> Iterable[Table]:
         two = {key: names[key] for key in ("before", "after")}
         rows = tuple(

@@ -38,7 +38,6 @@ class Skill:
         what: Which elements.
         before_error: Standard error of the difference between the models after and before the deletion.
         reference_error: The same for the reference.
-        minority: For each model and for the truth, how many elements are outside the most frequent class.
     """
 
     metric: str
@@ -49,12 +48,17 @@ class Skill:
     what: str
     before_error: float | None = None
     reference_error: float | None = None
-    minority: dict[str, int] | None = None
 
     def error(self, name: str) -> float:
         """The standard error of the loss against a model; 0 where it is not known."""
         value = self.before_error if name == "before" else self.reference_error
         return value or 0.0
+
+    @property
+    def lowest(self) -> tuple[str, float] | None:
+        """The model whose score is to be kept, before the deletion or the retrained one, whichever is lower."""
+        known = [(name, value) for name in ("before", "reference") if (value := self.values.get(name)) is not None]
+        return min(known, key=lambda pair: pair[1]) if known else None
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class UtilitySection(Section):
     """Scores before, after and of the reference. ``tested`` is the first of them with its error, ``near`` around the deletion."""
 
     metrics: dict[str, PerModel[float]]
-    tested: Skill | None = None
+    tested: Skill
     retained: Retained | None = None
     near: Skill | None = None
     near_reason: str = ""
@@ -122,7 +126,7 @@ class Utility(Measure):
         near, reason = _near(case)
         return UtilitySection(
             metrics=metrics,
-            tested=_tested(case, next(iter(metrics))),
+            tested=_tested(case, *next(iter(metrics.items()))),
             retained=_retained(case),
             near=near,
             near_reason=reason,
@@ -136,12 +140,13 @@ def _scores(case: Case, subject: Subject) -> dict[str, float]:
         return {}
 
 
-def _tested(case: Case, metric: str) -> Skill | None:
-    """The task's first score on its test elements with its error; None for a task or a score without one."""
+def _tested(case: Case, metric: str, values: PerModel[float]) -> Skill:
+    """The task's first score on its test elements with its error; without one for a task or a score of the user's own."""
     elements, true = (part.cpu() for part in case.task.examples(case.remaining, "test"))
-    if not elements.numel() or metric not in ("auroc", "accuracy"):
-        return None
-    return ranked(case, elements, true) if metric == "auroc" else classified(case, elements)
+    if elements.numel() and metric in ("auroc", "accuracy"):
+        return ranked(case, elements, true) if metric == "auroc" else classified(case, elements)
+    chance = 0.5 if metric in ("auroc", "auprc") else 1 / case.task.num_classes(case.original)
+    return Skill(metric, values, chance, chance, elements.size(-1), "test elements")
 
 
 def ranked(case: Case, elements: Tensor, true: Tensor, what: str = "test elements") -> Skill:
@@ -165,8 +170,7 @@ def classified(case: Case, elements: Tensor, what: str = "test elements") -> Ski
     """
     true = case.task.classes(case.original, elements).cpu()
     answered = {name: subject.predict(elements).detach().cpu() for name, subject in case.subjects.items()}
-    chosen = {name: p.argmax(dim=-1) for name, p in answered.items() if bool(torch.isfinite(p).all())}
-    right = {name: answer == true for name, answer in chosen.items()}
+    right = {name: p.argmax(dim=-1) == true for name, p in answered.items() if bool(torch.isfinite(p).all())}
     errors: dict[str, Any] = {
         f"{name}_error": sqrt(int((right["after"] ^ right[name]).sum())) / elements.numel()
         for name in ("before", "reference")
@@ -175,9 +179,8 @@ def classified(case: Case, elements: Tensor, what: str = "test elements") -> Ski
     every = case.task.examples(case.remaining, "test")[1].cpu()
     guessing = 1 / case.task.num_classes(case.original)
     constant = max(guessing, int(every.bincount().max()) / every.numel())
-    minority = {name: part.numel() - int(part.bincount().max()) for name, part in {**chosen, "true": true}.items()}
     values = PerModel(**{name: float(part.double().mean()) for name, part in right.items()})
-    return Skill("accuracy", values, guessing, constant, elements.numel(), what, **errors, minority=minority)
+    return Skill("accuracy", values, guessing, constant, elements.numel(), what, **errors)
 
 
 def _logits(case: Case, subject: Subject, elements: Tensor) -> Tensor:
