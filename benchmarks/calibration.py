@@ -27,9 +27,9 @@ from torch import nn
 
 import gnndelete as gd
 from gnndelete.auditing.case import open_case
+from gnndelete.auditing.measures.attack import train_shadow
 from gnndelete.auditing.measures.forgetting import Forgetting
 from gnndelete.auditing.measures.membership import Membership
-from gnndelete.auditing.measures.shadow import train_shadow
 from gnndelete.auditing.verdict import judge
 from gnndelete.metrics.ranking import auc
 

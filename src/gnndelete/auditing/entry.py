@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 from gnndelete import __version__
 from gnndelete.auditing.case import Case, open_case
 from gnndelete.auditing.measures import Measure, NotMeasuredError, Section, Unmeasured, measures
-from gnndelete.auditing.measures.shadow import LEFT_OUT, train_shadow
+from gnndelete.auditing.measures.attack import LEFT_OUT, train_shadow
 from gnndelete.auditing.report.figures import figure_files
 from gnndelete.auditing.report.html import card, page
 from gnndelete.auditing.report.text import text

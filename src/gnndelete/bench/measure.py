@@ -18,10 +18,10 @@ from torch_geometric.data import Data
 
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.measures import NotMeasuredError
+from gnndelete.auditing.measures.attack import train_shadow
 from gnndelete.auditing.measures.forgetting import NOT_FINITE, measure_unseen, why_untestable
 from gnndelete.auditing.measures.membership import Membership
 from gnndelete.auditing.measures.outliers import Outliers
-from gnndelete.auditing.measures.shadow import train_shadow
 from gnndelete.auditing.queries import ask
 from gnndelete.bench.cells import Cell, make_method, search_rule
 from gnndelete.bench.experiment import TIMED_LAM
@@ -250,10 +250,10 @@ def _add_outliers(case: Case, row: dict[str, Any]) -> list[str]:
     except NotMeasuredError as reason:
         return [f"No detection of outliers: {reason}."]
     for name, part in (("after", "scores"), ("before", "before")):
-        if (nodes := found.nodes.get(name)) is not None:
-            row[part]["outlier_share"] = nodes.touched
-        if found.edges is not None and (edges := found.edges.get(name)) is not None:  # the share that the paper reports
-            row[part]["regular_share"] = edges.deleted
+        if (touched := found.touched.get(name)) is not None:
+            row[part]["outlier_share"] = touched
+        if found.deleted is not None and (regular := found.deleted.get(name)) is not None:  # the paper's share
+            row[part]["regular_share"] = regular
     return []
 
 

@@ -14,9 +14,8 @@ import torch
 import gnndelete as gd
 from gnndelete.auditing.case import Case, Shadow, Subject
 from gnndelete.auditing.entry import run_measure
-from gnndelete.auditing.measures.attack import ROC_POINTS, Attack, AttackResult
+from gnndelete.auditing.measures.attack import ROC_POINTS, Attack, AttackResult, train_shadow
 from gnndelete.auditing.measures.membership import Membership
-from gnndelete.auditing.measures.shadow import train_shadow
 from gnndelete.metrics.ranking import auc
 
 

@@ -54,25 +54,20 @@ def rows_of(case: Case) -> Tensor:
 
 def test_rows_of_one_distribution_are_alike(case: Case) -> None:
     result = outliers(case)
-    assert result["against"] == "before"
-    assert result["reading"] == "alike"
-    assert 0 <= result["nodes"]["after"]["others"] < 0.15
-    assert 0 <= result["nodes"]["after"]["touched"] < 0.15
-    assert result["nodes"]["count"] == touched(case)[0].numel()
-    assert result["edges"]["count"] == case.deletion.edges.size(1)
+    assert 0 <= result["untouched"]["after"] < 0.15
+    assert 0 <= result["touched"]["after"] < 0.15
+    assert result["counts"] == {"nodes": touched(case)[0].numel(), "edges": case.deletion.edges.size(1)}
 
 
 def test_a_planted_shift_is_found(case: Case) -> None:
     z = rows_of(case)
     z[touched(case)[0]] += 8
     result = outliers(with_rows(case, "after", z))
-    assert result["reading"] == "more"
-    assert result["nodes"]["after"]["touched"] > 0.9
-    assert result["nodes"]["after"]["others"] < 0.15
-    assert result["nodes"]["before"]["touched"] < 0.15
+    assert result["touched"]["after"] > 0.9
+    assert result["untouched"]["after"] < 0.15
+    assert result["touched"]["before"] < 0.15
     # the paper's form: few deleted edges are regular now, and they were before
-    assert result["edges"]["after"]["deleted"] < 0.2 < 0.8 < result["edges"]["before"]["deleted"]
-    assert "more than in the model before" in result["sentence"]
+    assert result["deleted"]["after"] < 0.2 < 0.8 < result["deleted"]["before"]
 
 
 def test_a_pull_to_the_middle_is_found(case: Case) -> None:
@@ -80,17 +75,15 @@ def test_a_pull_to_the_middle_is_found(case: Case) -> None:
     pulled = z.index_fill(0, near, 0.0)
     z[near[::4]] += 8
     result = outliers(with_rows(with_rows(case, "before", z), "after", pulled))
-    assert result["reading"] == "fewer"
-    assert result["nodes"]["after"]["touched"] == 0
+    assert result["touched"]["after"] == 0 < result["touched"]["before"]
 
 
-def test_the_reference_is_what_it_is_compared_with(case: Case) -> None:
+def test_the_reference_has_shares_of_its_own(case: Case) -> None:
     z = rows_of(case)
     z[touched(case)[0]] += 8
     result = outliers(with_rows(with_rows(case, "after", z), "reference", z))
-    assert result["against"] == "reference"
-    assert result["reading"] == "alike"
-    assert result["nodes"]["reference"]["touched"] > 0.9
+    assert result["touched"]["reference"] == result["touched"]["after"] > 0.9
+    assert "in the retrained model" in result["sentence"]
 
 
 def test_touched_are_those_that_lost_an_edge(case: Case) -> None:
@@ -119,7 +112,7 @@ def test_plain_values_same_answer_and_nothing_touched(case: Case) -> None:
 def test_node_deletions_have_nodes_and_no_edges_to_judge(case: Case) -> None:
     result = outliers(replace(case, deletion=gd.Deletion(nodes=[0, 1, 2])))
     assert result["available"]
-    assert result["edges"] is None
+    assert result["deleted"] is result["remaining"] is None
 
 
 @pytest.mark.parametrize("output", [None, "text", torch.ones(3, 6), torch.full((600, 6), float("nan"))])
@@ -129,7 +122,7 @@ def test_unavailable_without_representations(case: Case, output: Any) -> None:
     assert "representation" in result["reason"]
     only = outliers(with_rows(case, "before", output))
     assert only["available"]
-    assert only["against"] is only["reading"] is None
+    assert only["touched"]["before"] is None
 
 
 def test_unavailable_where_nothing_or_everything_is_touched(case: Case) -> None:

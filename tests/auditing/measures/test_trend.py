@@ -13,7 +13,7 @@ import torch
 import gnndelete as gd
 from gnndelete.auditing.case import Case, Shadow
 from gnndelete.auditing.entry import run_measure
-from gnndelete.auditing.measures.shadow import train_shadow
+from gnndelete.auditing.measures.attack import train_shadow
 from gnndelete.auditing.measures.trend import Trend, _non_edges, _same_method, neighbor_mean, trend_bits
 
 

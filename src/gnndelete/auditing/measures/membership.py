@@ -11,9 +11,8 @@ from torch import Tensor
 
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.formatting import number, seconds
-from gnndelete.auditing.measures.attack import QUESTION_LIMIT, QUESTION_MINIMUM, Attack, AttackResult
+from gnndelete.auditing.measures.attack import QUESTION_LIMIT, QUESTION_MINIMUM, Attack, AttackResult, trained_shadow
 from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, PerModel, Row, Section, Table, row
-from gnndelete.auditing.measures.shadow import trained_shadow
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.metrics.ranking import Floats
 

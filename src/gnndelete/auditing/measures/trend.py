@@ -19,10 +19,10 @@ from gnndelete.auditing.measures.attack import (
     QUESTION_MINIMUM,
     Attack,
     AttackResult,
+    trained_shadow,
 )
 from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, PerModel, Row, Table, row
 from gnndelete.auditing.measures.membership import AttackSection
-from gnndelete.auditing.measures.shadow import trained_shadow
 from gnndelete.datasets.forget import training_edges
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import GNNDeleteError

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.auditing.case import Case
-from gnndelete.auditing.measures.attack import EXAMPLE_MINIMUM
-from gnndelete.auditing.measures.shadow import train_shadow
+from gnndelete.auditing.measures.attack import EXAMPLE_MINIMUM, train_shadow
 from gnndelete.tasks.supervision import distinct_positives
 
 
