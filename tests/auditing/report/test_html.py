@@ -176,7 +176,7 @@ def test_tables_and_figures_speak_to_a_screen_reader(page: str) -> None:
     tags = Reader(page).tags
     assert all(attrs.get("scope") in {"row", "col"} for tag, attrs in tags if tag == "th")
     panels = [attrs for tag, attrs in tags if tag == "img"]
-    assert len(panels) == 15
+    assert len(panels) == 14
     assert all(panel.get("alt") for panel in panels)
     assert ("html", {"lang": "en"}) in tags
 
