@@ -162,7 +162,7 @@ def test_surroundings_tell_edges_of_hubs_from_others_and_random_ones_from_none()
         rest = gd.Unlearner(gd.models.GCN(64), split.data, task="link", method="unlink").delete(
             gd.Deletion(edges=chosen)
         )
-        found = match_edges(rest.data, chosen, split.test).kind_auc
+        found = match_edges(rest.data, chosen, split.test).regression.kind_auc()
         assert (found is not None) == told
         assert found is None or 0.7 < found <= 1
-    assert match_edges(rest.data, chosen[:, :3], split.test).kind_auc is None  # too few to tell
+    assert match_edges(rest.data, chosen[:, :3], split.test).regression.kind_auc() is None  # too few to tell

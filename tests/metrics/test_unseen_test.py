@@ -8,7 +8,7 @@ import torch
 from torch_geometric.data import Data
 
 from gnndelete.metrics.ranking import auc_variance
-from gnndelete.metrics.unseen_test import STRATUM_MINIMUM, degrees, edge_degree, edge_kind, strata, unseen_test
+from gnndelete.metrics.unseen_test import STRATUM_MINIMUM, degrees, edge_strata, strata, unseen_test
 
 
 def test_a_difference_in_degree_is_not_mistaken_for_memory():
@@ -61,11 +61,11 @@ def test_more_deleted_elements_leave_no_fewer_compared(count):
     kinds, degree = [torch.randint(high, (count + 600,), generator=generator) for high in (10, 50)]
     mine, theirs = slice(count), slice(count, None)
     found = strata(degree[mine], degree[theirs], kinds[mine], kinds[theirs], bins=3, adaptive=True)
-    assert sorted(np.concatenate([own for own, _ in found.parts])) == list(range(count)), "each of them once"
-    for own, others in found.parts:
+    assert sorted(np.concatenate([own for own, _ in found])) == list(range(count)), "each of them once"
+    for own, others in found:
         assert len(set(kinds[mine][own].tolist()) | set(kinds[theirs][others].tolist())) == 1
         assert others.size >= 6
-    divided = [own.size for own, _ in found.parts]
+    divided = [own.size for own, _ in found]
     assert len(divided) > 10 or count < 120, "and where there are enough, by degree as well"
 
 
@@ -73,10 +73,10 @@ def test_few_edges_are_divided_by_degree_as_far_as_they_go():
     degree = torch.randint(100, (600,), generator=torch.Generator().manual_seed(0))
     sizes = {}
     for count in (10, 30, 60, 95, 96):
-        test = strata(degree[:count], degree[count:])
-        sizes[count] = len(test.parts)
+        found = strata(degree[:count], degree[count:])
+        sizes[count] = len(found)
         if count < 96:
-            assert test.deleted == count
+            assert sum(mine.size for mine, _ in found) == count
     assert sizes[10] == 1
     assert sizes[30] < sizes[60] <= sizes[95] <= 8
 
@@ -137,9 +137,9 @@ def test_a_kind_of_few_held_out_elements_takes_part_in_a_small_request():
     """Two elements of another kind would else speak for all sixty."""
     kinds = torch.tensor([0] * 58 + [1] * 2), torch.tensor([0] * 5 + [1] * 45)
     found = strata(torch.rand(60), torch.rand(50), *kinds)
-    assert sorted((mine.size, theirs.size) for mine, theirs in found.parts) == [(2, 45), (58, 5)]
+    assert sorted((mine.size, theirs.size) for mine, theirs in found) == [(2, 45), (58, 5)]
     missing = strata(torch.rand(60), torch.rand(45), kinds[0], torch.ones(45))
-    assert [(mine.size, theirs.size) for mine, theirs in missing.parts] == [(2, 45)]
+    assert [(mine.size, theirs.size) for mine, theirs in missing] == [(2, 45)]
 
 
 def test_one_element_has_an_interval_that_says_nothing():
@@ -151,11 +151,14 @@ def test_one_element_has_an_interval_that_says_nothing():
 def test_the_degree_of_an_edge_grows_with_both_ends():
     degree = torch.tensor([0, 3, 15])
     edges = torch.tensor([[0, 1, 1], [0, 1, 2]])
-    assert edge_degree(degree, edges).exp2().log2().tolist() == pytest.approx(np.log([1, 4, 8]).tolist())
+    assert edge_strata(degree, edges, edges)["degree_deleted"].exp2().log2().tolist() == pytest.approx(
+        np.log([1, 4, 8]).tolist()
+    )
 
 
 def test_an_end_with_incoming_edges_alone_is_not_lonely():
     data = Data(edge_index=torch.tensor([[1, 2, 3, 0], [0, 0, 0, 4]]), num_nodes=6)
-    assert edge_kind(degrees(data), torch.tensor([[1, 1], [4, 5]])).tolist() == [0, 1]
+    edges = torch.tensor([[1, 1], [4, 5]])
+    assert edge_strata(degrees(data), edges, edges)["kind_deleted"].tolist() == [0, 1]
     both = Data(edge_index=torch.cat([data.edge_index, data.edge_index.flip(0)], dim=1), num_nodes=6)
     assert torch.equal(degrees(both), torch.bincount(both.edge_index[0], minlength=6).double())

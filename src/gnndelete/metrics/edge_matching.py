@@ -32,7 +32,7 @@ EDGES_PER_COEFFICIENT = 10
 #: Neighbours looked up at once, and numbers of features held at once; bounds memory on large graphs.
 LOOKUP_CHUNK = FEATURE_CHUNK = 1 << 24
 
-#: Columns of features held at once on a CPU: so few stay in its cache.
+#: Columns of features held at once: so few stay in the cache of a CPU.
 FEATURE_COLUMNS = 128
 
 #: Folds of the cross-validation that asks whether deleted and unseen edges are of one kind, and the AUC above which they
@@ -50,7 +50,14 @@ MATCHED_BY_RELATION = (
 
 @dataclass(frozen=True)
 class Matching:
-    """How deleted elements are compared with unseen ones; ``how`` is the sentence that says so, beyond strata of degree."""
+    """How deleted elements are compared with unseen ones.
+
+    Attributes:
+        strata: The positions of deleted and of unseen elements in each stratum.
+        deleted: The number of deleted elements.
+        regression: What scores are adjusted by.
+        how: The sentence that says how they are compared, beyond strata of degree.
+    """
 
     strata: Strata
     deleted: int
@@ -60,19 +67,14 @@ class Matching:
     @property
     def matched(self) -> float:
         """The share of deleted elements that have unseen ones to be compared with."""
-        return self.strata.deleted / max(self.deleted, 1)
-
-    @property
-    def kind_auc(self) -> float | None:
-        """The AUC by which surroundings alone separate deleted from unseen edges; None where it is not above chance."""
-        return None if self.regression is None else self.regression.kind_auc()
+        return sum(mine.size for mine, _ in self.strata) / max(self.deleted, 1)
 
     def test(self, deleted: Tensor, unseen: Tensor) -> UnseenTest:
         """The unseen test of one model's scores."""
         if self.regression is not None:
             scores = self.regression.residuals(torch.cat([deleted, unseen]))
             deleted, unseen = scores.split([len(deleted), len(unseen)])
-        return self.strata.test(deleted, unseen)
+        return UnseenTest(self.strata, deleted, unseen)
 
 
 def match_edges(data: Data, deleted: Tensor, unseen: Tensor, by_surroundings: bool = True) -> Matching:
@@ -90,16 +92,13 @@ def match_edges(data: Data, deleted: Tensor, unseen: Tensor, by_surroundings: bo
     Returns:
         The matching, for the scores of any model.
     """
-    typed, count = deleted.size(0) == 3, deleted.size(1)
-    found = edge_strata(degrees(data), deleted.to(data.edge_index.device), unseen.to(data.edge_index.device))
-    bins = DEGREE_QUANTILES
-    if by_surroundings and typed:
-        bins = TYPED_QUANTILES
+    device, count = data.edge_index.device, deleted.size(1)
+    found = edge_strata(degrees(data), deleted.to(device), unseen.to(device))
+    if by_surroundings and deleted.size(0) == 3:
         for name, edges in (("kind_deleted", deleted), ("kind_unseen", unseen)):
             found[name] = 2 * found[name] + has_other_edge(data, edges)
-    divided = strata(**found, bins=bins)
-    if by_surroundings and typed:
-        return Matching(divided, count, how=MATCHED_BY_RELATION)
+        return Matching(strata(**found, bins=TYPED_QUANTILES), count, how=MATCHED_BY_RELATION)
+    divided = strata(**found, bins=DEGREE_QUANTILES)
     if not by_surroundings or data.get("edge_type") is not None:
         return Matching(divided, count)
     regression = SurroundingsRegression(data, torch.cat([deleted.to(unseen.device), unseen], dim=1), count)
@@ -195,22 +194,9 @@ def surroundings(data: Data, edges: Tensor) -> Tensor:
         one, other = count.add(1).log()[ends]
         columns += [one + other, (one - other).abs()]
     number, weight = _shared_neighbors(table, named[ends])
-    columns += [number.add(1).log(), weight, has_other_edge(data, edges).double()]
-    x = _features(data.get("x"), nodes)
-    if x is not None:
-        columns += _cosines(x, named, torch.stack([owner, near]), ends)
+    columns += [number.add(1).log(), weight, table.contains(named[ends]).double()]
+    columns += _cosines(data.get("x"), nodes, named, torch.stack([owner, near]), ends)
     return torch.stack(columns, dim=1)
-
-
-def _features(x: Any, nodes: int) -> Tensor | None:
-    """Dense floating-point features, a row per node, or None: integers are categories, and sparse rows are left out."""
-    if not isinstance(x, Tensor) or x.layout != torch.strided or not x.is_floating_point():
-        return None
-    if x.dim() == 0 or x.size(0) != nodes:
-        return None
-    if not any(bool(torch.isfinite(x.sum(dtype=kind))) for kind in (x.dtype, torch.double)):  # doubles are far slower
-        return None
-    return x.reshape(nodes, -1)
 
 
 def _shared_neighbors(table: EdgeTable, ends: Tensor) -> Tensor:
@@ -234,19 +220,26 @@ def _shared_neighbors(table: EdgeTable, ends: Tensor) -> Tensor:
     return torch.cat(found, dim=1) if found else ends.new_zeros(2, 0).double()
 
 
-def _cosines(x: Tensor, named: Tensor, near: Tensor, ends: Tensor) -> list[Tensor]:
-    """The cosine of the ends' features, and of their sums over each end and its neighbours; columns of x in chunks."""
+def _cosines(x: Any, nodes: int, named: Tensor, near: Tensor, ends: Tensor) -> list[Tensor]:
+    """The cosine of the ends' features, and of their sums over each end and its neighbours; columns of x in chunks.
+
+    Only finite dense floating-point features count: integers are categories.
+    """
+    is_dense = isinstance(x, Tensor) and x.layout == torch.strided and x.is_floating_point() and x.dim() > 0
+    if not is_dense or x.size(0) != nodes:
+        return []
     rows, position = torch.cat([named, near[1]]).unique(return_inverse=True)
     mine, theirs = position.split([named.numel(), near.size(1)])
     first = torch.searchsorted(near[0].contiguous(), torch.arange(named.numel(), device=x.device))
     products = torch.zeros(2, ends.size(1), dtype=torch.double, device=x.device)
     squares = torch.zeros(2, named.numel(), dtype=torch.double, device=x.device)
     together = max(FEATURE_CHUNK // max(rows.numel(), ends.size(1), 1), 1)
-    for columns in x.split(min(FEATURE_COLUMNS, together) if x.device.type == "cpu" else together, dim=1):
+    for columns in x.reshape(nodes, -1).split(min(FEATURE_COLUMNS, together), dim=1):
         part = columns.index_select(0, rows).float()
         single = part.index_select(0, mine)
         for i, row in enumerate((single, single + F.embedding_bag(theirs, part, first, mode="sum"))):
             products[i] += torch.linalg.vecdot(*(row.index_select(0, end) for end in ends)).double()
             squares[i] += row.square().sum(dim=1).double()
     sizes = squares.sqrt()
-    return list(products / (sizes[:, ends[0]] * sizes[:, ends[1]]).clamp(min=1e-12))
+    cosines = products / (sizes[:, ends[0]] * sizes[:, ends[1]]).clamp(min=1e-12)
+    return list(cosines) if bool(torch.isfinite(cosines).all()) else []

@@ -6,7 +6,6 @@ the remaining graph, class, relation) so that a difference in kind is not mistak
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
@@ -19,7 +18,8 @@ from torch_geometric.data import Data
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.metrics.ranking import Floats, auc, auc_variance, share_below
 
-Ints = NDArray[np.int64]
+#: The positions of deleted and of unseen elements in each stratum. They serve the scores of many models.
+Strata = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
 
 #: Quantiles of the degree that make strata of edges. Eight are as fine as 2.5% of DBLP's edges can fill.
 DEGREE_QUANTILES = 8
@@ -34,13 +34,19 @@ STRATUM_MINIMUM = 6
 SMALL_REQUEST = 2 * STRATUM_MINIMUM * DEGREE_QUANTILES
 
 
-@dataclass(frozen=True)
 class UnseenTest:
-    """Scores of deleted and unseen elements, in strata that hold enough of both.
+    """The unseen test of one model's scores.
 
     Args:
-        parts: The (deleted, unseen) scores of each stratum.
-        scores: The (deleted, unseen) scores of all elements.
+        strata: The positions of deleted and of unseen elements in each stratum.
+        deleted: Scores of the deleted elements.
+        unseen: Scores of the unseen elements.
+
+    Attributes:
+        scores: The (deleted, unseen) scores of all elements, and ``parts`` those of each stratum.
+        weights: The share of the matched deleted elements in each stratum.
+        auc: The unseen AUC: how often a deleted element scores above an unseen one of its stratum.
+        standard_error: The standard error of the AUC if deleted and unseen elements score alike.
 
     >>> same = torch.arange(100.0)
     >>> test = unseen_test(same, same, torch.ones(100), torch.ones(100))
@@ -48,18 +54,16 @@ class UnseenTest:
     (0.5, 1.0)
     """
 
-    parts: tuple[tuple[Floats, Floats], ...]
-    scores: tuple[Floats, Floats]
-
-    @property
-    def deleted(self) -> int:
-        """The number of deleted elements."""
-        return self.scores[0].size
-
-    @property
-    def unseen(self) -> int:
-        """The number of unseen elements."""
-        return self.scores[1].size
+    def __init__(self, strata: Strata, deleted: Tensor, unseen: Tensor) -> None:
+        high, low = (part.detach().double().cpu().numpy() for part in (deleted, unseen))
+        self.scores: tuple[Floats, Floats] = high, low
+        self.parts: list[tuple[Floats, Floats]] = [(high[mine], low[theirs]) for mine, theirs in strata]
+        self.deleted, self.unseen = high.size, low.size
+        counts = np.array([mine.size for mine, _ in strata], dtype=np.float64)
+        self.weights = counts / counts.sum()
+        self.auc = float(self.weights @ [auc(*part) for part in self.parts])
+        variances = np.array([auc_variance(0.5, mine.size, theirs.size) for mine, theirs in strata])
+        self.standard_error = float(np.sqrt(self.weights**2 @ variances))
 
     @property
     def plain_auc(self) -> float:
@@ -77,27 +81,11 @@ class UnseenTest:
 
         It is small where most deleted elements share a stratum with few unseen ones.
 
-        >>> few, many = (np.zeros(300), np.zeros(6)), (np.zeros(10), np.zeros(5000))
-        >>> round(UnseenTest((few, many), (np.zeros(310), np.zeros(5006))).effective_unseen)
+        >>> few, many = (np.arange(300), np.arange(6)), (np.arange(300, 310), np.arange(6, 5006))
+        >>> round(UnseenTest([few, many], torch.zeros(310), torch.zeros(5006)).effective_unseen)
         6
         """
         return float(1 / (self.weights**2 @ [1 / unseen.size for _, unseen in self.parts])) if self.parts else 0.0
-
-    @property
-    def weights(self) -> Floats:
-        """The share of the matched deleted elements in each stratum."""
-        counts = np.array([deleted.size for deleted, _ in self.parts], dtype=np.float64)
-        return counts / counts.sum()
-
-    @property
-    def auc(self) -> float:
-        """The unseen AUC: how often a deleted element scores above an unseen one of its stratum."""
-        return float(self.weights @ [auc(deleted, unseen) for deleted, unseen in self.parts])
-
-    @property
-    def standard_error(self) -> float:
-        """The standard error of the AUC if deleted and unseen elements score alike."""
-        return float(np.sqrt(self.weights**2 @ np.array([auc_variance(0.5, d.size, u.size) for d, u in self.parts])))
 
     def against(self, other: UnseenTest) -> tuple[float, float]:
         """Compare two models on the same elements.
@@ -156,24 +144,7 @@ def unseen_test(deleted: Tensor, unseen: Tensor, *matched_by: Any, **options: An
     Returns:
         The test.
     """
-    return strata(*matched_by, **options).test(deleted, unseen)
-
-
-@dataclass(frozen=True)
-class Strata:
-    """Which deleted elements are compared with which unseen ones, by position. One serves the scores of many models."""
-
-    parts: tuple[tuple[Ints, Ints], ...]
-
-    @property
-    def deleted(self) -> int:
-        """How many deleted elements have a stratum."""
-        return sum(deleted.size for deleted, _ in self.parts)
-
-    def test(self, deleted: Tensor, unseen: Tensor) -> UnseenTest:
-        """Put the scores of one model into the strata."""
-        scores = _numbers(deleted), _numbers(unseen)
-        return UnseenTest(tuple((scores[0][mine], scores[1][theirs]) for mine, theirs in self.parts), scores)
+    return UnseenTest(strata(*matched_by, **options), deleted, unseen)
 
 
 def strata(
@@ -190,46 +161,45 @@ def strata(
     kinds, or else with all unseen elements.
 
     Args:
-        degree_deleted: A number per deleted element, such as `edge_degree`.
+        degree_deleted: A number per deleted element.
         degree_unseen: The same for the unseen elements.
-        kind_deleted: Kind of each deleted element (class, or `edge_kind`); only elements of one kind are compared.
+        kind_deleted: Kind of each deleted element (class, or relation); only elements of one kind are compared.
         kind_unseen: The same for the unseen elements.
         bins: Number of quantiles within a kind.
         adaptive: Use fewer quantiles where some stay empty, and leave out no kind that has an unseen element. By default
             this is so for requests of fewer than `SMALL_REQUEST` elements.
 
     Returns:
-        The strata.
+        The positions of deleted and of unseen elements in each stratum.
     """
-    degrees = _numbers(degree_deleted), _numbers(degree_unseen)
+    degrees = [degree.detach().double().cpu().numpy() for degree in (degree_deleted, degree_unseen)]
     adaptive = degrees[0].size < SMALL_REQUEST if adaptive is None else adaptive
     kinds = [
         np.zeros(part.size, dtype=np.int64) if kind is None else kind.detach().cpu().numpy().astype(np.int64)
         for part, kind in zip(degrees, (kind_deleted, kind_unseen), strict=True)
     ]
     members = [(np.flatnonzero(kinds[0] == kind), np.flatnonzero(kinds[1] == kind)) for kind in np.unique(kinds[0])]
-    needed = 1 if adaptive else STRATUM_MINIMUM
-    parts = [part for pair in members if pair[1].size >= needed for part in _divide(pair, degrees, bins, adaptive)]
+    parts: Strata = []
+    for mine, theirs in members:
+        if theirs.size >= (1 if adaptive else STRATUM_MINIMUM):
+            parts += _divide(mine, theirs, degrees[0][mine], degrees[1][theirs], bins, adaptive)
     if not parts and kind_deleted is not None:
         parts = [(mine, theirs) for mine, theirs in members if mine.size and theirs.size]
     if not parts and degrees[0].size and degrees[1].size:
         parts = [(np.arange(degrees[0].size), np.arange(degrees[1].size))]
-    return Strata(tuple(parts))
+    return parts
 
 
-def _divide(
-    members: tuple[Ints, Ints], degrees: tuple[Floats, Floats], bins: int, adaptive: bool
-) -> list[tuple[Ints, Ints]]:
+def _divide(mine: Any, theirs: Any, degree: Floats, other_degree: Floats, bins: int, adaptive: bool) -> Strata:
     """The filled quantiles of one kind. With ``adaptive``, as many quantiles as can all be filled, or one."""
-    values = [degree[chosen] for degree, chosen in zip(degrees, members, strict=True)]
     for count in range(bins, 1, -1) if adaptive else [bins]:
-        edges = np.unique(np.quantile(np.concatenate(values), np.linspace(0, 1, count + 1)[1:-1]))
-        bin_of = [np.searchsorted(edges, value, side="right") for value in values]
-        pairs = [(members[0][bin_of[0] == one], members[1][bin_of[1] == one]) for one in np.unique(bin_of[0])]
+        edges = np.unique(np.quantile(np.concatenate([degree, other_degree]), np.linspace(0, 1, count + 1)[1:-1]))
+        quantile, other = (np.searchsorted(edges, value, side="right") for value in (degree, other_degree))
+        pairs = [(mine[quantile == one], theirs[other == one]) for one in np.unique(quantile)]
         filled = [pair for pair in pairs if min(pair[0].size, pair[1].size) >= STRATUM_MINIMUM]
         if not adaptive or len(filled) == len(pairs):
             return filled
-    return [members]
+    return [(mine, theirs)]
 
 
 def _resampled(deleted: Floats, unseen: Floats, draws: int, generator: np.random.Generator) -> Floats:
@@ -251,6 +221,9 @@ def _resampled(deleted: Floats, unseen: Floats, draws: int, generator: np.random
 def edge_strata(degree: Tensor, deleted: Tensor, unseen: Tensor) -> dict[str, Any]:
     """What edges are matched by, as arguments of `strata`.
 
+    The degree of an edge is the mean of log(1 + degree) over its ends. Edges of one kind have the same relation and as many
+    isolated ends: all that a model knows of an isolated node is what it remembers, so such edges score unlike all others.
+
     Args:
         degree: Degrees in a graph that has none of the edges; in the original graph they would count the deleted ones.
         deleted: Deleted edges, ``[2, k]`` or triples ``[3, k]``.
@@ -258,35 +231,17 @@ def edge_strata(degree: Tensor, deleted: Tensor, unseen: Tensor) -> dict[str, An
 
     Returns:
         Degree and kind of both, by the names of the parameters of `strata`.
+
+    >>> edge_strata(torch.tensor([2, 0, 1]), torch.tensor([[0], [2]]), torch.tensor([[0], [1]]))["kind_unseen"].tolist()
+    [1]
     """
-    return {
-        "degree_deleted": edge_degree(degree, deleted),
-        "degree_unseen": edge_degree(degree, unseen),
-        "kind_deleted": edge_kind(degree, deleted),
-        "kind_unseen": edge_kind(degree, unseen),
-    }
-
-
-def edge_degree(degree: Tensor, edges: Tensor) -> Tensor:
-    """How connected the ends of each edge are: the mean of log(1 + degree)."""
-    ends = degree.double()[ends_of(edges).to(degree.device)]
-    return (ends + 1).log().mean(dim=0)
-
-
-def edge_kind(degree: Tensor, edges: Tensor) -> Tensor:
-    """What edges must share to be compared: their relation, and the number of isolated ends.
-
-    All that a model knows of an isolated node is what it remembers, so such edges score unlike all others.
-
-    >>> edge_kind(torch.tensor([2, 0, 1]), torch.tensor([[0, 0], [2, 1]])).tolist()
-    [0, 1]
-    """
-    isolated = (degree[ends_of(edges).to(degree.device)] == 0).sum(dim=0)
-    return isolated if edges.size(0) == 2 else 3 * edges[1].to(degree.device) + isolated
-
-
-def _numbers(values: Tensor) -> Floats:
-    return np.asarray(values.detach().double().cpu().numpy())
+    found = {}
+    for name, edges in (("deleted", deleted), ("unseen", unseen)):
+        ends = degree[ends_of(edges).to(degree.device)].double()
+        isolated = (ends == 0).sum(dim=0)
+        found[f"degree_{name}"] = (ends + 1).log().mean(dim=0)
+        found[f"kind_{name}"] = isolated if edges.size(0) == 2 else 3 * edges[1].to(degree.device) + isolated
+    return found
 
 
 def degrees(data: Data) -> Tensor:

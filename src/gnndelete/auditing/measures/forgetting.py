@@ -19,7 +19,7 @@ from gnndelete.graph.batch import GraphBatch
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.validation import edge_table
 from gnndelete.metrics.edge_matching import match_edges
-from gnndelete.metrics.unseen_test import CLASS_QUANTILES, UnseenTest, degrees, edge_degree, edge_strata, unseen_test
+from gnndelete.metrics.unseen_test import CLASS_QUANTILES, UnseenTest, degrees, edge_strata, unseen_test
 
 #: The two kinds of deleted edges that are also tested separately.
 CONNECTED, ISOLATED = "both ends have edges left", "an end has no edge left"
@@ -257,13 +257,14 @@ def _adjusted(case: Case, tests: dict[str, UnseenTest]) -> AdjustedTest | None:
         name: UnseenAUC.of(matching.test(*(torch.from_numpy(part) for part in test.scores)), case.seed)
         for name, test in tests.items()
     }
+    kind_auc = None if matching.regression is None else matching.regression.kind_auc()
     target = (case.unlearned.calibration or {}).get("target")
-    return AdjustedTest(**found, how=matching.how, kind_auc=matching.kind_auc, target=target)
+    return AdjustedTest(**found, how=matching.how, kind_auc=kind_auc, target=target)
 
 
 def _kinds(case: Case, tests: dict[str, UnseenTest]) -> tuple[EdgeKind, ...]:
     strata = _edge_strata(case, *compared(case))
-    isolated = [strata[f"kind_{part}"] % 3 > 0 for part in ("deleted", "unseen")]  # `edge_kind` counts up to two ends
+    isolated = [strata[f"kind_{part}"] % 3 > 0 for part in ("deleted", "unseen")]  # `edge_strata` counts up to two ends
     if bool(isolated[0].all()) or not bool(isolated[0].any()):
         return ()
     found = []
@@ -310,7 +311,10 @@ def _edge_strata(case: Case, deleted: Tensor, unseen: Tensor) -> dict[str, Any]:
     degree = degrees(case.original).cpu()
     itself = 1.0 if deleted.size(0) == 3 or edge_table(case.original).undirected else 0.5
     ends = (degree[ends_of(deleted)] - itself).clamp(min=0)  # without the edge itself, as for unseen ones
-    found = {"degree_deleted": (ends + 1).log().mean(dim=0), "degree_unseen": edge_degree(degree, unseen)}
+    found = {
+        "degree_deleted": (ends + 1).log().mean(dim=0),
+        "degree_unseen": edge_strata(degree, deleted, unseen)["degree_unseen"],
+    }
     if deleted.size(0) == 3:
         found |= {"kind_deleted": deleted[1], "kind_unseen": unseen[1]}
     return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -193,8 +194,7 @@ def _logits(case: Case, subject: Subject, elements: Tensor) -> Tensor:
 
 
 def _test(true: Tensor, false: Tensor) -> UnseenTest:
-    scores = true.numpy(), false.numpy()
-    return UnseenTest((scores,), scores)
+    return UnseenTest([(np.arange(len(true)), np.arange(len(false)))], true, false)
 
 
 def _loss_error(after: UnseenTest, other: UnseenTest) -> float:
