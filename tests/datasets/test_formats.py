@@ -110,7 +110,7 @@ def test_save_and_load(friends: networkx.Graph, tmp_path: Path) -> None:
     save_graph(graph, tmp_path / "new" / "graph")
     assert sorted(path.name for path in (tmp_path / "new" / "graph").iterdir()) == [
         "graph.json",
-        "graph.safetensors",
+        "graph.pt",
         "ids.json",
     ]
     same(load_graph(tmp_path / "new" / "graph"), graph)
@@ -123,15 +123,15 @@ def test_save_and_load_without_ids_and_with_sparse_features(tmp_path: Path) -> N
         )
         save_graph(data, tmp_path)
         same(load_graph(tmp_path), NamedGraph(data))
-    with pytest.raises(GraphError, match=r"data.odd is a 'list'"):
-        save_graph(Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2, odd=[1]), tmp_path)
+    with pytest.raises(GraphError, match=r"data.odd is a 'set'"):
+        save_graph(Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2, odd={1}), tmp_path)
     with pytest.raises(GraphError, match="2 nodes and 1 ids"):
         save_graph(NamedGraph(Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2), IdMap(["a"])), tmp_path)
 
 
 def test_a_damaged_folder_is_refused(friends: networkx.Graph, tmp_path: Path) -> None:
     save_graph(from_networkx(friends), tmp_path)
-    for name in ("graph.json", "graph.safetensors", "ids.json"):
+    for name in ("graph.json", "graph.pt", "ids.json"):
         content = (tmp_path / name).read_bytes()
         for spoilt in (
             b"",

@@ -76,7 +76,7 @@ def test_unknown_ids_are_counted_and_the_closest_shown() -> None:
 @pytest.mark.parametrize("typo", ["user:471", "user:47111", "usr:4711", "user:4171", "Xser:4711", "user;4711"])
 def test_closest_in_a_small_and_a_large_graph(typo: str) -> None:
     assert USERS.closest(typo) == "user:4711"
-    large = IdMap([*(f"other-{i}" for i in range(30_000)), "user:4711", "u;"])
+    large = IdMap([*(f"other-{i}" for i in range(30_000)), "user:4711"])
     assert large.closest(typo) in ("user:4711", None)
     assert large.closest("user:47111") == "user:4711"
     assert large.closest("nothing like it") is None

@@ -383,18 +383,14 @@ def graph_files(
 
     A graph with ids is written as `save_graph` does, another one as ``graph.pt``.
     """
-    import tempfile
+    from gnndelete.datasets.formats import CONFIG, GRAPH, IDS, dump_data, graph_contents
 
-    from gnndelete.datasets.formats import CONFIG, IDS, TENSORS, save_graph
-
-    contents = {folder / REMAINING: to_bytes(facts)}
     if graph.ids is None:
-        contents[folder / "graph.pt"] = _pickled(graph.data)
+        files = {GRAPH: dump_data(graph.data)}
     else:
-        with tempfile.TemporaryDirectory() as temporary:
-            save_graph(replace(graph, ids=without_names(graph.ids, deleted)), temporary)
-            contents |= {folder / path.name: path.read_bytes() for path in Path(temporary).iterdir()}
-    known = [folder / name for name in (REMAINING, "graph.pt", CONFIG, TENSORS, IDS)]
+        files = graph_contents(replace(graph, ids=without_names(graph.ids, deleted)))
+    contents = {folder / REMAINING: to_bytes(facts), **{folder / name: content for name, content in files.items()}}
+    known = [folder / name for name in (REMAINING, GRAPH, CONFIG, IDS)]
     return contents, [path for path in known if path not in contents]
 
 
@@ -413,16 +409,3 @@ def without_names(ids: IdMap, nodes: Tensor) -> IdMap:
         start = f"_{start}"
     deleted = set(nodes.tolist())
     return type(ids)(f"{start}{node}" if node in deleted else name for node, name in enumerate(ids.names))
-
-
-def _pickled(data: Data) -> bytes:
-    import io
-
-    import torch
-    from torch_geometric.data import Data
-
-    # Clones: torch.save writes the whole memory behind a tensor, also the deleted part that a view does not show.
-    values = {n: v.detach().cpu().clone() if isinstance(v, torch.Tensor) else v for n, v in data.to_dict().items()}
-    file = io.BytesIO()
-    torch.save(Data.from_dict(values), file)
-    return file.getvalue()

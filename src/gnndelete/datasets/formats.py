@@ -5,6 +5,8 @@ Files are data: only tensors, numbers, text and PyG's graphs are read from them,
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import re
 import warnings
@@ -16,10 +18,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as dump_tensors
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
@@ -29,7 +29,6 @@ from torch_geometric.data.storage import AttrType, GlobalStorage
 from gnndelete.datasets.ids import IdMap
 from gnndelete.datasets.tables import SUFFIXES, Block, Columns, NamedGraph, Problems, Table, build, from_tables
 from gnndelete.errors import GraphError, RequestError, SettingError, some
-from gnndelete.graph.fingerprint import tensor_digest
 from gnndelete.graph.validation import check_graph, count_nodes
 from gnndelete.io.files import write_all
 
@@ -62,7 +61,7 @@ def load_graph(path: str | PathLike[str], **options: Any) -> NamedGraph:
     if options:
         raise SettingError(f"'{file}' is no table, and {some(options)} say how to read tables; leave them out")
     if file.is_dir():
-        return read_folder(file)
+        return _read_folder(file)
     parts = load_saved(file)
     if len(parts) != 1:
         raise GraphError(f"'{file}' holds three parts, which is a split of links; save one Data")
@@ -76,7 +75,7 @@ def graph_files(path: str | PathLike[str]) -> list[Path]:
         return [table for table in _tables(file) if table is not None]
     if not file.exists():
         raise GraphError(f"there is no graph at '{file}'; check the path")
-    files = [file / name for name in (CONFIG, TENSORS, IDS)] if file.is_dir() else [file]
+    files = [file / name for name in (CONFIG, GRAPH, IDS)] if file.is_dir() else [file]
     return [path for path in files if path.is_file()]
 
 
@@ -135,8 +134,8 @@ def from_networkx(
         raise GraphError(
             f"different nodes of the NetworkX graph have the same name as text: {some(again)}; rename them"
         )
-    nodes = {"id": names, **_attributes([values for _, values in graph.nodes(data=True)], "id")}
     links = list(graph.edges(data=True))
+    nodes = {"id": names, **_attributes([values for _, values in graph.nodes(data=True)], "id")}
     edges = {
         "source": [str(u) for u, _, _ in links],
         "target": [str(v) for _, v, _ in links],
@@ -170,45 +169,39 @@ def _attributes(rows: list[dict[Any, Any]], *reserved: str) -> dict[str, list[An
     """Attributes as columns, None where an element lacks one; lists of numbers become several columns."""
     columns: dict[str, list[Any]] = {}
     for name in dict.fromkeys(name for row in rows for name in row):
-        values: list[Any] = [row.get(name) for row in rows]
-        lengths = [len(value) for value in values if _is_list(value)]
         if str(name) in reserved:
             raise GraphError(f"an attribute of the NetworkX graph is called '{name}', which the ids are; rename it")
-        if not lengths:
+        values: list[Any] = [row.get(name) for row in rows]
+        lists = [list(value) if isinstance(value, (list, tuple, np.ndarray, Tensor)) else [] for value in values]
+        width = max(map(len, lists))
+        if not width:
             columns[str(name)] = values
-        for index in range(max(lengths, default=0)):
-            columns[f"{name}.{index}"] = [
-                value[index] if _is_list(value) and index < len(value) else None for value in values
-            ]
+        for index in range(width):
+            columns[f"{name}.{index}"] = [each[index] if index < len(each) else None for each in lists]
     return columns
-
-
-def _is_list(value: Any) -> bool:
-    return hasattr(value, "__len__") and hasattr(value, "__getitem__") and not isinstance(value, (str, bytes, dict))
 
 
 def _expanded(chosen: Sequence[str] | None, columns: dict[str, list[Any]]) -> Sequence[str] | None:
     """The columns of the chosen attributes."""
     if chosen is None or isinstance(chosen, str):
         return chosen
-    return [
-        column
-        for name in chosen
-        for column in ([c for c in columns if c.rpartition(".")[0] == name] if name not in columns else [name])
-        or [name]
-    ]
+    found: list[str] = []
+    for name in chosen:
+        parts = [column for column in columns if column.rpartition(".")[0] == name and name not in columns]
+        found += parts or [name]
+    return found
 
 
-CONFIG, TENSORS, IDS = "graph.json", "graph.safetensors", "ids.json"
+CONFIG, GRAPH, IDS = "graph.json", "graph.pt", "ids.json"
 _FORMAT = "gnndelete-graph-1"
 _TEXTS = tuple(field.name for field in fields(NamedGraph) if field.name not in ("data", "ids"))
-_LAYOUTS = {"coo": torch.sparse_coo, "csr": torch.sparse_csr, "csc": torch.sparse_csc}
+_SAVED = (Tensor, bool, int, float, str, list, tuple, dict, type(None))
 
 
 def save_graph(graph: NamedGraph | Data, folder: str | PathLike[str]) -> None:
     """Write a graph with all its names to a folder, to be read with `load_graph`.
 
-    The folder holds ``graph.safetensors``, ``graph.json`` and ``ids.json``.
+    The folder holds ``graph.pt``, ``graph.json`` and ``ids.json``.
 
     Args:
         graph: The graph.
@@ -224,86 +217,58 @@ def save_graph(graph: NamedGraph | Data, folder: str | PathLike[str]) -> None:
     >>> load_graph(folder)
     NamedGraph(Data(edge_index=[2, 1], num_nodes=2), ids=IdMap('user:4711', 'item:7'))
     """
-    named = NamedGraph(graph) if isinstance(graph, Data) else graph
-    check_graph(named.data)
-    if named.ids is not None and len(named.ids) != count_nodes(named.data):
-        raise GraphError(f"the graph has {count_nodes(named.data)} nodes and {len(named.ids)} ids; give one per node")
-    tensors, sparse, plain = _parts(named.data)
+    write_all(Path(folder), graph_contents(NamedGraph(graph) if isinstance(graph, Data) else graph))
+
+
+def graph_contents(graph: NamedGraph) -> dict[str, bytes]:
+    """The files that `save_graph` writes, by name."""
+    check_graph(graph.data)
+    if graph.ids is not None and len(graph.ids) != count_nodes(graph.data):
+        raise GraphError(f"the graph has {count_nodes(graph.data)} nodes and {len(graph.ids)} ids; give one per node")
+    content = dump_data(graph.data)
     config = {
         "format": _FORMAT,
-        "tensors": tensor_digest(tensors),
-        "ids": None if named.ids is None else named.ids.fingerprint,
-        **{name: getattr(named, name) for name in _TEXTS},
-        "sparse": sparse,
-        "plain": plain,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "ids": None if graph.ids is None else graph.ids.fingerprint,
+        **{name: getattr(graph, name) for name in _TEXTS},
     }
-    contents = {TENSORS: dump_tensors(tensors), CONFIG: (json.dumps(config, indent=2) + "\n").encode()}
-    if named.ids is not None:
-        contents[IDS] = named.ids.to_bytes()
-    write_all(Path(folder), contents)
+    contents = {GRAPH: content, CONFIG: (json.dumps(config, indent=2) + "\n").encode()}
+    return contents if graph.ids is None else contents | {IDS: graph.ids.to_bytes()}
 
 
-def read_folder(folder: Path) -> NamedGraph:
+def dump_data(data: Data) -> bytes:
+    """A graph on the CPU as the content of a file of ``torch.save``."""
+    for name, value in data.to_dict().items():
+        if not isinstance(value, _SAVED):
+            raise GraphError(
+                f"data.{name} is a '{type(value).__name__}', which is not saved", "give a tensor or remove it"
+            )
+    # Clones: torch.save writes the whole memory behind a tensor, also the deleted part that a view does not show.
+    values = {n: v.detach().cpu().clone() if isinstance(v, Tensor) else v for n, v in data.to_dict().items()}
+    buffer = io.BytesIO()
+    torch.save(Data.from_dict(values), buffer)
+    return buffer.getvalue()
+
+
+def _read_folder(folder: Path) -> NamedGraph:
     """Read what `save_graph` wrote; refused where a file is damaged or belongs to another graph."""
     try:
         config = json.loads((folder / CONFIG).read_bytes())
         if config["format"] != _FORMAT:
             raise GraphError(f"'{folder / CONFIG}' is of another format ({config['format']!r}); save the graph again")
-        tensors = load_tensors((folder / TENSORS).read_bytes())
-        if tensor_digest(tensors) != config["tensors"]:
-            raise GraphError(f"'{folder / TENSORS}' is not the file that {CONFIG} describes; save the graph again")
+        if hashlib.sha256((folder / GRAPH).read_bytes()).hexdigest() != config["sha256"]:
+            raise GraphError(f"'{folder / GRAPH}' is not the file that {CONFIG} describes; save the graph again")
         ids = None if config["ids"] is None else IdMap.load(folder / IDS)
         if ids is not None and ids.fingerprint != config["ids"]:
             raise GraphError(f"'{folder / IDS}' belongs to another graph; save the graph again")
-        data = Data.from_dict(_values(tensors, config["sparse"], config["plain"]))
         texts = {name: tuple(map(str, config[name])) for name in _TEXTS}
     except OSError as error:
-        raise GraphError(
-            f"the graph '{folder}' cannot be read ({error.filename or folder}: {error.strerror or error})"
-        ) from None
+        raise GraphError(f"the graph '{folder}' cannot be read ({error.filename}: {error.strerror})") from None
     except GraphError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError, SafetensorError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise GraphError(f"the graph '{folder}' is damaged ({error}); save it again") from None
-    check_graph(data)
-    if ids is not None and len(ids) != count_nodes(data):
-        raise GraphError(f"'{folder}' has {count_nodes(data)} nodes and {len(ids)} ids; save the graph again")
-    return NamedGraph(data, ids, **texts)
-
-
-def _parts(data: Data) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
-    """Tensors by name, the layouts of sparse ones (stored by their entries), and other values."""
-    tensors: dict[str, Tensor] = {}
-    sparse: dict[str, Any] = {}
-    plain: dict[str, Any] = {}
-    for name, value in data.to_dict().items():
-        if isinstance(value, Tensor) and value.layout == torch.strided:
-            tensors[name] = value.detach().cpu().contiguous().clone()
-        elif isinstance(value, Tensor):
-            entries = value.detach().cpu().to_sparse_coo().coalesce()
-            tensors |= {f"{name}/indices": entries.indices().contiguous(), f"{name}/values": entries.values()}
-            layout = next(key for key, known in _LAYOUTS.items() if known == value.layout)
-            sparse[name] = {"layout": layout, "shape": list(value.shape)}
-        elif isinstance(value, (bool, int, float, str)):
-            plain[name] = value
-        else:
-            raise GraphError(
-                f"data.{name} is a '{type(value).__name__}', which is not saved; give a tensor or remove it"
-            )
-    odd = [name for name in data.keys() if "/" in name]  # noqa: SIM118  # Data is no dict
-    if odd:
-        raise GraphError(f"attributes of data must not have a slash in their name: {some(odd)}; rename them")
-    return tensors, sparse, plain
-
-
-def _values(tensors: dict[str, Tensor], sparse: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
-    values = {name: value for name, value in tensors.items() if "/" not in name} | plain
-    for name, form in sparse.items():
-        entries = torch.sparse_coo_tensor(
-            tensors[f"{name}/indices"], tensors[f"{name}/values"], form["shape"], check_invariants=True
-        ).coalesce()
-        values[name] = entries if form["layout"] == "coo" else entries.to_sparse(layout=_LAYOUTS[form["layout"]])
-    return values
+    return NamedGraph(load_saved(folder / GRAPH)[0], ids, **texts)
 
 
 def load_saved(path: Path) -> tuple[Data, ...]:
@@ -316,12 +281,10 @@ def load_saved(path: Path) -> tuple[Data, ...]:
     try:
         # Made again from its attributes, without anything else that was stored with the object.
         graphs = tuple(Data.from_dict(part.to_dict()) for part in parts)
-        for graph in graphs:
-            check_graph(graph)
-    except RequestError:
-        raise
-    except Exception as error:  # an object that lacks parts
+    except (AttributeError, KeyError, TypeError) as error:  # an object that lacks parts
         raise GraphError(f"the graph '{path}' is damaged ({type(error).__name__}); save it again") from None
+    for graph in graphs:
+        check_graph(graph)
     return graphs
 
 

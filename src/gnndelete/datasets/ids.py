@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -18,8 +18,8 @@ from gnndelete.errors import DeletionError, GraphError, some
 from gnndelete.io.files import write
 
 _FORMAT = "gnndelete-ids-1"
-#: With up to this many names, an unknown one is compared with each; with more that would take seconds.
-_FEW_NAMES = 20_000
+#: With up to this many names, an unknown one is compared with each; with more that takes too long.
+_FEW_NAMES = 50_000
 
 
 class IdMap:
@@ -100,9 +100,8 @@ class IdMap:
         found = list(names)
         unknown = [name for name in dict.fromkeys(found) if name not in self._index]
         if unknown:
-            shown = some((self.unknown(name) for name in unknown[:20]), 20)
-            rest = f" and {len(unknown) - 20} more" if len(unknown) > 20 else ""
-            raise DeletionError(f"{len(unknown)} ids are not in the graph: {shown}{rest}; check them")
+            shown = [*map(self.unknown, unknown[:20]), *unknown[20:]]
+            raise DeletionError(f"{len(unknown)} ids are not in the graph: {some(shown, 20)}; check them")
         return torch.tensor([self._index[name] for name in found], dtype=torch.long)
 
     def to_name(self, ids: Tensor | Iterable[int]) -> list[str]:
@@ -141,11 +140,8 @@ class IdMap:
             name: An unknown name.
 
         Returns:
-            A known name that is one edit away or, in a small graph, similar; None where there is none.
+            The most similar name of a graph that is not large; None where there is none.
         """
-        for candidate in _one_edit_away(name, {*name, *"".join(self.names[:1000])}):
-            if candidate in self._index:
-                return candidate
         if len(self.names) > _FEW_NAMES:
             return None
         return next(iter(difflib.get_close_matches(name, self.names, n=1, cutoff=0.7)), None)
@@ -198,7 +194,7 @@ class IdMap:
 def _usable(name: object) -> bool:
     if not isinstance(name, str) or not name or name != name.strip() or "\n" in name or "\r" in name:
         return False
-    return name.isascii() or is_utf8(name)
+    return is_utf8(name)
 
 
 def is_utf8(text: str) -> bool:
@@ -208,17 +204,3 @@ def is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _one_edit_away(name: str, alphabet: set[str]) -> Iterator[str]:
-    letters = sorted(alphabet)
-    for position in range(len(name), -1, -1):  # ids mostly differ at their ends
-        head, tail = name[:position], name[position:]
-        if len(tail) > 1:
-            yield head + tail[1] + tail[0] + tail[2:]
-        if tail:
-            yield head + tail[1:]
-        for letter in letters:
-            yield head + letter + tail
-            if tail:
-                yield head + letter + tail[1:]
