@@ -16,7 +16,7 @@ from gnndelete.methods.gif import GIF
 from gnndelete.methods.gnndelete.method import GNNDelete
 from gnndelete.methods.gradascent import GradAscent
 from gnndelete.methods.grapheraser.method import GraphEraser
-from gnndelete.methods.jodie.method import JODIE
+from gnndelete.methods.jodie import JODIE
 from gnndelete.methods.linear.certunlearn import CertUnlearn
 from gnndelete.methods.linear.grapheditor import GraphEditor
 from gnndelete.methods.megu import MEGU

@@ -220,13 +220,11 @@ def spectral_norm(product: Product, like: Tensor, seed: int, iterations: int = 1
 
 def _notes(details: dict[str, Any]) -> tuple[Note, ...]:
     residual = details["residual"]
-    notes = [
-        Note(
-            "influence",
-            f"{details['deleted']} terms of the loss were deleted and {details['influenced']} influenced; "
-            f"scale {details['scale']:.4g}, spectral norm of the Hessian {details['spectral_norm']:.4g}.",
-        )
-    ]
+    text = (
+        f"{details['deleted']} terms of the loss were deleted and {details['influenced']} influenced; "
+        f"scale {details['scale']:.4g}, spectral norm of the Hessian {details['spectral_norm']:.4g}."
+    )
+    notes = [Note("influence", text)]
     if residual > RESIDUAL_DIVERGING:
         text = (
             f"The iteration moves away from a solution (relative residual {residual:.2g}): the loss curves downwards in some "

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, get_args
 
+import numpy as np
 import torch
+from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from gnndelete.errors import GraphError, SettingError
@@ -15,16 +17,7 @@ from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.validation import count_nodes
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, Weights, synchronize
-from gnndelete.methods.grapheraser.aggregation import sampled, weights
-from gnndelete.methods.grapheraser.partition import (
-    METIS_REMEDY,
-    at_random,
-    bekm,
-    blpa,
-    capacity,
-    metis,
-    metis_available,
-)
+from gnndelete.methods.grapheraser.partition import at_random, bekm, blpa, capacity, metis
 from gnndelete.methods.grapheraser.shards import Job, indivisible, induced, positions, run_all
 from gnndelete.methods.retrain import decoder_reasons, kept_notes, reset_reasons
 from gnndelete.nn.forward import evaluating
@@ -133,28 +126,20 @@ class GraphEraser(Method):
             why = f"its partition cuts one graph into shards, and the task is about {context.task.noun}s"
             return [Reason(why, "use method='gnndelete' or method='retrain'")]
         if self.shards > nodes:
-            reasons.append(
-                Reason(f"{self.shards} shards were asked for and the graph has {nodes} nodes", "ask for fewer")
-            )
-        if self.partition == "metis" and not metis_available():
-            reasons.append(Reason("partition='metis' needs the package 'pymetis'", METIS_REMEDY))
+            why = f"{self.shards} shards were asked for and the graph has {nodes} nodes"
+            reasons.append(Reason(why, "ask for fewer"))
+        if self.partition == "metis" and find_spec("pymetis") is None:
+            remedy = "pip install gnndelete[shards], or choose partition='blpa'"
+            reasons.append(Reason("partition='metis' needs the package 'pymetis'", remedy))
         if self.ray is not None and find_spec("ray") is None:
             reasons.append(Reason("ray= needs the package 'ray'", "pip install gnndelete[ray], or use jobs="))
         if self.partition == "bekm" and self.repartition and context.data.get("x") is None:
-            reasons.append(
-                Reason(
-                    "repartition=True with 'bekm' needs features 'x'", "choose partition='blpa', or keep the partition"
-                )
-            )
+            why = "repartition=True with 'bekm' needs features 'x'"
+            reasons.append(Reason(why, "choose partition='blpa', or keep the partition"))
         reasons += reset_reasons(context) + decoder_reasons(context, context.fit if self.use_fit else None)
         if not reasons and (problem := indivisible(context, self.shards)) is not None:
-            reasons.append(
-                Reason(
-                    problem,
-                    "give forward an argument n_id and look node vectors up by it, those of the decoder too, or choose "
-                    "method='retrain'",
-                )
-            )
+            remedy = "give forward an argument n_id and look node vectors up by it, those of the decoder too"
+            reasons.append(Reason(problem, f"{remedy}, or choose method='retrain'"))
         return reasons
 
     def unlearn(self, context: Context) -> Outcome:
@@ -217,7 +202,7 @@ class GraphEraser(Method):
         elif self.partition == "metis":
             found = metis(edges, nodes.numel(), k, context.seed)
         elif self.repartition:  # the model was trained on what is deleted; features of other nodes were not
-            found = bekm(_dense(data.x)[nodes.to(data.x.device)], k, generator)
+            found = bekm(data.x.to_dense()[nodes.to(data.x.device)], k, generator)
         else:
             model = working_copy(context.model)
             with evaluating(model):
@@ -263,8 +248,10 @@ class GraphEraser(Method):
         if self.aggregation == "mean":
             return predictors, torch.full((len(predictors),), 1 / len(predictors), dtype=torch.double)
         generator = torch.Generator().manual_seed(context.seed)
-        scores, target = sampled(context.remaining_task, context.remaining, predictors, self.samples, generator)
-        return predictors, weights(scores, target, logits=context.remaining_task.pairwise)
+        task, data = context.remaining_task, context.remaining
+        elements, target = task.sample(data, self.samples, generator)
+        scores = torch.stack([task.scores_by(predict, data, elements) for predict in predictors], dim=1)
+        return predictors, mixing_weights(scores, target, logits=task.pairwise)
 
     def _reached(self) -> Assurance:
         if self.repartition:
@@ -272,17 +259,13 @@ class GraphEraser(Method):
         return "exact" if self.partition == "random" else "approximate"
 
     def _notes(self, context: Context, touched: list[int], crossing: int, active: int) -> tuple[Note, ...]:
-        notes = [
-            Note(
-                "other-model",
-                f"Answers come from {active} models, one per shard, mixed; your model takes no part in them.",
-            ),
-            Note(
-                "shards",
-                f"{len(touched)} of {self.shards} shards were retrained; {crossing} of {context.data.edge_index.size(1)} "
-                "entries of edge_index cross shards and were never trained on.",
-            ),
-        ]
+        text = f"Answers come from {active} models, one per shard, mixed; your model takes no part in them."
+        notes = [Note("other-model", text)]
+        text = (
+            f"{len(touched)} of {self.shards} shards were retrained; {crossing} of {context.data.edge_index.size(1)} "
+            "entries of edge_index cross shards and were never trained on."
+        )
+        notes.append(Note("shards", text))
         if active < self.shards:
             empty = self.shards - active
             text = f"{empty} shards have nothing to train on and take no part in answers; ask for fewer shards."
@@ -341,5 +324,41 @@ def _mixed(predictors: list[Predict], alpha: Tensor, elements: Any) -> Tensor:
     return torch.stack(parts).sum(dim=0)
 
 
-def _dense(x: Tensor) -> Tensor:
-    return x if x.layout == torch.strided else x.to_dense()
+def mixing_weights(scores: Tensor, target: Tensor, logits: bool) -> Tensor:
+    """Weights alpha >= 0 that sum to 1 and minimise the cross-entropy, never worse than equal weights; the problem is convex.
+
+    ``scores`` is ``[samples, shards]``. With ``logits`` they are logits of links with ``target`` 0 or 1, else the probability
+    that each shard gives the true class (``target`` is not read then).
+
+    >>> mixing_weights(torch.tensor([[0.9, 0.1], [0.8, 0.3]]), torch.ones(2), logits=False).tolist()
+    [1.0, 0.0]
+    """
+    E, y = scores.double().cpu().numpy(), target.double().cpu().numpy()
+    shards = E.shape[1]
+    equal = np.full(shards, 1 / shards)
+    if shards == 1 or not len(E):
+        return torch.from_numpy(equal)
+
+    def value_and_slope(alpha: np.ndarray) -> tuple[float, np.ndarray]:
+        mixed = E @ alpha
+        if logits:
+            return float(np.mean(np.logaddexp(0, mixed) - y * mixed)), E.T @ (0.5 * (1 + np.tanh(mixed / 2)) - y) / len(
+                E
+            )
+        mixed = np.maximum(mixed, 1e-12)
+        return float(-np.log(mixed).mean()), -E.T @ (1 / mixed) / len(E)
+
+    found = minimize(
+        value_and_slope,
+        equal,
+        jac=True,
+        method="SLSQP",
+        bounds=[(0, 1)] * shards,
+        constraints={"type": "eq", "fun": lambda a: a.sum() - 1, "jac": lambda a: np.ones(shards)},
+        options={"maxiter": 500, "ftol": 1e-10},
+    ).x
+    alpha = np.where(found > 1e-9, found, 0)
+    if not np.isfinite(alpha).all() or alpha.sum() <= 0:
+        return torch.from_numpy(equal)
+    alpha /= alpha.sum()
+    return torch.from_numpy(alpha if value_and_slope(alpha)[0] < value_and_slope(equal)[0] else equal)

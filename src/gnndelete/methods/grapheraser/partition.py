@@ -5,7 +5,6 @@ All of them run on the CPU, so that a seed means the same shards on every machin
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from math import ceil
 
 import numpy as np
@@ -13,8 +12,6 @@ import torch
 from torch import Tensor
 
 from gnndelete.graph.edge_table import EdgeTable
-
-METIS_REMEDY = "pip install gnndelete[shards], or choose partition='blpa'"
 
 
 def capacity(nodes: int, shards: int) -> int:
@@ -121,10 +118,6 @@ def closest_with_room(distance: Tensor, room_for: int) -> Tensor:
         if full is not None:
             distance[:, full] = torch.inf
     return found
-
-
-def metis_available() -> bool:
-    return find_spec("pymetis") is not None
 
 
 def metis(edge_index: Tensor, nodes: int, shards: int, seed: int) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete.graph.edge_table import entries
 from gnndelete.graph.validation import count_nodes
 from gnndelete.methods.base import Context, Fit
 from gnndelete.nn.forward import Forward, evaluating
@@ -33,19 +34,17 @@ def induced(data: Data, nodes: Tensor) -> Data:
     kept = (position[data.edge_index] >= 0).all(dim=0).nonzero().flatten()
     part = copy.copy(data)
     part.num_nodes = nodes.numel()
-    for name, value in data.to_dict().items():
-        if name == "edge_label":
-            continue  # goes with 'edge_label_index'
-        if name == "edge_label_index":
-            inside = (position[value] >= 0).all(dim=0)
-            part[name] = position[value[:, inside]]
-            if isinstance(data.get("edge_label"), Tensor):
-                part.edge_label = data.edge_label[inside]
-        elif data.is_edge_attr(name):
-            part[name] = _pick(value, data.__cat_dim__(name, value), kept)
+    for name in data.to_dict():
+        if data.is_edge_attr(name) and not name.startswith("edge_label"):
+            part[name] = entries(data, name, kept)
         elif data.is_node_attr(name):
-            part[name] = _pick(value, data.__cat_dim__(name, value), nodes)
+            part[name] = entries(data, name, nodes)
     part.edge_index = position[part.edge_index]
+    if "edge_label_index" in data:
+        inside = (position[data.edge_label_index] >= 0).all(dim=0)
+        part.edge_label_index = position[data.edge_label_index[:, inside]]
+        if isinstance(data.get("edge_label"), Tensor):
+            part.edge_label = data.edge_label[inside]
     if data.get("n_id") is None:
         part.n_id = nodes
     return part
@@ -56,14 +55,6 @@ def positions(nodes: Tensor, total: int) -> Tensor:
     position = torch.full((total,), -1, device=nodes.device)
     position[nodes] = torch.arange(nodes.numel(), device=nodes.device)
     return position
-
-
-def _pick(value: Any, dim: int, index: Tensor) -> Any:
-    if not isinstance(value, Tensor):
-        return [value[i] for i in index.tolist()]
-    if value.layout == torch.strided or value.is_sparse:
-        return value.index_select(dim, index)
-    return value.to_sparse_coo().index_select(dim, index).to_sparse(layout=value.layout)
 
 
 def indivisible(context: Context, shards: int) -> str | None:
@@ -105,16 +96,8 @@ class Job:
     def run(self) -> nn.Module:
         if self.fit is not None:
             return self.fit(self.model, self.data, self.seed) or self.model
-        train(
-            self.model,
-            self.data,
-            self.task,
-            epochs=self.epochs,
-            lr=self.lr,
-            seed=self.seed,
-            forward=self.forward,
-            progress=self.progress,
-        )
+        options = {"epochs": self.epochs, "lr": self.lr, "seed": self.seed}
+        train(self.model, self.data, self.task, **options, forward=self.forward, progress=self.progress)
         return self.model
 
 

@@ -26,6 +26,7 @@ from gnndelete.methods.linear.rows import (
     training_rows,
 )
 from gnndelete.notes import Note
+from gnndelete.tasks.base import Predict
 
 
 class CertUnlearn(Method):
@@ -116,7 +117,7 @@ class CertUnlearn(Method):
         notes = self._notes(context, details, link)
         context.memory[memory] = state  # last of all: whatever fails before leaves budget and weights as they were
         return Outcome(
-            None, state.weight.numel(), predict=_Predictor(state), assurance=level, notes=notes, details=details
+            None, state.weight.numel(), predict=_predictor(state), assurance=level, notes=notes, details=details
         )
 
     def _objective(self, context: Context, data: Data, alive: Tensor) -> _Objective:
@@ -197,9 +198,6 @@ class _Objective:
         """Features of the training rows."""
         return self.features(self.rows.ends)
 
-    def value(self, weight: Tensor, z: Tensor) -> Tensor:
-        return -torch.nn.functional.logsigmoid(self.y * (z @ weight)).sum() + self.ridge / 2 * weight.square().sum()
-
     def gradient(self, weight: Tensor, z: Tensor | None = None) -> Tensor:
         z = self.z if z is None else z
         return z.t() @ (-self.y * torch.sigmoid(-self.y * (z @ weight))) + self.ridge * weight
@@ -235,7 +233,8 @@ class _Objective:
 
         def mean(flat: np.ndarray) -> tuple[float, np.ndarray]:
             w = torch.from_numpy(flat).view(noise.shape).to(z)
-            value = self.value(w, z) + (noise * w).sum()
+            loss = -torch.nn.functional.logsigmoid(self.y * (z @ w)).sum()
+            value = loss + self.ridge / 2 * w.square().sum() + (noise * w).sum()
             slope = self.gradient(w, z) + noise
             return float(value) / len(self.rows), (slope / len(self.rows)).cpu().numpy().ravel()
 
@@ -268,20 +267,19 @@ class _State:
     requests: int
 
 
-class _Predictor:
+def _predictor(state: _State) -> Predict:
     """Logits of pairs, class probabilities of nodes, on the graph of one state."""
+    objective = state.objective
 
-    def __init__(self, state: _State) -> None:
-        self._state = state
-
-    def __call__(self, elements: Any) -> Tensor:
-        objective = self._state.objective
+    def predict(elements: Any) -> Tensor:
         ends = as_ends(elements, objective.classes is not None, objective.alive)
-        logits = objective.features(ends) @ self._state.weight
+        logits = objective.features(ends) @ state.weight
         if objective.classes is None:
             return logits.flatten()
         each = torch.sigmoid(logits)  # one against the rest
         return each / each.sum(dim=-1, keepdim=True)
+
+    return predict
 
 
 def _joint(each: Tensor) -> float:

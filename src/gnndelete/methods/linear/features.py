@@ -88,13 +88,12 @@ def reached(old: Adjacency, new: Adjacency, exchanged: Tensor, hops: int) -> Ten
     A row of P changes where an edge came or went, and that is seen up to ``hops - 1`` steps away in either graph.
     ``exchanged`` names the nodes whose own features differ, which is seen ``hops`` steps away.
     """
-    changed = [a.table.edges(a.table.keys[~b.table.contains(a.table.edges(a.table.keys))]) for a, b in _both(old, new)]
+    changed = []
+    for a, b in ((old.table, new.table), (new.table, old.table)):
+        edges = a.edges(a.keys)
+        changed.append(edges[:, ~b.contains(edges)])
     seeds, tables = torch.cat([edges[0] for edges in changed]), [old.table, new.table]
     return torch.cat([*walk(tables, seeds, hops - 1), *walk(tables, exchanged, hops)]).unique()
-
-
-def _both(old: Adjacency, new: Adjacency) -> list[tuple[Adjacency, Adjacency]]:
-    return [(old, new), (new, old)]
 
 
 def project(x: Tensor, dim: int, seed: int) -> Tensor:
@@ -103,8 +102,7 @@ def project(x: Tensor, dim: int, seed: int) -> Tensor:
     >>> project(torch.eye(3), dim=2, seed=0).shape
     torch.Size([3, 2])
     """
-    wide = x.double()
     if x.size(1) <= dim:
-        return wide.to_dense() if wide.layout != torch.strided else wide
+        return x.double().to_dense()
     draw = torch.randn(x.size(1), dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    return wide @ (draw / dim**0.5).to(x.device)
+    return x.double() @ (draw / dim**0.5).to(x.device)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -26,6 +27,7 @@ from gnndelete.methods.linear.rows import (
     training_rows,
 )
 from gnndelete.notes import Note
+from gnndelete.tasks.base import Predict
 
 #: Rows that are held as features at once.
 CHUNK_ROWS = 8_192
@@ -83,15 +85,13 @@ class GraphEditor(Method):
         gone, come = changed_rows(before.rows, after.rows, after.moved)
         ridge = None
         if max(gone.numel(), come.numel()) <= before.width:
-            if before.ridge is None:
-                start = time.perf_counter()
-                before = replace(before, ridge=before.solved(self.lam))
-                fitted += _since(start, device)
-            assert before.ridge is not None
-            ridge = before.ridge.updated(before.chunks(gone, CHUNK_UPDATE), after.chunks(come, CHUNK_UPDATE))
+            start = time.perf_counter()
+            fresh = before.ridge or before.solved(self.lam)
+            fitted += _since(start, device)
+            ridge = fresh.updated(before.chunks(gone, CHUNK_UPDATE), after.chunks(come, CHUNK_UPDATE))
         path = "solve" if ridge is None else "update"
-        after = replace(after, ridge=after.solved(self.lam) if ridge is None else ridge)
-        assert after.ridge is not None
+        ridge = ridge or after.solved(self.lam)
+        after = replace(after, ridge=ridge)
         details = {
             "path": path,
             "rows": len(after.rows),
@@ -102,23 +102,19 @@ class GraphEditor(Method):
         }
         notes = self._notes(context, path, first=memory not in context.memory)
         context.memory[memory] = after  # last of all: whatever fails before leaves the sequence as it was
-        return Outcome(None, after.ridge.weight.numel(), predict=_Predictor(after), notes=notes, details=details)
+        return Outcome(None, ridge.weight.numel(), predict=_predictor(after, ridge), notes=notes, details=details)
 
     def _state(self, context: Context, data: Data, alive: Tensor, before: _State | None = None) -> _State:
         adjacency = Adjacency(data.edge_index, alive.numel())
-        rows, moved = training_rows(context, data, alive), torch.zeros_like(alive)
-        replaced = torch.zeros_like(alive)
-        if before is not None:
-            replaced[context.deletion.features[0].to(alive.device)] = True
+        rows, moved, replaced = training_rows(context, data, alive), torch.zeros_like(alive), torch.zeros_like(alive)
         if before is None:
             levels = propagate(adjacency, project(data.x, self.dim, context.seed), self.hops)
         else:
-            exchanged = (alive != before.alive) | replaced | before.replaced
-            exchanged = exchanged.nonzero().flatten()
+            replaced[context.deletion.features[0].to(alive.device)] = True
+            exchanged = ((alive != before.alive) | replaced | before.replaced).nonzero().flatten()
             x = before.levels[0].clone()
             if exchanged.numel():
-                dense = data.x if data.x.layout == torch.strided else data.x.to_dense()
-                x[exchanged] = project(dense[exchanged], self.dim, context.seed)
+                x[exchanged] = project(data.x.to_dense()[exchanged], self.dim, context.seed)
             reach = reached(before.adjacency, adjacency, exchanged, self.hops)
             levels = propagate_again(adjacency, x, before.levels, reach)
             moved[reach] = True
@@ -207,8 +203,8 @@ class _State:
     def features(self, ends: Tensor) -> Tensor:
         """phi of nodes (given in both places) or of pairs."""
         if self.classes is not None:
-            return torch.cat([_unit(level[ends[0]]) for level in self.levels], dim=1)
-        both = _unit(self.levels[-1][ends[0]]) * _unit(self.levels[-1][ends[1]])
+            return torch.cat([F.normalize(level[ends[0]]) for level in self.levels], dim=1)
+        both = F.normalize(self.levels[-1][ends[0]]) * F.normalize(self.levels[-1][ends[1]])
         return torch.cat([both, self.adjacency.common_neighbors(ends).to(both)[:, None]], dim=1)
 
     def chunks(self, places: Tensor, size: int = CHUNK_ROWS) -> Iterator[tuple[Tensor, Tensor]]:
@@ -218,32 +214,25 @@ class _State:
             if self.classes is None:
                 y = target.double()[:, None]
             else:
-                y = torch.nn.functional.one_hot(target, self.classes).double()
+                y = F.one_hot(target, self.classes).double()
             yield self.features(self.rows.ends[:, part]), y
 
     def solved(self, lam: float) -> _Ridge:
         return _Ridge.solve(self.chunks(torch.arange(len(self.rows), device=self.alive.device)), lam)
 
 
-class _Predictor:
+def _predictor(state: _State, ridge: _Ridge) -> Predict:
     """Regression values of pairs, class probabilities of nodes, on the graph of one state."""
 
-    def __init__(self, state: _State) -> None:
-        self._state = state
-
-    def __call__(self, elements: Any) -> Tensor:
-        state = self._state
-        assert state.ridge is not None
+    def predict(elements: Any) -> Tensor:
         ends = as_ends(elements, state.classes is not None, state.alive)
-        parts = [state.features(part) @ state.ridge.weight for part in ends.split(CHUNK_ROWS, dim=1)]
-        values = torch.cat(parts) if parts else state.ridge.weight.new_empty(0, state.ridge.weight.size(1))
+        parts = [state.features(part) @ ridge.weight for part in ends.split(CHUNK_ROWS, dim=1)]
+        values = torch.cat(parts) if parts else ridge.weight.new_empty(0, ridge.weight.size(1))
         return values.flatten() if state.classes is None else values.softmax(dim=-1)
+
+    return predict
 
 
 def _since(start: float, device: torch.device) -> float:
     synchronize(device)
     return time.perf_counter() - start
-
-
-def _unit(h: Tensor) -> Tensor:
-    return h / h.norm(dim=1, keepdim=True).clamp(min=1e-12)

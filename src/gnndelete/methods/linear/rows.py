@@ -28,18 +28,8 @@ from gnndelete.tasks.base import representation
 from gnndelete.tasks.supervision import check_range
 
 #: Modules that are linear in the features, whatever their weights.
-_LINEAR = (
-    SGConv,
-    SSGConv,
-    LGConv,
-    APPNP,
-    nn.Linear,
-    PyGLinear,
-    nn.Identity,
-    nn.Dropout,
-    SumAggregation,
-    MeanAggregation,
-)
+_LINEAR = (SGConv, SSGConv, LGConv, APPNP, SumAggregation, MeanAggregation)
+_LINEAR += (nn.Linear, PyGLinear, nn.Identity, nn.Dropout)
 
 #: How often a true edge draws before it goes without a non-edge, which happens only in an almost complete graph.
 MAX_DRAWS = 64
@@ -165,13 +155,9 @@ def linear_reasons(title: str, context: Context, own_model: bool) -> list[Reason
     if context.session.table.typed:
         reasons.append(Reason(f"{title} is not defined on typed edges", "drop 'edge_type', or use gnndelete"))
     if not reasons and not own_model and not is_linear(context):
-        reasons.append(
-            Reason(
-                f"{title} edits a linear model; '{type(context.model).__name__}' is not linear",
-                "pass own_model=True to fit its own linear model on the same graph (as the paper's comparison does), "
-                "or use gnndelete",
-            )
-        )
+        why = f"{title} edits a linear model; '{type(context.model).__name__}' is not linear"
+        remedy = "pass own_model=True to fit its own linear model on the same graph (as the paper's comparison does)"
+        reasons.append(Reason(why, f"{remedy}, or use gnndelete"))
     return reasons
 
 
@@ -224,7 +210,7 @@ def _non_edges(key: Tensor, known: EdgeTable, alive: Tensor, undirected: bool, s
     pending = torch.arange(key.numel(), device=key.device)
     for draw in range(MAX_DRAWS):
         hashed = _mix(key[pending] + _mix(torch.tensor((MAX_DRAWS * seed + draw) % (1 << 62), device=key.device)))
-        pair = torch.stack([_positive(hashed), _positive(_mix(hashed + 1))]) % count
+        pair = (torch.stack([hashed, _mix(hashed + 1)]) & torch.iinfo(torch.long).max) % count  # without the sign
         if undirected:
             pair = pair.sort(dim=0).values
         fine = (pair[0] != pair[1]) & alive[pair].all(dim=0) & ~known.contains(pair)
@@ -238,15 +224,11 @@ def _non_edges(key: Tensor, known: EdgeTable, alive: Tensor, undirected: bool, s
 
 def _mix(value: Tensor) -> Tensor:
     """A 64-bit hash (the finaliser of splitmix64): the same on every device, and a number for every single edge."""
+
+    def shift(value: Tensor, bits: int) -> Tensor:
+        return (value >> bits) & ((1 << (64 - bits)) - 1)  # torch shifts the sign bit in; the hash needs zeros
+
     value = value + -7046029254386353131
-    value = (value ^ _shift(value, 30)) * -4658895280553007687
-    value = (value ^ _shift(value, 27)) * -7723592293110705685
-    return value ^ _shift(value, 31)
-
-
-def _shift(value: Tensor, bits: int) -> Tensor:
-    return (value >> bits) & ((1 << (64 - bits)) - 1)  # torch shifts the sign bit in; the hash needs zeros
-
-
-def _positive(value: Tensor) -> Tensor:
-    return value & 0x7FFFFFFFFFFFFFFF
+    value = (value ^ shift(value, 30)) * -4658895280553007687
+    value = (value ^ shift(value, 27)) * -7723592293110705685
+    return value ^ shift(value, 31)

@@ -10,9 +10,7 @@ from torch_geometric.data import TemporalData
 
 import gnndelete as gd
 from gnndelete.errors import ModelError, SettingError
-from gnndelete.methods.jodie.cells import Coevolution
-from gnndelete.methods.jodie.events import edge_stream, last_partners, retractions, t_batches
-from gnndelete.methods.jodie.method import JODIE
+from gnndelete.methods.jodie import JODIE, Coevolution, edge_stream, last_partners, retractions, t_batches
 
 
 def seeded(seed=0):
@@ -79,7 +77,7 @@ def test_an_interruption_leaves_the_memory_whole(graph, gcn, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("gnndelete.methods.jodie.method._predictor", stop)
+        patched.setattr("gnndelete.methods.jodie._predictor", stop)
         with pytest.raises(KeyboardInterrupt):
             unlearner.delete(gd.Deletion(nodes=[9]))
     assert unlearner._context.memory["jodie"] is kept
