@@ -165,7 +165,7 @@ def inspect(
 
 def _try_model(session: Session) -> tuple[str | None, Any]:
     """Run the model as a deletion would. Returns what is wrong, None where it runs, and its output."""
-    data, _ = session.sample()
+    data = session.sample
     try:
         model = working_copy(session.model)  # The model may remember something of what it is run on.
         with evaluating(model):

@@ -7,6 +7,7 @@ from collections import OrderedDict, namedtuple
 import pytest
 import torch
 from torch import nn
+from torch_geometric.data import Data
 
 from gnndelete.nn.hooks import Finished, Rows, entry, listening, replaced, representations
 
@@ -32,7 +33,7 @@ OUTPUTS = {
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_representations_can_be_found_and_exchanged(name):
     output, keys = OUTPUTS[name]
-    assert [key for key, _, _ in representations(output, Rows(range(4), {}))] == keys
+    assert [key for key, _, _ in representations(output, Rows(Data(num_nodes=4)))] == keys
     for key in keys:
         value = torch.zeros_like(entry(output, key))
         changed = replaced(output, key, value)

@@ -25,10 +25,9 @@ from torch_geometric.utils import k_hop_subgraph
 import gnndelete as gd
 from gnndelete.errors import ModelError, SettingError
 from gnndelete.graph.batch import collate
-from gnndelete.graph.validation import edge_table
 from gnndelete.nn import receptive_field
+from gnndelete.nn.forward import call
 from gnndelete.nn.layers import graph_layers, working_copy
-from gnndelete.nn.perturb import near_nodes
 
 
 class Convs(nn.Module):
@@ -403,7 +402,7 @@ def test_rows_in_another_order_than_the_nodes_are_refused(itself, stays):
     torch.manual_seed(0)
     ring = torch.stack([torch.arange(60), torch.arange(60).roll(1)])
     data = Data(x=torch.randn(60, 6), edge_index=torch.cat([ring, ring.flip(0)], dim=1))
-    first = int(near_nodes([edge_table(data)], data)[0])
+    first = int((receptive_field.line(data)[1] == 0).nonzero())
     rest = torch.tensor([node for node in range(60) if node != first])
     order = torch.arange(60)
     order[rest] = rest[torch.randperm(59)]
@@ -619,14 +618,14 @@ def test_the_graph_itself_has_a_word_too():
     rest = torch.stack([torch.arange(5, 39), torch.arange(6, 40)])
     data = Data(x=torch.randn(NODES, 4), edge_index=torch.cat([path, rest], dim=1))  # directed
     data.group = torch.cat([torch.zeros(5), torch.arange(1, 36)])
-    made = receptive_field.line(data, edge_table(data))[0]
+    made = receptive_field.line(data)[0]
     within = (data.group[made.edge_index[0]] == data.group[made.edge_index[1]]).sum()
     assert int(within) <= 2, "next to nothing is seen on the line"
     assert [site.hops for site in gd.inspect(Within(), data).sites] == [1, 2]
 
 
 @pytest.mark.parametrize("strange", ["assert", "numpy", "batch"])
-def test_what_runs_on_its_own_graph_alone_is_probed_there(strange):
+def test_layers_of_what_runs_on_its_own_graph_alone_are_counted(strange):
     """A model or an attribute may have anything against another graph."""
 
     class Strict(nn.Module):
@@ -647,13 +646,16 @@ def test_what_runs_on_its_own_graph_alone_is_probed_there(strange):
         data.edge_names = np.arange(data.num_edges)
     if strange == "batch":
         data.batch = torch.full((NODES,), -1)
-    assert [site.hops for site in gd.inspect(Strict(), data).sites] == [1, 2]
+    found = gd.inspect(Strict(), data).sites
+    assert [(site.hops, site.bounded) for site in found] == [(1, True), (2, True)]
+    assert any(site.probed for site in found) == (strange == "numpy")
 
 
 def test_nodes_of_a_line_are_in_no_order():
-    data = typed(0, undirected=False)
-    (start, end), _ = receptive_field.line(data, edge_table(data))[0].edge_index[:, : NODES - 1], None
-    assert sorted({*start.tolist(), *end.tolist()}) == list(range(NODES))
+    made, places = receptive_field.line(typed(0, undirected=False))
+    assert places.sort().values.tolist() == list(range(-1, NODES - 1)), "one is left out"
+    start, end = made.edge_index
+    assert (places[start] - places[end]).abs().unique().tolist() == [1]
     assert (end - start).abs().float().mean() > 5
 
 
@@ -661,19 +663,42 @@ def test_a_star_of_many_relations_is_probed_on_few_edges():
     """Its hub has more edges, and each of them stands for more relations, than fit on a line."""
     star = torch.stack([torch.zeros(2000, dtype=torch.long), torch.arange(1, 2001)])
     data = Data(x=torch.randn(2001, 4), edge_index=star, edge_type=torch.arange(2000))
-    made, table = receptive_field.line(data, edge_table(data))
-    assert made.num_edges == table.num_edges <= receptive_field.LINE_EDGES
+    made, _ = receptive_field.line(data)
+    assert made.num_edges == 2 * (receptive_field.LINE_NODES - 1) * receptive_field.LINE_SAMPLES
     assert gd.inspect(ManyHops(), data).hops == 7
 
 
 def test_steps_of_a_line_have_all_relations_and_attributes_of_the_graph():
     data = typed(0, undirected=False)
     data.edge_attr = torch.arange(data.num_edges) % 5
-    made, table = receptive_field.line(data, edge_table(data))
-    assert table.num_edges == made.num_edges
+    data.edge_label_index, data.edge_index_knn = data.edge_index[:, :3], data.edge_index[:, :4]
+    made, places = receptive_field.line(data)
     assert made.num_nodes == NODES
-    kinds = torch.stack([*made.edge_index, made.edge_type, made.edge_attr]).unique(dim=1)
-    assert kinds.size(1) == 2 * (NODES - 1) * RELATIONS * 5
+    assert torch.equal(made.edge_label_index, data.edge_label_index)
+    assert torch.equal(made.edge_index_knn, data.edge_index_knn)
+    found = torch.stack([made.edge_type, made.edge_attr]).unique(dim=1)
+    for step in range(NODES - 2):
+        here = (places[made.edge_index] == torch.tensor([[step], [step + 1]])).all(dim=0)
+        assert here.sum() == receptive_field.LINE_SAMPLES
+        assert torch.equal(torch.stack([made.edge_type, made.edge_attr])[:, here].unique(dim=1), found)
+    assert found[0].unique().tolist() == list(range(RELATIONS))
+    assert found[1].unique().tolist() == list(range(5))
+
+
+def test_node_types_have_a_line_each():
+    data = HeteroData({"a": {"x": torch.randn(12, 4)}, "b": {"x": torch.randn(5, 4)}})
+    data["a", "to", "b"].edge_index = torch.stack([torch.arange(12), torch.arange(12) % 5])
+    data["a", "to", "b"].edge_attr = torch.arange(12.0)
+    data["b", "back", "a"].edge_index = data["a", "to", "b"].edge_index.flip(0)
+    made, places = receptive_field.line(collate(data))
+    assert places[:12].sort().values.tolist() == list(range(-1, 11))
+    assert places[12:].sort().values.tolist() == list(range(-1, 4))
+    assert (places[made.edge_index[0]] - places[made.edge_index[1]]).abs().unique().tolist() == [1]
+    assert places[made.edge_index].min() == 0
+    kind = made.hetero["a", "to", "b"]
+    assert kind.edge_attr.unique().tolist() == list(range(12))
+    assert kind.edge_index.size(1) == kind.edge_attr.size(0) == 7 * 12
+    assert made.hetero["b", "back", "a"].edge_index.size(1) == 7, "nothing to sample"
 
 
 def test_a_line_stays_within_one_graph():
@@ -681,15 +706,16 @@ def test_a_line_stays_within_one_graph():
     batch = collate(
         [*graphs, Data(x=torch.randn(60, 4), edge_index=torch.tensor([[0], [1]]), edge_type=torch.tensor([2]))]
     )
-    made, _ = receptive_field.line(batch, edge_table(batch))
-    assert int(made.edge_index.min()) == 3 * NODES
-    assert int(made.edge_index.max()) == 3 * NODES + 59
+    made, _ = receptive_field.line(batch)
+    assert int(made.edge_index.min()) >= 3 * NODES
+    assert made.edge_index.unique().numel() == 59
 
 
 @pytest.mark.parametrize("edges", [torch.empty(2, 0, dtype=torch.long), torch.tensor([[0], [0]])])
 def test_nothing_to_make_a_line_of(edges):
     data = Data(x=torch.randn(1, 4), edge_index=edges, edge_type=torch.zeros(edges.size(1), dtype=torch.long))
-    assert receptive_field.line(data, edge_table(data)) is None
+    made, places = receptive_field.line(data)
+    assert (made.num_edges, places.tolist()) == (0, [0])
 
 
 READS = {
@@ -780,3 +806,66 @@ def test_reach_of_a_model_that_wants_more_than_one_edge():
     for way in ("along", "against"):
         found = gd.inspect(Many(*[READS[way](GCNConv) for _ in range(2)]), data)
         assert [site.hops for site in found.sites] == [1, 2]
+
+
+class Recording(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = GCNConv(4, 4), GCNConv(4, 3)
+        self.edges, self.calls = None, []
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x, edge_index):
+        self.edges = edge_index if self.edges is None else self.edges
+        self.calls.append(1)
+        self.total += 1
+        return self.second(self.first(x, self.edges), self.edges)
+
+
+@pytest.fixture
+def cycle():
+    nodes = torch.arange(12)
+    edges = torch.stack([nodes, nodes.roll(1)])
+    return Data(x=torch.randn(12, 4), edge_index=torch.cat([edges, edges.flip(0)], dim=1))
+
+
+def nodes_near(data, hops):
+    return set(k_hop_subgraph([5], hops, data.edge_index, num_nodes=12)[0].tolist())
+
+
+@pytest.mark.parametrize("compare", [receptive_field.dependent_rows, receptive_field.moved_rows])
+def test_rows_that_move_are_those_within_the_hops_of_the_layers(cycle, compare):
+    found = compare(Recording(), cycle, call, ["first", "second"], ["first", "second"], torch.tensor([5]))
+    assert [(each.site.layer, each.output) for each in found] == [("first", False), ("second", False), ("", True)]
+    assert [set(each.moved.nonzero().flatten().tolist()) for each in found] == [
+        nodes_near(cycle, 1),
+        nodes_near(cycle, 2),
+        nodes_near(cycle, 2),
+    ]
+
+
+def test_what_a_site_gave_can_be_changed_before_it_is_handed_on(cycle):
+    model = Recording()
+    found = receptive_field.run(
+        model, cycle, call, ["first"], change=lambda reading: reading.h if reading.output else reading.h * 0
+    )
+    assert torch.equal(found.output, receptive_field.run(model, cycle, call, []).output * 0 + model.second.bias)
+    assert [reading.site.width for reading in found.readings] == [4, 3]
+
+
+def test_a_run_leaves_no_trace(cycle):
+    model = Recording().train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    receptive_field.run(model, cycle, call, ["first"], nodes=torch.tensor([5]), shift=float("nan"), inputs=["first"])
+    assert model.edges is None
+    assert not model.calls
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_model_that_does_not_run_is_named(cycle):
+    cycle.x = cycle.x[:, :2]
+    with pytest.raises(ModelError, match="'Recording' does not run on the graph") as caught:
+        receptive_field.run(Recording(), cycle, call, [])
+    assert caught.value.remedy

@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.data import Data
 
 from gnndelete.errors import GraphError, ModelError
 from gnndelete.graph.batch import GraphBatch
-from gnndelete.graph.edge_table import EdgeTable, Hops, Neighborhood
+from gnndelete.graph.edge_table import Hops, Neighborhood
 from gnndelete.graph.fingerprint import attributes, fingerprint
 from gnndelete.graph.validation import check_graph, edge_table
 from gnndelete.nn.adapter import model_fingerprint
@@ -72,7 +72,9 @@ class Session:
         self.table = edge_table(data)
         self.random = False  # whether the model draws random numbers in evaluation mode; known after the probe
         self._reads_edges = False
-        self._trial: nn.Module | None = None
+        self._trial: nn.Module | None = (
+            None  # a working copy, never that of a result; checks and probes leave it as it was
+        )
         self._near: dict[str, Neighborhood] = {}
         self._probes: dict[str, Probe] = {}
 
@@ -90,37 +92,29 @@ class Session:
     def require_reading_edges(self) -> None:
         """Refuse a model that does not read the edges of the graph; checked once."""
         if not self._reads_edges:
-            try:
-                refuse_blind(self._trial_copy(), self.sample()[0], self.forward)
-            except BaseException:
-                self._trial = None  # the user may repair the model and ask again
-                raise
+            trial = working_copy(self.model)
+            refuse_blind(trial, self.sample, self.forward)
+            self._trial = trial  # the probe may have it
             self._reads_edges = True
 
     def probe(self, layers: Layers = "all") -> Probe:
         """The sites of the model and their reach; measured once."""
         key = repr(layers)
         if key not in self._probes:
-            data, table = self.sample()
-            before = _random_states(data.edge_index.device)
-            found = probe(self._trial_copy(), data, table, self.answer, layers)
+            generators = [torch.default_generator]
+            if self.data.edge_index.is_cuda:
+                generators.append(torch.cuda.default_generators[self.data.edge_index.get_device()])
+            before = [generator.get_state() for generator in generators]
+            found = probe(self._trial or working_copy(self.model), self.sample, self.answer, layers)
             self._trial = None
             # the library draws no global random numbers here, so if any were drawn the model did it
-            self.random = not all(map(torch.equal, before, _random_states(data.edge_index.device)))
-            if data is not self.data:  # what was measured on a part holds for the rows of all graphs
+            after = [generator.get_state() for generator in generators]
+            self.random = not all(map(torch.equal, before, after))
+            if self.sample is not self.data:  # what was measured on a part holds for the rows of all graphs
                 whole = range(self.table.num_nodes)
                 found = replace(found, sites=tuple(replace(site, rows=whole) for site in found.sites))
             self._probes[key] = found
         return self._probes[key]
-
-    def _trial_copy(self) -> nn.Module:
-        """The working copy that the check and the probe of a first request share; both leave it as it was.
-
-        It is never handed out: the model of a result is a copy of its own, made by ``working_copy(session.model)``.
-        """
-        if self._trial is None:
-            self._trial = working_copy(self.model)
-        return self._trial
 
     def answer(self, model: nn.Module, data: Data) -> Any:
         """The output of a whole pass, which the task has checked."""
@@ -129,12 +123,12 @@ class Session:
             self._check(output, data)
         return output
 
-    def sample(self) -> tuple[Data, EdgeTable]:
+    @cached_property
+    def sample(self) -> Data:
         """What the model is probed on: of many graphs the largest ones show as much as all."""
         if not isinstance(self.data, GraphBatch) or self.data.num_graphs <= PROBED_GRAPHS:
-            return self.data, self.table
-        part = self.data.select(self.data.sizes.topk(PROBED_GRAPHS).indices)
-        return part, edge_table(part)
+            return self.data
+        return self.data.select(self.data.sizes.topk(PROBED_GRAPHS).indices)
 
     def base_fingerprint(self) -> str:
         """A digest of the model's weights."""
@@ -148,9 +142,3 @@ class Session:
     def graph_attributes(self) -> dict[str, str]:
         """Digests of weights, labels and other attributes by name; made once, since many of them take seconds."""
         return attributes(self.data, labels=True)
-
-
-def _random_states(device: torch.device) -> list[Tensor]:
-    """The states of the global generators that a model on a device may draw from."""
-    states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states

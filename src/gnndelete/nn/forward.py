@@ -5,16 +5,15 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
-from gnndelete.errors import GNNDeleteError, ModelError, some
+from gnndelete.errors import ModelError, some
 from gnndelete.graph.batch import as_user_graph
 
 Forward = Callable[[nn.Module, Any], Any]
@@ -27,6 +26,9 @@ _GRAPH_NAMES = ("data", "batch", "graph", "g")
 
 #: Attributes that models compute with, so that their type has to be that of the weights.
 _COMPUTED_WITH = ("x", "edge_attr", "edge_weight")
+
+#: Arguments without names.
+_HIDDEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 #: Attributes of edges that a model may take besides ``edge_index``.
 _OF_EDGES = ("edge_weight", "edge_attr", "edge_type")
@@ -47,7 +49,29 @@ def call(model: nn.Module, data: Any) -> Any:
     >>> call(GCNConv(4, 2), data).shape
     torch.Size([3, 2])
     """
-    return _explain_types(_call_by_name, model, as_user_graph(data))
+    graph, named = as_user_graph(data), arguments(model, data)
+    positional: list[Any] = []
+    keywords: dict[str, Any] = {}
+    if not named:
+        _refuse_hidden_arguments(model, graph)
+        positional = [_attribute(graph, name) for name in ("x", "edge_index")]
+    for index, (argument, value) in enumerate(named):
+        needed = argument.default is argument.empty
+        if index == 0 and needed and (argument.name == "batch" or (value is None and argument.name in _GRAPH_NAMES)):
+            value = copy.copy(graph)  # what a forward assigns to its graph is gone after the call
+        if value is None and needed:
+            raise ModelError(
+                f"forward of '{type(model).__name__}' needs the argument '{argument.name}', and the graph has no attribute "
+                f"of that name (it has: {', '.join(graph.keys())})",
+                "pass forward=lambda model, data: …, or, as from the command line, wrap the model in one whose forward has "
+                "the graph's names",
+            )
+        if value is not None and argument.kind is argument.POSITIONAL_ONLY:
+            positional.append(value)
+        elif value is not None:
+            keywords[argument.name] = value
+    with _types_explained(model, graph):
+        return model(*positional, **keywords)
 
 
 def resolve_forward(forward: Forward | None) -> Forward:
@@ -62,50 +86,22 @@ class UserForward:
     function: Forward
 
     def __call__(self, model: nn.Module, data: Any) -> Any:
-        return _explain_types(self.function, model, as_user_graph(data))
+        graph = as_user_graph(data)
+        with _types_explained(model, graph):
+            return self.function(model, graph)
 
 
-def read_by_name(model: nn.Module, data: Any, forward: Forward) -> dict[str, Any]:
-    """What `call` hands to a model, by name; nothing for another ``forward``, where that is not known.
+def arguments(model: nn.Module, data: Any) -> list[tuple[inspect.Parameter, Any]]:
+    """Every argument that a model's ``forward`` names, with the attribute of the graph that has its name, or None.
 
     >>> from torch_geometric.nn import GCNConv
-    >>> list(read_by_name(GCNConv(4, 2), Data(x=torch.ones(3, 4), pos=torch.ones(3, 2)), call))
+    >>> data = Data(x=torch.ones(3, 2), pos=torch.ones(3, 2))
+    >>> [argument.name for argument, value in arguments(GCNConv(2, 2), data) if value is not None]
     ['x']
     """
-    if forward is not call:
-        return {}
-    graph = as_user_graph(data)
-    found = {parameter.name: _attribute(graph, parameter.name) for parameter in _arguments(unwrapped(model))[0]}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _call_by_name(model: nn.Module, data: Any) -> Any:
-    arguments, _ = _arguments(unwrapped(model))
-    if not arguments:
-        _refuse_hidden_arguments(model, data)
-        return model(*(_attribute(data, name) for name in ("x", "edge_index")))
-    positional: list[Any] = []
-    keywords: dict[str, Any] = {}
-    for index, argument in enumerate(arguments):
-        value = _attribute(data, argument.name)
-        if index == 0 and argument.name == "batch":  # the batch of graphs, not the vector of that name
-            value = None
-        if index == 0 and value is None and argument.name in _GRAPH_NAMES and argument.default is argument.empty:
-            value = copy.copy(data)  # what a forward assigns to its graph is gone after the call
-        if value is None and argument.default is argument.empty:
-            raise ModelError(
-                f"forward of '{type(model).__name__}' needs the argument '{argument.name}', and the graph has no attribute "
-                f"of that name (it has: {', '.join(data.keys())})",
-                "pass forward=lambda model, data: …, or, as from the command line, wrap the model in one whose forward has "
-                "the graph's names",
-            )
-        if value is None:
-            continue
-        if argument.kind is argument.POSITIONAL_ONLY:
-            positional.append(value)
-        else:
-            keywords[argument.name] = value
-    return model(*positional, **keywords)
+    graph, every = as_user_graph(data), inspect.signature(unwrapped(model).forward).parameters.values()
+    named = [argument for argument in every if argument.kind not in _HIDDEN]
+    return [(argument, _attribute(graph, argument.name)) for argument in named]
 
 
 def _attribute(data: Any, name: str) -> Any:
@@ -119,34 +115,9 @@ def _attribute(data: Any, name: str) -> Any:
     return getattr(data, name, None) if name in ("num_nodes", "num_graphs") else None
 
 
-def _arguments(module: nn.Module) -> tuple[list[inspect.Parameter], bool]:
-    """The arguments that a module's ``forward`` names, and whether it takes others."""
-    forward = module.forward
-    if inspect.ismethod(forward):
-        named, hides = _signature(forward.__func__)
-        return named[1:], hides
-    return _signature(forward)
-
-
-@lru_cache(maxsize=64)
-def _signature(function: Callable[..., Any]) -> tuple[list[inspect.Parameter], bool]:
-    every = list(inspect.signature(function).parameters.values())
-    named = [p for p in every if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    return named, len(named) < len(every)
-
-
 def _refuse_hidden_arguments(model: nn.Module, data: Any) -> None:
     """Refuse to guess where a part of a model that hides its arguments takes attributes of edges that the graph has."""
-
-    def parts(module: nn.Module) -> Iterator[nn.Module]:
-        for child in module.children():
-            yield child
-            if _arguments(child)[1]:
-                yield from parts(child)
-
-    if not isinstance(data, Data):
-        return
-    taken = {argument.name for part in parts(unwrapped(model)) for argument in _arguments(part)[0]}
+    taken = {name for part in model.modules() for name in inspect.signature(part.forward).parameters}
     lost = [name for name in _OF_EDGES if isinstance(data.get(name), Tensor) and name in taken]
     if lost:
         named = ", ".join(f"data.{name}" for name in ("x", "edge_index", *lost))
@@ -156,11 +127,12 @@ def _refuse_hidden_arguments(model: nn.Module, data: Any) -> None:
         )
 
 
-def _explain_types(function: Forward, model: nn.Module, data: Any) -> Any:
-    """One pass; where it fails and numbers of the graph have another type than the weights, the error says so."""
+@contextmanager
+def _types_explained(model: nn.Module, data: Any) -> Iterator[None]:
+    """Where a pass fails and numbers of the graph have another type than the weights, the error says so."""
     try:
-        return function(model, data)
-    except (GNNDeleteError, torch.OutOfMemoryError):
+        yield
+    except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
         dtype = next((p.dtype for p in model.parameters() if p.dtype.is_floating_point), None)
@@ -248,31 +220,19 @@ def forget_graph(module: nn.Module) -> None:
     module.cached = False  # type: ignore[assignment]
 
 
-def within(model: nn.Module) -> nn.Module | None:
-    """The model that torch has wrapped; None where ``model`` is no wrapper.
-
-    >>> within(nn.DataParallel(nn.Linear(1, 1))), within(nn.Linear(1, 1))
-    (Linear(in_features=1, out_features=1, bias=True), None)
-    """
-    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-    inner = model._modules.get("_orig_mod") or (model.module if isinstance(model, parallel) else None)
-    return inner if isinstance(inner, nn.Module) else None
-
-
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model itself, without what torch has put around it."""
-    while (inner := within(model)) is not None:
+    """The model itself, without what torch has put around it.
+
+    >>> unwrapped(nn.DataParallel(nn.Linear(1, 1)))
+    Linear(in_features=1, out_features=1, bias=True)
+    """
+    while True:
+        inner = model._modules.get("_orig_mod")
+        if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            inner = model.module
+        if inner is None:
+            return model
         model = inner
-    return model
-
-
-@contextmanager
-def eagerly(model: nn.Module) -> Iterator[None]:
-    """Run compiled parts of a model as they were written, for passes with hooks on layers: hooks compile badly."""
-    with ExitStack() as stack:
-        if any("_orig_mod" in module._modules for module in model.modules()):
-            stack.enter_context(torch.compiler.set_stance("force_eager"))  # loads the compiler, which takes seconds
-        yield
 
 
 def bare(model: nn.Module, name: str) -> str:
@@ -285,7 +245,7 @@ def bare(model: nn.Module, name: str) -> str:
     module: nn.Module | None = model
     for part in name.split("."):
         inner = None if module is None else module._modules.get(part)
-        if inner is None or module is None or within(module) is not inner:
+        if module is None or inner is None or unwrapped(module) is not unwrapped(inner):
             parts.append(part)
         module = inner
     return ".".join(parts)

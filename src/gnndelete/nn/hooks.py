@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
@@ -59,18 +60,20 @@ class Site:
         return (self.layer or "(the model itself)") + call + key
 
 
-@dataclass(frozen=True)
 class Rows:
-    """Finds out which nodes the rows of a tensor are.
+    """Finds out which nodes the rows of a tensor are, on one graph.
 
-    >>> import torch
-    >>> rows = Rows(range(5), {"author": range(0, 2), "paper": range(2, 5)})
-    >>> rows.of(torch.ones(3, 8)), rows.of(torch.ones(2, 8), "author"), rows.of(torch.ones(4, 8))
-    (range(2, 5), range(0, 2), None)
+    Args:
+        data: The graph.
+
+    >>> rows = Rows(Data(num_nodes=3))
+    >>> rows.of(torch.ones(3, 8)), rows.of(torch.ones(4, 8))
+    (range(0, 3), None)
     """
 
-    whole: range
-    types: dict[str, range]
+    def __init__(self, data: Data) -> None:
+        self.whole = range(count_nodes(data))
+        self.types: dict[str, range] = data.types.nodes if isinstance(data, HeteroGraph) else {}
 
     def of(self, value: Any, key: Any = None) -> range | None:
         """The nodes of a floating-point matrix, found by the name of its node type or by the number of rows."""
@@ -84,18 +87,12 @@ class Rows:
         return fitting[0] if len(fitting) == 1 else None  # two types of one size cannot be told from each other
 
 
-def all_rows(data: Data) -> Rows:
-    """The rows that a tensor on this graph can have: all nodes, or those of one node type."""
-    return Rows(range(count_nodes(data)), data.types.nodes if isinstance(data, HeteroGraph) else {})
-
-
 def representations(output: Any, rows: Rows) -> list[tuple[Key, Tensor, range]]:
     """The entries of a layer's output with one row per node: a tensor, the first of a tuple, every one of a dict.
 
     With several node types an entry of a dict holds the rows of the type that names it.
 
-    >>> import torch
-    >>> [key for key, _, _ in representations((torch.ones(3, 2), torch.ones(9)), Rows(range(3), {}))]
+    >>> [key for key, _, _ in representations((torch.ones(3, 2), torch.ones(9)), Rows(Data(num_nodes=3)))]
     [0]
     """
     entries: list[tuple[Key, Any]] = [(None, output)]
@@ -129,7 +126,8 @@ def replaced(output: Any, key: Key, value: Tensor) -> Any:
 def listening(model: nn.Module, names: list[str], visit: Visit) -> Iterator[None]:
     """Call ``visit(name, call, output)`` after every call of the named modules; its result replaces the output.
 
-    ``call`` counts the calls of one module from 0. The hooks are removed afterwards, also after an error.
+    ``call`` counts the calls of one module from 0. The hooks are removed afterwards, also after an error. Compiled parts
+    run as they were written meanwhile, since hooks compile badly.
     """
     calls: Counter[str] = Counter()
 
@@ -137,12 +135,13 @@ def listening(model: nn.Module, names: list[str], visit: Visit) -> Iterator[None
         calls[name] += 1
         return visit(name, calls[name] - 1, output)
 
-    handles = [model.get_submodule(name).register_forward_hook(partial(after, name)) for name in names]
-    try:
+    with ExitStack() as stack:
+        if any("_orig_mod" in module._modules for module in model.modules()):
+            stack.enter_context(torch.compiler.set_stance("force_eager"))  # loads the compiler, which takes seconds
+        for name in names:
+            handle = model.get_submodule(name).register_forward_hook(partial(after, name))
+            stack.callback(handle.remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 class Finished(Exception):  # noqa: N818  (control flow, never shown to a user)

@@ -15,8 +15,8 @@ from gnndelete.datasets.sampling import NeighborSampler
 from gnndelete.errors import ModelError, SettingError
 from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.nn.forward import Forward, call, evaluating
-from gnndelete.nn.layers import graph_layers, working_copy
-from gnndelete.nn.receptive_field import directions, probe
+from gnndelete.nn.layers import working_copy
+from gnndelete.nn.receptive_field import probe, reads_against_edges
 from gnndelete.tasks import Task
 from gnndelete.tasks.base import representation
 
@@ -56,7 +56,7 @@ class Neighborhoods:
         part = self.around(_hub(data))
         _check_rows(model, part, nodes, forward)
         hops = _reach(model, part, forward, needed=not isinstance(num_neighbors, list))
-        both_ways = not undirected and _passes_both_ways(model, part, forward)
+        both_ways = not undirected and reads_against_edges(working_copy(model), part, forward)
         count = DEFAULT_NEIGHBORS if num_neighbors is None else num_neighbors
         fanout = count if isinstance(count, list) else [count] * max(hops, 1)
         self._sampler = NeighborSampler(data, fanout, both_ways=both_ways, generator=_generator(seed))
@@ -153,7 +153,7 @@ def _renumbered(part: Data, order: Tensor) -> Data:
 def _reach(model: nn.Module, part: Data, forward: Forward, needed: bool) -> int:
     """How many hops the model reaches; an error where it has no limit, or where it is needed and unknown."""
     try:
-        found = probe(working_copy(model), part, edge_table(part), forward)
+        found = probe(working_copy(model), part, forward)
     except (ModelError, SettingError) as error:
         if not needed:
             return 0
@@ -166,9 +166,3 @@ def _reach(model: nn.Module, part: Data, forward: Forward, needed: bool) -> int:
             "'batch_size' out, or use a model with message-passing layers only"
         )
     return found.hops or max(site.hops for site in found.sites)
-
-
-def _passes_both_ways(model: nn.Module, part: Data, forward: Forward) -> bool:
-    layers = graph_layers(model)
-    # without layers that can be observed both directions are sampled: more edges do no harm
-    return not layers or not part.num_edges or directions(working_copy(model), part, forward, layers)[1]

@@ -31,8 +31,8 @@ from gnndelete.methods.gnndelete.objective import Problem
 from gnndelete.methods.gnndelete.row_groups import row_groups
 from gnndelete.methods.gnndelete.solvers import closed_form, gradient
 from gnndelete.nn.adapter import Adapter
-from gnndelete.nn.forward import eagerly, evaluating
-from gnndelete.nn.hooks import Site, all_rows
+from gnndelete.nn.forward import evaluating
+from gnndelete.nn.hooks import Rows, Site
 from gnndelete.nn.layers import Layers, graph_layers, working_copy
 from gnndelete.nn.operator import LinearMap, attach
 from gnndelete.nn.receptive_field import Probe
@@ -206,7 +206,6 @@ class GNNDelete(Method):
         calibration: Calibration | None = None
         solved: Solved = []
         with (
-            eagerly(model),
             evaluating(model),
             sparse_products(model, context.remaining, context.data, loopless=session.loopless),
         ):
@@ -223,11 +222,10 @@ class GNNDelete(Method):
             attach(model, site, operator)
         if calibration is not None and (calibration.trials or calibration.status == "fallback"):
             notes.append(Note("calibration", calibration.sentence))
-        adapter = Adapter(model)
         return Outcome(
             model=model,
-            parameters=adapter.num_parameters,
-            adapter=adapter,
+            parameters=sum(p.numel() for _, operator in solved for p in operator.parameters()),
+            adapter=Adapter(model),
             assurance=None if solved else "inference-only",  # without an operator only the graph has changed
             notes=tuple(notes),
             details={} if calibration is None else {"calibration": asdict(calibration)},
@@ -240,7 +238,7 @@ class GNNDelete(Method):
 
     def _isolated(self, context: Context, model: nn.Module, probe: Probe, notes: list[Note]) -> IsolatedNodes | None:
         """Isolated nodes whose embeddings are reset, if the model has embeddings at all."""
-        rows = all_rows(context.data)
+        rows = Rows(context.data)
         sizes = {len(nodes) for nodes in (rows.whole, *rows.types.values())}
         has_tables = any(value.dim() == 2 and value.size(0) in sizes for value in model.parameters())
         if not (self.resets_embeddings and has_tables and context.task is not None and context.task.pairwise):

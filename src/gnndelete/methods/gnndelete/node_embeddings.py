@@ -20,9 +20,9 @@ from torch_geometric.data import Data
 from gnndelete.graph.batch import label_edges
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.methods.base import Context
-from gnndelete.nn.hooks import Site, all_rows
+from gnndelete.nn.hooks import Rows, Site
 from gnndelete.nn.operator import GivenRows, Operator
-from gnndelete.nn.perturb import Reading, run
+from gnndelete.nn.receptive_field import Reading, run
 from gnndelete.notes import Note
 
 #: Of so many nodes without edges the spread of each column is estimated; of fewer, one spread for all columns.
@@ -129,7 +129,7 @@ def _note(nodes: Tensor, reset: bool) -> tuple[Note, ...]:
 
 def possible_vectors(model: nn.Module, data: Data) -> list[Vectors]:
     """Parameters with one row per node. One that is frozen while others learn was given, not trained: it is a feature."""
-    rows = all_rows(data)
+    rows = Rows(data)
     parameters = dict(model.named_parameters())
     any_learns = any(value.requires_grad for value in parameters.values())
     tables = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Embedding)}
