@@ -105,7 +105,8 @@ class Session:
             if self.data.edge_index.is_cuda:
                 generators.append(torch.cuda.default_generators[self.data.edge_index.get_device()])
             before = [generator.get_state() for generator in generators]
-            found = probe(self._trial or working_copy(self.model), self.sample, self.answer, layers)
+            trial = working_copy(self.model) if self._trial is None else self._trial
+            found = probe(trial, self.sample, self.answer, layers)
             self._trial = None
             # the library draws no global random numbers here, so if any were drawn the model did it
             after = [generator.get_state() for generator in generators]

@@ -10,9 +10,8 @@ from torch_geometric.nn import GCNConv
 import gnndelete as gd
 from gnndelete.bench.cells import cells
 from gnndelete.bench.experiment import read
-from gnndelete.engine.session import EdgeTable
 from gnndelete.errors import SettingError
-from gnndelete.graph.edge_table import Neighborhood
+from gnndelete.graph.edge_table import EdgeTable, Neighborhood
 
 EDGES = gd.Deletion(edges=[(2, 5), (5, 6), (20, 22)])
 ENDS = [2, 5, 6, 20, 22]
