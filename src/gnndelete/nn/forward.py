@@ -117,7 +117,12 @@ def _attribute(data: Any, name: str) -> Any:
 
 def _refuse_hidden_arguments(model: nn.Module, data: Any) -> None:
     """Refuse to guess where a part of a model that hides its arguments takes attributes of edges that the graph has."""
-    taken = {name for part in model.modules() for name in inspect.signature(part.forward).parameters}
+    taken, left = set[str](), [unwrapped(model)]
+    while left:  # arguments pass through parts that hide theirs as well
+        for part in left.pop().children():
+            found = inspect.signature(part.forward).parameters
+            taken |= set(found)
+            left += [part] if any(argument.kind in _HIDDEN for argument in found.values()) else []
     lost = [name for name in _OF_EDGES if isinstance(data.get(name), Tensor) and name in taken]
     if lost:
         named = ", ".join(f"data.{name}" for name in ("x", "edge_index", *lost))

@@ -22,7 +22,8 @@ from torch_geometric.nn import ASAPooling, EdgePooling, PANPooling, SAGPooling, 
 from torch_geometric.nn.pool import ClusterPooling
 
 from gnndelete.errors import GNNDeleteError, ModelError, some
-from gnndelete.graph.batch import as_user_graph, entries, node_stores
+from gnndelete.graph.batch import as_user_graph, node_stores
+from gnndelete.graph.edge_table import entries
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.kinds import further_edge_sets
 from gnndelete.graph.validation import count_nodes
