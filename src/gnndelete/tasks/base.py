@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import Any, ClassVar, Literal
 
@@ -13,10 +14,11 @@ import torch.nn.functional as F
 from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
-from gnndelete.errors import GraphError, ModelError, SettingError, some
+from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError, some
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable
 from gnndelete.graph.hetero import HeteroGraph
+from gnndelete.graph.parsing import ids_in_order
 from gnndelete.metrics.edge_matching import Matching
 from gnndelete.metrics.unseen_test import CLASS_QUANTILES, strata
 from gnndelete.notes import Note
@@ -44,7 +46,7 @@ class Task(ABC):
     what the model's forward pass on ``data`` returned, and ``predict`` is any function from elements to predictions.
 
     A task of your own implements the abstract methods. With the defaults of the others it can be trained, served and
-    evaluated; override those about elements (`learned`, `elements`, `unseen`, `scores_by`, `losses`) so that forgetting
+    evaluated; override those about elements (`learned`, `elements`, `unseen`, `scores`, `losses`) so that forgetting
     can be calibrated and audited, too.
 
     Attributes:
@@ -54,7 +56,7 @@ class Task(ABC):
         pairwise: Whether an element is a pair of nodes that both stay in the graph when the element is deleted.
         on_nodes: Whether an element is a node of one graph, or a pair of its nodes.
         learns_labels: Whether the model is trained on ``data.y``.
-        score_title: What `scores_by` gives, as the title of an axis.
+        score_title: What `scores` gives, as the title of an axis.
         near_title: Where the elements are that `near` marks, such as "within a hop of the deletion".
     """
 
@@ -199,7 +201,6 @@ class Task(ABC):
             data: The graph that the model would be validated on.
         """
 
-    @abstractmethod
     def validate(self, model: nn.Module, output: Any, data: Any) -> float:
         """Compute one score on the validation data, higher is better.
 
@@ -207,7 +208,12 @@ class Task(ABC):
             model: The model that made ``output``.
             output: What its forward pass on ``data`` returned.
             data: The graph.
+
+        Raises:
+            GraphError: If there is no validation data.
         """
+        self.check_output(output, data)
+        return self.validate_by(partial(self.predict, model, output), data)
 
     def validate_by(self, predict: Predict, data: Any) -> float:
         """`validate` for any function that predicts.
@@ -216,7 +222,7 @@ class Task(ABC):
             predict: Any function from elements to predictions.
             data: The graph.
         """
-        raise SettingError(f"a '{self.name}' task cannot be validated in batches; leave 'batch_size' out")
+        raise SettingError(f"a '{self.name}' task has no validation score")
 
     def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
         """Compute all scores on the test data.
@@ -232,7 +238,8 @@ class Task(ABC):
         Raises:
             GraphError: If there is no test data.
         """
-        return self.evaluate_by(lambda elements: self.predict(model, output, elements), data)
+        self.check_output(output, data)
+        return self.evaluate_by(partial(self.predict, model, output), data)
 
     @abstractmethod
     def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
@@ -252,14 +259,6 @@ class Task(ABC):
             output: What its forward pass returned.
             elements: Edges ``[2, k]`` or a list of pairs (triples on a typed graph), or ids of nodes or graphs.
         """
-
-    def tests(self, data: Any) -> bool:
-        """Whether there is test data.
-
-        Args:
-            data: The graph that the model would be tested on.
-        """
-        return True
 
     def learned(self, data: Any) -> Tensor:
         """The elements that a model is trained on.
@@ -356,33 +355,15 @@ class Task(ABC):
         """
         return torch.ones(elements.size(-1), dtype=torch.long)
 
-    def scores_by(self, predict: Predict, data: Any, elements: Tensor) -> Tensor:
+    def scores(self, predict: Predict, data: Any, elements: Tensor) -> Tensor:
         """How strongly the predictions hold the truth: the logit of an edge, the probability of the true class.
 
         Args:
             predict: Any function from elements to predictions.
             data: The graph that holds the labels: after a deletion, still the original one.
             elements: What is asked about.
-
-        Returns:
-            One number per element, higher where the model is more certain of the truth.
         """
         raise SettingError(f"a '{self.name}' task has no score for single elements")
-
-    def scores(self, model: nn.Module, output: Any, data: Any, elements: Tensor) -> Tensor:
-        """`scores_by` of a model.
-
-        Args:
-            model: The model that made ``output``.
-            output: What its forward pass returned.
-            data: The graph that holds the labels.
-            elements: What is asked about.
-
-        Raises:
-            ModelError: If the output does not have the shape that the task needs.
-        """
-        self.check_output(output, data)
-        return self.scores_by(lambda chosen: self.predict(model, output, chosen), data, elements)
 
     def probabilities(self, predicted: Tensor) -> Tensor:
         """Predictions as a distribution over classes.
@@ -590,24 +571,14 @@ class Task(ABC):
         """
         return 0.0
 
-    def validation_near(self, data: Any, nodes: Tensor) -> Any:
-        """The validation data that touches some nodes, for `validate_on`; None where it is too little to tell.
+    def validation_near(self, data: Any, nodes: Tensor) -> Task | None:
+        """The task with the validation elements that touch some nodes alone; None where they are too few to tell.
 
         Args:
             data: The graph after the deletion.
             nodes: The nodes.
         """
         return None
-
-    def validate_on(self, model: nn.Module, output: Any, part: Any) -> float:
-        """`validate` on what `validation_near` found.
-
-        Args:
-            model: The model that made ``output``.
-            output: What its forward pass returned.
-            part: Part of the validation data.
-        """
-        raise SettingError(f"a '{self.name}' task has no validation data near a node")
 
     def never_learned(self, deletion: Deletion, data: Any) -> str:
         """A sentence about deleted labels or graphs that the model never learned from; empty where it learned from some.
@@ -692,28 +663,75 @@ class Classification(Task):
     """What tasks with one class per element have in common; ``data.y`` and masks say which elements are in which part."""
 
     score_title: ClassVar[str] = "probability of the true class"
+    _no_score: ClassVar[str]
+    _wrong_rows: ClassVar[str] = ""  # what to do about a model with other rows
+    _fewest_classes: ClassVar[int] = 1  # 2 where one column of logits stands for two classes
+    node_type: str | None = None
+    _ids: range | None = None  # the ids of that type across all types of the graph
 
     @abstractmethod
+    def named(self, deletion: Deletion) -> Tensor:
+        """The elements that a deletion names: by themselves, their features or their label."""
+
+    @abstractmethod
+    def extent(self, data: Any) -> Tensor:
+        """What elements of one class are further matched by: the degree of nodes, the size of graphs."""
+
+    @abstractmethod
+    def _count(self, data: Any) -> int:
+        """The number of elements that labels, masks and logits are about."""
+
+    def _store(self, data: Any) -> Any:
+        """What holds labels and masks."""
+        return data
+
+    def _across(self, values: Tensor, data: Any, rest: Any) -> Tensor:
+        """Values of the task's elements as values of all elements of the graph."""
+        if self._ids is None:
+            return values
+        result = torch.full((int(data.num_nodes),), rest, dtype=values.dtype, device=values.device)
+        result[self._ids.start : self._ids.stop] = values
+        return result
+
+    def _within(self, values: Tensor) -> Tensor:
+        """The opposite of `_across`."""
+        return values if self._ids is None else values[self._ids.start : self._ids.stop]
+
     def labels(self, data: Any) -> Tensor:
-        """Return the class of every element, -1 without one.
+        """The class of every element, -1 without one; also from floats with NaN and from a single column, as in OGB."""
+        store, count = self._store(data), self._count(data)
+        y = store.get("y")
+        if not isinstance(y, Tensor):
+            found = ", ".join(store.keys())
+            raise GraphError(f"{self.description} needs 'y' with one class per {self.noun} (there are: {found})")
+        y = y.view(-1) if y.dim() == 2 and y.size(1) == 1 else y
+        if y.dim() != 1:
+            why = f"'y' must hold one class per {self.noun} (got shape {list(y.shape)})"
+            raise NotYetError(why, "choose one column of several labels")
+        if y.size(0) != count:
+            raise GraphError(f"'y' has {y.size(0)} entries for {count} {self.noun}s", f"give one class per {self.noun}")
+        y = y.nan_to_num(nan=-1.0) if y.is_floating_point() else y
+        if bool((y != y.long()).any()):
+            raise NotYetError("'y' holds fractions", "regression is not supported yet, give whole-number classes")
+        return self._across(y.long(), data, -1)
 
-        Args:
-            data: The graph that holds the labels.
-        """
-
-    @abstractmethod
     def _mask(self, data: Any, part: str) -> Tensor | None:
         """The mask of ``"train"``, ``"val"`` or ``"test"`` over all elements; None where nothing is marked."""
+        mask, count = self._store(data).get(f"{part}_mask"), self._count(data)
+        if mask is None:
+            return None
+        if mask.dtype != torch.bool or list(mask.shape) != [count]:
+            raise GraphError(
+                f"'{part}_mask' must be a bool tensor with one entry per {self.noun}, [{count}] "
+                f"(got {mask.dtype} of shape {list(mask.shape)})",
+                "of several splits pick one",
+            )
+        return self._across(mask, data, False)
 
     def part(self, data: Any, part: str) -> Tensor:
-        """Return a mask of the labelled elements of one part.
+        """A mask of the labelled elements of ``"train"``, ``"val"`` or ``"test"``.
 
-        Args:
-            data: The graph that holds labels and masks.
-            part: ``"train"``, ``"val"`` or ``"test"``. Without a mask of its own, ``"train"`` is all outside the others.
-
-        Raises:
-            GraphError: If there is no such part.
+        Without a mask of its own, ``"train"`` is all outside the others.
         """
         labelled, mask = self.labels(data) >= 0, self._mask(data, part)
         if mask is not None:
@@ -725,16 +743,7 @@ class Classification(Task):
             labelled = labelled if taken is None else labelled & ~taken
         return labelled
 
-    def _require(self, data: Any, part: str) -> Tensor:
-        """`part`, which must not be empty."""
-        chosen = self.part(data, part)
-        if not bool(chosen.any()):
-            raise GraphError(
-                f"no labelled {self.noun} is in the part '{part}'", f"mark some, or use split_{self.noun}s"
-            )
-        return chosen
-
-    def _check_parts(self, data: Any) -> None:
+    def check(self, data: Any) -> None:
         for name in ("val", "test"):
             self._mask(data, name)
         if not bool(self.part(data, "train").any()):
@@ -742,33 +751,79 @@ class Classification(Task):
                 f"no labelled {self.noun} is left to train on", "'train_mask' and 'y' (-1: unlabelled) exclude all"
             )
 
+    def _columns(self, output: Any) -> Tensor:
+        rows = representation(output, self.node_type)
+        return rows.view(-1, 1) if rows.dim() == 1 else rows
+
+    def logits(self, output: Any, data: Any) -> Tensor:
+        logits, count = self._columns(output), self._count(data)
+        if logits.dim() != 2 or logits.size(0) != count:
+            raise self._no_logits(logits, data)
+        largest = int(self.labels(data).max())
+        if largest >= max(self._fewest_classes, logits.size(1)):
+            raise ModelError(
+                f"'y' holds class {largest} and the model returns {logits.size(1)} columns; build it with one output per class"
+            )
+        return logits
+
+    def _no_logits(self, output: Tensor, data: Any) -> ModelError:
+        return ModelError(
+            f"the model must return [num_{self.noun}s, classes] for {self.description} (got {list(output.shape)} for "
+            f"{self._count(data)} {self.noun}s)",
+            self._wrong_rows,
+        )
+
+    def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
+        part = self._within(self.part(data, "train"))
+        return class_loss(self.logits(output, data)[part], self._within(self.labels(data))[part])
+
+    def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
+        logits = self._columns(output)
+        start = 0 if self._ids is None else self._ids.start
+        chosen = ids_in_order(elements, self.noun, start + logits.size(0)) - start
+        chosen = ids_in_order(chosen, self.noun, logits.size(0)).to(logits.device)
+        if logits.size(1) == 1:
+            column = logits[chosen]
+            return torch.cat([-column, column], dim=1).sigmoid()  # 1 - p would lose the digits of confident answers
+        return class_probabilities(logits, chosen)
+
+    def remarks(self, model: nn.Module, output: Any) -> tuple[Note, ...]:
+        return softmax_note(output, self.node_type)
+
     def validates(self, data: Any) -> bool:
         return self._mask(data, "val") is not None and bool(self.part(data, "val").any())
 
-    def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
+    def validate(self, model: nn.Module, output: Any, data: Any) -> float:
         self.logits(output, data)  # reports a wrong shape before rows are indexed
+        return super().validate(model, output, data)
+
+    def validate_by(self, predict: Predict, data: Any) -> float:
+        elements = self._require(data, "val")
+        predicted = predict(elements).argmax(dim=-1)
+        return float((predicted == self.classes(data, elements).to(predicted.device)).double().mean())
+
+    def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
+        self.logits(output, data)
         return super().evaluate(model, output, data)
 
     def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
         return self._scores(predict, data, "test")
 
+    def _require(self, data: Any, part: str) -> Tensor:
+        """The elements of a part, which must not be empty."""
+        chosen = self.part(data, part).nonzero().flatten()
+        if not chosen.numel():
+            raise GraphError(
+                f"no labelled {self.noun} is in the part '{part}'", f"mark some, or use split_{self.noun}s"
+            )
+        return chosen
+
     def _scores(self, predict: Predict, data: Any, part: str) -> dict[str, float]:
         """Accuracy and macro-averaged F1."""
-        elements = self._require(data, part).nonzero().flatten()
+        elements = self._require(data, part)
         predicted, true = predict(elements).argmax(dim=-1).cpu(), self.classes(data, elements).cpu()
         f1 = f1_score(true.numpy(), predicted.numpy(), average="macro", zero_division=0)
         return {"accuracy": float((predicted == true).double().mean()), "f1": float(f1)}
-
-    @abstractmethod
-    def named(self, deletion: Deletion) -> Tensor:
-        """Return the elements that a deletion names: by themselves, their features or their label.
-
-        Args:
-            deletion: What is deleted.
-        """
-
-    def tests(self, data: Any) -> bool:
-        return bool(self.unseen(data, "test").numel())
 
     def learned(self, data: Any) -> Tensor:
         return self.part(data, "train").nonzero().flatten()
@@ -785,8 +840,6 @@ class Classification(Task):
             return self._no_score
         return f"the model was trained on the label of none of the {self.noun}s that were named"
 
-    _no_score: ClassVar[str]
-
     def unseen(self, data: Any, part: Part, deletion: Deletion | None = None) -> Tensor:
         try:
             found = self.part(data, "val" if part == "validation" else part).nonzero().flatten()
@@ -797,14 +850,6 @@ class Classification(Task):
     def no_unseen(self, part: Part) -> str:
         mask = "val_mask" if part == "validation" else "test_mask"
         return f"there are no {part} {self.noun}s to compare with; mark some in '{mask}'"
-
-    @abstractmethod
-    def extent(self, data: Any) -> Tensor:
-        """Return what elements of one class are further matched by: the degree of nodes, the size of graphs.
-
-        Args:
-            data: The graph before the deletion.
-        """
 
     def match(
         self, deleted: Tensor, unseen: Tensor, data: Any, remaining: Any, by_surroundings: bool = True
@@ -826,14 +871,10 @@ class Classification(Task):
         labels = self.labels(data)
         return labels[elements.to(labels.device)]
 
-    def scores_by(self, predict: Predict, data: Any, elements: Tensor) -> Tensor:
+    def scores(self, predict: Predict, data: Any, elements: Tensor) -> Tensor:
         predicted = predict(elements)
         true = self.classes(data, elements).to(predicted.device)
         return predicted.gather(1, true.view(-1, 1)).view(-1)
-
-    def scores(self, model: nn.Module, output: Any, data: Any, elements: Tensor) -> Tensor:
-        self.logits(output, data)  # reports a wrong number of rows or columns before they are indexed
-        return super().scores(model, output, data, elements)
 
     def losses(
         self,
@@ -852,8 +893,8 @@ class Classification(Task):
         return int(learned[elements.to(learned.device)].sum())
 
     def measured_on(self, data: Any) -> dict[str, Tensor]:
-        names = ("y", "train_mask", "val_mask", "test_mask")
-        return {name: data[name] for name in names if isinstance(data.get(name), Tensor)}
+        store, names = self._store(data), ("y", "train_mask", "val_mask", "test_mask")
+        return {name: store[name] for name in names if isinstance(store.get(name), Tensor)}
 
 
 def draw(elements: Tensor, count: int, generator: torch.Generator) -> Tensor:

@@ -6,25 +6,20 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
+from gnndelete.errors import GraphError, SettingError
 from gnndelete.graph.batch import GraphBatch, Selection
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.parsing import ids_in_order
 from gnndelete.metrics.ranking import ranking
-from gnndelete.notes import Note
 from gnndelete.tasks.base import (
     ONLY_DATA,
     Classification,
     Near,
     Predict,
-    class_loss,
-    class_probabilities,
-    representation,
     shuffled,
-    softmax_note,
 )
 
 Metric = Literal["auto", "auroc", "accuracy"]
@@ -63,12 +58,15 @@ class GraphClassification(Classification):
         "a graph classifier has no score for an edge or a node within a graph, so none can be compared with unseen ones"
     )
 
+    _wrong_rows: ClassVar[str] = "pool the nodes of each graph by data.batch"
+    _fewest_classes: ClassVar[int] = 2
+
     def __init__(self, train: Any = None, validation: Any = None, test: Any = None, metric: Metric = "auto") -> None:
         if metric not in ("auto", "auroc", "accuracy"):
             raise SettingError(f"'metric' must be 'auto', 'auroc' or 'accuracy' (got {metric!r})")
         self.metric = metric
         given = {"train": train, "val": validation, "test": test}
-        self._ids = {part: torch.as_tensor(ids) for part, ids in given.items() if ids is not None}
+        self._given = {part: torch.as_tensor(ids) for part, ids in given.items() if ids is not None}
 
     def check(self, data: Any) -> None:
         if not isinstance(data, GraphBatch):
@@ -76,7 +74,7 @@ class GraphClassification(Classification):
                 f"graph classification needs many graphs and got a '{type(data).__name__}'",
                 "give a list of Data, a PyG dataset, or datasets.collate(graphs)",
             )
-        self._check_parts(data)
+        super().check(data)
 
     def batches(
         self, data: Any, batch_size: int | None, generator: torch.Generator, near: Near | None = None
@@ -93,15 +91,8 @@ class GraphClassification(Classification):
     def validation_view(self, data: Any) -> Any:
         return data.select(self.part(data, "val").nonzero().flatten())
 
-    def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
-        part = self.part(data, "train")
-        return class_loss(_logits(output, data)[part], graph_labels(data)[part])
-
-    def labels(self, data: Any) -> Tensor:
-        return graph_labels(data)
-
-    def logits(self, output: Any, data: Any) -> Tensor:
-        return _logits(output, data)
+    def _count(self, data: Any) -> int:
+        return int(data.num_graphs)
 
     def no_loss(self, deletion: Deletion) -> str:
         inner = len(deletion) and not deletion.graphs.numel()
@@ -125,7 +116,7 @@ class GraphClassification(Classification):
         else:
             nodes = torch.cat([ends_of(deletion.edges).flatten(), deletion.nodes])
             graphs = data.batch.cpu()[nodes].unique()
-        return graphs[graph_labels(data).cpu()[graphs] >= 0]
+        return graphs[self.labels(data).cpu()[graphs] >= 0]
 
     def near(self, elements: Tensor, deletion: Deletion, data: Any) -> Tensor:
         nodes = torch.cat([ends_of(deletion.edges).flatten(), deletion.nodes])
@@ -145,41 +136,18 @@ class GraphClassification(Classification):
             return ""
         return f"The model was trained on none of these graphs: they {ONLY_DATA}"
 
-    def validate(self, model: nn.Module, output: Any, data: Any) -> float:
-        _logits(output, data)
-        found = self._scores(lambda graphs: self.predict(model, output, graphs), data, "val")
-        binary = int(graph_labels(data).max()) < 2
+    def validate_by(self, predict: Predict, data: Any) -> float:
+        found = self._scores(predict, data, "val")
+        binary = int(self.labels(data).max()) < 2
         ranked = self.metric == "auroc" or (self.metric == "auto" and binary)
         return found.get("auroc", found["accuracy"]) if ranked else found["accuracy"]
 
-    def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
-        logits = representation(output)
-        logits = logits.view(-1, 1) if logits.dim() == 1 else logits
-        chosen = ids_in_order(elements, "graph", logits.size(0)).to(logits.device)
-        if logits.size(1) == 1:
-            column = logits[chosen]
-            return torch.cat([-column, column], dim=1).sigmoid()  # 1 - p would lose the digits of confident answers
-        return class_probabilities(logits, chosen)
-
-    def remarks(self, model: nn.Module, output: Any) -> tuple[Note, ...]:
-        return softmax_note(output)
-
     def _mask(self, data: Any, part: str) -> Tensor | None:
-        if part in self._ids:
-            return _marked(self._ids[part], data)
-        mask = data.get(f"{part}_mask")
-        if mask is None:
-            return None
-        if mask.dtype != torch.bool or list(mask.shape) != [data.num_graphs]:
-            raise GraphError(
-                f"'{part}_mask' must be a bool tensor with one entry per graph, [{data.num_graphs}] "
-                f"(got {mask.dtype} of shape {list(mask.shape)})"
-            )
-        return mask
+        return _marked(self._given[part], data) if part in self._given else super()._mask(data, part)
 
     def _scores(self, predict: Predict, data: Any, part: str) -> dict[str, float]:
         """AUROC where there are two classes, then accuracy and F1."""
-        graphs = self._require(data, part).nonzero().flatten()
+        graphs = self._require(data, part)
         predicted, true = predict(graphs).detach().cpu(), self.classes(data, graphs).cpu()
         found = {}
         if predicted.size(1) == 2 and bool((true == 1).any()) and bool((true == 0).any()):
@@ -187,29 +155,6 @@ class GraphClassification(Classification):
             odds = odds[:, 1] - odds[:, 0]
             found["auroc"] = ranking(odds[true == 1], odds[true == 0])["auroc"]
         return found | super()._scores(lambda chosen: predicted, data, part)
-
-
-def graph_labels(data: Any) -> Tensor:
-    """One class per graph, -1 where there is none; also from floats with NaN and from a single column, as in OGB."""
-    y = data.get("y")
-    if not isinstance(y, Tensor):
-        raise GraphError(
-            f"graph classification needs 'y' with one class per graph (the graphs have: {', '.join(data.keys())})"
-        )
-    if y.dim() == 2 and y.size(1) == 1:
-        y = y.view(-1)
-    if y.dim() != 1:
-        raise NotYetError(
-            f"'y' must hold one class per graph (got shape {list(y.shape)})", "choose one column of several labels"
-        )
-    if y.size(0) != data.num_graphs:
-        raise GraphError(f"'y' has {y.size(0)} entries for {data.num_graphs} graphs", "give one class per graph")
-    if not y.is_floating_point():
-        return y.long()
-    known = y.nan_to_num(nan=-1.0)
-    if bool((known != known.round()).any()):
-        raise NotYetError("'y' holds fractions", "regression is not supported yet, give whole-number classes")
-    return known.long()
 
 
 def _marked(ids: Tensor, data: Any) -> Tensor:
@@ -220,19 +165,3 @@ def _marked(ids: Tensor, data: Any) -> Tensor:
     mask = torch.zeros(data.num_graphs, dtype=torch.bool, device=data.ptr.device)
     mask[ids_in_order(ids, "graph", data.num_graphs).to(mask.device)] = True
     return mask
-
-
-def _logits(output: Any, data: Any) -> Tensor:
-    logits = representation(output)
-    logits = logits.view(-1, 1) if logits.dim() == 1 else logits
-    if logits.dim() != 2 or logits.size(0) != data.num_graphs:
-        raise ModelError(
-            f"the model must return [num_graphs, classes] for graph classification (got {list(logits.shape)} for "
-            f"{data.num_graphs} graphs); pool the nodes of each graph by data.batch"
-        )
-    classes, largest = max(2, logits.size(1)), int(graph_labels(data).max())
-    if largest >= classes:
-        raise ModelError(
-            f"'y' holds class {largest} and the model has {classes} classes; build it with one output per class"
-        )
-    return logits

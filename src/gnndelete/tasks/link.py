@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from operator import attrgetter
+from types import MethodType
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gnndelete.datasets.negatives import NegativeSampler
+from gnndelete.datasets.negatives import NegativeSampler, TripleCorrupter, triples
 from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable, ends_of
@@ -21,21 +23,30 @@ from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.metrics.edge_matching import Matching, match_edges
 from gnndelete.metrics.ranking import auc, ranking
 from gnndelete.notes import Note
-from gnndelete.tasks.base import ONLY_DATA, Near, Part, Predict, Reduction, Task, Terms, draw, per_edge, shuffled
-from gnndelete.tasks.decoders import Decoder, bind, check_decoder
-from gnndelete.tasks.relation import Relation
+from gnndelete.tasks.base import (
+    ONLY_DATA,
+    Near,
+    Part,
+    Predict,
+    Reduction,
+    Task,
+    Terms,
+    draw,
+    per_edge,
+    representation,
+    shuffled,
+)
 from gnndelete.tasks.supervision import (
-    DrawnSupervision,
     LabeledEdges,
+    Relation,
     Supervision,
     SupervisionCache,
-    check_range,
-    check_width,
     distinct_positives,
-    false_triples,
     labeled_edges,
     positives,
 )
+
+Decoder = Callable[[Any, Tensor], Tensor]
 
 #: Why a link model has no score for what is deleted.
 _OTHER_EDGE_TYPE = (
@@ -139,30 +150,21 @@ class LinkPrediction(Task):
         relation = self._relation or Relation.of(data, self.edge_type)
         return data.place_edges(relation.kind, relation.pairs(elements), "edges")
 
-    def scored(self, edges: Tensor) -> Tensor:
-        """Return the edges that the task has a score for: on a HeteroData, those of its edge type.
-
-        Args:
-            edges: Edges of the graph.
-        """
+    def _scored(self, edges: Tensor) -> Tensor:
+        """The edges that the task has a score for: on a HeteroData, those of its edge type."""
         return edges if self._relation is None or not edges.size(1) else edges[:, edges[1] == self._relation.number]
-
-    @property
-    def relation(self) -> Relation | None:
-        """The edge type of a HeteroData that the task is about; None on any other graph."""
-        return self._relation
 
     def random_targets(self, data: Any, count: int, generator: torch.Generator) -> Tensor:
         targets = range(int(data.num_nodes)) if self._relation is None else self._relation.target
         return torch.randint(targets.start, targets.stop, (count,), generator=generator)
 
     def _supervised(self, data: Any) -> Supervision:
-        return self._supervision.of(data, None if self._relation is None else self._relation.supervise)
+        return self._supervision.of(data, self._relation)
 
     def check(self, data: Any) -> None:
         if not isinstance(data.edge_index, Tensor):
             raise GraphError(f"link prediction needs 'edge_index' (the graph has: {', '.join(data.keys())})")
-        check_range(data.edge_index, data.num_nodes, "edge_index")
+        check_edges(data.edge_index, data.num_nodes, "edge_index")
         typed = data.get("edge_type") is not None
         if self._relation is None and isinstance(data, HeteroGraph):
             raise GraphError("the graph has several types", "ask for the task on it with on(data)")
@@ -170,13 +172,11 @@ class LinkPrediction(Task):
             raise NotYetError("typed graphs with 'edge_label_index' are not supported yet", "drop that attribute")
         if not typed and self.decoder == "distmult":
             raise GraphError("decoder='distmult' scores triples, and the graph has no 'edge_type'", "use decoder='dot'")
-        for name, part in (("validation", self.validation), ("test", self.test)):
-            if part is None:
-                continue
-            for title, edges in ((name, part.positives), (f"{name}_negatives", part.negatives)):
-                if edges is not None:
-                    check_width(edges, typed, title)
-                    check_range(edges, data.num_nodes, title)
+        for name in ("validation", "test"):
+            part: LabeledEdges | None = getattr(self, name)
+            for kind in _KINDS if part is not None else ():
+                if (edges := getattr(part, kind)) is not None:
+                    check_edges(edges, data.num_nodes, name if kind == "positives" else f"{name}_negatives", typed)
         self._draw_negatives(data)
 
     def refuse_nothing_left(self, remaining: HeteroGraph, nodes: Tensor) -> None:
@@ -267,7 +267,7 @@ class LinkPrediction(Task):
             nodes, edges = self.local(torch.cat([positives[:, chosen], negatives[:, chosen]], dim=1))
             true, false = edges.split(chosen.numel(), dim=1)
             batch = near(nodes)
-            self._supervision.give(batch, DrawnSupervision(true, whole.sampler, false))
+            self._supervision.give(batch, Supervision(true, whole.sampler, drawn=false))
             yield batch
 
     def local(self, elements: Tensor) -> tuple[Tensor, Tensor]:
@@ -286,37 +286,24 @@ class LinkPrediction(Task):
     def validates(self, data: Any) -> bool:
         return self.validation is not None
 
-    def validate(self, model: nn.Module, output: Any, data: Any) -> float:
-        self.check_output(output, data)
-        return self.validate_by(lambda edges: self.predict(model, output, edges), data)
-
     def validate_by(self, predict: Predict, data: Any) -> float:
-        return _ranked(predict, *self._part(data, "validation"))
+        true, false = self._part(data, "validation")
+        scores = predict(torch.cat([true, false.to(true.device)], dim=1))
+        return auc(*scores.split([true.size(1), false.size(1)]))
 
-    def validation_near(self, data: Any, nodes: Tensor) -> LabeledEdges | None:
-        """Return the validation edges and non-edges that touch some nodes; None where there are too few.
-
-        Args:
-            data: The graph.
-            nodes: The nodes.
-        """
+    def validation_near(self, data: Any, nodes: Tensor) -> LinkPrediction | None:
+        if self.validation is None:
+            return None
         mark = torch.zeros(int(data.num_nodes), dtype=torch.bool)
         mark[nodes.cpu()] = True
         parts = [
             part[:, mark[ends_of(part).cpu()].any(dim=0).to(part.device)] for part in self._part(data, "validation")
         ]
-        return LabeledEdges(*parts) if min(part.size(1) for part in parts) >= MIN_NEAR_EDGES else None
-
-    def validate_on(self, model: nn.Module, output: Any, part: LabeledEdges) -> float:
-        """Compute the AUROC on some of the validation edges.
-
-        Args:
-            model: The model that made ``output``.
-            output: What its forward pass returned.
-            part: What `validation_near` returned.
-        """
-        assert part.negatives is not None
-        return _ranked(lambda edges: self.predict(model, output, edges), part.positives, part.negatives)
+        if min(part.size(1) for part in parts) < MIN_NEAR_EDGES:
+            return None
+        result = copy.copy(self)
+        result.validation, result.test = LabeledEdges(*parts), None
+        return result
 
     def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
         self.check_output(output, data)
@@ -329,11 +316,12 @@ class LinkPrediction(Task):
     def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
         edges = edge_list(elements, "edges")
         if isinstance(output, Tensor) and self._relation is None:
-            check_range(edges, output.size(0), "edges", output=True)
-        return self.score(model, output, edges.to(_device(output)))
-
-    def tests(self, data: Any) -> bool:
-        return self.test is not None
+            check_edges(edges, output.size(0), "edges", of_output=True)
+        parts = (
+            output.values() if isinstance(output, dict) else output if isinstance(output, (tuple, list)) else [output]
+        )
+        device = next((part.device for part in parts if isinstance(part, Tensor)), None)
+        return self.score(model, output, edges if device is None else edges.to(device))
 
     def learned(self, data: Any) -> Tensor:
         return positives(data) if self._relation is None else self._supervised(data).positives
@@ -358,19 +346,12 @@ class LinkPrediction(Task):
         return "deleted nodes have neither edges nor features left in this graph"
 
     def random_elements(self, data: Any, count: int, seed: int, remaining: Tensor) -> Tensor:
-        generator = torch.Generator().manual_seed(seed)
         held = [part.positives.cpu() for part in (self.validation, self.test) if part]
-        if self._relation is not None:
-            return self._relation.non_edges(data, held, count, generator)
-        if data.get("edge_type") is not None:
-            known = torch.cat(held, dim=1) if held else remaining[:, :0]
-            try:
-                return false_triples(data, remaining.cpu(), known, generator)
-            except GraphError:  # nearly every triple of a relation is true
-                return remaining[:, :0].cpu()
-        edges = torch.cat([data.edge_index.cpu(), positives(data).cpu(), *held], dim=1)
-        sampler = NegativeSampler(edges, count_nodes(data), undirected=edge_table(data).undirected)
-        return sampler.sample(count, generator) if sampler.available else edges[:, :0]
+        generator = torch.Generator().manual_seed(seed)
+        try:
+            return self._non_edges(data, held, remaining.cpu(), count, generator, distinct=False)
+        except GraphError:  # nearly every pair is an edge
+            return remaining[:, :0].cpu()
 
     def confidence(self, predict: Predict, data: Any) -> Tensor | None:
         # the mean probability of a node's edges; for an isolated node the mean of all edges
@@ -382,7 +363,7 @@ class LinkPrediction(Task):
         return torch.where(count > 0, total / count.clamp(min=1), chance.mean())
 
     def elements(self, deletion: Deletion, data: Any, *, incident: bool = False) -> Tensor:
-        edges = self.scored(deletion.edges)
+        edges = self._scored(deletion.edges)
         if edges.size(1) or not incident or not deletion.nodes.numel():
             return edges
         learned = self._supervised(data).positives
@@ -390,7 +371,7 @@ class LinkPrediction(Task):
 
     def unscored(self, deletion: Deletion, data: Any) -> str:
         if deletion.edges.size(1):
-            return "" if self.scored(deletion.edges).size(1) else _OTHER_EDGE_TYPE
+            return "" if self._scored(deletion.edges).size(1) else _OTHER_EDGE_TYPE
         if deletion.nodes.numel():
             return ""
         return _NO_FEATURE_SCORE if deletion.features.size(1) else _NO_LABEL
@@ -414,7 +395,7 @@ class LinkPrediction(Task):
         edges = torch.cat([true, false.to(true.device)], dim=1)
         return edges, (torch.arange(edges.size(1), device=edges.device) < true.size(1)).long()
 
-    def scores_by(self, predict: Predict, data: Any, elements: Tensor) -> Tensor:
+    def scores(self, predict: Predict, data: Any, elements: Tensor) -> Tensor:
         return predict(elements).view(-1)
 
     def probabilities(self, predicted: Tensor) -> Tensor:
@@ -471,24 +452,41 @@ class LinkPrediction(Task):
             return result
         held = validation if test is None else torch.cat([validation, test], dim=1)
         with suppress(GraphError):  # where nearly every pair is an edge, it trains without validation
-            result.validation = LabeledEdges(validation, self._non_edges(part, validation, held, generator))
+            false = self._non_edges(part, [held.cpu()], validation.cpu(), validation.size(1), generator)
+            result.validation = LabeledEdges(validation, false.to(validation.device))
         return result
 
-    def _non_edges(self, part: Any, validation: Tensor, held: Tensor, generator: torch.Generator) -> Tensor:
-        """A non-edge for each validation edge; of typed edges a false triple of the same relation."""
-        if part.get("edge_type") is not None:
-            return false_triples(part, validation.cpu(), held.cpu(), generator).to(validation.device)
-        supervision = self._supervised(part)
-        known = torch.cat([part.edge_index, supervision.positives, held], dim=1)
-        sampler = NegativeSampler(known, part.num_nodes, undirected=supervision.sampler.undirected)
-        return sampler.sample(validation.size(1), generator, distinct=True)
+    def _non_edges(
+        self,
+        data: Any,
+        held: list[Tensor],
+        true: Tensor,
+        count: int,
+        generator: torch.Generator,
+        distinct: bool = True,
+    ) -> Tensor:
+        """Pairs on the CPU that are neither edges of the graph nor in ``held``; a false triple for each one of ``true``."""
+        if self._relation is None and data.get("edge_type") is not None:
+            graph = triples(data).cpu()
+            known = torch.cat(held, dim=1) if held else graph[:, :0]
+            return TripleCorrupter(graph[[0, 2]], graph[1], data.num_nodes, known=known).corrupt(true, generator)
+        supervision = self._supervised(data)
+        listed = [supervision.positives.cpu(), *held]
+        if self._relation is not None:
+            known = torch.cat(
+                [data.hetero[self._relation.kind].edge_index.cpu(), *map(self._relation.local, listed)], 1
+            )
+            return self._relation.triples(self._relation.sampler(known).sample(count, generator, distinct=distinct))
+        known = torch.cat([data.edge_index.cpu(), *listed], dim=1)
+        sampler = NegativeSampler(known, data.num_nodes, undirected=supervision.sampler.undirected)
+        return sampler.sample(count, generator, distinct=distinct)
 
     def blank(self, deletion: Deletion) -> bool:
         gone = bool(deletion.nodes.numel() or deletion.features.size(1))
-        return gone and not self.scored(deletion.edges).size(1)
+        return gone and not self._scored(deletion.edges).size(1)
 
     def title(self, deletion: Deletion) -> str:
-        return "deleted edges" if self.scored(deletion.edges).size(1) else "edges of deleted nodes"
+        return "deleted edges" if self._scored(deletion.edges).size(1) else "edges of deleted nodes"
 
     def never_learned(self, deletion: Deletion, data: Any) -> str:
         return f"A link model learns from no labels: these labels {ONLY_DATA}" if deletion.labels.numel() else ""
@@ -502,8 +500,11 @@ class LinkPrediction(Task):
         return match_edges(remaining, deleted, unseen, by_surroundings)
 
     def rank_deleted(self, predict: Predict, deletion: Deletion, remaining: Any, seed: int = 0) -> dict[str, float]:
-        deleted = self.scored(deletion.edges)
-        return self.forgetting_by(predict, deleted, self.learned(remaining), seed=seed) if deleted.size(1) else {}
+        deleted = self._scored(deletion.edges)
+        if not deleted.size(1):
+            return {}
+        left = draw(self.learned(remaining), deleted.size(1), torch.Generator().manual_seed(seed))
+        return ranking(predict(left), predict(deleted))
 
     def count_overlap(self, elements: Tensor, data: Any, table: EdgeTable | None = None) -> int:
         table = edge_table(data) if table is None else table
@@ -513,46 +514,6 @@ class LinkPrediction(Task):
         parts = {"validation": self.validation, "test": self.test}
         named = {f"{name}.{kind}": getattr(edges, kind) for name, edges in parts.items() if edges for kind in _KINDS}
         return {name: edges for name, edges in named.items() if edges is not None}
-
-    def forgetting(self, model: nn.Module, output: Any, deleted: Any, remaining: Any, **draw: Any) -> dict[str, float]:
-        """`forgetting_by` for a model.
-
-        Args:
-            model: The model that made ``output``.
-            output: What its forward pass returned.
-            deleted: Deleted edges.
-            remaining: Remaining edges.
-            **draw: ``seed`` or ``generator`` of `forgetting_by`.
-        """
-        return self.forgetting_by(lambda edges: self.predict(model, output, edges), deleted, remaining, **draw)
-
-    def forgetting_by(
-        self,
-        predict: Predict,
-        deleted: Any,
-        remaining: Any,
-        *,
-        seed: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> dict[str, float]:
-        """How far deleted edges (label 0) rank below as many remaining ones (label 1): the paper's E_d scores.
-
-        Args:
-            predict: Any function from edges to logits.
-            deleted: Deleted edges.
-            remaining: Remaining edges, of which as many are drawn.
-            seed: Draws them; by default the seed of the task.
-            generator: Draws them instead of ``seed``.
-
-        Returns:
-            ``auroc`` and ``auprc``.
-        """
-        low, high = edge_list(deleted, "deleted"), edge_list(remaining, "remaining")
-        if generator is None:
-            generator = torch.Generator().manual_seed(self.seed if seed is None else seed)
-        pick = torch.randperm(high.size(1), generator=generator, device=generator.device)[: low.size(1)]
-        high = high[:, pick.to(high.device)]
-        return ranking(predict(high), predict(low))
 
     def _part(self, data: Any, name: str) -> tuple[Tensor, Tensor]:
         """The true edges of a part, and its negatives."""
@@ -566,29 +527,12 @@ class LinkPrediction(Task):
         missing = [n for n in ("validation", "test") if (p := getattr(self, n)) is not None and p.negatives is None]
         if not missing:
             return
-        supervision, generator = self._supervised(data), torch.Generator().manual_seed(self.seed)
         held = [p.positives.cpu() for p in (self.validation, self.test) if p]
         counts = [getattr(self, name).positives.size(1) for name in missing]
-        if self._relation is not None:
-            known = [data.hetero[self._relation.kind].edge_index.cpu()]
-            known += [self._relation.local(part.cpu()) for part in (supervision.positives, *held)]
-            sampler = self._relation.sampler(torch.cat(known, dim=1))
-            drawn = self._relation.triples(sampler.sample(sum(counts), generator, distinct=True))
-        elif data.get("edge_type") is not None:
-            true = torch.cat([getattr(self, name).positives.cpu() for name in missing], dim=1)
-            drawn = false_triples(data, true, torch.cat(held, dim=1), generator)
-        else:
-            edges = torch.cat([data.edge_index.cpu(), supervision.positives.cpu(), *held], dim=1)
-            sampler = NegativeSampler(edges, data.num_nodes, undirected=supervision.sampler.undirected)
-            drawn = sampler.sample(sum(counts), generator, distinct=True)
+        true = torch.cat([getattr(self, name).positives.cpu() for name in missing], dim=1)
+        drawn = self._non_edges(data, held, true, sum(counts), torch.Generator().manual_seed(self.seed))
         for name, negatives in zip(missing, drawn.split(counts, dim=1), strict=True):
             setattr(self, name, LabeledEdges(getattr(self, name).positives, negatives))
-
-
-def _ranked(predict: Predict, positives: Tensor, negatives: Tensor) -> float:
-    """The AUROC of edges against non-edges, predicted together."""
-    scores = predict(torch.cat([positives, negatives.to(positives.device)], dim=1))
-    return auc(*scores.split([positives.size(1), negatives.size(1)]))
 
 
 def _within(edges: LabeledEdges | None, nodes: Tensor, total: int) -> Tensor | None:
@@ -602,10 +546,112 @@ def _within(edges: LabeledEdges | None, nodes: Tensor, total: int) -> Tensor | N
     return moved[:, (moved >= 0).all(dim=0)]
 
 
-def _device(output: Any) -> torch.device:
-    """The device of a model's output; the default one where it holds no tensor."""
-    if isinstance(output, (tuple, list)):
-        output = next((part for part in output if isinstance(part, Tensor)), None)
-    elif isinstance(output, dict):
-        output = next((part for part in output.values() if isinstance(part, Tensor)), None)
-    return output.device if isinstance(output, Tensor) else torch.empty(0).device
+def check_edges(edges: Tensor, num_nodes: int, name: str, typed: bool | None = None, of_output: bool = False) -> None:
+    """Refuse ids that the graph, or the model's output, has no row for, and pairs on a typed graph or triples on another."""
+    if typed is not None and edges.size(0) != 2 + typed:
+        if typed:
+            raise GraphError(
+                f"'{name}' holds pairs, and the graph has 'edge_type'", "give triples (head, relation, tail)"
+            )
+        raise GraphError(f"'{name}' holds triples, and the graph has no 'edge_type'", "give pairs (source, target)")
+    if not edges.numel():
+        return
+    low, high = torch.stack(ends_of(edges).aminmax()).tolist()  # one synchronisation with the device
+    if low >= 0 and high < num_nodes:
+        return
+    wrong = f"'{name}' names node {high if high >= num_nodes else low}, and"
+    if not of_output:
+        raise GraphError(f"{wrong} the graph has the nodes 0 to {num_nodes - 1}")
+    raise GraphError(
+        f"{wrong} the model returned {num_nodes} rows, from 0 to {num_nodes - 1}",
+        "it must return one row for every node of the graph, and edges must name nodes of the graph",
+    )
+
+
+def dot(output: Any, edges: Tensor) -> Tensor:
+    """The inner product of the two ends of each edge; the relation of a triple is ignored.
+
+    >>> import torch
+    >>> dot(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[0], [1]])).tolist()
+    [11.0]
+    """
+    z = representation(output)
+    # index_select, because the gradient of z[…] adds up in random order on several CPU threads
+    return (z.index_select(0, edges[0]) * z.index_select(0, edges[-1])).sum(dim=-1)
+
+
+def distmult(output: Any, relation: Tensor, triples: Tensor) -> Tensor:
+    """DistMult: ``sum(h * r * t)`` of head, relation and tail (Yang et al. 2015).
+
+    >>> import torch
+    >>> z, relation = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0, 0.5]])
+    >>> distmult(z, relation, torch.tensor([[0], [0], [1]])).tolist()
+    [7.0]
+    """
+    if triples.size(0) != 3:
+        raise GraphError(
+            "decoder='distmult' scores triples (head, relation, tail), and pairs were given", "name the relation"
+        )
+    if triples.numel() and int(triples[1].max()) >= relation.size(0):
+        raise GraphError(
+            f"a triple has the relation {int(triples[1].max())}, and the model has {relation.size(0)}",
+            "types start at 0",
+        )
+    z = representation(output)
+    head, tail = z.index_select(0, triples[0]), z.index_select(0, triples[2])
+    return (head * relation.index_select(0, triples[1]) * tail).sum(dim=-1)
+
+
+def relation_weight(model: nn.Module) -> Tensor:
+    """The relations of a model for DistMult: its attribute ``relation``, a ``[R, width]`` parameter or an embedding."""
+    found = getattr(model, "relation", None)
+    weight = getattr(found, "weight", found)
+    if not isinstance(weight, Tensor) or weight.dim() != 2:
+        raise ModelError(
+            f"decoder='distmult' needs '{type(model).__name__}' to have a parameter (or nn.Embedding) 'relation' with one row "
+            "per relation, as wide as its output; take rgcn or rgat, decoder='dot', or name a method of the model that decodes"
+        )
+    return weight
+
+
+def check_decoder(decoder: str | Decoder) -> None:
+    """Refuse what can never decode."""
+    if not isinstance(decoder, str) and not callable(decoder):
+        raise SettingError(
+            f"'decoder' must be 'dot', 'distmult', the name of a method of the model, or a callable (z, edges) -> scores "
+            f"(got '{type(decoder).__name__}')"
+        )
+
+
+def bind(decoder: str | Decoder, model: nn.Module) -> Decoder:
+    """The decoder as a callable for one model.
+
+    The library works on copies of the user's model. A decoder that is a module, or a method of one, is therefore replaced by
+    its counterpart in ``model``, found by its class.
+    """
+    if decoder == "dot":
+        return dot
+    if decoder == "distmult":
+        relation = relation_weight(model)
+        return lambda output, triples: distmult(output, relation, triples)
+    if isinstance(decoder, str):
+        try:
+            method: Decoder = attrgetter(decoder)(model)
+        except AttributeError:
+            raise ModelError(
+                f"decoder='{decoder}' is neither built in ('dot', 'distmult') nor a method of '{type(model).__name__}'; "
+                "name one of its methods, or pass a callable (z, edges) -> scores"
+            ) from None
+        return method
+    owner = decoder if isinstance(decoder, nn.Module) else getattr(decoder, "__self__", None)
+    if not isinstance(owner, nn.Module):
+        return decoder
+    twins = [module for module in model.modules() if type(module) is type(owner)]
+    if not twins or any(twin is owner for twin in twins):
+        return decoder
+    if len(twins) > 1:
+        raise ModelError(
+            f"the decoder belongs to a '{type(owner).__name__}', and the model holds {len(twins)} of these; "
+            "give its path in the model as a string instead, such as decoder='head.decode'"
+        )
+    return twins[0] if decoder is owner else MethodType(decoder.__func__, twins[0])  # type: ignore[attr-defined]

@@ -7,28 +7,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError, some
+from gnndelete.errors import DeletionError, SettingError, some
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import Neighborhood, ends_of
 from gnndelete.graph.hetero import HeteroGraph, one_type
 from gnndelete.graph.parsing import ids_in_order
 from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.metrics.unseen_test import degrees
-from gnndelete.notes import Note
 from gnndelete.tasks.base import (
     ONLY_DATA,
     Classification,
     Near,
     Predict,
     Terms,
-    class_probabilities,
     per_edge,
-    representation,
     shuffled,
-    softmax_note,
 )
 
 
@@ -59,8 +54,6 @@ class NodeClassification(Classification):
         "a node classifier has no score for an edge, so deleted edges cannot be compared with unseen ones; the trend attack "
         "looks for what they leave behind"
     )
-    node_type: str | None = None  # a subclass of the user may not call __init__
-    _rows: range | None = None  # the ids of that type across all types of the graph
 
     def __init__(self, node_type: str | None = None) -> None:
         self.node_type = node_type
@@ -77,7 +70,7 @@ class NodeClassification(Classification):
         found = [self.node_type] if self.node_type is not None else trained if len(trained) == 1 else labelled
         result = copy.copy(self)
         result.node_type = one_type(found, "node types", "node_type=", data.types.nodes)
-        result._rows = data.types.rows(str(result.node_type))
+        result._ids = data.types.rows(str(result.node_type))
         return result
 
     def place(self, elements: Any, data: HeteroGraph) -> Tensor:
@@ -96,45 +89,18 @@ class NodeClassification(Classification):
                 "cannot be kept: retire it, or give another task"
             )
 
-    def _labelled(self, data: Any) -> Any:
-        """What holds labels and masks: the graph itself, or its nodes of one type."""
+    def _store(self, data: Any) -> Any:
         return data.hetero[self.node_type] if isinstance(data, HeteroGraph) else data
 
-    def labels(self, data: Any) -> Tensor:
-        return self._across(_labels(self._labelled(data)), data, -1)
-
-    def _mask(self, data: Any, part: str) -> Tensor | None:
-        mask = _mask(self._labelled(data), f"{part}_mask")
-        return None if mask is None else self._across(mask, data, False)
-
-    def _within(self, values: Tensor, data: Any) -> Tensor:
-        """The entries of the nodes of the task's type."""
-        if not isinstance(data, HeteroGraph):
-            return values
-        rows = data.types.rows(str(self.node_type))
-        return values[rows.start : rows.stop]
-
-    def _across(self, values: Tensor, data: Any, rest: Any) -> Tensor:
-        if not isinstance(data, HeteroGraph):
-            return values
-        rows = data.types.rows(str(self.node_type))
-        result = torch.full((data.num_nodes,), rest, dtype=values.dtype, device=values.device)
-        result[rows.start : rows.stop] = values
-        return result
-
-    def check(self, data: Any) -> None:
-        self._check_parts(data)
+    def _count(self, data: Any) -> int:
+        return int(self._store(data).num_nodes)
 
     def check_output(self, output: Any, data: Any) -> None:
         if isinstance(data, HeteroGraph):
             return  # a single tensor is about the type of the task
         found = per_edge(output, [int(data.num_nodes)], data)
         if found is not None:
-            raise _no_logits(found, data)
-
-    def loss(self, model: nn.Module, output: Any, data: Any, generator: torch.Generator | None = None) -> Tensor:
-        part = self._within(self.part(data, "train"), data)
-        return F.cross_entropy(self.logits(output, data)[part], self._within(self.labels(data), data)[part])
+            raise self._no_logits(found, data)
 
     def batches(
         self, data: Any, batch_size: int | None, generator: torch.Generator, near: Near | None = None
@@ -151,27 +117,6 @@ class NodeClassification(Classification):
 
     def local(self, elements: Tensor) -> tuple[Tensor, Tensor]:
         return torch.unique(elements, return_inverse=True)
-
-    def validate(self, model: nn.Module, output: Any, data: Any) -> float:
-        chosen = self._within(self._require(data, "val"), data)
-        predicted = self.logits(output, data)[chosen].argmax(dim=-1)
-        return float((predicted == self._within(self.labels(data), data)[chosen]).double().mean())
-
-    def validate_by(self, predict: Predict, data: Any) -> float:
-        return self._scores(predict, data, "val")["accuracy"]
-
-    def logits(self, output: Any, data: Any) -> Tensor:
-        return _logits(output, self._labelled(data), self.node_type)
-
-    def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
-        logits = representation(output, self.node_type)
-        start = 0 if self._rows is None else self._rows.start
-        nodes = ids_in_order(elements, "node", start + logits.size(0)) - start
-        nodes = ids_in_order(nodes, "node", logits.size(0)).to(logits.device)
-        return class_probabilities(logits, nodes)
-
-    def remarks(self, model: nn.Module, output: Any) -> tuple[Note, ...]:
-        return softmax_note(output, self.node_type)
 
     def no_loss(self, deletion: Deletion) -> str:
         return "an edge has no loss of its own under node classification" if deletion.edges.size(1) else ""
@@ -234,59 +179,3 @@ class NodeClassification(Classification):
 
     def learned_labels(self, labels: Tensor, data: Any) -> Tensor:
         return labels if bool(self.part(data, "train").cpu()[labels].any()) else labels[:0]
-
-    def measured_on(self, data: Any) -> dict[str, Tensor]:
-        return super().measured_on(self._labelled(data))
-
-
-def _labels(data: Any) -> Tensor:
-    y = data.get("y")
-    if not isinstance(y, Tensor):
-        raise GraphError(
-            f"node classification needs 'y' with one class per node (the graph has: {', '.join(data.keys())})"
-        )
-    if y.dim() == 2 and y.size(1) == 1:
-        y = y.view(-1)
-    if y.dim() != 1 or y.is_floating_point():
-        raise NotYetError(
-            f"'y' must hold one whole-number class per node (got {y.dtype} of shape {list(y.shape)})",
-            "several labels per node and regression are not supported yet",
-        )
-    if y.size(0) != data.num_nodes:
-        raise GraphError(
-            f"'y' has {y.size(0)} entries and the graph {data.num_nodes} nodes",
-            "give one class per node, or set data.num_nodes",
-        )
-    return y.long()
-
-
-def _mask(data: Any, name: str) -> Tensor | None:
-    mask = data.get(name)
-    if mask is None:
-        return None
-    if mask.dtype != torch.bool or list(mask.shape) != [data.num_nodes]:
-        raise GraphError(
-            f"'{name}' must be a bool tensor of shape [{data.num_nodes}] "
-            f"(got {mask.dtype} of shape {list(mask.shape)})",
-            "of several splits pick one",
-        )
-    return mask
-
-
-def _logits(output: Any, data: Any, node_type: str | None = None) -> Tensor:
-    logits = representation(output, node_type)
-    if logits.dim() != 2 or logits.size(0) != data.num_nodes:
-        raise _no_logits(logits, data)
-    if int(_labels(data).max()) >= logits.size(1):
-        raise ModelError(
-            f"'y' holds class {int(_labels(data).max())} and the model returns {logits.size(1)} columns; "
-            "build it with one output per class"
-        )
-    return logits
-
-
-def _no_logits(output: Tensor, data: Any) -> ModelError:
-    return ModelError(
-        f"the model must return [num_nodes, classes] for node classification (got {list(output.shape)} on "
-        f"{data.num_nodes} nodes)"
-    )

@@ -6,7 +6,7 @@ A graph's training edges and the sampler of its non-edges are computed once per 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,12 @@ from torch_geometric.data import HeteroData
 
 from gnndelete.datasets.forget import training_edges
 from gnndelete.datasets.negatives import NegativeSampler, TripleCorrupter, triples
-from gnndelete.errors import GraphError, SettingError
+from gnndelete.errors import GraphError, SettingError, some
 from gnndelete.graph.edge_table import EdgeTable, ends_of
-from gnndelete.graph.hetero import one_type
+from gnndelete.graph.hetero import EdgeType, HeteroGraph, one_type
 from gnndelete.graph.parsing import distinct, edge_list
 from gnndelete.graph.validation import edge_table
+from gnndelete.tasks.base import representation
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +39,8 @@ class LabeledEdges:
             return edges[:, ~torch.isin(ends_of(edges), nodes.to(edges.device)).any(dim=0)]
 
         positives = left(self.positives)
-        return (
-            LabeledEdges(positives, None if self.negatives is None else left(self.negatives))
-            if positives.size(1)
-            else None
-        )
+        negatives = None if self.negatives is None else left(self.negatives)
+        return LabeledEdges(positives, negatives) if positives.size(1) else None
 
 
 def labeled_edges(value: Any, negatives: Any, name: str, edge_type: Any = None) -> LabeledEdges | None:
@@ -73,74 +71,112 @@ def labeled_edges(value: Any, negatives: Any, name: str, edge_type: Any = None) 
             why = f"'{name}' has {edges.size(1)} edges and {label.numel()} labels"
             raise SettingError(why, "give one label per edge")
         true = label.view(-1) > 0
-        if known is not None and not bool(true.all()):
-            why = f"'{name}' holds edges labelled 0 and '{name}_negatives' was given too"
-            raise SettingError(why, "pass one of them")
         if not bool(true.all()):
+            if known is not None:
+                why = f"'{name}' holds edges labelled 0 and '{name}_negatives' was given too"
+                raise SettingError(why, "pass one of them")
             known = edges[:, ~true]
         edges = edges[:, true]
     return LabeledEdges(edges, known) if edges.size(1) else None
 
 
-def check_width(edges: Tensor, typed: bool, name: str) -> None:
-    """Refuse pairs on a typed graph and triples on a plain one."""
-    if edges.size(0) != (3 if typed else 2):
-        if typed:
-            raise GraphError(
-                f"'{name}' holds pairs, and the graph has 'edge_type'", "give triples (head, relation, tail)"
-            )
-        raise GraphError(f"'{name}' holds triples, and the graph has no 'edge_type'", "give pairs (source, target)")
+@dataclass(frozen=True)
+class Relation:
+    """One edge type of a graph. It converts pairs of ids within its two node types to triples across all types, and back."""
 
+    kind: EdgeType
+    number: int
+    source: range
+    target: range
+    both: bool  # the graph lists every edge with its reverse, as an undirected graph does
 
-def check_range(edges: Tensor, num_nodes: int, name: str, output: bool = False) -> None:
-    """Refuse node ids that the graph, or the model's ``output``, has no row for."""
-    if not edges.numel():
-        return
-    low, high = torch.stack(ends_of(edges).aminmax()).tolist()  # one synchronisation with the device
-    if low < 0 or high >= num_nodes:
-        wrong = high if high >= num_nodes else low
-        if output:
+    @classmethod
+    def of(cls, data: HeteroGraph, kind: EdgeType | None) -> Relation:
+        """The edge type that is named, else the only possible one."""
+        if kind is None:
+            labelled = [name for name in data.types.edges if "edge_label_index" in data.hetero[name]]
+            kind = one_type(labelled or data.types.forward(), "edge types", "edge_type=", data.types.edges)
+        number = data.types.number(kind)
+        return cls(kind, number, *data.types.ends(kind), data.types.mirror[number] == number)
+
+    def local(self, triples: Tensor) -> Tensor:
+        """Pairs of ids within the two types."""
+        if triples.size(0) == 2:
             raise GraphError(
-                f"'{name}' names node {wrong}, and the model returned {num_nodes} rows, from 0 to {num_nodes - 1}",
-                "it must return one row for every node of the graph, and edges must name nodes of the graph",
+                "edges are given as pairs across all types", f"name them by their type: {{{self.kind}: pairs}}"
             )
-        raise GraphError(f"'{name}' names node {wrong}, and the graph has the nodes 0 to {num_nodes - 1}")
+        if triples.numel() and bool((triples[1] != self.number).any()):
+            raise GraphError(f"edges of another type than {self.kind} are given, and the task scores only these")
+        return torch.stack([triples[0] - self.source.start, triples[2] - self.target.start])
+
+    def triples(self, pairs: Tensor) -> Tensor:
+        """Triples across all types."""
+        number = torch.full_like(pairs[0], self.number)
+        return torch.stack([pairs[0] + self.source.start, number, pairs[1] + self.target.start])
+
+    def placed(self, part: LabeledEdges | None, data: HeteroGraph, name: str) -> LabeledEdges | None:
+        """Validation or test edges across all types, after checking that the graph has their ends."""
+        if part is None:
+            return None
+        true = data.place_edges(self.kind, part.positives, name)
+        false = part.negatives
+        return LabeledEdges(true, None if false is None else data.place_edges(self.kind, false, f"{name}_negatives"))
+
+    def pairs(self, elements: Any) -> Tensor:
+        """Pairs that a user asks about, given as such or in a dict by edge type."""
+        if isinstance(elements, Mapping):
+            if list(elements) != [self.kind]:
+                raise SettingError(f"the task scores edges of {self.kind} (got {some(map(repr, elements))})")
+            elements = elements[self.kind]
+        return edge_list(elements, "edges")
+
+    def sampler(self, pairs: Tensor) -> NegativeSampler:
+        """A sampler of pairs of the two types that are not among these."""
+        if self.kind[0] == self.kind[2]:
+            return NegativeSampler(pairs, len(self.source), undirected=self.both)
+        return NegativeSampler(pairs, len(self.source), targets=len(self.target))
+
+    def learned(self, data: HeteroGraph) -> Tensor:
+        """The edges to learn from: ``edge_label_index`` where the edge type has one, else its edges without self-loops."""
+        store = data.hetero[self.kind]
+        known, pairs, label = store.edge_index, store.get("edge_label_index"), store.get("edge_label")
+        if pairs is not None:
+            return pairs if label is None else pairs[:, label.view(-1) > 0]
+        edges = known[:, known[0] < known[1]] if self.both else known
+        return edges[:, edges[0] != edges[1]] if self.kind[0] == self.kind[2] else edges
+
+    def dot(self, output: Any, pairs: Tensor) -> Tensor:
+        """The inner product of the two ends, each from the representations of its type."""
+        head, tail = representation(output, self.kind[0]), representation(output, self.kind[2])
+        return (head.index_select(0, pairs[0]) * tail.index_select(0, pairs[1])).sum(dim=-1)
 
 
 @dataclass(frozen=True, eq=False)
 class Supervision:
-    """Training edges (each once, as u < v, where the graph is undirected), and a sampler of non-edges."""
+    """Training edges (each once, as u < v, where the graph is undirected), and how false ones are drawn for them.
+
+    On a typed graph both are triples. A false triple has another head or, for every other one, another tail.
+    """
 
     positives: Tensor
     sampler: NegativeSampler
+    corrupter: TripleCorrupter | None = None
+    relation: Relation | None = None
+    drawn: Tensor | None = None  # the non-edges of one batch
 
     def negatives(self, generator: torch.Generator | None = None) -> Tensor:
         """As many non-edges as there are training edges."""
-        return self.false(self.positives, generator)
+        return self.false(self.positives, generator) if self.drawn is None else self.drawn
 
     def false(self, true: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """One non-edge for each of the given edges."""
-        return self.sampler.sample(true.size(1), generator)
-
-
-@dataclass(frozen=True, eq=False)
-class TripleSupervision(Supervision):
-    """Training triples ``[3, k]``. A false triple has the same relation and another head or, for every other one, tail."""
-
-    corrupter: TripleCorrupter
-
-    def false(self, true: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        return corrupted(self.corrupter, true, generator)
-
-
-@dataclass(frozen=True, eq=False)
-class DrawnSupervision(Supervision):
-    """The training edges of one batch, with non-edges that are drawn already."""
-
-    drawn: Tensor
-
-    def negatives(self, generator: torch.Generator | None = None) -> Tensor:
-        return self.drawn
+        if self.corrupter is not None:
+            result = torch.empty_like(true)
+            for end in (0, 1):
+                result[:, end::2] = self.corrupter.corrupt(true[:, end::2], generator, end)
+            return result
+        pairs = self.sampler.sample(true.size(1), generator)
+        return pairs if self.relation is None else self.relation.triples(pairs)
 
 
 class SupervisionCache:
@@ -149,20 +185,60 @@ class SupervisionCache:
     def __init__(self) -> None:
         self._known: Any = WeakIdKeyDictionary()
 
-    def of(self, data: Any, supervise: Callable[[Any], Supervision] | None = None) -> Supervision:
+    def of(self, data: Any, relation: Relation | None = None) -> Supervision:
         """The supervision of this graph, computed again where its edges were replaced or changed in place."""
-        known, state, alive = self._known.get(data.edge_index, (None, [], []))
-        if known is None or state != _state(data) or any(ref() is None for ref in alive):
-            known = (supervise or _supervise)(data)
+        known, sources = self._known.get(data.edge_index, (None, []))
+        now = [(id(tensor), _version(tensor)) for tensor in _sources(data)]
+        if known is None or [(id(ref()), version) for ref, version in sources] != now:
+            known = supervise(data, relation)
             self.give(data, known)
         return known
 
     def give(self, data: Any, supervision: Supervision) -> None:
         """Set the supervision of a graph or batch."""
-        self._known[data.edge_index] = supervision, _state(data), [weakref.ref(source) for source in _sources(data)]
+        sources = [(weakref.ref(tensor), _version(tensor)) for tensor in _sources(data)]
+        self._known[data.edge_index] = supervision, sources
 
     def __reduce__(self) -> tuple[type[SupervisionCache], tuple[()]]:
         return SupervisionCache, ()
+
+
+def _sources(data: Any) -> list[Tensor]:
+    """The tensors that training edges come from."""
+    names = ("edge_index", "edge_type", "edge_label_index", "edge_label")
+    return [value for name in names if isinstance(value := data.get(name), Tensor)]
+
+
+def _version(tensor: Tensor) -> int:
+    """How often a tensor was changed in place."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def supervise(data: Any, relation: Relation | None = None) -> Supervision:
+    """What a link model of this graph, or of one edge type of it, is trained on."""
+    known, num_nodes, corrupter = data.edge_index, data.num_nodes, None
+    if relation is not None:
+        edges = relation.learned(data)
+        if not edges.size(1):
+            raise GraphError(f"the graph has no edges of {relation.kind} to learn links from")
+        sampler = relation.sampler(torch.cat([data.hetero[relation.kind].edge_index, edges], dim=1))
+        return Supervision(relation.triples(edges), sampler, relation=relation)
+    if data.get("edge_type") is not None:
+        edges = triples(data)
+        corrupter = TripleCorrupter(edges[[0, 2]], edges[1], num_nodes)
+        sampler = NegativeSampler(known, num_nodes)
+        edges = edges[:, edges[0] != edges[2]]
+    elif "edge_label_index" in data:
+        edges = positives(data).clone()
+        undirected = EdgeTable(known, num_nodes).undirected
+        sampler = NegativeSampler(torch.cat([known, edges], dim=1), num_nodes, undirected=undirected)
+    else:
+        sampler = NegativeSampler(known, num_nodes)
+        edges = known[:, known[0] < known[1] if sampler.undirected else known[0] != known[1]]
+    if not edges.size(1):
+        what = "triples" if corrupter is not None else "edges"
+        raise GraphError(f"the graph has no {what} to learn links from", "it needs 'edge_index' or 'edge_label_index'")
+    return Supervision(edges, sampler, corrupter)
 
 
 def positives(data: Any) -> Tensor:
@@ -188,53 +264,3 @@ def distinct_positives(data: Any) -> Tensor:
     if edge_table(data).undirected:
         edges = edges.sort(dim=0).values
     return distinct(edges[:, edges[0] != edges[1]])
-
-
-def false_triples(data: Any, true: Tensor, held: Tensor, generator: torch.Generator) -> Tensor:
-    """One false triple with another head for each of ``true``, never one of the graph or of ``held``; on the CPU."""
-    graph = triples(data).cpu()
-    return TripleCorrupter(graph[[0, 2]], graph[1], data.num_nodes, known=held).corrupt(true, generator)
-
-
-def corrupted(corrupter: TripleCorrupter, true: Tensor, generator: torch.Generator | None) -> Tensor:
-    """False triples: every other one has another tail, the rest another head."""
-    result = torch.empty_like(true)
-    for end in (0, 1):
-        result[:, end::2] = corrupter.corrupt(true[:, end::2], generator, end)
-    return result
-
-
-def _supervise(data: Any) -> Supervision:
-    edges, num_nodes = data.edge_index, data.num_nodes
-    if data.get("edge_type") is not None:
-        known = triples(data)
-        positives = known[:, known[0] != known[2]]
-        if not positives.size(1):
-            raise GraphError("the graph has no triples to learn links from", "it needs 'edge_index' and 'edge_type'")
-        sampler = NegativeSampler(edges, num_nodes)
-        return TripleSupervision(positives, sampler, TripleCorrupter(known[[0, 2]], known[1], num_nodes))
-    if "edge_label_index" in data:
-        positives = data.edge_label_index.clone()
-        if "edge_label" in data:
-            positives = positives[:, data.edge_label.view(-1) > 0]
-        undirected = EdgeTable(edges, num_nodes).undirected
-        sampler = NegativeSampler(torch.cat([edges, positives], dim=1), num_nodes, undirected=undirected)
-    else:
-        sampler = NegativeSampler(edges, num_nodes)
-        positives = edges[:, edges[0] < edges[1] if sampler.undirected else edges[0] != edges[1]]
-    if not positives.size(1):
-        raise GraphError("the graph has no edges to learn links from", "it needs 'edge_index' or 'edge_label_index'")
-    return Supervision(positives, sampler)
-
-
-def _sources(data: Any) -> list[Tensor]:
-    names = ("edge_type", "edge_label_index", "edge_label")
-    return [data.edge_index, *(data[key] for key in names if isinstance(data.get(key), Tensor))]
-
-
-def _state(data: Any) -> list[tuple[int, int]]:
-    return [(id(source), _version(source)) for source in _sources(data)]
-
-
-def _version(tensor: Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
