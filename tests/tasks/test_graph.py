@@ -12,7 +12,6 @@ from torch_geometric.data import Data
 from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError
 from gnndelete.graph.batch import collate
 from gnndelete.tasks import GraphClassification, resolver
-from gnndelete.tasks.graph import graph_labels
 
 EDGE = torch.tensor([[0, 1], [1, 0]])
 
@@ -42,7 +41,7 @@ def test_unlabelled_graphs_are_in_no_part():
     for labels in ([0, 1, -1], [0.0, 1.0, float("nan")]):
         data = batch(labels, train=[0, 1, 2])
         assert GraphClassification().part(data, "train").tolist() == [True, True, False]
-        assert graph_labels(data).tolist() == [0, 1, -1]
+        assert GraphClassification().labels(data).tolist() == [0, 1, -1]
 
 
 def test_one_column_is_two_classes():

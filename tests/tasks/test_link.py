@@ -6,16 +6,16 @@ import copy
 import gc
 import pickle
 import weakref
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete import Deletion
 from gnndelete.datasets import LinkSplit, load, split_links
 from gnndelete.errors import GraphError, ModelError, RunError, SettingError
 from gnndelete.tasks import LinkPrediction, resolver
@@ -203,22 +203,28 @@ def test_predict_takes_pairs_and_tensors() -> None:
         task.predict(MODEL, z, [(0, 5)])
 
 
-@given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 5))
-def test_forgetting_is_one_when_deleted_rank_below(deleted: int, remaining: int, seed: int) -> None:
-    low, high = torch.zeros(2, deleted, dtype=torch.long), torch.ones(2, remaining, dtype=torch.long)
+def test_deleted_edges_rank_below_as_many_remaining_ones(split: LinkSplit) -> None:
     seen: list[int] = []
-    task = LinkPrediction(decoder=lambda z, edges: seen.append(edges.size(1)) or edges[0].float())
-    score = task.forgetting(MODEL, torch.zeros(2, 1), low, high, seed=seed)
-    assert score == {"auroc": 1.0, "auprc": 1.0}
-    assert seen == [min(deleted, remaining), deleted]
+
+    def predict(edges: Tensor) -> Tensor:
+        seen.append(edges.size(1))
+        return torch.full_like(edges[0], len(seen) == 1).float()
+
+    deletion = Deletion(edges=split.data.edge_index[:, :5])
+    assert LinkPrediction().rank_deleted(predict, deletion, split.data) == {"auroc": 1.0, "auprc": 1.0}
+    assert seen == [deletion.edges.size(1)] * 2
+    typed = Data(edge_index=torch.tensor([[1, 1], [2, 3]]), edge_type=torch.tensor([1, 0]), num_nodes=4)
+    found = LinkPrediction().rank_deleted(lambda triples: triples[0], Deletion(edges=[(0, 0, 0)]), typed)
+    assert found == {"auroc": 1.0, "auprc": 1.0}
 
 
-def test_forgetting_follows_the_seed(split: LinkSplit) -> None:
+def test_the_sample_of_remaining_edges_follows_the_seed(split: LinkSplit) -> None:
     task, z = LinkPrediction(), split.data.x
-    first, again, other = (task.forgetting(MODEL, z, split.test, split.data.edge_index, seed=s) for s in (1, 1, 2))
+    first, again, other = (
+        task.rank_deleted(partial(task.predict, MODEL, z), Deletion(edges=split.test), split.data, seed=s)
+        for s in (1, 1, 2)
+    )
     assert first == again != other
-    generator = torch.Generator().manual_seed(1)
-    assert task.forgetting(MODEL, z, split.test, split.data.edge_index, generator=generator) == first
 
 
 @pytest.mark.parametrize(
@@ -266,3 +272,28 @@ def test_bad_graphs_and_models(split: LinkSplit) -> None:
 def test_by_name() -> None:
     assert isinstance(resolver.make("link"), LinkPrediction)
     assert isinstance(resolver.make("LinkPrediction"), LinkPrediction)
+
+
+class Typed(nn.Module):
+    """Nothing but relations."""
+
+    def __init__(self, relations: int = 3, width: int = 4) -> None:
+        super().__init__()
+        self.relation = nn.Parameter(torch.randn(relations, width, generator=torch.Generator().manual_seed(0)))
+
+
+def test_distmult_is_the_sum_of_products() -> None:
+    model, z = Typed(), torch.randn(5, 4)
+    task = LinkPrediction(decoder="distmult")
+    asked = [(0, 2, 1), (3, 0, 4)]
+    expected = [(z[h] * model.relation[r] * z[t]).sum().item() for h, r, t in asked]
+    assert task.predict(model, z, asked).tolist() == pytest.approx(expected)
+    assert task.predict(model, z, torch.tensor(asked).t()).tolist() == pytest.approx(expected)
+    embedded = nn.Module()
+    embedded.relation = nn.Embedding.from_pretrained(model.relation.detach())
+    assert task.predict(embedded, z, asked).tolist() == pytest.approx(expected)
+
+
+def test_dot_does_not_ask_for_the_relation() -> None:
+    z = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert LinkPrediction().predict(nn.Identity(), z, [(0, 1, 1), (0, 0, 1)]).tolist() == [11.0, 11.0]

@@ -71,12 +71,6 @@ def test_without_nodes_looks_at_the_ends_alone() -> None:
     assert kept.test is None
 
 
-def test_forgetting_ranks_triples() -> None:
-    z = torch.tensor([[0.0], [1.0]])
-    found = LinkPrediction().forgetting(nn.Identity(), z, [(0, 0, 0)], [(1, 1, 1), (1, 0, 1)])
-    assert found == {"auroc": 1.0, "auprc": 1.0}
-
-
 def test_training_triples_are_those_without_reverses() -> None:
     data = Data(edge_index=torch.tensor([[0, 1], [2, 3]]), edge_type=torch.tensor([1, 0]), num_nodes=4)
     both = with_reverse(data)

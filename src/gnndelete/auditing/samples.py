@@ -44,7 +44,7 @@ def samples(case: Case, limit: int) -> dict[str, Tensor]:
 
 def answers(case: Case, subject: Subject, elements: Tensor) -> Tensor:
     """Logits of edges, or the probability of the true class; in double precision on the CPU."""
-    return case.task.scores_by(subject.predict, case.original, elements).detach().double().cpu()
+    return case.task.scores(subject.predict, case.original, elements).detach().double().cpu()
 
 
 def compared(case: Case) -> tuple[Tensor, Tensor]:

@@ -670,11 +670,11 @@ class Classification(Task):
     _ids: range | None = None  # the ids of that type across all types of the graph
 
     @abstractmethod
-    def named(self, deletion: Deletion) -> Tensor:
+    def _named(self, deletion: Deletion) -> Tensor:
         """The elements that a deletion names: by themselves, their features or their label."""
 
     @abstractmethod
-    def extent(self, data: Any) -> Tensor:
+    def _extent(self, data: Any) -> Tensor:
         """What elements of one class are further matched by: the degree of nodes, the size of graphs."""
 
     @abstractmethod
@@ -710,8 +710,9 @@ class Classification(Task):
             raise NotYetError(why, "choose one column of several labels")
         if y.size(0) != count:
             raise GraphError(f"'y' has {y.size(0)} entries for {count} {self.noun}s", f"give one class per {self.noun}")
-        y = y.nan_to_num(nan=-1.0) if y.is_floating_point() else y
-        if bool((y != y.long()).any()):
+        if y.is_floating_point():
+            y = y.nan_to_num(nan=-1.0)
+        if y.is_floating_point() and bool((y != y.round()).any()):
             raise NotYetError("'y' holds fractions", "regression is not supported yet, give whole-number classes")
         return self._across(y.long(), data, -1)
 
@@ -830,13 +831,13 @@ class Classification(Task):
 
     def elements(self, deletion: Deletion, data: Any, *, incident: bool = False) -> Tensor:
         learned = self.part(data, "train")
-        named = self.named(deletion).to(learned.device)
+        named = self._named(deletion).to(learned.device)
         return named[learned[named]]
 
     def unscored(self, deletion: Deletion, data: Any) -> str:
         if self.elements(deletion, data).numel():
             return ""
-        if not self.named(deletion).numel():
+        if not self._named(deletion).numel():
             return self._no_score
         return f"the model was trained on the label of none of the {self.noun}s that were named"
 
@@ -845,7 +846,7 @@ class Classification(Task):
             found = self.part(data, "val" if part == "validation" else part).nonzero().flatten()
         except GraphError:  # no part of that name
             return torch.empty(0, dtype=torch.long)
-        return found if deletion is None else found[~torch.isin(found, self.named(deletion).to(found.device))]
+        return found if deletion is None else found[~torch.isin(found, self._named(deletion).to(found.device))]
 
     def no_unseen(self, part: Part) -> str:
         mask = "val_mask" if part == "validation" else "test_mask"
@@ -854,7 +855,7 @@ class Classification(Task):
     def match(
         self, deleted: Tensor, unseen: Tensor, data: Any, remaining: Any, by_surroundings: bool = True
     ) -> Matching:
-        extent = self.extent(data)
+        extent = self._extent(data)
         deleted, unseen = deleted.to(extent.device), unseen.to(extent.device)
         kinds = self.classes(data, deleted), self.classes(data, unseen)
         found = strata(extent[deleted], extent[unseen], *kinds, bins=CLASS_QUANTILES, adaptive=True)

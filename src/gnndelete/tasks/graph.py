@@ -98,10 +98,10 @@ class GraphClassification(Classification):
         inner = len(deletion) and not deletion.graphs.numel()
         return "an edge or a node has no loss of its own under graph classification" if inner else ""
 
-    def named(self, deletion: Deletion) -> Tensor:
+    def _named(self, deletion: Deletion) -> Tensor:
         return deletion.graphs
 
-    def extent(self, data: Any) -> Tensor:
+    def _extent(self, data: Any) -> Tensor:
         return data.sizes
 
     def blank(self, deletion: Deletion) -> bool:

@@ -126,7 +126,7 @@ class NodeClassification(Classification):
         gone = torch.cat([deletion.nodes, deletion.labels]).to(nodes.device)
         return Terms(nodes, self.classes(data, nodes), torch.isin(nodes, gone))
 
-    def named(self, deletion: Deletion) -> Tensor:
+    def _named(self, deletion: Deletion) -> Tensor:
         return torch.cat([deletion.nodes, deletion.features[0], deletion.labels]).unique()
 
     def blank(self, deletion: Deletion) -> bool:
@@ -142,7 +142,7 @@ class NodeClassification(Classification):
 
     def affected(self, deletion: Deletion, data: Any) -> Tensor:
         labelled = self.labels(data).cpu() >= 0
-        named = self.named(deletion)
+        named = self._named(deletion)
         named = named if named.numel() else ends_of(deletion.edges).flatten()
         return (torch.zeros_like(labelled).index_fill(0, named, True) & labelled).nonzero().flatten()
 
@@ -169,7 +169,7 @@ class NodeClassification(Classification):
             return ""
         return f"The model was trained on none of these labels: they {ONLY_DATA}"
 
-    def extent(self, data: Any) -> Tensor:
+    def _extent(self, data: Any) -> Tensor:
         return degrees(data)
 
     def still_learned(self, deletion: Deletion, elements: Tensor) -> float:

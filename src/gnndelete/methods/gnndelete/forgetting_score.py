@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from gnndelete.errors import GraphError, ModelError
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.methods.base import Context
 from gnndelete.metrics.unseen_test import degrees
+from gnndelete.tasks import Task
 
 #: Below this share of deleted elements with unseen ones to compare with, the result says that lam was chosen by a few.
 FEW_MATCHED = 0.5
@@ -59,7 +61,7 @@ class ForgettingScore:
         self.task, self.data, self.original = context.remaining_task, context.remaining, context.data
         self.presented, self.kept, self.missing = False, 0.0, ""
         self._table, self._by_surroundings = context.session.table, by_surroundings
-        self._near: Any = None
+        self._near: Task | None = None
         if self.task is None:
             self.missing = "no task says how deleted elements are scored (pass task=…)"
             return
@@ -86,18 +88,20 @@ class ForgettingScore:
             return
         self.matching = self.task.match(self.deleted, self.unseen, self.original, self.data, by_surroundings)
         self._elements = torch.cat([self.deleted.to(self.unseen.device), self.unseen], dim=-1)
-        if self.task.pairwise and self.task.validates(self.data):
+        if self.task.pairwise:
             with suppress(GraphError):  # no negatives can be drawn
                 self._near = self.task.validation_near(self.data, ends_of(self.deleted).unique())
 
     def trial(self, lam: float, model: nn.Module, output: Any, presented: Any) -> Trial:
         """Measure one lam by the model's output on the remaining graph, and by the one where deleted elements are asked."""
         auc, se, utility, near = None, None, None, None
-        if self.task is not None and self.task.validates(self.data):
-            with suppress(GraphError):  # nothing is left to validate on
+        if self.task is not None:
+            with suppress(GraphError):  # there is nothing to validate on
                 utility = self.task.validate(model, output, self.data)
         if self.task is not None and not self.missing:
-            scores = self.task.scores(model, presented, self.original if self.presented else self.data, self._elements)
+            data = self.original if self.presented else self.data
+            self.task.check_output(presented, data)
+            scores = self.task.scores(partial(self.task.predict, model, presented), data, self._elements)
             bad = int((~torch.isfinite(scores)).sum())
             if bad:
                 raise ModelError(
@@ -106,7 +110,7 @@ class ForgettingScore:
                 )
             test = self.matching.test(*scores.split([self.deleted.size(-1), self.unseen.size(-1)]))
             auc, se = test.auc, test.standard_error
-            near = None if self._near is None else self.task.validate_on(model, output, self._near)
+            near = None if self._near is None else self._near.validate(model, output, self.data)
         return Trial(lam, auc, se, utility, near)
 
     def remarks(self) -> list[str]:

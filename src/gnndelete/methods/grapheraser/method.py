@@ -250,7 +250,7 @@ class GraphEraser(Method):
         generator = torch.Generator().manual_seed(context.seed)
         task, data = context.remaining_task, context.remaining
         elements, target = task.sample(data, self.samples, generator)
-        scores = torch.stack([task.scores_by(predict, data, elements) for predict in predictors], dim=1)
+        scores = torch.stack([task.scores(predict, data, elements) for predict in predictors], dim=1)
         return predictors, mixing_weights(scores, target, logits=task.pairwise)
 
     def _reached(self) -> Assurance:

@@ -25,7 +25,7 @@ from gnndelete.nn.forward import evaluating
 from gnndelete.nn.layers import working_copy
 from gnndelete.notes import Note
 from gnndelete.tasks.base import representation
-from gnndelete.tasks.supervision import check_range
+from gnndelete.tasks.link import check_edges
 
 #: Modules that are linear in the features, whatever their weights.
 _LINEAR = (SGConv, SSGConv, LGConv, APPNP, SumAggregation, MeanAggregation)
@@ -103,7 +103,7 @@ def as_ends(elements: Any, nodes: bool, alive: Tensor) -> Tensor:
         ends = torch.stack([ids, ids])
     else:
         ends = edge_list(elements, "edges").to(alive.device)
-    check_range(ends, alive.numel(), "nodes" if nodes else "edges")
+    check_edges(ends, alive.numel(), "nodes" if nodes else "edges")
     return ends
 
 
