@@ -55,7 +55,7 @@ def test_predict_gives_probabilities() -> None:
 @pytest.mark.parametrize("task", [TASK, GraphClassification(), LinkPrediction()], ids=lambda task: task.name)
 def test_what_is_no_id_is_answered_in_one_sentence(task: Any) -> None:
     asked = [("a", "b")] if task.name == "link" else ["a"]
-    with pytest.raises(SettingError, match=r"holds strings, for example 'a'; ids are integers"):
+    with pytest.raises(SettingError, match=r"holds strings.*, for example 'a'; ids are integers"):
         task.predict(MODEL, torch.randn(6, 3), asked)
 
 
