@@ -27,8 +27,8 @@ from gnndelete.registry import check_parameters
 #: Raised when the meaning of a row changes; rows of another format are other cells.
 FORMAT = 1
 
-#: Settings that methods got after rows were first stored, with what they did before: at that value they are in no key.
-ADDED_SETTINGS: dict[str, dict[str, Any]] = {"gnndelete": {"inputs": "remaining"}}
+#: Settings that are in no key at this value: what a method did before it got them, or what no file can set.
+ADDED_SETTINGS: dict[str, dict[str, Any]] = {"gnndelete": {"inputs": "remaining", "watch": None}}
 
 #: The version of the search for lam by task and aim, where it is not the first; ``"embeddings"``: links scored by trained
 #: embeddings of nodes. It is part of a key, so that rows of an older search are computed again: raise it with every change

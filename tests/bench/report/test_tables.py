@@ -73,7 +73,7 @@ def test_reasons_are_listed_once_and_harmless_in_latex() -> None:
     section = made(plan, store)[0]
     assert "| Unlink | *failed* |" in shown(section.scores)
     assert section.remarks == ("Unlink (GCN) and Unlink (GAT): failed: no <b>room</b> | at 5%.",)
-    assert r"no \textless{}b\textgreater{}room" in latex_page(plan, gather(plan, store))
+    assert r"no \textless{}b\textgreater{}room" in latex_page(plan, made(plan, store))
 
 
 def test_notes_with_known_codes_are_listed_with_their_methods() -> None:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from gnndelete.auditing.report.style import INK, MUTED, PAPER, STYLE, fitted, plain, svg_bytes
 from gnndelete.bench import published as paper
-from gnndelete.bench.experiment import TIMED_LAM
 from gnndelete.bench.names import (
     counted,
     dataset_title,
@@ -74,7 +73,7 @@ class Figure:
 
 
 def experiment_figures(plan: Plan, results: Sequence[Result], form: Format) -> list[Figure]:
-    """Return the figures of one experiment: scores against lam, and times."""
+    """The figures of one experiment: scores against lam, and times."""
     made = []
     for index, sweep in enumerate(lam_sweeps(plan, results), 1):
         alt = f"Scores against lam. {sweep.title}"
@@ -88,6 +87,9 @@ def experiment_figures(plan: Plan, results: Sequence[Result], form: Format) -> l
     return made
 
 
+# Scores against lam.
+
+
 @dataclass(frozen=True)
 class Sweep:
     """Scores against lam in one scenario: curves by score and setting, the paper's points, Retrain's means."""
@@ -99,12 +101,12 @@ class Sweep:
 
 
 def lam_sweeps(plan: Plan, results: Sequence[Result]) -> list[Sweep]:
-    """Return one sweep per scenario in which a setting of GNNDelete was run with at least three values of lam."""
+    """One sweep per scenario in which a setting of GNNDelete was run with at least three values of lam."""
     found, retrained = [], references(results)
     models = model_titles(result.scenario.variant for result in results)
     for identity in dict.fromkeys(result.scenario.identity for result in results):
         here = [result for result in results if result.scenario.identity == identity]
-        groups, scenario = _by_lam(here), here[0].scenario
+        groups, each = _by_lam(here), here[0].scenario
         cells = [result for group in groups.values() for result in group.values()]
         use = [metric for metric in UTILITY if any(result.values(metric) for result in cells)]
         curves: dict[str, dict[str, list[tuple[float, Stat]]]] = {}
@@ -113,59 +115,50 @@ def lam_sweeps(plan: Plan, results: Sequence[Result]) -> list[Sweep]:
                 points = [(lam, stat) for lam, result in group.items() if (stat := result.stat(metric)) is not None]
                 if points:
                     curves.setdefault(metric, {})[name] = points
-        if scenario.steps > 1 or not curves:
+        if each.steps > 1 or not curves:
             continue
         reference = retrained.get(identity)
         retrain = {metric: stat.mean for metric in curves if reference and (stat := reference.stat(metric))}
-        title = f"{dataset_title(scenario.dataset)}, {models[scenario.variant]}: {scenario.request}"
-        theirs = {metric: _published_points(plan, here, metric) for metric in curves}
-        found.append(Sweep(title, curves, theirs, retrain))
+        theirs: dict[str, list[tuple[float, float]]] = {metric: [] for metric in curves}
+        cell = (each.dataset, each.model, each.where, each.amount)
+        for metric in curves:
+            for result in here:
+                if (lam := _fixed_lam(result)) is not None:
+                    known = paper.published(plan.published, *cell, result.label, metric)
+                    theirs[metric] += [(lam, known.value)] if known else []
+        title = f"{dataset_title(each.dataset)}, {models[each.variant]}: {each.request}"
+        found.append(Sweep(title, curves, {metric: sorted(set(points)) for metric, points in theirs.items()}, retrain))
     return found
 
 
+def _fixed_lam(result: Result) -> float | None:
+    lam = result.method.get("lam")
+    return float(lam) if result.is_gnndelete and isinstance(lam, int | float) else None
+
+
 def _by_lam(results: Sequence[Result]) -> dict[str, dict[float, Result]]:
-    """Return results that differ only in lam, by the settings in which these groups differ."""
+    """Results that differ only in lam, by the settings in which these groups differ."""
     groups: dict[str, dict[float, Result]] = {}
     for result in results:
-        lam = result.method.get("lam")
-        if result.rows and result.is_gnndelete and isinstance(lam, int | float):
+        if result.rows and (lam := _fixed_lam(result)) is not None:
             rest = {name: value for name, value in result.method.items() if name not in ("lam", "name", "aim")}
-            groups.setdefault(as_text(rest), {})[float(lam)] = result
-    settings = {key: group for key, group in groups.items() if len(group) > 2}
-    methods = {key: next(iter(group.values())).method for key, group in settings.items()}
-    names = _differing_names(list(methods.values()), ("lam", "name", "aim"))
+            groups.setdefault(as_text(rest), {})[lam] = result
+    found = [group for group in groups.values() if len(group) > 2]
+    methods = [next(iter(group.values())).method for group in found]
+    every = dict.fromkeys(name for method in methods for name in method if name not in ("lam", "name", "aim"))
+    names = [name for name in every if len({as_text(method.get(name)) for method in methods}) > 1]
     return {
-        ", ".join(f"{name} {methods[key].get(name)}" for name in names) or "ours": dict(sorted(group.items()))
-        for key, group in settings.items()
+        ", ".join(f"{name} {method.get(name)}" for name in names) or "ours": dict(sorted(group.items()))
+        for method, group in zip(methods, found, strict=True)
     }
-
-
-def _differing_names(settings: Sequence[Mapping[str, Any]], ignored: Sequence[str] = ()) -> list[str]:
-    """Return the settings in which methods differ."""
-    names = dict.fromkeys(name for each in settings for name in each if name not in ignored)
-    return [name for name in names if len({as_text(each.get(name)) for each in settings}) > 1]
-
-
-def _published_points(plan: Plan, results: Sequence[Result], metric: str) -> list[tuple[float, float]]:
-    """Return the paper's numbers by lam."""
-    found: dict[float, float] = {}
-    for result in results:
-        lam, each = result.method.get("lam"), result.scenario
-        if result.is_gnndelete and isinstance(lam, int | float):
-            known = paper.published(
-                plan.published, each.dataset, each.model, each.where, each.amount, result.label, metric
-            )
-            found |= {float(lam): known.value} if known else {}
-    return sorted(found.items())
 
 
 def lam_figure(sweep: Sweep, form: Format) -> bytes:
     """Draw one panel per score: our curves with standard errors, the paper's points as rings, Retrain dashed."""
 
     def draw(figure: Any) -> None:
-        for axes, (metric, curves) in zip(
-            figure.subplots(1, len(sweep.curves), squeeze=False)[0], sweep.curves.items(), strict=True
-        ):
+        panels = figure.subplots(1, len(sweep.curves), squeeze=False)[0]
+        for axes, (metric, curves) in zip(panels, sweep.curves.items(), strict=True):
             plain(axes, "lam", metric_title(metric))
             for (label, points), look in zip(curves.items(), _looks(), strict=False):
                 stats = [stat for _, stat in points]
@@ -187,6 +180,9 @@ def lam_figure(sweep: Sweep, form: Format) -> bytes:
     return drawn(draw, (3.3 * len(sweep.curves) + 0.3, 3.3), heading, form)
 
 
+# Time against size.
+
+
 @dataclass(frozen=True)
 class TimeSeries:
     """Times of one model against the number of edges or, where the graph is always the same, against the deletion."""
@@ -201,12 +197,11 @@ class TimeSeries:
 
 
 def time_series(results: Sequence[Result]) -> list[TimeSeries]:
-    """Return what was timed at two sizes or more, one series per model and kind of deletion."""
+    """What was timed at two sizes or more, one series per model and kind of deletion."""
     groups: dict[tuple[str, str, bool], list[Timing]] = {}
     for timing in timings(results):
         scenario = timing.result.scenario
-        key = (scenario.variant, scenario.kind, is_share(scenario.amount or 0))
-        groups.setdefault(key, []).append(timing)
+        groups.setdefault((scenario.variant, scenario.kind, is_share(scenario.amount)), []).append(timing)
     models = model_titles(variant for variant, _, _ in groups)
     several = len({key[1:] for key in groups}) > 1
     made = [_time_series(group, models[variant], shares, several) for (variant, _, shares), group in groups.items()]
@@ -215,54 +210,32 @@ def time_series(results: Sequence[Result]) -> list[TimeSeries]:
 
 def _time_series(group: Sequence[Timing], model: str, shares: bool, several: bool) -> TimeSeries:
     by_edges = len({timing.edges for timing in group}) > 1
-    deletions = [timing.result for timing in group if timing.result.is_gnndelete]
+    labels = list(dict.fromkeys(timing.result.label for timing in group if timing.result.is_gnndelete))
     lines: dict[str, dict[float, list[float]]] = {}
     for name in TIMES:
         for timing in group:
             # The deletions of several settings are drawn, but one of the other times is enough.
-            first = name not in ("further", "calibrated") or timing.result.label == deletions[0].label
-            if name in timing.spent and first:
-                title = _time_title(timing.result, name, deletions)
-                x = float((timing.edges if by_edges else timing.result.scenario.amount) or 0)
+            if name in timing.spent and (name not in ("further", "calibrated") or timing.result.label == labels[0]):
+                title = TIMES[name]
+                if name == "delete" and not timing.result.is_gnndelete:
+                    title = method_title(timing.result.label)
+                elif name in ("delete", "further", "calibrated") and len(labels) > 1:
+                    title = f"{title} ({timing.result.label})"
+                x = float(timing.edges if by_edges else timing.result.scenario.amount)
                 lines.setdefault(title, {}).setdefault(x, []).append(timing.spent[name])
     scenario = group[0].result.scenario
-    deleted = f"{'share' if shares else 'number'} of {_deleted(scenario)}"
-    datasets = [
-        dataset_title(timing.result.scenario.dataset) for timing in sorted(group, key=lambda timing: timing.edges)
-    ]
+    elements = "elements with deleted features" if scenario.kind == "features" else f"deleted {scenario.kind}"
+    deleted = f"{'share' if shares else 'number'} of {elements}"
+    datasets = [timing.result.scenario.dataset for timing in sorted(group, key=lambda timing: timing.edges)]
     return TimeSeries(
         scenario.model,
         f"{model}, {deleted}" if several and by_edges else model,
         "edges" if by_edges else deleted,
         {title: [(x, median(values)) for x, values in sorted(line.items())] for title, line in lines.items()},
-        listed(dict.fromkeys(datasets)),
-        not by_edges or all(timing.result.scenario.dataset.startswith("generated:") for timing in group),
+        listed(dict.fromkeys(map(dataset_title, datasets))),
+        not by_edges or all(dataset.startswith("generated:") for dataset in datasets),
         shares,
     )
-
-
-def _deleted(scenario: Scenario) -> str:
-    """Return what the amount of a deletion counts."""
-    return "elements with deleted features" if scenario.kind == "features" else f"deleted {scenario.kind or 'elements'}"
-
-
-def _time_title(result: Result, name: str, deletions: Sequence[Result]) -> str:
-    """Return the title of a time; deletions are named by the settings in which they differ, other methods by their title."""
-    if name in ("forward", "epoch", "retrain"):
-        return TIMES[name]
-    if not result.is_gnndelete:
-        return method_title(result.label)
-    settings = [_timed_settings(other, name) for other in deletions]
-    mine = _timed_settings(result, name)
-    options = ", ".join(f"{each} {mine.get(each)}" for each in _differing_names(settings))
-    return f"{TIMES[name]} ({options})" if options else TIMES[name]
-
-
-def _timed_settings(result: Result, name: str) -> dict[str, Any]:
-    """Return the settings that a time was measured with; `timing.seconds_of` fixes or calibrates lam as it needs."""
-    lam = result.method.get("lam")
-    fixed = {} if name == "calibrated" else {"lam": TIMED_LAM if lam == "auto" else lam}
-    return {key: value for key, value in result.method.items() if key not in ("name", "rule", "lam")} | fixed
 
 
 def time_figure(series: TimeSeries, form: Format) -> bytes:
@@ -292,6 +265,9 @@ def time_figure(series: TimeSeries, form: Format) -> bytes:
     return drawn(draw, (6.6, 4.4), heading, form)
 
 
+# Methods against each other.
+
+
 @dataclass(frozen=True)
 class Comparison:
     """One point per method: means over the scenarios that all of these methods have."""
@@ -311,7 +287,7 @@ class Comparison:
 
 
 def compare(results: Sequence[Result], values: Callable[[Result], Iterable[float | None]]) -> Comparison:
-    """Return the means of two values of every method, over the scenarios that the methods share."""
+    """The means of two values of every method, over the scenarios that the methods share."""
     found: dict[str, dict[str, tuple[float, float]]] = {}
     scenarios: dict[str, Scenario] = {}
     controls = set()
@@ -334,7 +310,7 @@ def compare(results: Sequence[Result], values: Callable[[Result], Iterable[float
 
 
 def method_figures(results: Sequence[Result], form: Format) -> list[Figure]:
-    """Return the figures of all methods: their distance to Retrain, and the paper's two scores."""
+    """The figures of all methods: their distance to Retrain, and the paper's two scores."""
     results = distinct(unique(result for result in results if result.rows))
     retrained = references(results)
 
@@ -348,15 +324,10 @@ def method_figures(results: Sequence[Result], form: Format) -> list[Figure]:
             stat = result.stat(metric)
             yield stat.mean if stat else None
 
+    retrain_axes = ("distance to Retrain in test AUROC", "distance to Retrain in unseen AUC")
     made = []
     for name, title, values, axes, log in (
-        (
-            "methods-retrain",
-            "Distance to Retrain: lower left is nearer",
-            distance,
-            ("distance to Retrain in test AUROC", "distance to Retrain in unseen AUC"),
-            True,
-        ),
+        ("methods-retrain", "Distance to Retrain: lower left is nearer", distance, retrain_axes, True),
         ("methods-scores", "The paper's two scores", scores, ("deleted AUROC", "test AUROC"), False),
     ):
         comparison = compare(results, values)
@@ -393,8 +364,11 @@ def scatter(comparison: Comparison, title: str, labels: tuple[str, str], log: bo
     return drawn(draw, (6.6, 4.8), heading, form)
 
 
+# What the figures share.
+
+
 def _looks() -> Iterator[dict[str, Any]]:
-    """Yield colours and markers; no two of the first 90 are equal."""
+    """Colours and markers; no two of the first 90 are equal."""
     for index in range(len(COLORS) * len(MARKERS)):
         color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
         yield {"color": color, "marker": marker, "markersize": 4.5, "linewidth": 1.5}
@@ -415,7 +389,7 @@ def _plain_logarithmic(axis: Any, show: Callable[[float], str]) -> None:
 
 
 def drawn(draw: Callable[[Any], None], size: tuple[float, float], heading: str, form: Format) -> bytes:
-    """Return a figure as a file; its heading is wrapped to its width."""
+    """A figure as a file; its heading is wrapped to its width."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Sheet

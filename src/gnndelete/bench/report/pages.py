@@ -1,13 +1,15 @@
-"""Pages of a report: one per experiment, the index, and the files on disk."""
+"""Pages of a report: one per experiment, the summary of all, the index, and the files on disk."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from pathlib import Path
+from statistics import mean, median
 from typing import Any
 from urllib.parse import quote
 
@@ -18,29 +20,40 @@ from gnndelete.bench.names import (
     dataset_title,
     listed,
     method_title,
+    metric_title,
     model_titles,
     seconds,
     times,
 )
+from gnndelete.bench.published import MAIN, PAPER_LABEL, published
 from gnndelete.bench.report.figures import TIMES, Figure, Format, experiment_figures, method_figures
-from gnndelete.bench.report.results import Plan, Result, gather, provenance, timings
-from gnndelete.bench.report.summary import summarize, summary_page
-from gnndelete.bench.report.tables import (
-    Section,
-    escape_markdown,
-    grid,
-    latex_page,
-    markdown,
-    sections,
-    tidy_csv,
-    unrun_methods,
+from gnndelete.bench.report.results import (
+    Plan,
+    Result,
+    distinct,
+    gather,
+    in_common,
+    is_fallback,
+    references,
+    same_hardware,
+    split_uncalibrated,
+    timings,
+    unique,
 )
+from gnndelete.bench.report.tables import Section, escape_markdown, grid, latex_page, markdown, sections, tidy_csv
+from gnndelete.bench.results_file import source
 from gnndelete.errors import SettingError, some
 from gnndelete.io.files import commit, tidy
 from gnndelete.io.store import Store
+from gnndelete.methods import RetrainAgain
 
 #: The file that holds the numbers of the summary and the names of all files of a report.
 MANIFEST = "summary.json"
+
+#: The paper's two scores.
+SCORES = ("test_auroc", "deleted_auroc")
+
+Gathered = Sequence[tuple[Plan, Sequence[Result]]]
 
 _READING = """\
 Numbers are means over seeds, with the standard error where there are two seeds or more. The last column of a table has the \
@@ -55,9 +68,6 @@ _RATIOS = (
     ("Retrain / deletion, calibrated", "retrain", "calibrated"),
 )
 
-#: What a list of provenance says, and under which name it is found.
-_PROVENANCE = {"hardware": "on", "version": "gnndelete", "torch": "torch", "source": "source"}
-
 
 @dataclass(frozen=True)
 class Commands:
@@ -70,10 +80,9 @@ class Commands:
     options: tuple[str, ...] = ()
 
     def run(self, plan: Plan) -> str:
-        """Return the command that runs what is missing of an experiment."""
+        """The command that runs what is missing of an experiment."""
         seeds = len({cell.key["seed"] for cell in plan.cells})
-        name = plan.source or plan.name
-        parts = [name, "--seeds", str(seeds), "--device", self.device, "--store", self.store]
+        parts = [plan.source or plan.name, "--seeds", str(seeds), "--device", self.device, "--store", self.store]
         return shlex.join(["gnndelete", "bench", "run", *parts])
 
     @property
@@ -84,7 +93,7 @@ class Commands:
 
 
 def build(plans: Sequence[Plan], store: Store, commands: Commands, form: Format = "svg") -> dict[str, bytes]:
-    """Return every file of a report by its path; the same store gives the same bytes.
+    """Every file of a report by its path; the same store gives the same bytes.
 
     Args:
         plans: The experiments, as `gnndelete.bench.report.results.plans` gives them.
@@ -96,16 +105,16 @@ def build(plans: Sequence[Plan], store: Store, commands: Commands, form: Format 
         Markdown pages, CSV and LaTeX tables, figures, and ``summary.json``.
     """
     gathered = [(plan, gather(plan, store)) for plan in plans]
-    everything = [result for _, results in gathered for result in results]
-    summary = summarize(gathered)
-    overall = method_figures(everything, form)
+    overall = method_figures([result for _, results in gathered for result in results], form)
     made = {f"figures/{figure.name}.{form}": figure.content for figure in overall}
     for plan, results in gathered:
-        figures = experiment_figures(plan, results, form)
+        figures, found = experiment_figures(plan, results, form), sections(plan, results)
         made |= {f"figures/{figure.name}.{form}": figure.content for figure in figures}
-        made[page_path(plan.name)] = experiment_page(plan, results, _links(figures, form, "../"), commands).encode()
+        page = experiment_page(plan, results, found, _links(figures, form, "../"), commands)
+        made[page_path(plan.name)] = page.encode()
         made[f"tables/{plan.file_name}.csv"] = tidy_csv(plan, results).encode()
-        made[f"tables/{plan.file_name}.tex"] = latex_page(plan, results).encode()
+        made[f"tables/{plan.file_name}.tex"] = latex_page(plan, found).encode()
+    summary = summarize(gathered)
     made["index.md"] = index_page(gathered, _links(overall, form), len(store), commands).encode()
     made["summary.md"] = summary_page(summary).encode()
     manifest = {"files": sorted([*made, MANIFEST]), **summary.as_json()}
@@ -124,7 +133,10 @@ def write(folder: Path, made: Mapping[str, bytes]) -> None:
         SettingError: If a file in the folder, which no report has written, would be overwritten.
     """
     tidy(folder, *{(folder / path).parent for path in made}, below=False)
-    earlier = _earlier_files(folder)
+    try:
+        earlier = set(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        earlier = set()
     foreign = [f"'{folder / path}'" for path in sorted(made) if path not in earlier and (folder / path).is_file()]
     if foreign:
         raise SettingError(
@@ -137,16 +149,8 @@ def write(folder: Path, made: Mapping[str, bytes]) -> None:
         print(f"An earlier report has left files in {folder}: {some(left)}.", file=sys.stderr)
 
 
-def _earlier_files(folder: Path) -> set[str]:
-    """Return the files that the last report in a folder has written."""
-    try:
-        return set(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return set()
-
-
 def page_path(name: str) -> str:
-    """Return the path of an experiment's page.
+    """The path of an experiment's page.
 
     >>> page_path("paper/link-dblp"), page_path("mine")
     ('paper/link-dblp.md', 'own/mine.md')
@@ -154,12 +158,16 @@ def page_path(name: str) -> str:
     return f"{name if '/' in name else f'own/{name}'}.md"
 
 
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
 def _heading(text: str) -> str:
     return escape_markdown(" ".join(text.split()))
 
 
 def _links(figures: Sequence[Figure], form: Format, folder: str = "") -> str:
-    """Return Markdown that shows figures with their captions."""
+    """Markdown that shows figures with their captions."""
     parts = []
     for each in figures:
         parts.append(f"![{escape_markdown(each.alt)}]({folder}figures/{quote(each.name)}.{form})")
@@ -167,63 +175,59 @@ def _links(figures: Sequence[Figure], form: Format, folder: str = "") -> str:
     return "\n\n".join(parts)
 
 
-def experiment_page(plan: Plan, results: Sequence[Result], figures: str, commands: Commands) -> str:
-    """Return the page of one experiment: its command, figures, tables and settings."""
+def _explanations(results: Iterable[Result]) -> str:
+    names = {name for result in results for row in result.rows.values() for name in row["scores"]}
+    return " ".join(text for name, text in EXPLANATIONS.items() if name in names)
+
+
+# One experiment.
+
+
+def experiment_page(
+    plan: Plan, results: Sequence[Result], found: Sequence[Section], figures: str, commands: Commands
+) -> str:
+    """The page of one experiment: its command, figures, tables and settings."""
     table = f"../tables/{quote(plan.file_name)}"
-    unrun = unrun_methods(results) if any(result.rows or result.errors for result in results) else []
+    done, failed, unfit = (sum(map(len, counts)) for counts in zip(*map(_by_state, results), strict=True))
+    counts = [f"{done} of {sum(each.wanted for each in results)} runs done"]
+    counts += [f"{failed} failed"] if failed else []
+    counts += [f"{unfit} to which a method does not apply"] if unfit else []
     parts = [
         f"# {_heading(plan.title)}",
         plan.about.strip(),
-        f"{_counted(results)} Also as [CSV]({table}.csv) and [LaTeX]({table}.tex).",
+        f"{', '.join(counts)}. Also as [CSV]({table}.csv) and [LaTeX]({table}.tex).",
         _unusual_models(plan),
         _explanations(results),
-        f"Not run here: {escape_markdown(listed(unrun))}." if unrun else "",
         f"```bash\n{commands.run(plan)}\n```",
         figures,
         _times(results),
     ]
-    for section in sections(plan, results):
-        parts += _section(section)
-    parts.append(_settings([result for result in results if result.rows]))
-    return "\n\n".join(part for part in parts if part) + "\n"
+    for section in found:
+        parts.append(f"## {_heading(section.title)}")
+        parts += [markdown(section.scores)] if section.scores.lines and section.scores.columns else []
+        if not section.costs.empty:
+            parts += ["Gap to Retrain, seed by seed, and cost:", markdown(section.costs)]
+        parts.append("\n".join(f"- {escape_markdown(text)}" for text in section.remarks))
+    return _joined([*parts, _settings(results)])
 
 
-def _section(section: Section) -> list[str]:
-    parts = [f"## {_heading(section.title)}"]
-    if section.scores.lines and section.scores.columns:
-        parts.append(markdown(section.scores))
-    if not section.costs.empty:
-        parts += ["Gap to Retrain, seed by seed, and cost:", markdown(section.costs)]
-    return [*parts, "\n".join(f"- {escape_markdown(text)}" for text in section.remarks)]
-
-
-def _counted(results: Sequence[Result]) -> str:
-    wanted, done = sum(each.wanted for each in results), sum(len(each.rows) for each in results)
-    failed, unfit = sum(len(each.errors) for each in results), sum(len(each.unfit) for each in results)
-    parts = [f"{done} of {wanted} runs done"]
-    parts += [f"{failed} failed"] if failed else []
-    parts += [f"{unfit} to which a method does not apply"] if unfit else []
-    return ", ".join(parts) + "."
+def _by_state(result: Result) -> tuple[Mapping[int, Any], ...]:
+    return result.rows, result.errors, result.unfit
 
 
 def _unusual_models(plan: Plan) -> str:
-    """Return the options of models that are not their defaults."""
+    """The options of models that are not their defaults."""
     found: dict[str, None] = {}
     for cell in plan.cells:
-        options = unusual_options(cell.key["model"], str(cell.key.get("task")))
+        options = unusual_options(cell.key["model"], cell.key["task"])
         if options:
             (title,) = model_titles([json.dumps(cell.key["model"])]).values()
             found[f"{title} ({escape_markdown(options)})"] = None
     return f"Options of models that are not defaults: {listed(found)}." if found else ""
 
 
-def _explanations(results: Sequence[Result]) -> str:
-    names = {name for result in results for row in result.rows.values() for name in row.get("scores") or {}}
-    return " ".join(text for name, text in EXPLANATIONS.items() if name in names)
-
-
 def _times(results: Sequence[Result]) -> str:
-    """Return a table of times, and how a deletion compares with a forward pass and with Retrain."""
+    """A table of times, and how a deletion compares with a forward pass and with Retrain."""
     timed = timings(results)
     if not timed:
         return ""
@@ -243,31 +247,34 @@ def _times(results: Sequence[Result]) -> str:
 
 
 def _settings(results: Sequence[Result]) -> str:
-    """Return every label with its call in Python, where that is more than the method's name."""
+    """Every label with its call in Python, where that is more than the method's name."""
     found: dict[str, dict[str, None]] = {}
     for result in results:
-        if not result.call.endswith("()") or result.is_gnndelete:
-            found.setdefault(result.label, {})[result.call] = None
-    if not found:
-        return ""
-    rows = [
-        [escape_markdown(method_title(label)), " or ".join(f"`{call}`" for call in calls)]
-        for label, calls in found.items()
-    ]
-    return f"## Settings\n\nAll other settings are defaults.\n\n{grid(['method', 'in Python'], rows, left=2)}"
+        if result.rows and (not result.call.endswith("()") or result.is_gnndelete):
+            found.setdefault(result.label, {})[f"`{result.call}`"] = None
+    rows = [[escape_markdown(method_title(label)), " or ".join(calls)] for label, calls in found.items()]
+    table = grid(["method", "in Python"], rows, left=2)
+    return f"## Settings\n\nAll other settings are defaults.\n\n{table}" if rows else ""
 
 
-def index_page(gathered: Sequence[tuple[Plan, Sequence[Result]]], figures: str, stored: int, commands: Commands) -> str:
-    """Return the first page: how to read the tables, the methods in figures, and every experiment with its state."""
+# The index.
+
+
+def index_page(gathered: Gathered, figures: str, stored: int, commands: Commands) -> str:
+    """The first page: how to read the tables, the methods in figures, and every experiment with its state."""
     everything = [result for _, results in gathered for result in results]
-    begun = [pair for pair in gathered if any(each.rows or each.errors or each.unfit for each in pair[1])]
-    rows = [[f"[{_heading(plan.title)}]({quote(page_path(plan.name))})", *_states(results)] for plan, results in begun]
+    begun = [pair for pair in gathered if any(any(_by_state(each)) for each in pair[1])]
+    rows = []
+    for plan, results in begun:
+        counts = [sum(map(len, counts)) for counts in zip(*map(_by_state, results), strict=True)]
+        counts += [sum(each.unrun for each in results if bool(each.missing) is flag) for flag in (True, False)]
+        rows.append([f"[{_heading(plan.title)}]({quote(page_path(plan.name))})", *map(str, counts)])
     parts = [
         "# Results",
         _READING,
         _explanations(everything),
         f"One command makes these pages:\n\n```bash\n{commands.report}\n```",
-        _provenance(provenance(everything), stored),
+        _provenance(everything, stored),
         "## Methods" if figures else "",
         figures,
         "The [summary](summary.md) has means over all cells, distances to Retrain and speed-ups.",
@@ -276,43 +283,305 @@ def index_page(gathered: Sequence[tuple[Plan, Sequence[Result]]], figures: str, 
         "Runs are counted: one per method, scenario and seed." if rows else "None has been run.",
         _not_run([pair for pair in gathered if pair not in begun]),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return _joined(parts)
 
 
-def _states(results: Sequence[Result]) -> list[str]:
-    done, failed = sum(len(each.rows) for each in results), sum(len(each.errors) for each in results)
-    unfit = sum(len(each.unfit) for each in results)
-    absent, rest = (sum(each.unrun for each in results if bool(each.missing) is flag) for flag in (True, False))
-    return [str(count) for count in (done, failed, unfit, absent, rest)]
-
-
-def _not_run(gathered: Sequence[tuple[Plan, Sequence[Result]]]) -> str:
-    """Return the experiments without a single run."""
-    if not gathered:
-        return ""
+def _not_run(gathered: Gathered) -> str:
+    """The experiments without a single run."""
     lines = []
     for plan, results in gathered:
         why = "; ".join(dict.fromkeys(each.missing for each in results if each.missing))
         count = counted(sum(each.wanted for each in results), "run")
         reason = f"; {escape_markdown(why)}" if why else ""
         lines.append(f"- [{_heading(plan.title)}]({quote(page_path(plan.name))}): {count}{reason}")
-    return "## Not run here\n\n" + "\n".join(lines)
+    return "## Not run here\n\n" + "\n".join(lines) if lines else ""
 
 
 def unnamed(rows: int) -> str:
-    """Return what a report says if the rows of a store belong to other experiments."""
+    """What a report says if the rows of a store belong to other experiments."""
     return (
         f"The store has {counted(rows, 'row')}, but none of these experiments on this device; name the YAML file that they "
         "come from, or the --device that they were run on."
     )
 
 
-def _provenance(values: Mapping[str, Any], stored: int) -> str:
-    """Return in one line how many rows there are and what they were made with."""
-    if not values["rows"]:
+def _provenance(results: Iterable[Result], stored: int) -> str:
+    """In one line how many rows there are and what they were made with."""
+    rows = list({id(row): row for result in results for row in result.rows.values()}.values())
+    if not rows:
         return unnamed(stored) if stored else "The store has no rows yet."
-    parts = [counted(values["rows"], "row")]
-    parts += [f"up to {values['processes']} processes at a time"] if values["processes"] > 1 else []
-    parts += [f"{title} {', '.join(values[name])}" for name, title in _PROVENANCE.items() if values[name]]
-    parts += [f"finished {' to '.join(dict.fromkeys(values['days']))}"] if values["days"] else []
+    hardware = [row.get("hardware") or {} for row in rows]
+    processes = max(each.get("jobs") or 1 for each in hardware)
+    days = sorted(row["finished"][:10] for row in rows if row.get("finished"))
+    parts = [counted(len(rows), "row")]
+    parts += [f"up to {processes} processes at a time"] if processes > 1 else []
+    for title, values in (
+        ("on", [each.get("name") for each in hardware]),
+        ("gnndelete", [row.get("version") for row in rows]),
+        ("torch", [row.get("torch") for row in rows]),
+        ("source", [source(row) for row in rows]),
+    ):
+        names = sorted({value for value in values if value})
+        parts += [f"{title} {', '.join(names)}"] if names else []
+    parts += [f"finished {' to '.join(dict.fromkeys((days[0], days[-1])))}"] if days else []
     return "; ".join(parts) + "."
+
+
+# The summary of all experiments: means next to the paper's, distances to Retrain, and speed-ups.
+
+
+@dataclass(frozen=True)
+class PaperMean:
+    """The means of one method over the cells of the paper's main tables, ours and the paper's."""
+
+    label: str
+    dataset: str
+    cells: int
+    ours: tuple[float, ...]
+    theirs: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Distance:
+    """The distance of one method to Retrain in one score, over all scenarios where both were run."""
+
+    label: str
+    task: str
+    metric: str
+    cells: int
+    by_seed: float  # mean over cells of the mean of |gap| over seeds
+    by_cell: float  # mean over cells of |mean gap|
+    signed: float  # mean over cells of the mean gap
+    worst: str
+    shared_cells: int = 0  # cells that all compared methods have
+    shared: float | None = None  # by_seed over these; None where the method has too few of them
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How many times faster than Retrain the slowest cell of a dataset is."""
+
+    dataset: str
+    kind: str
+    ratio: float
+    slowest: str
+    cells: int
+    undisturbed: bool  # whether nothing else ran while the times were measured
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What all experiments say together; a cell that two experiments share counts once."""
+
+    means: tuple[PaperMean, ...]
+    distances: tuple[Distance, ...]
+    speedups: tuple[Speedup, ...]
+    short: tuple[str, ...]  # experiments that do not count, since their models are trained too briefly
+
+    def as_json(self) -> dict[str, Any]:
+        """The numbers as plain values."""
+        return {name: value for name, value in asdict(self).items() if name != "short"}
+
+
+def summarize(gathered: Iterable[tuple[Plan, Sequence[Result]]]) -> Summary:
+    """The summary of the experiments that count in it."""
+    pairs = list(gathered)
+    counting = [(plan, split_uncalibrated(results)) for plan, results in pairs if plan.summary]
+    everything = unique(result for _, results in counting for result in results)
+    main = unique(result for plan, results in counting if plan.published == MAIN for result in results)
+    return Summary(
+        tuple(_paper_means(main)),
+        tuple(distances(distinct(everything))),
+        tuple(_speedups([results for _, results in counting])),
+        tuple(plan.name for plan, results in pairs if not plan.summary and any(each.rows for each in results)),
+    )
+
+
+def _paper_means(results: Sequence[Result]) -> list[PaperMean]:
+    """Means by method and dataset; every setting of GNNDelete is compared with the paper's GNNDelete."""
+    found: dict[tuple[str, str], list[tuple[list[float], list[float]]]] = {}
+    for result in results:
+        each, label = result.scenario, PAPER_LABEL if result.is_gnndelete else result.label
+        cell = (each.dataset, each.model, each.where, each.amount)
+        theirs = [known.value for score in SCORES if (known := published(MAIN, *cell, label, score))]
+        ours = [stat.mean for score in SCORES if (stat := result.stat(score))]
+        if len(theirs) == len(ours) == len(SCORES) and each.steps == 1:
+            found.setdefault((result.label, each.dataset), []).append((ours, theirs))
+    means = []
+    for (label, dataset), pairs in found.items():
+        ours_mean, theirs_mean = (tuple(map(mean, zip(*side, strict=True))) for side in zip(*pairs, strict=True))
+        means.append(PaperMean(label, dataset, len(pairs), ours_mean, theirs_mean))
+    return means
+
+
+def distances(results: Sequence[Result]) -> list[Distance]:
+    """The distance to Retrain of every method that has at least a quarter of the cells.
+
+    RetrainAgain is always included: it shows how much two retrained models differ. Where a task has unseen AUCs, its
+    test AUROC is taken over the same cells.
+    """
+    retrained = references(results)
+    found: list[Distance] = []
+    for task in dict.fromkeys(result.scenario.task for result in results):
+        runs = [each for each in results if each.scenario.task == task and each.scenario.steps == 1]
+        runs = [each for each in runs if not each.is_retrain]
+        gaps = {
+            metric: {id(each): each.gaps(metric, retrained.get(each.scenario.identity)) for each in runs}
+            for metric in ("test_auroc", "test_accuracy", "unseen_auc")
+        }
+        for metric, values in gaps.items():
+            paired = gaps["unseen_auc"] if metric == "test_auroc" and any(gaps["unseen_auc"].values()) else values
+            every: dict[str, list[tuple[Result, list[float]]]] = {}
+            for each in runs:
+                if values[id(each)] and paired[id(each)]:
+                    every.setdefault(each.label, []).append((each, list(values[id(each)].values())))
+            found += _distances(task, metric, every)
+    return found
+
+
+def _distances(task: str, metric: str, every: Mapping[str, list[tuple[Result, list[float]]]]) -> list[Distance]:
+    """The distances in one score, each over all cells of the method and over those that the methods share."""
+    most = max(map(len, every.values()), default=0)
+
+    def counts(part: list[tuple[Result, list[float]]]) -> bool:
+        return 4 * len(part) >= most or all(each.method.get("name") == RetrainAgain.name for each, _ in part)
+
+    every = {label: part for label, part in every.items() if counts(part)}
+    taken, shared = in_common({label: [each.scenario.identity for each, _ in part] for label, part in every.items()})
+    found = []
+    for label, part in every.items():
+        means = [mean(values) for _, values in part]
+        sizes = [mean(map(abs, values)) for _, values in part]
+        worst = _title(part[sizes.index(max(sizes))][0])
+        numbers = (mean(sizes), mean(map(abs, means)), mean(means))
+        total = Distance(label, task, metric, len(part), *numbers, worst, len(shared))
+        if label in taken:
+            common = [size for size, (each, _) in zip(sizes, part, strict=True) if each.scenario.identity in shared]
+            total = replace(total, shared=mean(common))
+        found.append(total)
+    return found
+
+
+def _title(result: Result) -> str:
+    scenario = result.scenario
+    (model,) = model_titles([scenario.variant]).values()
+    return f"{dataset_title(scenario.dataset)}, {model}, {scenario.request}"
+
+
+def _speedups(experiments: Sequence[Sequence[Result]]) -> list[Speedup]:
+    """The slowest cell of each dataset; times that were measured with nothing else running take precedence."""
+    found: dict[tuple[str, str], _Ratios] = {}
+    for results in experiments:
+        retrained = references(results)
+        for result in results:
+            reference = retrained.get(result.scenario.identity)
+            solved = result.is_gnndelete and result.method.get("solver") != "gradient"
+            if reference is None or not solved or any(map(is_fallback, result.rows.values())):
+                continue
+            aim = result.method.get("aim", "retrained")
+            kinds = {"delete": "fixed lam", "calibrated": "calibrated" + (f", aim {aim}" if aim != "retrained" else "")}
+            timed = _timed_ratios(result, reference)
+            for name, ratio in timed.items():
+                ratios = found.setdefault((result.scenario.dataset, kinds[name]), _Ratios())
+                ratios.undisturbed[result.identity] = (ratio, result)
+            if not timed and (faster := result.speedup(reference)) is not None:
+                kind = kinds["calibrated" if result.method.get("lam") == "auto" else "delete"]
+                ratios = found.setdefault((result.scenario.dataset, kind), _Ratios())
+                ratios.swept[result.identity] = (faster.mean, result)
+    made = []
+    for key, ratios in sorted(found.items()):
+        known = list((ratios.undisturbed or ratios.swept).values())
+        ratio, slowest = min(known, key=lambda pair: pair[0])
+        where = f"{_title(slowest)}, {slowest.label}"
+        made.append(Speedup(*key, ratio, where, len(known), bool(ratios.undisturbed)))
+    return made
+
+
+@dataclass
+class _Ratios:
+    """How many times faster than Retrain cells are, by the identity of a result."""
+
+    undisturbed: dict[str, tuple[float, Result]] = field(default_factory=dict)
+    swept: dict[str, tuple[float, Result]] = field(default_factory=dict)
+
+
+def _timed_ratios(result: Result, reference: Result) -> dict[str, float]:
+    """Retrain's time divided by the deletion's, for rows that repeated their times with nothing else running."""
+    ratios: dict[str, list[float]] = {}
+    for seed, row in sorted(result.rows.items()):
+        other: Mapping[str, Any] = reference.rows.get(seed) or {}
+        spent, whole = row.get("seconds_of") or {}, (other.get("seconds_of") or {}).get("retrain")
+        for name in ("delete", "calibrated"):
+            if whole and spent.get(name) and same_hardware(row, other):
+                ratios.setdefault(name, []).append(whole / spent[name])
+    return {name: median(values) for name, values in ratios.items()}
+
+
+_INTRODUCTION = (
+    "All numbers come from the rows of the store. A cell is one dataset, model and deletion; a cell that two experiments "
+    "share counts once, and a failed one never."
+)
+_MEANS = (
+    "Means over the cells of the paper's main tables. Settings of GNNDelete are compared with the paper's GNNDelete."
+)
+_DISTANCES = (
+    "A gap is a method's score minus Retrain's with the same seed. *By seed* is the mean of |gap|, *by cell* the mean over "
+    "cells of |mean gap|, *signed* the mean gap. Even two retrained models differ: see retrain-again. *Shared* is the "
+    "distance by seed over the cells that all methods have; tables are sorted by it. Methods with fewer than a quarter of "
+    "the cells are left out."
+)
+_SPEEDUPS = (
+    "Per dataset the slowest cell: Retrain's time divided by the deletion's on the same hardware, median over seeds. *Alone*: "
+    "nothing else ran while the times were measured."
+)
+
+
+def summary_page(summary: Summary) -> str:
+    """The summary as Markdown."""
+    short = ", ".join(f"`{name}`" for name in summary.short)
+    parts = ["# Summary", _INTRODUCTION + (f" Models are trained too briefly to count in {short}." if short else "")]
+    for title, text, table in (
+        ("Means next to the paper's", _MEANS, means_table(summary.means)),
+        ("Distance to Retrain", _DISTANCES, distance_tables(summary.distances)),
+        ("Times faster than Retrain", _SPEEDUPS, speedup_table(summary.speedups)),
+    ):
+        parts += [f"## {title}", *([text, table] if table else ["Not run yet."])]
+    return _joined(parts)
+
+
+def means_table(means: Sequence[PaperMean]) -> str:
+    """The means of all methods, ours, the paper's and the difference."""
+    head = ["method", "dataset", "cells"]
+    head += [f"{metric_title(score)}{what}" for score in SCORES for what in ("", ", paper", ", difference")]
+    rows = []
+    for each in means:
+        pairs = zip(each.ours, each.theirs, strict=True)
+        numbers = [text for a, b in pairs for text in (f"{a:.3f}", f"{b:.3f}", f"{a - b:+.3f}")]
+        rows.append([escape_markdown(method_title(each.label)), dataset_title(each.dataset), str(each.cells), *numbers])
+    return grid(head, rows, left=2) if rows else ""
+
+
+def distance_tables(found: Sequence[Distance]) -> str:
+    """One table per task and score, the nearest method first."""
+    tables = []
+    for task, metric in dict.fromkeys((each.task, each.metric) for each in found):
+        group = [each for each in found if (each.task, each.metric) == (task, metric)]
+        group.sort(key=lambda each: (inf if each.shared is None else each.shared, each.by_seed))
+        shared = f"shared, {counted(group[0].shared_cells, 'cell')}"
+        head = [f"{metric_title(metric)}, {task}", "cells", "by seed", "by cell", "signed", shared, "farthest cell"]
+        rows = []
+        for each in group:
+            numbers = [f"{each.by_seed:.4f}", f"{each.by_cell:.4f}", f"{each.signed:+.4f}"]
+            numbers.append("–" if each.shared is None else f"{each.shared:.4f}")
+            rows.append([escape_markdown(method_title(each.label)), str(each.cells), *numbers, each.worst])
+        tables.append(grid(head, rows))
+    return "\n\n".join(tables)
+
+
+def speedup_table(found: Sequence[Speedup]) -> str:
+    rows = []
+    for each in found:
+        timed = "alone" if each.undisturbed else "in a sweep"
+        names = [dataset_title(each.dataset), each.kind, times(each.ratio), timed, escape_markdown(each.slowest)]
+        rows.append([*names, str(each.cells)])
+    return grid(["dataset", "deletion", "times faster", "timed", "slowest cell", "cells"], rows, left=2) if rows else ""

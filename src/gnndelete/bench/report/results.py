@@ -15,7 +15,7 @@ from typing import Any
 from gnndelete.bench.cells import Cell, cells, make_method, search_rule
 from gnndelete.bench.experiment import describe, find
 from gnndelete.bench.names import request_title
-from gnndelete.bench.results_file import UNFIT, source
+from gnndelete.bench.results_file import UNFIT
 from gnndelete.comparison import settings_that_differ
 from gnndelete.errors import SettingError
 from gnndelete.io.store import Store
@@ -56,7 +56,7 @@ class Plan:
 
 
 def plans(names: Iterable[str], device: str, seeds: int | None = None) -> list[Plan]:
-    """Return experiments by name, by group or from YAML files; all shipped ones if none is named.
+    """Experiments by name, by group or from YAML files; all shipped ones if none is named.
 
     Args:
         names: Names such as ``paper/link-dblp``, groups such as ``paper``, or paths of YAML files.
@@ -69,24 +69,20 @@ def plans(names: Iterable[str], device: str, seeds: int | None = None) -> list[P
     Raises:
         SettingError: If two experiments would write the same files.
     """
-    found: dict[tuple[str, str], Plan] = {}
+    found: dict[str, tuple[str, Plan]] = {}
     for name in list(dict.fromkeys(names)) or [""]:
         source = name if name.endswith((".yaml", ".yml")) else ""
-        file = str(Path(source).resolve()) if source else ""
         for each in find([name] if name else []):
+            identity = str(Path(source).resolve()) if source else each.name
             wanted = cells(each, device, seeds)
             plan = Plan(each.name, each.title, wanted, each.published, each.missing, each.about, source, each.summary)
-            found.setdefault((file, each.name), plan)
-    owners: dict[str, str] = {}
-    for plan in found.values():
-        source = plan.source or plan.name
-        first = owners.setdefault(plan.file_name, source)
-        if first != source:
-            raise SettingError(
-                f"'{first}' and '{source}' would write the same files ({plan.file_name}); rename one of them, or report them "
-                "into two folders"
-            )
-    return list(found.values())
+            first, known = found.setdefault(plan.file_name, (identity, plan))
+            if first != identity:
+                raise SettingError(
+                    f"'{known.source or known.name}' and '{source or each.name}' would write the same files "
+                    f"({plan.file_name}); rename one of them, or report them into two folders"
+                )
+    return [plan for _, plan in found.values()]
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,7 @@ class Stat:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Stat | None:
-        """Return the mean of values, or None if there is none."""
+        """The mean of values, or None if there is none."""
         known = list(values)
         if not known:
             return None
@@ -118,24 +114,24 @@ class Scenario:
     model: str
     kind: str
     where: str
-    amount: float | None
+    amount: float
     steps: int
     task: str
-    variant: str = ""  # the model with all its options, as JSON
-    setting: str = ""  # the rest of the key, as JSON; scenarios that differ in it are never mixed
+    variant: str  # the model with all its options, as JSON
+    setting: str  # the rest of the key, as JSON; scenarios that differ in it are never mixed
 
     @classmethod
     def of(cls, key: Mapping[str, Any]) -> Scenario:
-        """Return the scenario of a cell's key."""
-        forget = key.get("forget") or {}
+        """The scenario of a cell's key."""
+        forget = key["forget"]
         return cls(
-            str(key["dataset"]),
-            str(key["model"]["name"]),
-            str(forget.get("kind") or ""),
-            str(forget.get("where") or ""),
-            forget.get("amount"),
-            int(forget.get("steps") or 1),
-            str(key.get("task") or ""),
+            key["dataset"],
+            key["model"]["name"],
+            forget["kind"],
+            forget["where"],
+            forget["amount"],
+            forget["steps"],
+            key["task"],
             as_text(key["model"]),
             as_text({name: value for name, value in key.items() if name not in _NOT_SETTING}),
         )
@@ -148,12 +144,12 @@ class Scenario:
     @property
     def schedule(self) -> dict[str, Any]:
         """How the base model was trained."""
-        return dict(json.loads(self.setting).get("train") or {}) if self.setting else {}
+        return dict(json.loads(self.setting)["train"])
 
     @property
     def request(self) -> str:
         """What is deleted, in words."""
-        return request_title(self.kind or "elements", self.amount, self.where, self.steps)
+        return request_title(self.kind, self.amount, self.where, self.steps)
 
 
 @dataclass(frozen=True)
@@ -166,7 +162,7 @@ class Result:
     method: Mapping[str, Any]  # its name and settings
     wanted: int  # seeds that the experiment asks for
     rows: Mapping[int, Row]
-    errors: Mapping[int, str]
+    errors: Mapping[int, str] = field(default_factory=dict)
     missing: str = ""  # why the dataset is not here
     unfit: Mapping[int, str] = field(default_factory=dict)  # by seed, why the method does not apply
 
@@ -215,31 +211,41 @@ class Result:
         return method_call(self.method, self.scenario.schedule)
 
     def values(self, metric: str, step: int | None = None) -> dict[int, float]:
-        """Return a score or a cost by seed; ``step`` counts the requests of a sequence from 1."""
-        found = {seed: _value(self._timed(row), metric, step) for seed, row in self.rows.items()}
+        """A score or a cost by seed; ``step`` counts the requests of a sequence from 1."""
+        found = {seed: self._value(row, metric, step) for seed, row in self.rows.items()}
         return {seed: value for seed, value in found.items() if value is not None}
 
-    def _timed(self, row: Row) -> Row:
-        """Return a row with the repeated measurement of its time, where there is one."""
-        kind = "calibrated" if self.method.get("lam") == "auto" else "delete"
-        spent = (row.get("seconds_of") or {}).get("retrain" if self.is_retrain else kind)
-        return row if spent is None else {**row, "seconds": spent}
+    def _value(self, row: Row, metric: str, step: int | None) -> float | None:
+        """A finite number of a row; what is measured once counts for the last step of a sequence."""
+        steps = row.get("steps") or ()
+        part = {} if step is None or step > len(steps) else steps[step - 1]
+        if metric in COSTS:
+            value = part.get(metric) if step is not None else row.get(metric)
+            if metric == "seconds" and step is None:  # its repeated measurement, where there is one
+                kind = "calibrated" if self.method.get("lam") == "auto" else "delete"
+                spent = (row.get("seconds_of") or {}).get("retrain" if self.is_retrain else kind)
+                value = value if spent is None else spent
+        else:
+            value = part.get(metric)
+            if step is None or (value is None and step == len(steps)):
+                value = row["scores"].get(metric)
+        return float(value) if value is not None and isfinite(value) else None
 
     def stat(self, metric: str, step: int | None = None) -> Stat | None:
-        """Return the mean of a score over seeds."""
+        """The mean of a score over seeds."""
         return Stat.of(self.values(metric, step).values())
 
     def gaps(self, metric: str, reference: Result | None, step: int | None = None) -> dict[int, float]:
-        """Return this minus the reference by seed, for the seeds that both have."""
+        """This minus the reference by seed, for the seeds that both have."""
         theirs = reference.values(metric, step) if reference else {}
         return {seed: value - theirs[seed] for seed, value in self.values(metric, step).items() if seed in theirs}
 
     def gap(self, metric: str, reference: Result | None, step: int | None = None) -> Stat | None:
-        """Return the mean gap to the reference."""
+        """The mean gap to the reference."""
         return Stat.of(self.gaps(metric, reference, step).values())
 
     def speedup(self, reference: Result | None) -> Stat | None:
-        """Return how many times faster than the reference it is: the median over seeds on the same hardware."""
+        """How many times faster than the reference it is: the median over seeds on the same hardware."""
         if reference is None:
             return None
         mine, theirs = self.values("seconds"), reference.values("seconds")
@@ -252,7 +258,7 @@ class Result:
 
 
 def gather(plan: Plan, store: Store) -> list[Result]:
-    """Return the results of an experiment in the order of its file."""
+    """The results of an experiment in the order of its file."""
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in plan.cells:
         key = as_text({name: value for name, value in cell.key.items() if name != "seed"})
@@ -274,12 +280,12 @@ def _result(plan: Plan, label: str, group: Sequence[Cell], store: Store) -> Resu
             reason = textwrap.shorten(str(row["error"]), LONGEST_REASON, placeholder=" …")
             (unfit if row.get("kind") == UNFIT else errors)[seed] = reason
     key = group[0].key
-    missing = plan.missing.get(str(key["dataset"]), "")
+    missing = plan.missing.get(key["dataset"], "")
     return Result(plan.name, Scenario.of(key), label, key["method"], len(group), rows, errors, missing, unfit)
 
 
 def _without_outdated_time(row: Row, key: Mapping[str, Any]) -> Row:
-    """Return a row without the time of a calibrated deletion, if another version of the search for lam took it."""
+    """A row without the time of a calibrated deletion, if another version of the search for lam took it."""
     spent = row.get("seconds_of") or {}
     if "calibrated" not in spent or "search_rule" not in row:
         return row
@@ -289,79 +295,76 @@ def _without_outdated_time(row: Row, key: Mapping[str, Any]) -> Row:
 
 
 def references(results: Iterable[Result]) -> dict[str, Result]:
-    """Return Retrain by scenario; of several the one that is trained like the base model, then the one named retrain."""
+    """Retrain by scenario; of several the one that is trained like the base model, then the one named retrain."""
+
+    def likeness(result: Result) -> tuple[bool, bool]:
+        schedule = result.scenario.schedule
+        same = all(result.method.get(name, value) == value for name, value in schedule.items())
+        return same, result.label == Retrain.name
+
     found: dict[str, Result] = {}
     for result in results:
         if result.is_retrain:
             known = found.setdefault(result.scenario.identity, result)
-            if _likeness(result) > _likeness(known):
+            if likeness(result) > likeness(known):
                 found[result.scenario.identity] = result
     return found
 
 
-def _likeness(result: Result) -> tuple[bool, bool]:
-    """Return whether a Retrain has the schedule of the base model, and the plain label."""
-    schedule = result.scenario.schedule
-    same = all(result.method.get(name, value) == value for name, value in schedule.items())
-    return same, result.label == Retrain.name
-
-
 def originals(results: Iterable[Result]) -> list[Result]:
-    """Return the models before the deletion, one per scenario, as the rows of any method measured them."""
+    """The models before the deletion, one per scenario, as the rows of any method measured them."""
     found: dict[str, Result] = {}
     for result in results:
         rows = {seed: {"scores": row["before"]} for seed, row in result.rows.items() if row.get("before")}
         known = found.get(result.scenario.identity)
         if len(rows) > (len(known.rows) if known else 0):
-            original = Result(result.experiment, result.scenario, "original", {}, len(rows), rows, {})
-            found[result.scenario.identity] = original
+            found[result.scenario.identity] = Result("", result.scenario, "original", {}, len(rows), rows)
     return list(found.values())
 
 
 def unique(results: Iterable[Result]) -> list[Result]:
-    """Return cells that several experiments share once: where most was measured, under the most common label."""
+    """Cells that several experiments share once: where most was measured, under the most common label."""
     results = list(results)
     labels = Counter((as_text(result.method), result.label) for result in results)
 
     def weight(result: Result) -> tuple[int, int, int]:
-        scores = {name for row in result.rows.values() for name in row.get("scores") or {}}
+        scores = {name for row in result.rows.values() for name in row["scores"]}
         return len(result.rows), len(scores), labels[as_text(result.method), result.label]
 
     found: dict[str, Result] = {}
     for result in results:
-        known = found.get(result.identity)
-        if known is None or weight(result) > weight(known):
+        known = found.setdefault(result.identity, result)
+        if weight(result) > weight(known):
             found[result.identity] = result
     return list(found.values())
 
 
 def distinct(results: Iterable[Result]) -> list[Result]:
-    """Return the results with labels that are distinct per scenario.
+    """The results with labels that are distinct per scenario.
 
     Where one label means two settings in one scenario, the rarer settings get the name of their experiment as well.
     """
-    results = list(results)
-    settings = [as_text({name: value for name, value in each.method.items() if name != "rule"}) for each in results]
+    pairs = [(each, as_text({k: v for k, v in each.method.items() if k != "rule"})) for each in results]
     found: dict[tuple[str, str], set[str]] = {}
-    for result, setting in zip(results, settings, strict=True):
+    for result, setting in pairs:
         found.setdefault((result.label, result.scenario.identity), set()).add(setting)
     usual = {}
     for label in {label for (label, _), several in found.items() if len(several) > 1}:
-        counts = Counter(setting for each, setting in zip(results, settings, strict=True) if each.label == label)
+        counts = Counter(setting for each, setting in pairs if each.label == label)
         usual[label] = counts.most_common(1)[0][0]
     return [
         replace(each, label=f"{each.label} ({each.experiment})") if usual.get(each.label, setting) != setting else each
-        for each, setting in zip(results, settings, strict=True)
+        for each, setting in pairs
     ]
 
 
 def is_fallback(row: Row) -> bool:
-    """Return whether lam could not be calibrated and the fallback value was used."""
+    """Whether lam could not be calibrated and the fallback value was used."""
     return (row.get("calibration") or {}).get("status") == "fallback"
 
 
 def split_uncalibrated(results: Iterable[Result]) -> list[Result]:
-    """Return the results; runs that used the fallback lam get a separate label and do not count as calibrated."""
+    """The results; runs that used the fallback lam get a separate label and do not count as calibrated."""
     found = []
     for result in results:
         fallback = {seed: row for seed, row in result.rows.items() if is_fallback(row)}
@@ -375,7 +378,7 @@ def split_uncalibrated(results: Iterable[Result]) -> list[Result]:
 
 
 def in_common(scenarios: Mapping[str, Collection[str]]) -> tuple[set[str], set[str]]:
-    """Return which methods are compared, and the scenarios that all of these have.
+    """Which methods are compared, and the scenarios that all of these have.
 
     Methods are added by how many scenarios they have, as long as a quarter of the most stays in common, and at least
     `FEWEST_SHARED` (half of the most, where that is less).
@@ -405,50 +408,57 @@ class Timing:
     pairs: tuple[Mapping[str, float], ...] = ()  # the times of each seed; Retrain's where the hardware is the same
 
     def ratio(self, above: str, below: str) -> float | None:
-        """Return the median over seeds of one time divided by another."""
+        """The median over seeds of one time divided by another."""
         found = [pair[above] / pair[below] for pair in self.pairs if above in pair and pair.get(below)]
         return median(found) if found else None
 
 
 def timings(results: Sequence[Result]) -> list[Timing]:
-    """Return the times of every method that was timed."""
+    """The times of every method that was timed."""
     retrained, found = references(results), []
     for result in results:
         reference = retrained.get(result.scenario.identity)
-        spent = _medians(result)
+        spent = _medians(result.rows)
         if not spent or result is reference:
             continue
-        if reference and "retrain" in (whole := _medians(reference)):
+        theirs = reference.rows if reference else {}
+        if "retrain" in (whole := _medians(theirs)):
             spent["retrain"] = whole["retrain"]
-        pairs = tuple(_pair(row, reference.rows.get(seed) if reference else None) for seed, row in result.rows.items())
-        found.append(Timing(result, describe(result.scenario.dataset).edges, spent, pairs))
+        pairs = []
+        for seed, row in result.rows.items():
+            other = theirs.get(seed)
+            whole = _times(other) if other is not None and same_hardware(row, other) else {}
+            pairs.append(_times(row) | {name: value for name, value in whole.items() if name == "retrain"})
+        found.append(Timing(result, describe(result.scenario.dataset).edges, spent, tuple(pairs)))
     return found
 
 
-def _pair(row: Row, reference: Row | None) -> dict[str, float]:
-    spent = dict(row.get("seconds_of") or {})
-    if reference is not None and same_hardware(row, reference):
-        whole = (reference.get("seconds_of") or {}).get("retrain")
-        spent |= {} if whole is None else {"retrain": whole}
-    return {name: float(value) for name, value in spent.items() if isinstance(value, int | float)}
+def _times(row: Row) -> dict[str, float]:
+    return {name: value for name, value in (row.get("seconds_of") or {}).items() if value is not None}
 
 
-def _medians(result: Result) -> dict[str, float]:
-    values: dict[str, list[float]] = {}
-    for row in result.rows.values():
-        for name, value in (row.get("seconds_of") or {}).items():
-            if isinstance(value, int | float):
-                values.setdefault(name, []).append(float(value))
-    return {name: median(known) for name, known in values.items()}
+def _medians(rows: Mapping[int, Row]) -> dict[str, float]:
+    times = [_times(row) for row in rows.values()]
+    names = dict.fromkeys(name for spent in times for name in spent)
+    return {name: median(spent[name] for spent in times if name in spent) for name in names}
+
+
+def same_hardware(one: Row, other: Row) -> bool:
+    """Whether two times can be compared: same machine, processes at a time and, on a CPU, threads."""
+    mine, theirs = one.get("hardware") or {}, other.get("hardware") or {}
+    if any(mine.get(name) != theirs.get(name) for name in ("name", "jobs")):
+        return False
+    threads = [each.get("job_threads") if each.get("device") == "cpu" else None for each in (mine, theirs)]
+    return None in threads or threads[0] == threads[1]
 
 
 def devices(store: Store) -> Counter[str]:
-    """Return how many rows of a store were made on which device."""
-    return Counter(str(key.get("device") or (row.get("hardware") or {}).get("device")) for key, row in store.items())
+    """How many rows of a store were made on which device."""
+    return Counter(key["device"] for key, _ in store.items())
 
 
 def usual_device(store: Store) -> str:
-    """Return the device that most rows of a store were made on; a report never mixes two.
+    """The device that most rows of a store were made on; a report never mixes two.
 
     >>> usual_device(Store(None))
     'cpu'
@@ -457,23 +467,8 @@ def usual_device(store: Store) -> str:
     return max(("cuda", "cpu"), key=lambda name: (counts[name], name == "cpu"))
 
 
-def provenance(results: Iterable[Result]) -> dict[str, Any]:
-    """Return what the rows of a report were made with, and when."""
-    rows = list({id(row): row for result in results for row in result.rows.values()}.values())
-    hardware = [row.get("hardware") or {} for row in rows]
-    days = sorted(str(row["finished"])[:10] for row in rows if row.get("finished"))
-    return {
-        "rows": len(rows),
-        "processes": max((each.get("jobs") or 1 for each in hardware), default=1),
-        "hardware": sorted({str(each["name"]) for each in hardware if each.get("name")}),
-        **{name: sorted({str(row[name]) for row in rows if row.get(name)}) for name in ("version", "torch")},
-        "source": sorted({source(row) for row in rows}),
-        "days": days[:: max(1, len(days) - 1)] if days else [],
-    }
-
-
 def method_call(method: Mapping[str, Any], schedule: Mapping[str, Any] | None = None) -> str:
-    """Return the shortest Python call that makes a method.
+    """The shortest Python call that makes a method.
 
     >>> method_call({"name": "gnndelete", "lam": 0.2})
     'GNNDelete(lam=0.2)'
@@ -488,30 +483,6 @@ def method_call(method: Mapping[str, Any], schedule: Mapping[str, Any] | None = 
     return f"{type(made).__name__}{f'.{preset}' if preset else ''}({options})"
 
 
-def _value(row: Row, metric: str, step: int | None) -> float | None:
-    """Return a finite number of a row; what is measured once counts for the last step of a sequence."""
-    steps = row.get("steps") or ()
-    part = {} if step is None or step > len(steps) else steps[step - 1]
-    if metric in COSTS:
-        value = (row if step is None else part).get(metric)
-    else:
-        value = None if step is None else part.get("scores", part).get(metric)
-        if step is None or (value is None and step == len(steps)):
-            value = (row.get("scores") or {}).get(metric)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        return None
-    return float(value)
-
-
-def same_hardware(one: Row, other: Row) -> bool:
-    """Return whether two times can be compared: same machine, processes at a time and, on a CPU, threads."""
-    mine, theirs = one.get("hardware") or {}, other.get("hardware") or {}
-    if any(mine.get(name) != theirs.get(name) for name in ("name", "jobs")):
-        return False
-    threads = [each.get("job_threads") if each.get("device") == "cpu" else None for each in (mine, theirs)]
-    return None in threads or threads[0] == threads[1]
-
-
 def as_text(key: Any) -> str:
-    """Return a key as JSON, whatever the order of its fields."""
+    """A key as JSON, whatever the order of its fields."""
     return json.dumps(key, sort_keys=True)

@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 from gnndelete.bench import published as paper
@@ -31,8 +31,9 @@ from gnndelete.bench.report.results import Plan, Result, Scenario, Stat, is_fall
 #: Scores of utility; a table of gaps shows those that were measured.
 UTILITY = ("test_auroc", "test_accuracy")
 
-#: Scores whose gap to Retrain is shown.
+#: Columns of the second table: scores whose gap to Retrain is shown, and costs.
 GAPS = (*UTILITY, "unseen_auc", "mi_ratio")
+COSTS = ("lam", "seconds", "speedup")
 
 #: Codes of notes that readers of a table need: why a number is missing or says little.
 TABLE_NOTES = ("loss-not-risen", "no-training-term-near", "not-measured", "all-edges-in")
@@ -67,16 +68,6 @@ class Line:
     seeds: tuple[int, int]  # fewest and most seeds among its entries
     entries: tuple[Entry, ...]
 
-    @property
-    def filled(self) -> bool:
-        """Whether it has a number, ours or the paper's."""
-        return any(entry.stat or entry.paper for entry in self.entries)
-
-    @property
-    def attempted(self) -> bool:
-        """Whether at least one of its runs was started."""
-        return any(entry.state not in ("", "not run", "not here") for entry in self.entries)
-
 
 @dataclass(frozen=True)
 class Table:
@@ -106,24 +97,22 @@ class Section:
 
 
 def sections(plan: Plan, results: Sequence[Result]) -> list[Section]:
-    """Return the tables of an experiment, one section per dataset and deletion, in the order of its file."""
-    differences = _setting_differences((each.scenario for each in results), lambda each: (each.dataset, each.request))
+    """The tables of an experiment, one section per dataset and deletion, in the order of its file."""
     made = []
     for index, setting in enumerate(dict.fromkeys(result.scenario.setting for result in results), 1):
         here = [result for result in results if result.scenario.setting == setting]
-        title = f"{dataset_title(here[0].scenario.dataset)}: {here[0].scenario.request}"
-        title += f" ({differences[setting]})" if differences[setting] else ""
+        first = here[0].scenario
+        alike = [o for o in results if (o.scenario.dataset, o.scenario.request) == (first.dataset, first.request)]
+        differs = _setting(here[0], alike)
+        title = f"{dataset_title(first.dataset)}: {first.request}" + (f" ({differs})" if differs else "")
         name = f"{plan.file_name}-{index}"
-        scores = _scores(plan, here, name, title)
-        scores = replace(scores, lines=tuple(line for line in scores.lines if line.filled or line.attempted))
         costs = _costs(here, f"{name}-cost", f"{title}; gap to Retrain and cost")
-        costs = replace(costs, lines=tuple(line for line in costs.lines if line.filled))
-        made.append(Section(title, scores, costs, tuple(remarks(here))))
+        made.append(Section(title, _scores(plan, here, name, title), costs, tuple(remarks(here))))
     return made
 
 
 def remarks(results: Sequence[Result]) -> list[str]:
-    """Return one sentence per reason for a missing or unusual number, with the methods that it holds for."""
+    """One sentence per reason for a missing or unusual number, with the methods that it holds for."""
     models = model_titles(result.scenario.variant for result in results)
     found: dict[str, dict[str, None]] = {}
     for result in results:
@@ -145,29 +134,20 @@ def _texts(result: Result) -> Iterator[str]:
     yield from dict.fromkeys(note["text"] for note in notes)
 
 
-def unrun_methods(results: Sequence[Result]) -> list[str]:
-    """Return the titles of methods that the store has neither a number nor an error of."""
-    states: dict[str, set[str]] = {}
-    for result in results:
-        states.setdefault(result.label, set()).add(result.state)
-    return [method_title(label) for label, found in states.items() if found == {"not run"}]
-
-
 def score_metrics(plan: Plan, results: Sequence[Result]) -> list[str]:
-    """Return the scores an experiment has or the paper reports for it, in the order of `METRICS`; others last."""
-    found = {name for result in results for row in result.rows.values() for name in row.get("scores") or {}}
+    """The scores an experiment has or the paper reports for it, in the order of `METRICS`; others last."""
+    found = {name for result in results for row in result.rows.values() for name in row["scores"]}
     found |= set(paper.metrics(plan.published))
     return [name for name in METRICS if name in found] + sorted(found - set(METRICS))
 
 
 def entry(plan: Plan, result: Result, metric: str, reference: Result | None, step: int | None) -> Entry:
-    """Return one number of a result with the paper's; ``step`` takes a sequence after that many requests."""
+    """One number of a result with the paper's; ``step`` takes a sequence after that many requests."""
     scenario, amount = result.scenario, result.scenario.amount
-    if step is not None and amount is not None:
+    if step is not None:
         amount = amount * step / scenario.steps
-    theirs = paper.published(
-        plan.published, scenario.dataset, scenario.model, scenario.where, amount, result.label, metric
-    )
+    cell = (scenario.dataset, scenario.model, scenario.where, amount)
+    theirs = paper.published(plan.published, *cell, result.label, metric)
     if metric == "speedup":
         stat = result.speedup(reference) if result is not reference else None
     else:
@@ -175,21 +155,42 @@ def entry(plan: Plan, result: Result, metric: str, reference: Result | None, ste
     return Entry(metric, stat, theirs, "not measured" if stat is None and result.state == "done" else result.state)
 
 
+def lam_of(result: Result, step: int | None = None) -> Stat | None:
+    """The lam of GNNDelete, fixed or calibrated; other methods use the name for something else."""
+    return result.stat("lam", step) or result.stat("lam") if result.is_gnndelete else None
+
+
 def _scores(plan: Plan, results: Sequence[Result], name: str, title: str) -> Table:
-    """Return the scores of every method, of a sequence after each request."""
+    """The scores of every method that was started or that the paper has; of a sequence after each request."""
     results = [*originals(results), *results]
     metrics = [metric for metric in score_metrics(plan, results) if metric in METRICS]
     rows: list[tuple[str, int | None]] = []
     for result in results:
         steps = range(1, result.scenario.steps + 1) if result.scenario.steps > 1 and result.method else [None]
         rows += [(result.label, step) for step in steps]
-    return _table(name, title, results, rows, metrics, lambda *cell: entry(plan, *cell))
+
+    def shown(item: Entry) -> bool:
+        return bool(item.stat or item.paper) or item.state not in ("", "not run", "not here")
+
+    return _table(name, title, results, rows, metrics, lambda *cell: entry(plan, *cell), shown)
 
 
 def _costs(results: Sequence[Result], name: str, title: str) -> Table:
-    """Return the gaps to Retrain, lam, the time and how many times faster than Retrain every method is."""
+    """The gaps to Retrain, lam, the time and how many times faster than Retrain every method is."""
+
+    def make(result: Result, kind: str, reference: Result | None, step: int | None) -> Entry:
+        if kind == "lam":
+            return Entry(kind, lam_of(result, step))
+        if kind == "seconds":
+            return Entry(kind, result.stat(kind, step))
+        if result is reference:
+            return Entry(kind)
+        if kind == "speedup":
+            return Entry(kind, result.speedup(reference))
+        return Entry(kind, result.gap(kind, reference), signed=True)
+
     rows = [(result.label, None) for result in results]
-    return _table(name, title, results, rows, (*GAPS, "lam", "seconds", "speedup"), _cost)
+    return _table(name, title, results, rows, (*GAPS, *COSTS), make, lambda item: item.stat is not None)
 
 
 def _table(
@@ -199,44 +200,33 @@ def _table(
     rows: Iterable[tuple[str, int | None]],
     metrics: Sequence[str],
     make: Callable[[Result, str, Result | None, int | None], Entry],
+    shown: Callable[[Entry], bool],
 ) -> Table:
-    """Return a table with a line for each label and step, and a column for each model and metric."""
+    """A table with a line for each label and step, and a column for each model and metric; ``shown`` decides on lines."""
     lookup = {(result.label, result.scenario.variant): result for result in results}
     retrained, variants = references(results), list(dict.fromkeys(result.scenario.variant for result in results))
-    lines = []
+    columns, lines = list(product(variants, metrics)), []
     for label, step in dict.fromkeys(rows):
         entries = []
-        for variant, metric in product(variants, metrics):
+        for variant, metric in columns:
             result = lookup.get((label, variant))
             reference = retrained.get(result.scenario.identity) if result else None
             entries.append(make(result, metric, reference, step) if result else Entry(metric))
         counts = [len(each.rows) for each in results if each.label == label and each.rows] or [0]
         line_title = _line_title(label, results[0].scenario, step)
         lines.append(Line(line_title, (min(counts), max(counts)), tuple(entries)))
-    return _without_empty_columns(name, title, list(product(variants, metrics)), lines, variants)
+    chosen = _filled_columns(columns, lines)
+    widths = {variant: sum(columns[i][0] == variant for i in chosen) for variant in variants}
+    groups = tuple((model, widths[variant]) for variant, model in model_titles(variants).items() if widths[variant])
+    signed = {i for i in chosen if any(line.entries[i].signed for line in lines)}
+    titles = tuple(metric_title(columns[i][1]) + " gap" * (i in signed) for i in chosen)
+    lines = [Line(line.label, line.seeds, tuple(line.entries[i] for i in chosen)) for line in lines]
+    lines = [line for line in lines if any(map(shown, line.entries))]
+    return Table(name, title, groups, titles, tuple(lines), len(variants) > 1)
 
 
-def _cost(result: Result, kind: str, reference: Result | None, step: int | None) -> Entry:
-    if kind == "lam":
-        return Entry(kind, lam_of(result, step))
-    if kind == "seconds":
-        return Entry(kind, result.stat(kind, step))
-    if result is reference:
-        return Entry(kind)
-    if kind == "speedup":
-        return Entry(kind, result.speedup(reference))
-    return Entry(kind, result.gap(kind, reference), signed=True)
-
-
-def lam_of(result: Result, step: int | None = None) -> Stat | None:
-    """Return the lam of GNNDelete, fixed or calibrated; other methods use the name for something else."""
-    return result.stat("lam", step) or result.stat("lam") if result.is_gnndelete else None
-
-
-def _without_empty_columns(
-    name: str, title: str, columns: Sequence[tuple[str, str]], lines: Sequence[Line], variants: Sequence[str]
-) -> Table:
-    """Return a table of the columns with numbers; where nothing was run, of those with the paper's numbers.
+def _filled_columns(columns: Sequence[tuple[str, str]], lines: Sequence[Line]) -> list[int]:
+    """The columns with numbers; where nothing was run, those with the paper's numbers.
 
     A model without numbers keeps a column that another model has numbers in, as long as its runs have a state to show.
     """
@@ -249,23 +239,17 @@ def _without_empty_columns(
         waiting = columns[i][1] in measured and any(item.state not in ("", "done", "not measured") for item in entries)
         return waiting or any(item.stat for item in entries)
 
-    chosen = [i for i in range(len(columns)) if shown(i)]
-    widths = {variant: sum(columns[i][0] == variant for i in chosen) for variant in variants}
-    groups = [(model, widths[variant]) for variant, model in model_titles(variants).items() if widths[variant]]
-    signed = {i for i in chosen if any(line.entries[i].signed for line in lines)}
-    titles = [metric_title(columns[i][1]) + " gap" * (i in signed) for i in chosen]
-    filled = [Line(line.label, line.seeds, tuple(line.entries[i] for i in chosen)) for line in lines]
-    return Table(name, title, tuple(groups), tuple(titles), tuple(filled), len(variants) > 1)
+    return [i for i in range(len(columns)) if shown(i)]
 
 
 def _line_title(label: str, scenario: Scenario, step: int | None) -> str:
-    if step is None or scenario.amount is None:
+    if step is None:
         return method_title(label)
     return f"{method_title(label)}, {amount_title(so_far(scenario.amount, step, scenario.steps))}"
 
 
 def so_far(amount: float, step: int, steps: int) -> float:
-    """Return what the first requests of a sequence delete together; the first ones take the remainder.
+    """What the first requests of a sequence delete together; the first ones take the remainder.
 
     >>> so_far(0.5, 1, 4), so_far(20, 2, 3), so_far(3, 1, 3)
     (0.125, 14, 1)
@@ -276,76 +260,24 @@ def so_far(amount: float, step: int, steps: int) -> float:
     return step * each + min(step, remainder)
 
 
-def _setting_differences(
-    scenarios: Iterable[Scenario], group: Callable[[Scenario], tuple[object, ...]]
-) -> dict[str, str]:
-    """Return by setting in what it differs from the other settings of its group; empty where nothing differs."""
-    groups: dict[tuple[object, ...], dict[str, dict[str, str]]] = {}
-    for each in scenarios:
-        groups.setdefault(group(each), {})[each.setting] = dict(_flat(json.loads(each.setting)))
-    found = {}
-    for settings in groups.values():
-        for setting, values in settings.items():
-            names = [name for name in values if any(other.get(name) != values[name] for other in settings.values())]
-            found[setting] = ", ".join(f"{name} {values[name]}" for name in names)
-    return found
+def _setting(result: Result, others: Iterable[Result]) -> str:
+    """The hops and steps of a deletion, where those of others that look the same differ."""
+    mine = json.loads(result.scenario.setting)["forget"]
+    theirs = [json.loads(each.scenario.setting)["forget"] for each in others]
+    names = [name for name in ("hops", "steps") if any(other.get(name) != mine.get(name) for other in theirs)]
+    return ", ".join(f"forget {name} {mine[name]}" for name in names)
 
 
-def _flat(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield from _flat(item, f"{prefix} {name}".strip())
-    else:
-        yield prefix, value if isinstance(value, str) else json.dumps(value)
-
-
-def escape_markdown(text: str) -> str:
-    r"""Return text that neither Markdown nor HTML acts on.
-
-    >>> escape_markdown("needs <x> | *y*")
-    'needs &lt;x&gt; \\| \\*y\\*'
-    """
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return "".join(f"\\{sign}" if sign in "|*_`[]" else sign for sign in text)
-
-
-def grid(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """Return a Markdown table; the first ``left`` columns are aligned left, the others right.
-
-    >>> print(grid(["a", "b"], [["c", "1"]]))
-    | a | b |
-    | --- | ---: |
-    | c | 1 |
-    """
-    rule = ["---"] * left + ["---:"] * (len(head) - left)
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *rows])
-
-
-def markdown(table: Table) -> str:
-    """Return a table as Markdown; with several models, column titles name the model."""
-    groups = [title for title, width in table.groups for _ in range(width)]
-    pairs = zip(groups, table.columns, strict=True)
-    titles = [f"{group}<br>{column}" if table.several else column for group, column in pairs]
-    rows = [
-        [escape_markdown(line.label), *(_markdown(item, line.seeds[1]) for item in line.entries), _span(line.seeds)]
-        for line in table.lines
-    ]
-    return grid(["method", *titles, "seeds"], rows)
-
-
-def _markdown(item: Entry, seeds: int) -> str:
-    ours = _ours(item, seeds)
-    ours = f"*{ours}*" if item.stat is None and ours != "–" else ours
-    return (f"{ours}<br><small>{_theirs(item)}</small>" if item.paper else ours).replace(" ", _NO_BREAK)
+# What an entry says.
 
 
 def _ours(item: Entry, seeds: int) -> str:
-    """Return our number with its error, and its seeds where they are fewer than those of its line; else the state."""
+    """Our number with its error, and its seeds where they are fewer than those of its line; else the state."""
     if item.stat is None:
         return "–" if item.state in ("", "done", "not measured") else item.state
     shown = number(item.metric, item.stat.mean, item.signed)
     has_error = bool(item.stat.error) if item.metric == "parameters" else item.stat.error is not None
-    if has_error and not item.signed and item.metric not in ("seconds", "speedup", "lam"):
+    if has_error and not item.signed and item.metric not in COSTS:
         shown += f" ± {number(item.metric, item.stat.error or 0)}"
     return shown + (f" ({counted(item.stat.count, 'seed')})" if item.stat.count < seeds else "")
 
@@ -361,38 +293,50 @@ def _span(seeds: tuple[int, int]) -> str:
     return str(seeds[0]) if seeds[0] == seeds[1] else f"{seeds[0]}–{seeds[1]}"
 
 
-def latex(table: Table) -> str:
-    r"""Return a LaTeX ``table``; a wide one is scaled to a line by the package ``graphicx``.
+# Markdown.
 
-    >>> print(latex(Table("t", "A 5% request", (("GCN", 1),), ("E_t",), ())).splitlines()[3])
-    \caption{A 5\% request.}
+
+def escape_markdown(text: str) -> str:
+    r"""Text that neither Markdown nor HTML acts on.
+
+    >>> escape_markdown("needs <x> | *y*")
+    'needs &lt;x&gt; \\| \\*y\\*'
     """
-    wide = len(table.columns) + 2 > WIDEST_LATEX
-    lines = [r"\begin{table}", r"\centering", r"\small", rf"\caption{{{_escape_latex(table.title)}.}}"]
-    lines.append(rf"\label{{tab:{table.name}}}")
-    lines += [
-        r"\resizebox{\linewidth}{!}{" * wide + rf"\begin{{tabular}}{{l{'c' * (len(table.columns) + 1)}}}",
-        r"\hline",
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return "".join(f"\\{sign}" if sign in "|*_`[]" else sign for sign in text)
+
+
+def grid(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """A Markdown table; the first ``left`` columns are aligned left, the others right.
+
+    >>> print(grid(["a", "b"], [["c", "1"]]))
+    | a | b |
+    | --- | ---: |
+    | c | 1 |
+    """
+    rule = ["---"] * left + ["---:"] * (len(head) - left)
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *rows])
+
+
+def markdown(table: Table) -> str:
+    """A table as Markdown; with several models, column titles name the model."""
+
+    def cell(item: Entry, seeds: int) -> str:
+        ours = _ours(item, seeds)
+        ours = f"*{ours}*" if item.stat is None and ours != "–" else ours
+        return (f"{ours}<br><small>{_theirs(item)}</small>" if item.paper else ours).replace(" ", _NO_BREAK)
+
+    groups = [title for title, width in table.groups for _ in range(width)]
+    pairs = zip(groups, table.columns, strict=True)
+    titles = [f"{group}<br>{column}" if table.several else column for group, column in pairs]
+    rows = [
+        [escape_markdown(line.label), *(cell(item, line.seeds[1]) for item in line.entries), _span(line.seeds)]
+        for line in table.lines
     ]
-    if table.several:
-        heads = " & ".join(rf"\multicolumn{{{width}}}{{c}}{{{_escape_latex(title)}}}" for title, width in table.groups)
-        lines.append(rf" & {heads} & \\")
-    lines.append(rf"method & {' & '.join(map(_escape_latex, table.columns))} & seeds \\ \hline")
-    for line in table.lines:
-        cells = [_latex(item, line.seeds[1]) for item in line.entries]
-        # After the end of a row, a bracket or a star would be read as its option.
-        label = "{}" * line.label.startswith(("[", "*")) + _escape_latex(line.label)
-        lines.append(" & ".join([label, *cells, _escape_latex(_span(line.seeds))]) + r" \\")
-    return "\n".join([*lines, r"\hline", r"\end{tabular}" + "}" * wide, r"\end{table}"]) + "\n"
+    return grid(["method", *titles, "seeds"], rows)
 
 
-def _latex(item: Entry, seeds: int) -> str:
-    ours, theirs = (
-        re.sub(r"(?<!\w)-(?=\d)", "$-$", _escape_latex(text.replace(" ", _NO_BREAK)))
-        for text in (_ours(item, seeds), _theirs(item))
-    )
-    return rf"\shortstack{{{ours} \\ {{\scriptsize {theirs}}}}}" if theirs else ours
-
+# LaTeX.
 
 _LATEX_SIGNS = {
     **{sign: f"\\{sign}" for sign in "%&#_${}"},
@@ -415,18 +359,53 @@ def _escape_latex(text: str) -> str:
     return "".join(_LATEX_SIGNS.get(sign, sign) for sign in text)
 
 
-def latex_page(plan: Plan, results: Sequence[Result]) -> str:
-    """Return all tables of an experiment for LaTeX, with remarks on missing numbers below them."""
+def _latex_number(text: str) -> str:
+    return re.sub(r"(?<!\w)-(?=\d)", "$-$", _escape_latex(text.replace(" ", _NO_BREAK)))
+
+
+def latex(table: Table) -> str:
+    r"""A LaTeX ``table``; a wide one is scaled to a line by the package ``graphicx``.
+
+    >>> print(latex(Table("t", "A 5% request", (("GCN", 1),), ("E_t",), ())).splitlines()[3])
+    \caption{A 5\% request.}
+    """
+
+    def cell(item: Entry, seeds: int) -> str:
+        ours = _latex_number(_ours(item, seeds))
+        theirs = _latex_number(_theirs(item))
+        return rf"\shortstack{{{ours} \\ {{\scriptsize {theirs}}}}}" if theirs else ours
+
+    wide = len(table.columns) + 2 > WIDEST_LATEX
+    lines = [r"\begin{table}", r"\centering", r"\small", rf"\caption{{{_escape_latex(table.title)}.}}"]
+    lines.append(rf"\label{{tab:{table.name}}}")
+    lines.append(r"\resizebox{\linewidth}{!}{" * wide + rf"\begin{{tabular}}{{l{'c' * (len(table.columns) + 1)}}}")
+    lines.append(r"\hline")
+    if table.several:
+        heads = " & ".join(rf"\multicolumn{{{width}}}{{c}}{{{_escape_latex(title)}}}" for title, width in table.groups)
+        lines.append(rf" & {heads} & \\")
+    lines.append(rf"method & {' & '.join(map(_escape_latex, table.columns))} & seeds \\ \hline")
+    for line in table.lines:
+        # After the end of a row, a bracket or a star would be read as its option.
+        label = "{}" * line.label.startswith(("[", "*")) + _escape_latex(line.label)
+        cells = [cell(item, line.seeds[1]) for item in line.entries]
+        lines.append(" & ".join([label, *cells, _escape_latex(_span(line.seeds))]) + r" \\")
+    return "\n".join([*lines, r"\hline", r"\end{tabular}" + "}" * wide, r"\end{table}"]) + "\n"
+
+
+def latex_page(plan: Plan, found: Sequence[Section]) -> str:
+    """All tables of an experiment for LaTeX, with remarks on missing numbers below them."""
     parts = [
         f"% {' '.join(plan.title.split())}: made by gnndelete bench report",
         r"% needs \usepackage{graphicx} in the preamble: wide tables are scaled to a line",
     ]
-    for section in sections(plan, results):
+    for section in found:
         parts += [latex(table) for table in (section.scores, section.costs) if table.columns and table.lines]
         sentences = [f"{section.title}. {text}" for text in section.remarks]
         parts += [rf"\par\noindent {{\footnotesize {_escape_latex(text)}}}" + "\n" for text in sentences]
     return "\n".join(parts) + "\n"
 
+
+# CSV.
 
 _CSV_COLUMNS = (
     *("experiment", "task", "dataset", "model", "model_options", "kind", "where", "amount", "setting", "step"),
@@ -436,7 +415,7 @@ _CSV_COLUMNS = (
 
 
 def tidy_csv(plan: Plan, results: Sequence[Result]) -> str:
-    """Return all numbers of an experiment as CSV, one to a line, with state and reason.
+    """All numbers of an experiment as CSV, one to a line, with state and reason.
 
     ``model_options`` and ``setting`` name what distinguishes a model or a deletion from others that look the same. For a
     sequence, each line has what was deleted so far and the seconds of that request.
@@ -446,40 +425,41 @@ def tidy_csv(plan: Plan, results: Sequence[Result]) -> str:
     writer.writeheader()
     retrained, metrics = references(results), score_metrics(plan, results) or [""]
     options = model_options(result.scenario.variant for result in results)
-    settings = _setting_differences(
-        (result.scenario for result in results), lambda each: (each.dataset, each.kind, each.where, each.amount)
-    )
+    alike: dict[tuple[object, ...], list[Result]] = {}
     for result in results:
-        scenario = result.scenario
+        alike.setdefault(_request(result.scenario), []).append(result)
+    for result in results:
+        scenario, reference = result.scenario, retrained.get(result.scenario.identity)
         where = {
             "model_options": options[scenario.variant] or unusual_options(json.loads(scenario.variant), scenario.task),
-            "setting": settings[scenario.setting],
+            "setting": _setting(result, alike[_request(scenario)]),
         }
         for step in range(1, scenario.steps + 1) if scenario.steps > 1 else (None,):
             for metric in metrics:
-                item = entry(plan, result, metric, retrained.get(scenario.identity), step)
+                item = entry(plan, result, metric, reference, step)
                 if item.stat or item.paper or result.state != "done":
-                    writer.writerow(where | _record(result, item, retrained.get(scenario.identity), step))
+                    writer.writerow(where | _record(result, item, reference, step))
     return buffer.getvalue()
+
+
+def _request(scenario: Scenario) -> tuple[object, ...]:
+    return scenario.dataset, scenario.kind, scenario.where, scenario.amount
 
 
 def _record(result: Result, item: Entry, reference: Result | None, step: int | None) -> dict[str, object]:
     scenario, stat, theirs = result.scenario, item.stat, item.paper
     gap = result.gap(item.metric, reference, step) if result is not reference else None
     time, lam = result.stat("seconds", step), lam_of(result, step)
-    amount: object = scenario.amount
-    if step is not None and scenario.amount is not None:
-        amount = f"{so_far(scenario.amount, step, scenario.steps):.6g}"
     numbers = {
-        "lam": lam.mean if lam else None,
-        "mean": stat.mean if stat else None,
-        "standard_error": stat.error if stat else None,
-        "published": theirs.value if theirs else None,
-        "published_std": theirs.std if theirs else None,
+        "lam": lam and lam.mean,
+        "mean": stat and stat.mean,
+        "standard_error": stat and stat.error,
+        "published": theirs and theirs.value,
+        "published_std": theirs and theirs.std,
         "difference": item.difference,
-        "gap_to_retrain": gap.mean if gap else None,
-        "gap_standard_error": gap.error if gap else None,
-        "seconds": time.mean if time else None,
+        "gap_to_retrain": gap and gap.mean,
+        "gap_standard_error": gap and gap.error,
+        "seconds": time and time.mean,
     }
     return {
         "experiment": result.experiment,
@@ -488,7 +468,7 @@ def _record(result: Result, item: Entry, reference: Result | None, step: int | N
         "model": scenario.model,
         "kind": scenario.kind,
         "where": scenario.where,
-        "amount": amount,
+        "amount": scenario.amount if step is None else f"{so_far(scenario.amount, step, scenario.steps):.6g}",
         "step": step,
         "method": result.label,
         "metric": item.metric,
