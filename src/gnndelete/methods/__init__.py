@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from class_resolver import ClassResolver
 
-from gnndelete.errors import UnfitError
-from gnndelete.methods.base import Context, Method, Outcome, Reason, reasons
+from gnndelete.methods.base import Context, Method, Outcome, Reason, reasons, require_fit
 from gnndelete.methods.controls import RetrainAgain, UntrainedOperator, ZeroedEndpoints
 from gnndelete.methods.d2d import D2D
 from gnndelete.methods.gif import GIF
@@ -53,23 +52,6 @@ CONTROLS: tuple[type[Method], ...] = (ZeroedEndpoints, UntrainedOperator)
 
 #: Methods to recommend where another one does not fit, best first.
 _PREFERRED = ("gnndelete", "unlink", "retrain")
-
-
-def require_fit(method: Method, context: Context) -> None:
-    """Refuse a method that does not fit, before any work is done.
-
-    Args:
-        method: The method to be used.
-        context: The model, graph and task, and the deletion if there is one already.
-
-    Raises:
-        UnfitError: With the first reason, what to do about it, and a method that fits.
-    """
-    found = reasons(method, context)
-    if found:
-        other = nearest_fit(context)
-        hint = "" if other in (None, method.name) else f" (method='{other}' fits)"
-        raise UnfitError(f"method '{method.name}' does not fit: {found[0].why}", f"{found[0].remedy}{hint}")
 
 
 def nearest_fit(context: Context) -> str | None:

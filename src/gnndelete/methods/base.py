@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.engine.session import Session
+from gnndelete.errors import UnfitError
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.kinds import cut
@@ -207,6 +208,25 @@ def reasons(method: Method, context: Context) -> list[Reason]:
         )
         return [Reason(why, "use gnndelete, retrain or unlink")]
     return method.unfit(context)
+
+
+def require_fit(method: Method, context: Context) -> None:
+    """Refuse a method that does not fit, before any work is done.
+
+    Args:
+        method: The method to be used.
+        context: The model, graph and task, and the deletion if there is one already.
+
+    Raises:
+        UnfitError: With the first reason, what to do about it, and a method that fits.
+    """
+    found = reasons(method, context)
+    if found:
+        from gnndelete.methods import nearest_fit  # the list of methods imports this module
+
+        other = nearest_fit(context)
+        hint = "" if other in (None, method.name) else f" (method='{other}' fits)"
+        raise UnfitError(f"method '{method.name}' does not fit: {found[0].why}", f"{found[0].remedy}{hint}")
 
 
 def plain(value: Any) -> Any:

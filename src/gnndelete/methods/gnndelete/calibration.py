@@ -202,16 +202,11 @@ def _retrained_sentence(status: Status, first: Trial, best: Trial, target: float
     if status == "already" and 1.96 * se >= 0.5:  # every AUC lies within the error
         return f"The sample is too small to show anything ({measured}), so lam is 0."
     goal = "unseen ones" if target <= 0.5 else "after retraining"
-    loss, cost = best.loss(first), ""
-    if loss > COSTLY:
-        cost = f" It costs {loss:.3f} of the validation score" + (
-            ": retraining is advised." if status == "reached" else "."
-        )
     if status == "already":
-        start = action[0].upper() + action[1:]
-        found = f"is enough: deleted {noun}s score like unseen ones"
-        found = "leaves no more than retraining would" if target > 0.5 else found
-        text = f"{start} {found} ({measured}), so lam is 0."
+        start, enough = action[0].upper() + action[1:], f"is enough: deleted {noun}s score like unseen ones"
+        text = (
+            f"{start} {enough if target <= 0.5 else 'leaves no more than retraining would'} ({measured}), so lam is 0."
+        )
     elif status == "reached":
         text = f"lam {best.lam:.3g} makes deleted {noun}s score like {goal}: {measured}, {first.auc:.3f} after {action} alone."
     else:
@@ -220,7 +215,9 @@ def _retrained_sentence(status: Status, first: Trial, best: Trial, target: float
             f"weakest of the nearest: {measured}, {first.auc:.3f} after {action} alone. Retrain to forget as much as "
             "retraining does."
         )
-    text += cost
+    if status != "already" and best.loss(first) > COSTLY:
+        advice = ": retraining is advised." if status == "reached" else "."
+        text += f" It costs {best.loss(first):.3f} of the validation score{advice}"
     if se > VAGUE_SE:
         text += f" The sample is small: any AUC within ±{1.96 * se:.2f} of this one would say the same."
     if target > 0.5:

@@ -58,7 +58,7 @@ class ForgettingScore:
     """
 
     def __init__(self, context: Context, by_surroundings: bool = True) -> None:
-        self.task, self.data, self.original = context.remaining_task, context.remaining, context.data
+        self.task, self.data, self.original = context.task, context.remaining, context.data
         self.presented, self.kept, self.missing = False, 0.0, ""
         self._table, self._by_surroundings = context.session.table, by_surroundings
         self._near: Task | None = None
@@ -66,6 +66,7 @@ class ForgettingScore:
             self.missing = "no task says how deleted elements are scored (pass task=…)"
             return
         deletion = context.deletion
+        self.task = self.task.without(deletion.nodes)
         self.deleted = self.task.elements(deletion, self.original)
         if not self.deleted.size(-1):
             self.missing = self.task.unscored(deletion, self.original)

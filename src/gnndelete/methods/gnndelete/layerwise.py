@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -72,6 +73,9 @@ class Layerwise:
         #: whether a row that nothing pulls is its own target
         self._rests = targets == "remaining" and not enclosing
         self._base: BasePass | None = None
+        self._sites_at: dict[tuple[str, int], list[Site]] = defaultdict(list)
+        for site in probe.sites:
+            self._sites_at[site.layer, site.call].append(site)
 
     def run(self, lam: float, solve: Solve, whole: bool = False, free: bool = False) -> tuple[Solved, Any]:
         """Solve at one lam.
@@ -104,7 +108,7 @@ class Layerwise:
                 return output
             goes_on = whole or (name, call) != (last.layer, last.call)
             unchanged = not solved and self._rests  # operators of other node types here change nothing below
-            for site in self._sites_at(name, call):
+            for site in self._sites_at.get((name, call), []):
                 h = entry(output, site.key)
                 found = self._operator(site, h, lam, solve, base, unchanged, free)
                 if found is not None:
@@ -171,10 +175,10 @@ class Layerwise:
         versions: list[tuple[Tensor, int]] = []
 
         def visit(name: str, call: int, output: Any) -> None:
-            here = self._sites_at(name, call)
+            here = self._sites_at.get((name, call), [])
             for site in here:
                 h = entry(output, site.key)
-                result.mu[site] = mean_row(h, site.local(self.context.gone).to(h.device))
+                result.mu[site] = mean_row(h, site.local(self.groups.gone).to(h.device))
                 if not self._rests or site is not sites[0]:
                     rows = [group.rows for group in self.groups.at[site]]
                     result.t[site] = h.index_select(0, torch.cat([self.groups.nodes[:0], *rows]))
@@ -187,7 +191,7 @@ class Layerwise:
                 raise Finished
 
         def visit_presented(name: str, call: int, output: Any) -> None:
-            for site in self._sites_at(name, call):
+            for site in self._sites_at.get((name, call), []):
                 result.presented[site] = entry(output, site.key).index_select(0, site.local(presented))
             if len(result.presented) == len(sites):
                 raise Finished
@@ -200,9 +204,6 @@ class Layerwise:
         if presented.numel():
             self._watch(self.context.data, self.probe.layers, visit_presented)
         return result
-
-    def _sites_at(self, layer: str, call: int) -> list[Site]:
-        return [site for site in self.probe.sites if (site.layer, site.call) == (layer, call)]
 
     def _watch(self, graph: Data, layers: list[str], visit: Visit) -> Any:
         """Run the model with a visitor behind layers; None where the visitor ended the pass."""

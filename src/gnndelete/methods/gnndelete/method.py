@@ -146,11 +146,15 @@ class GNNDelete(Method):
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise SettingError(f"'{name}' must be {' or '.join(map(repr, allowed))} (got {getattr(self, name)!r})")
+        is_share = {
+            name: isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1
+            for name, value in (("lam", self.lam), ("budget", self.budget))
+        }
         names = self.layers if isinstance(self.layers, (list, tuple)) else ()
         free = callable(self.operator)
         rules = {
-            "lam": (self.lam == "auto" or _is_share(self.lam), "'auto' or a number from 0 to 1"),
-            "budget": (_is_share(self.budget), "a share of the validation score from 0 to 1"),
+            "lam": (self.lam == "auto" or is_share["lam"], "'auto' or a number from 0 to 1"),
+            "budget": (is_share["budget"], "a share of the validation score from 0 to 1"),
             "layers": (
                 self.layers in ("all", "last") or (names and all(isinstance(name, str) for name in names)),
                 "'all', 'last' or a list of names of modules, such as ['convs.1']",
@@ -202,24 +206,26 @@ class GNNDelete(Method):
         session, task = context.session, context.task
         probe = session.probe(self.layers)  # the sites
         model = working_copy(context.model)
-        notes = self._notes(context, probe)
         calibration: Calibration | None = None
         solved: Solved = []
         with (
             evaluating(model),
             sparse_products(model, context.remaining, context.data, loopless=session.loopless),
         ):
-            isolated = self._isolated(context, model, probe, notes)
-            nodes = context.gone[:0] if isolated is None else isolated.nodes
-            enclosing = self.inputs == "enclosing"
+            isolated, found = self._isolated(context, model, probe)
+            nodes, enclosing = None if isolated is None else isolated.nodes, self.inputs == "enclosing"
             groups = row_groups(context, probe, self.hops, self.operator != "ring", nodes, keep_ends=not enclosing)
-            if not any(groups.at.values()) or (task is not None and task.untrained(context.deletion, context.data)):
+            layerwise = Layerwise(context, model, probe, groups, isolated, self.targets, enclosing)
+            untrained = task is not None and task.untrained(context.deletion, context.data)
+            if untrained or not any(groups.at.values()):
                 calibration = nothing_learned(self.aim) if self.lam == "auto" else None
+            elif self.lam == "auto":
+                calibration, solved = self._search(context, layerwise)
             else:
-                layerwise = Layerwise(context, model, probe, groups, isolated, self.targets, enclosing)
-                calibration, solved = self._solve(context, layerwise)
+                solved = self._solve(float(self.lam), layerwise)
         for site, operator in solved:
             attach(model, site, operator)
+        notes = [*self._notes(context, probe), *found]
         if calibration is not None and (calibration.trials or calibration.status == "fallback"):
             notes.append(Note("calibration", calibration.sentence))
         return Outcome(
@@ -236,21 +242,19 @@ class GNNDelete(Method):
         """Whether trained embeddings of isolated nodes are reset: only then does the aim ask for it."""
         return self.aim == "retrained" and self.operator == "ring" and self.lam != 0
 
-    def _isolated(self, context: Context, model: nn.Module, probe: Probe, notes: list[Note]) -> IsolatedNodes | None:
+    def _isolated(
+        self, context: Context, model: nn.Module, probe: Probe
+    ) -> tuple[IsolatedNodes | None, tuple[Note, ...]]:
         """Isolated nodes whose embeddings are reset, if the model has embeddings at all."""
         rows = Rows(context.data)
         sizes = {len(nodes) for nodes in (rows.whole, *rows.types.values())}
         has_tables = any(value.dim() == 2 and value.size(0) in sizes for value in model.parameters())
-        if not (self.resets_embeddings and has_tables and context.task is not None and context.task.pairwise):
-            return None
-        isolated, found = isolated_nodes(context, model, probe.sites)
-        notes += found
-        return isolated
+        if self.resets_embeddings and has_tables and context.task is not None and context.task.pairwise:
+            return isolated_nodes(context, model, probe.sites)
+        return None, ()
 
-    def _solve(self, context: Context, layerwise: Layerwise) -> tuple[Calibration | None, Solved]:
-        """The operators, and how lam was chosen where it was not given."""
-        if self.lam != "auto":
-            return None, self._solve_at(float(self.lam), layerwise)
+    def _search(self, context: Context, layerwise: Layerwise) -> tuple[Calibration, Solved]:
+        """The lam that reaches the aim on validation data, and its operators."""
         action = ACTIONS.get(frozenset(context.deletion.counts), CUTTING)
         action = action if layerwise.isolated is None else CUTTING_AND_RESETTING
         score = ForgettingScore(context, by_surroundings=self.aim == "retrained")
@@ -268,9 +272,9 @@ class GNNDelete(Method):
         # another solver or operator runs once, with the lam of the closed form
         if calibration.lam in trials and self.solver == "closed-form" and self.watch is None:
             return calibration, trials[calibration.lam]
-        return calibration, self._solve_at(calibration.lam, layerwise)
+        return calibration, self._solve(calibration.lam, layerwise)
 
-    def _solve_at(self, lam: float, layerwise: Layerwise) -> Solved:
+    def _solve(self, lam: float, layerwise: Layerwise) -> Solved:
         """The operators of one lam, by the solver that was chosen."""
         seeds = count(layerwise.context.seed)
 
@@ -322,7 +326,3 @@ UNBOUNDED = (
     "Some layers let every node see every other. Operators act near the deletion, but distance does not bound its "
     "influence."
 )
-
-
-def _is_share(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1

@@ -43,18 +43,20 @@ class RowGroups:
     Attributes:
         at: The groups of each site.
         nodes: S^L, all nodes that the deletion can reach.
+        gone: All deleted nodes.
         deleted: Deleted nodes with a map of their own.
         lost_features: Nodes that lost features, with a map of their own.
     """
 
     at: dict[Site, list[Group]]
     nodes: Tensor
+    gone: Tensor
     deleted: Tensor
     lost_features: Tensor
 
 
 def row_groups(
-    context: Context, probe: Probe, hops: Hops, shared: bool, isolated: Tensor, keep_ends: bool = True
+    context: Context, probe: Probe, hops: Hops, shared: bool, isolated: Tensor | None, keep_ends: bool = True
 ) -> RowGroups:
     """Group the rows of every site.
 
@@ -66,24 +68,28 @@ def row_groups(
         isolated: Nodes whose rows are set by `node_embeddings`.
         keep_ends: Whether endpoints are among the rows to keep, as in the paper's text; its authors left them out.
     """
-    deletion, gone, none = context.deletion, context.gone, context.gone[:0]
+    deletion, device = context.deletion, context.data.edge_index.device
     step = deletion.edges.size(0) - 1  # from the first row to the last, of pairs as of triples
-    edges, features = deletion.edges[::step].flatten().to(gone.device), deletion.feature_nodes.to(gone.device)
+    edges, gone = deletion.edges[::step].flatten().to(device), deletion.nodes.to(device)
+    features, none = deletion.feature_nodes.to(device), gone[:0]
+    isolated = none if isolated is None else isolated
     labels = deletion.labels
     if labels.numel() and context.task is not None:
         labels = context.task.learned_labels(labels, context.data)
-    labels = labels.to(gone.device)
+    labels = labels.to(device)
     touched = torch.cat([edges, gone, features])
     # a label carries no messages: nothing around its node has to be repaired
     rings = context.session.neighborhood(hops).rings(touched, max(site.hops for site in probe.sites))
     deleted, lost = (none, none) if shared else (_without(gone, isolated), _without(features, isolated))
-    zeros = torch.zeros(context.session.table.num_nodes, dtype=torch.float64, device=gone.device)
-    counts = _count(touched if shared else edges, zeros)
+    ends = touched if shared else edges
+    ones = torch.ones(ends.numel() + labels.numel(), dtype=torch.float64, device=device)
+    counts = torch.zeros(context.session.table.num_nodes, dtype=torch.float64, device=device)
+    counts.index_add_(0, ends, ones[: ends.numel()])  # `bincount` would make a GPU wait
 
     at = {}
     for site in probe.sites:
         learned = labels if probe.is_last(site) else none  # labels are learned by the last layer alone
-        c = _count(learned, counts) if learned.numel() else counts
+        c = counts.index_add(0, learned, ones[: learned.numel()]) if learned.numel() else counts
         if shared:
             rows = torch.cat([*rings[: site.hops + 1], learned]).unique()
             parts: list[tuple[Kind, Tensor, Tensor | None]] = [("endpoints", rows, c)]
@@ -99,7 +105,7 @@ def row_groups(
                 ("outer", _without(outer, special), None),
             ]
         at[site] = [_group(kind, rows, c, site, gone, keep_ends) for kind, rows, c in parts if rows.numel()]
-    return RowGroups(at, torch.cat(rings), deleted, lost)
+    return RowGroups(at, torch.cat(rings), gone, deleted, lost)
 
 
 def _group(kind: Kind, nodes: Tensor, counts: Tensor | None, site: Site, gone: Tensor, keep_ends: bool) -> Group:
@@ -112,11 +118,6 @@ def _group(kind: Kind, nodes: Tensor, counts: Tensor | None, site: Site, gone: T
     if not keep_ends and c is not None:
         k = shares((c == 0).double() * k)
     return Group(kind, rows, None if c is None else shares(c), k)
-
-
-def _count(nodes: Tensor, counts: Tensor) -> Tensor:
-    """The counts with one more for each time that a node is named. `bincount` would make a GPU wait."""
-    return counts.index_add(0, nodes, torch.ones_like(nodes, dtype=torch.float64))
 
 
 def _without(rows: Tensor, others: Tensor) -> Tensor:
