@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,7 +86,7 @@ def community_graph(
     )
 
 
-def _check_community_graph(*, nodes: int, edges: int, noise: float, **common: float) -> None:
+def _check_community_graph(*, nodes: int, edges: int, noise: float, **common: Any) -> None:
     """Refuse parameters that `community_graph` can make no graph of."""
     _check_common(nodes=nodes, **common)
     if edges % 2 or not 0 < edges // 2 <= nodes * (nodes - 1) // 4:
@@ -183,7 +184,7 @@ def knowledge_graph(
     )
 
 
-def _check_knowledge_graph(*, entities: int, triples: int, relations: int, **common: float) -> None:
+def _check_knowledge_graph(*, entities: int, triples: int, relations: int, **common: Any) -> None:
     """Refuse parameters that `knowledge_graph` can make no graph of."""
     _check_common(entities=entities, relations=relations, **common)
     size = _kind_sizes(entities)

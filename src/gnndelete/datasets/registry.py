@@ -20,35 +20,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a dataset without loading it.
+    """What is known of a dataset without loading it."""
 
-    Args:
-        name: The name that `load` takes.
-        nodes: Number of nodes, of all graphs together.
-        edges: Number of edges of all graphs; undirected edges count in both directions.
-        features: Number of feature columns.
-        classes: Number of classes; 0 for typed graphs.
-        kind: The class of PyG or OGB that reads the raw files; empty for graphs that are generated.
-        title: The name of the dataset in that class.
-        folder: Where the raw files are, relative to the data folder.
-        files: The raw files, relative to ``folder``.
-        graphs: Number of graphs.
-        relations: Number of relation types.
-        origin: Where the dataset comes from, if ``kind`` and ``title`` do not say it.
-    """
-
-    name: str
-    nodes: int
-    edges: int
+    name: str  # as `load` takes it
+    nodes: int  # of all graphs together
+    edges: int  # of all graphs; undirected ones count in both directions
     features: int
-    classes: int
-    kind: str = ""
-    title: str = ""
-    folder: str = ""
-    files: tuple[str, ...] = ()
+    classes: int  # 0 for typed graphs
+    kind: str = ""  # the class of PyG or OGB that reads the raw files; empty for graphs that are generated
+    title: str = ""  # its name in that class
+    folder: str = ""  # where the raw files are, relative to the data folder
+    files: tuple[str, ...] = ()  # the raw files, relative to `folder`
     graphs: int = 1
     relations: int = 0
-    origin: str = ""
+    origin: str = ""  # where it comes from, if `kind` and `title` do not say it
 
     @property
     def generated(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,16 @@ from gnndelete.graph.validation import count_relations
 from gnndelete.io.files import write
 
 
+class _Sized:
+    """Shows its fields, with tensors by their sizes, as PyG shows a graph."""
+
+    def __repr__(self) -> str:
+        values = {name: list(value.shape) if isinstance(value, Tensor) else value for name, value in vars(self).items()}
+        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in values.items())})"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class LinkSplit:
+class LinkSplit(_Sized):
     """A training graph, and edges (with as many non-edges) that it does not contain.
 
     Edges of an undirected graph are listed once, as u < v; the training graph holds both directions. On a typed graph all
@@ -48,9 +56,6 @@ class LinkSplit:
     validation_negatives: Tensor
     test_negatives: Tensor
     seed: int
-
-    def __repr__(self) -> str:
-        return _sized(self)
 
 
 def split_links(data: Data, seed: int = 0, val: float = 0.05, test: float = 0.05, *, given: bool = False) -> LinkSplit:
@@ -169,7 +174,7 @@ def split_nodes(data: Data, seed: int = 0, train: float = 0.9, val: float = 0.05
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GraphSplit:
+class GraphSplit(_Sized):
     """Positions of the training, validation and test graphs of a dataset.
 
     Args:
@@ -183,9 +188,6 @@ class GraphSplit:
     validation: Tensor
     test: Tensor
     seed: int
-
-    def __repr__(self) -> str:
-        return _sized(self)
 
 
 def split_graphs(graphs: Any, seed: int = 0, train: float = 0.8, val: float = 0.1) -> GraphSplit:
@@ -209,10 +211,8 @@ def split_graphs(graphs: Any, seed: int = 0, train: float = 0.8, val: float = 0.
     _check_fractions(train=train, val=val)
     order = torch.randperm(len(graphs), generator=torch.Generator().manual_seed(seed))
     first, second = int(train * len(graphs)), int(train * len(graphs)) + int(val * len(graphs))
-    train_part, val_part, test_part = (
-        part.sort().values for part in (order[:first], order[first:second], order[second:])
-    )
-    return GraphSplit(train_part, val_part, test_part, seed)
+    parts = order[:first], order[first:second], order[second:]
+    return GraphSplit(*(part.sort().values for part in parts), seed=seed)
 
 
 def keep_edges(data: Data, keep: Tensor, num_nodes: int) -> Data:
@@ -231,13 +231,6 @@ def keep_edges(data: Data, keep: Tensor, num_nodes: int) -> Data:
     return split
 
 
-def _sized(split: LinkSplit | GraphSplit) -> str:
-    """The fields of a split, with tensors by their sizes, as PyG shows a graph."""
-    values = {field.name: getattr(split, field.name) for field in fields(split)}
-    shown = (f"{name}={list(value.shape) if isinstance(value, Tensor) else value}" for name, value in values.items())
-    return f"{type(split).__name__}({', '.join(shown)})"
-
-
 def _check_fractions(**fractions: float) -> None:
     for name, value in fractions.items():
         if not 0 <= value <= 1:
@@ -247,9 +240,12 @@ def _check_fractions(**fractions: float) -> None:
         raise SettingError(f"{shown} add up to more than 1; leave something for the rest")
 
 
-_LINK = ("validation", "test", "validation_negatives", "test_negatives")
-_NODE = ("train_mask", "val_mask", "test_mask")
-_GRAPH = ("train", "validation", "test")
+#: The tensors of a split of each kind.
+_TENSORS = {
+    "link": ("validation", "test", "validation_negatives", "test_negatives"),
+    "node": ("train_mask", "val_mask", "test_mask"),
+    "graph": ("train", "validation", "test"),
+}
 
 
 def save_split(split: LinkSplit | GraphSplit | Data, graph: Any, path: str | PathLike[str], **parameters: Any) -> None:
@@ -264,8 +260,12 @@ def save_split(split: LinkSplit | GraphSplit | Data, graph: Any, path: str | Pat
     Raises:
         GraphError: If ``split`` is no split.
     """
-    kind, names = _kind(split)
-    tensors = {name: getattr(split, name).cpu().contiguous() for name in names}
+    kind = "link" if isinstance(split, LinkSplit) else "graph" if isinstance(split, GraphSplit) else "node"
+    try:
+        tensors = {name: getattr(split, name).cpu().contiguous() for name in _TENSORS[kind]}
+    except AttributeError:
+        why_not = f"'{type(split).__name__}' is no split"
+        raise GraphError(why_not, "give what split_links, split_nodes or split_graphs returned") from None
     facts = {"kind": kind, "graph": _name(graph), "parameters": json.dumps(parameters, sort_keys=True)}
     facts["seed"] = str(getattr(split, "seed", parameters.get("seed", 0)))
     write(Path(path), save(tensors, metadata=facts))
@@ -311,35 +311,15 @@ def load_split(path: str | PathLike[str], graph: Any, **parameters: Any) -> Link
             f"the split at '{path}' was made with {name}={made.get(name)!r}, not {parameters.get(name)!r}; make it again"
         )
     if kind == "graph":
-        return GraphSplit(**{name: tensors[name] for name in _GRAPH}, seed=seed)
-    device = graph.edge_index.device
-    tensors = {name: value.to(device) for name, value in tensors.items()}
+        return GraphSplit(**tensors, seed=seed)
+    tensors = {name: value.to(graph.edge_index.device) for name, value in tensors.items()}
     if kind == "node":
-        result = graph.__copy__()
-        for name in _NODE:
-            result[name] = tensors[name]
-        return result
+        return copy.copy(graph).update(tensors)
     table = EdgeTable(graph.edge_index, int(graph.num_nodes), graph.get("edge_type"))
     gone = torch.cat([tensors["validation"], tensors["test"]], dim=1)
     if table.undirected:
         gone = torch.cat([gone, gone.flip(0)], dim=1)
-    return LinkSplit(
-        keep_edges(graph, table.without(gone), int(graph.num_nodes)),
-        **{name: tensors[name] for name in _LINK},
-        seed=seed,
-    )
-
-
-def _kind(split: Any) -> tuple[str, tuple[str, ...]]:
-    if isinstance(split, LinkSplit):
-        return "link", _LINK
-    if isinstance(split, GraphSplit):
-        return "graph", _GRAPH
-    if isinstance(split, Data) and all(isinstance(split.get(name), Tensor) for name in _NODE):
-        return "node", _NODE
-    raise GraphError(
-        f"'{type(split).__name__}' is no split; give what split_links, split_nodes or split_graphs returned"
-    )
+    return LinkSplit(keep_edges(graph, table.without(gone), int(graph.num_nodes)), **tensors, seed=seed)
 
 
 def _name(graph: Any) -> str:

@@ -14,7 +14,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -464,36 +464,34 @@ def build(
     """The graph of two tables, whatever they are read from."""
     if missing not in ("error", "zeros"):
         raise SettingError(f"'missing' must be 'error' or 'zeros' (got {missing!r})")
-    index, found = numbering(), _NodeRows()
+    index, of_nodes, count = numbering(), NamedGraph(Data()), 0
     if nodes is not None:
         with nodes as table:
-            found = _read_nodes(table, columns, index)
+            of_nodes, count, title = _read_nodes(table, columns, index), len(index), table.name
     with edges as table:
-        data, relations, attributes, ignored = _read_edges(table, columns, index, found, undirected, missing)
-    ids = IdMap(index)
-    extra = len(ids) - found.count
-    if found.x is None:
+        of_edges, extra = _read_edges(table, columns, index, undirected, count)
+    ids, data = IdMap(index), of_edges.data
+    if nodes is not None and missing == "error" and extra:
+        known = IdMap(ids.names[:count])
+        shown = (f"{known.unknown(name)} ({row})" for name, row in islice(extra.items(), _SHOWN))
+        rest = f" and {len(extra) - _SHOWN:,} more" if len(extra) > _SHOWN else ""
+        raise GraphError(
+            f"{len(extra):,} ids of '{table.name}' are not in '{title}': {', '.join(shown)}{rest}",
+            'add them there, or pass missing="zeros" (--set data.missing=zeros) to give them features of zero',
+        )
+    x, y = of_nodes.data.x, of_nodes.data.y
+    if x is None:
         data.num_nodes = len(ids)
     else:
-        data.x = torch.cat([found.x, found.x.new_zeros(extra, found.x.size(1))])
-    if found.y is not None:
-        data.y = torch.cat([found.y, found.y.new_full((extra,), -1)])
+        data.x = torch.cat([x, x.new_zeros(len(ids) - count, x.size(1))])
+    if y is not None:
+        data.y = torch.cat([y, y.new_full((len(ids) - count,), -1)])
     check_graph(data)
-    return NamedGraph(data, ids, relations, found.classes, found.features, attributes, (*found.ignored, *ignored))
+    ignored = (*of_nodes.ignored, *of_edges.ignored)
+    return replace(of_edges, ids=ids, classes=of_nodes.classes, features=of_nodes.features, ignored=ignored)
 
 
-@dataclass(frozen=True)
-class _NodeRows:
-    name: str | None = None
-    count: int = 0
-    x: Tensor | None = None
-    y: Tensor | None = None
-    classes: tuple[str, ...] = ()
-    features: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
-
-
-def _read_nodes(table: Table, columns: Columns, index: dict[str, int]) -> _NodeRows:
+def _read_nodes(table: Table, columns: Columns, index: dict[str, int]) -> NamedGraph:
     key = table.need(columns.node_id, "node_id")
     label = _optional(table, columns.label, "label", columns.features)
     features = Numbers(table, columns.features, (key, label), "features")
@@ -504,7 +502,7 @@ def _read_nodes(table: Table, columns: Columns, index: dict[str, int]) -> _NodeR
         for row, name in zip(block.rows, names, strict=True):
             if name and name in index:
                 table.problems.add(row, f"the id {name!r} is in an earlier row too")
-            index[name]
+            index.setdefault(name, len(index))
         features.add(block)
         if label is not None:
             labels += read_texts(block.columns[label])
@@ -512,7 +510,8 @@ def _read_nodes(table: Table, columns: Columns, index: dict[str, int]) -> _NodeR
     if not index:
         raise GraphError(f"the table '{table.name}' holds a header and no rows; give one row per node")
     classes, y = _labels(labels) if label is not None else ((), None)
-    return _NodeRows(table.name, len(index), features.values(), y, classes, features.names or (), features.ignored)
+    data = Data(x=features.values(), y=y)
+    return NamedGraph(data, classes=classes, features=features.names or (), ignored=features.ignored)
 
 
 def _optional(table: Table, column: str | None, name: str, features: Sequence[str] | None = None) -> str | None:
@@ -533,13 +532,9 @@ def _labels(labels: list[str]) -> tuple[tuple[str, ...], Tensor]:
 
 
 def _read_edges(
-    table: Table,
-    columns: Columns,
-    index: defaultdict[str, int],
-    nodes: _NodeRows,
-    undirected: bool,
-    missing: Missing,
-) -> tuple[Data, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    table: Table, columns: Columns, index: defaultdict[str, int], undirected: bool, count: int
+) -> tuple[NamedGraph, dict[str, str]]:
+    """What an edge table says, and the row that first names each id beyond the first ``count``."""
     ends = [table.need(columns.source, "source"), table.need(columns.target, "target")]
     relation = _optional(table, columns.relation, "relation", columns.edge_features)
     weight = _optional(table, columns.weight, "weight", columns.edge_features)
@@ -550,15 +545,15 @@ def _read_edges(
         )
     attributes = Numbers(table, columns.edge_features, (*ends, relation, weight), "edge_features")
     kinds, pairs, types, weights = numbering(), [], [], []
-    unknown: dict[str, int] = {}
+    extra: dict[str, str] = {}
     for block in table.blocks:
         found = [read_texts(block.columns[end]) for end in ends]
         for end, names in zip(ends, found, strict=True):
             table.problems.add_empty(block.rows, names, end)
         ids = np.array([index[name] for pair in zip(*found, strict=True) for name in pair]).reshape(-1, 2)
-        if nodes.name is not None and missing == "error":
-            for position, side in np.argwhere(ids >= nodes.count).tolist():
-                unknown.setdefault(found[side][position], block.rows[position])
+        if count:
+            for position, side in np.argwhere(ids >= count).tolist():
+                extra.setdefault(found[side][position], table.problems.title(block.rows[position]))
         pairs.append(ids)
         attributes.add(block)
         if relation is not None:
@@ -568,16 +563,6 @@ def _read_edges(
         if weight is not None:
             weights.append(read_numbers(weight, block, table.problems))
     table.problems.check()
-    if unknown:
-        known = IdMap(list(index)[: nodes.count])
-        shown = (
-            f"{known.unknown(name)} ({table.problems.title(row)})" for name, row in islice(unknown.items(), _SHOWN)
-        )
-        rest = f" and {len(unknown) - _SHOWN:,} more" if len(unknown) > _SHOWN else ""
-        raise GraphError(
-            f"{len(unknown):,} ids of '{table.name}' are not in '{nodes.name}': {', '.join(shown)}{rest}",
-            'add them there, or pass missing="zeros" (--set data.missing=zeros) to give them features of zero',
-        )
     if not pairs:
         raise GraphError(f"the table '{table.name}' holds a header and no rows; give one row per edge")
     relations, order = in_order(list(kinds))
@@ -587,7 +572,9 @@ def _read_edges(
         "edge_attr": attributes.values(),
     }
     held = {name: np.asarray(value) for name, value in values.items() if value is not None}
-    return _edges(np.concatenate(pairs), held, undirected), relations, attributes.names or (), attributes.ignored
+    data = _edges(np.concatenate(pairs), held, undirected)
+    names_of_values = attributes.names or ()
+    return NamedGraph(data, relations=relations, edge_features=names_of_values, ignored=attributes.ignored), extra
 
 
 def _edges(pairs: np.ndarray, held: dict[str, np.ndarray], undirected: bool) -> Data:

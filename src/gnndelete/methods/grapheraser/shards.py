@@ -96,7 +96,7 @@ class Job:
     def run(self) -> nn.Module:
         if self.fit is not None:
             return self.fit(self.model, self.data, self.seed) or self.model
-        options = {"epochs": self.epochs, "lr": self.lr, "seed": self.seed}
+        options: dict[str, Any] = {"epochs": self.epochs, "lr": self.lr, "seed": self.seed}
         train(self.model, self.data, self.task, **options, forward=self.forward, progress=self.progress)
         return self.model
 
