@@ -126,12 +126,12 @@ def forget_edges(
     if count > edges.size(1):
         pool = f"{where.upper()} with hops={hops!r}" if where in ("in", "out") else "inside communities"
         raise DeletionError(f"only {edges.size(1)} edges are {pool}, and {count} are asked for; ask for fewer")
-    order = _draw(edges.size(1), edges.size(1), seed).to(edges.device)
+    order = _shuffled(edges.size(1), seed).to(edges.device)
     if where == "hubs":
         degree = edge_table(data).degree
         order = order[torch.argsort(degree[edges[0, order]] + degree[edges[-1, order]], descending=True, stable=True)]
     elif where == "community":
-        turn = _draw(int(label.max()) + 1, int(label.max()) + 1, seed).to(edges.device)
+        turn = _shuffled(int(label.max()) + 1, seed).to(edges.device)
         order = order[torch.argsort(turn[label[edges[0, order]]], stable=True)]
     return edges[:, order[:count].sort().values]
 
@@ -161,7 +161,7 @@ def forget_nodes(data: Data, amount: float | int, *, seed: int = 0) -> Tensor:
         pool = torch.arange(count_nodes(data))
     else:
         pool = mask.nonzero().flatten().cpu()
-    return pool[_draw(pool.numel(), share(amount, pool.numel(), "nodes"), seed).sort().values]
+    return _sample(pool, amount, "nodes", seed)
 
 
 def forget_graphs(graphs: Sized | Any, amount: float | int, *, seed: int = 0) -> Tensor:
@@ -181,11 +181,11 @@ def forget_graphs(graphs: Sized | Any, amount: float | int, *, seed: int = 0) ->
     >>> forget_graphs(range(10), 3, seed=1).numel()
     3
     """
-    if isinstance(graphs, GraphBatch):
-        trained = _training_graphs(graphs)
-        pool = torch.arange(graphs.num_graphs) if trained is None else trained.nonzero().flatten().cpu()
-        return pool[_draw(pool.numel(), share(amount, pool.numel(), "graphs"), seed).sort().values]
-    return _draw(len(graphs), share(amount, len(graphs), "graphs"), seed).sort().values
+    trained = _training_graphs(graphs)
+    count = graphs.num_graphs if isinstance(graphs, GraphBatch) else len(graphs)
+    return _sample(
+        torch.arange(count) if trained is None else trained.nonzero().flatten().cpu(), amount, "graphs", seed
+    )
 
 
 def _training_graphs(data: Any) -> Tensor | None:
@@ -208,8 +208,12 @@ def share(amount: float | int, total: int, what: str) -> int:
     return count
 
 
-def _draw(total: int, count: int, seed: int) -> Tensor:
-    return torch.randperm(total, generator=torch.Generator().manual_seed(seed))[:count]
+def _shuffled(total: int, seed: int) -> Tensor:
+    return torch.randperm(total, generator=torch.Generator().manual_seed(seed))
+
+
+def _sample(pool: Tensor, amount: float | int, what: str, seed: int) -> Tensor:
+    return pool[_shuffled(pool.numel(), seed)[: share(amount, pool.numel(), what)].sort().values]
 
 
 def communities(data: Data, seed: int = 0, rounds: int = 10) -> Tensor:

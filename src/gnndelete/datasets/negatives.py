@@ -40,20 +40,18 @@ class NegativeSampler:
         self, edge_index: Tensor, num_nodes: int, undirected: bool | None = None, targets: int | None = None
     ) -> None:
         if targets is not None:
-            taken = torch.unique(EdgeTable(edge_index, targets).keys)
-            self.undirected, self.num_nodes = False, targets
-            self._free_below = taken - torch.arange(taken.numel(), device=taken.device)
-            self._ordered = num_nodes * targets - taken.numel()
-            return
-        if undirected:
-            edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
-        table = EdgeTable(edge_index, num_nodes)
-        self.undirected = table.undirected if undirected is None else undirected
-        self.num_nodes = num_nodes
-        loops = torch.arange(num_nodes, device=edge_index.device) * (num_nodes + 1)
-        taken = torch.unique(torch.cat([table.keys, loops]))
+            self.undirected, self.num_nodes, self._ordered = False, targets, num_nodes * targets
+            keys = EdgeTable(edge_index, targets).keys
+        else:
+            if undirected:
+                edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
+            table = EdgeTable(edge_index, num_nodes)
+            self.undirected = table.undirected if undirected is None else undirected
+            self.num_nodes, self._ordered = num_nodes, num_nodes**2
+            keys = torch.cat([table.keys, torch.arange(num_nodes, device=edge_index.device) * (num_nodes + 1)])
+        taken = torch.unique(keys)
         self._free_below = taken - torch.arange(taken.numel(), device=taken.device)
-        self._ordered = num_nodes * num_nodes - taken.numel()
+        self._ordered -= taken.numel()
 
     @property
     def available(self) -> int:

@@ -113,16 +113,15 @@ class NeighborSampler(BaseSampler):
         start, stop = self._pointers[frontier], self._pointers[frontier + 1]
         if count < 0:
             return ranges(start, stop)
-        hub = (
-            stop - start > max(4 * count, 64) if count <= _FEW_NEIGHBORS else torch.zeros_like(start, dtype=torch.bool)
-        )
+        hub = (stop - start > max(4 * count, 64)) & (count <= _FEW_NEIGHBORS)
         hubs = self._of_many(start[hub], (stop - start)[hub], count)
         start, stop = start[~hub], stop[~hub]
         positions = ranges(start, stop)
         group = torch.repeat_interleave(torch.arange(start.numel()), stop - start)
         lot = torch.rand(positions.numel(), dtype=torch.float64, generator=self.generator)
         order = torch.argsort(group + lot)
-        return torch.cat([positions[order[_rank(stop - start) < count]], hubs])
+        rank = ranges(torch.zeros_like(start), stop - start)  # of each edge among those of its node
+        return torch.cat([positions[order[rank < count]], hubs])
 
     def _of_many(self, start: Tensor, degree: Tensor, count: int) -> Tensor:
         """Draw ``count`` edges of each hub at a cost that does not grow with its degree (Floyd's sampling, for all at once)."""
@@ -165,11 +164,6 @@ class NeighborSampler(BaseSampler):
             The sampled subgraph.
         """
         return edge_sample(index, self.sample, self.num_nodes, False, None, neg_sampling)
-
-
-def _rank(lengths: Tensor) -> Tensor:
-    """Position of each entry within its group, for groups that follow each other."""
-    return torch.arange(int(lengths.sum())) - torch.repeat_interleave(lengths.cumsum(0) - lengths, lengths)
 
 
 def check_fanout(num_neighbors: list[int]) -> list[int]:

@@ -212,7 +212,8 @@ def split_graphs(graphs: Any, seed: int = 0, train: float = 0.8, val: float = 0.
     order = torch.randperm(len(graphs), generator=torch.Generator().manual_seed(seed))
     first, second = int(train * len(graphs)), int(train * len(graphs)) + int(val * len(graphs))
     parts = order[:first], order[first:second], order[second:]
-    return GraphSplit(*(part.sort().values for part in parts), seed=seed)
+    training, validation, test = (part.sort().values for part in parts)
+    return GraphSplit(training, validation, test, seed)
 
 
 def keep_edges(data: Data, keep: Tensor, num_nodes: int) -> Data:

@@ -56,9 +56,8 @@ class Retrain(Method):
     def unfit(self, context: Context) -> list[Reason]:
         reasons = []
         if context.fit is None and context.task is None:
-            reasons.append(
-                Reason("nothing says how to train the model", "pass task=…, or fit=lambda model, data, seed: …")
-            )
+            remedy = "pass task=…, or fit=lambda model, data, seed: …"
+            reasons.append(Reason("nothing says how to train the model", remedy))
         return reasons + reset_reasons(context) + decoder_reasons(context, context.fit)
 
     def unlearn(self, context: Context) -> Outcome:

@@ -28,7 +28,7 @@ from gnndelete.tasks.base import representation
 from gnndelete.tasks.link import check_edges
 
 #: Modules that are linear in the features, whatever their weights.
-_LINEAR = (SGConv, SSGConv, LGConv, APPNP, SumAggregation, MeanAggregation)
+_LINEAR: tuple[type, ...] = (SGConv, SSGConv, LGConv, APPNP, SumAggregation, MeanAggregation)
 _LINEAR += (nn.Linear, PyGLinear, nn.Identity, nn.Dropout)
 
 #: How often a true edge draws before it goes without a non-edge, which happens only in an almost complete graph.
