@@ -39,36 +39,24 @@ if TYPE_CHECKING:
     from gnndelete.training.loop import train
     from gnndelete.unlearner import Unlearner
 
+#: Where each public name is defined.
 _HOME = {
-    "Adapter": "nn.adapter",
-    "Audit": "auditing",
-    "Deletion": "graph.deletion",
-    "CertUnlearn": "methods",
-    "D2D": "methods",
-    "GIF": "methods",
-    "GradAscent": "methods",
-    "GraphEditor": "methods",
-    "GraphEraser": "methods",
-    "JODIE": "methods",
-    "MEGU": "methods",
-    "GNNDelete": "methods",
-    "GraphClassification": "tasks",
-    "Inspection": "inspection",
-    "LinkPrediction": "tasks",
-    "Method": "methods",
-    "NodeClassification": "tasks",
-    "Note": "notes",
-    "Retrain": "methods",
-    "Unlearned": "result",
-    "Unlearner": "unlearner",
-    "Unlink": "methods",
-    "audit": "auditing",
-    "compare": "comparison",
-    "evaluate": "result",
-    "inspect": "inspection",
-    "load": "result",
-    "rows": "nn.operator",
-    "train": "training.loop",
+    name: module
+    for module, names in {
+        "auditing": "Audit audit",
+        "comparison": "compare",
+        "graph.deletion": "Deletion",
+        "inspection": "Inspection inspect",
+        "methods": "CertUnlearn D2D GIF GNNDelete GradAscent GraphEditor GraphEraser JODIE MEGU Method Retrain Unlink",
+        "nn.adapter": "Adapter",
+        "nn.operator": "rows",
+        "notes": "Note",
+        "result": "Unlearned evaluate load",
+        "tasks": "GraphClassification LinkPrediction NodeClassification",
+        "training.loop": "train",
+        "unlearner": "Unlearner",
+    }.items()
+    for name in names.split()
 }
 _MODULES = ("datasets", "errors", "methods", "models", "tasks")
 

@@ -13,7 +13,7 @@ from torch_geometric.nn import GCNConv, GINConv, GPSConv
 import gnndelete as gd
 from gnndelete.errors import ModelError, SettingError
 from gnndelete.models import GPS, build
-from gnndelete.models.attention import GroupedAttention
+from gnndelete.models.gps import GroupedAttention
 from gnndelete.nn.reset import fresh
 
 EDGES = torch.tensor([[0, 1, 2, 3, 1], [1, 2, 3, 0, 0]])

@@ -19,8 +19,8 @@ from gnndelete.datasets.registry import ENTRIES, Entry
 from gnndelete.errors import RequestError, SettingError, some, unknown
 from gnndelete.methods import CONTROLS, GNNDelete, Method, RetrainAgain
 from gnndelete.methods import resolver as methods
+from gnndelete.models import FROM_GRAPH, defaults, model_factory
 from gnndelete.models import resolver as models
-from gnndelete.models.from_graph import FROM_GRAPH, defaults, model_factory
 from gnndelete.nn.layers import graph_layers
 from gnndelete.registry import check_parameters
 

@@ -25,8 +25,8 @@ from gnndelete.graph.batch import GraphBatch, collate, with_split
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.validation import count_relations
 from gnndelete.io.files import write
+from gnndelete.models import fill_options, model_factory
 from gnndelete.models import resolver as models
-from gnndelete.models.from_graph import fill_options, model_factory
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.training.loop import train
 

@@ -29,8 +29,8 @@ from gnndelete.graph.batch import GraphBatch, collate, with_split
 from gnndelete.methods import Method
 from gnndelete.methods import resolver as methods
 from gnndelete.methods.base import Fit
+from gnndelete.models import fill_options, model_factory
 from gnndelete.models import resolver as models
-from gnndelete.models.from_graph import fill_options, model_factory
 from gnndelete.nn.forward import WRAPPERS
 from gnndelete.registry import check_parameters
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task

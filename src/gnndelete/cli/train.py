@@ -79,7 +79,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     from gnndelete.graph.fingerprint import attributes, fingerprint
     from gnndelete.graph.validation import check_graph, count_nodes, edge_table
     from gnndelete.io import files
-    from gnndelete.models.from_graph import FROM_GRAPH
+    from gnndelete.models import FROM_GRAPH
     from gnndelete.nn.adapter import model_fingerprint
     from gnndelete.result import evidence
     from gnndelete.training.loop import train as fit

@@ -5,19 +5,23 @@ The library works with any ``nn.Module``; it needs none of these.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any
 
 from class_resolver import ClassResolver
-from torch import nn
+from torch import Tensor, nn
+from torch_geometric.data import Data
 
-from gnndelete.errors import SettingError
+from gnndelete.errors import GraphError, SettingError
+from gnndelete.graph.validation import count_relations
 from gnndelete.models.encoders import GAT, GCN, GIN, Encoder
 from gnndelete.models.gps import GPS
 from gnndelete.models.graphormer import Graphormer
 from gnndelete.models.pooled import Categories, Pooled
 from gnndelete.models.relational import RGAT, RGCN
+from gnndelete.registry import check_parameters
 
 resolver: ClassResolver[nn.Module] = ClassResolver(
     [GCN, GAT, GIN, GPS, Graphormer, RGCN, RGAT], base=nn.Module, base_as_suffix=False
@@ -106,6 +110,66 @@ def pooled(
     shape = {"hidden": hidden, "out": hidden, "num_layers": num_layers, "dropout": dropout, **options}
     encoder = kind(width, **shape, **({"norm": norm} if "norm" in takes else {}))
     return Pooled(encoder, hidden, out, pool=pool, norm=norm, dropout=dropout, categories=categories, in_channels=width)
+
+
+#: Options that the graph decides; they can be left out of a configuration.
+FROM_GRAPH = ("in_channels", "num_classes", "num_nodes", "num_relations", "categories")
+
+
+def model_factory(kind: Any, task: str) -> Callable[..., Any]:
+    """The function that makes a built-in model for a task; models of whole graphs get a pool."""
+    return partial(pooled, kind) if task == "graph" else kind
+
+
+def defaults(factory: Callable[..., Any]) -> dict[str, Any]:
+    """The default values of a factory that are plain.
+
+    >>> from gnndelete.models import GCN
+    >>> defaults(GCN)["hidden"]
+    128
+    """
+    takes = signature(factory).parameters
+    return {name: p.default for name, p in takes.items() if isinstance(p.default, (bool, int, float, str, type(None)))}
+
+
+def fill_options(
+    factory: Callable[..., Any], given: Mapping[str, Any], data: Data, task: str, name: str, builtin: bool = True
+) -> dict[str, Any]:
+    """All options of a model: those given, those that follow from the graph, and the defaults of its factory.
+
+    Arguments called ``in_channels``, ``num_classes``, ``num_nodes`` and ``num_relations``, and ``out`` of a built-in model
+    that classifies, are filled in from the graph where nothing else is given.
+
+    >>> from gnndelete.datasets import load
+    >>> from gnndelete.models import GCN
+    >>> fill_options(GCN, {"hidden": 8}, load("digits"), "node", "gcn")["out"]
+    10
+    """
+    filled: dict[str, Any] = {"in_channels": data.num_features, "num_nodes": data.num_nodes}
+    filled |= {"num_classes": _classes(data), "num_relations": count_relations(data)}
+    if isinstance(data.x, Tensor):
+        filled["categories"] = Categories.sizes(data.x)
+    if builtin and task in ("node", "graph"):
+        filled["out"] = _classes(data)
+    takes = signature(factory).parameters
+    needs = "in_channels" in takes and takes["in_channels"].default is Parameter.empty
+    if needs and "in_channels" not in given and not data.num_features:
+        other = (
+            "take --model rgcn or rgat" if "edge_type" in data else "bring one that needs none: --model file.py:factory"
+        )
+        raise GraphError(
+            f"the graph has no node features, and the model '{name}' computes from them; add columns of numbers "
+            f"to the table of nodes (data.x), or {other}"
+        )
+    if builtin and "num_relations" in takes and not filled["num_relations"]:
+        raise GraphError(f"the model '{name}' is for typed edges, and the graph has no 'edge_type'; take --model gcn")
+    options = defaults(factory) | {name: value for name, value in filled.items() if name in takes} | dict(given)
+    return check_parameters(factory, options, f"model '{name}'", "model.")
+
+
+def _classes(data: Data) -> int | None:
+    y = data.get("y")
+    return int(y.max()) + 1 if isinstance(y, Tensor) and y.numel() and not y.is_floating_point() else None
 
 
 __all__ = [

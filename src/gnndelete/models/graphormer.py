@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gnndelete.errors import GraphError, ModelError, SettingError
-from gnndelete.models.attention import check_size, check_widths, size_scale
+from gnndelete.models.gps import check_size, check_widths, size_scale
 
 #: Standard deviation of new embeddings of degrees and distances: small, so that training starts from plain attention.
 EMBEDDING_STD = 0.02
