@@ -29,9 +29,7 @@ def test_a_graph_without_features_is_named_once_and_not_warned_of(graph, gcn):
             run()
     assert "num_nodes" not in without, "the user's own graph is as it was"
     without.y, without.test_mask = graph.y, None
-    with pytest.raises(
-        GraphError, match=r"48 entries and the graph 46 nodes; give one class per node, or set data\.num_nodes"
-    ):
+    with pytest.raises(GraphError, match=r"48 entries for 46 nodes; give one class per node, or set data\.num_nodes"):
         gd.train(gcn, without, "node", epochs=1)
 
 

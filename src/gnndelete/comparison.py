@@ -220,7 +220,10 @@ def compare(
         "schedule": None if fit is None else dict(schedule or {}),
         "device": data.edge_index.device.type,
     }
-    rows = [{"label": "original", "seed": s, "assurance": None, "scores": _original(context, s)} for s in seeds]
+    rows: list[dict[str, Any]] = []
+    for seed in seeds:
+        before = evidence(model, data, known, checked, context.remaining, seed=seed, forward=session.forward)
+        rows.append({"label": "original", "seed": seed, "assurance": None, "scores": before})
 
     def key(one: LabelledMethod, seed: int) -> dict[str, Any]:
         own = {"method": one.method.name, "settings": plain(one.method.settings())}
@@ -234,7 +237,7 @@ def compare(
             row = _run(one.label, one.method, seed, context)
             done.add(key(one, seed), row)
         rows.append(row)
-    return Comparison(tuple(rows), (*_without_reference(chosen, context), *_notes(chosen, fit, schedule or {})))
+    return Comparison(tuple(rows), _notes(chosen, context, schedule or {}))
 
 
 #: How many settings a label names; a label names all of them where two methods would have the same label.
@@ -299,16 +302,6 @@ def label_methods(methods: Iterable[Method], known: Sequence[LabelledMethod] = (
     return found
 
 
-def check_labels(chosen: Sequence[LabelledMethod], others: Iterable[str]) -> None:
-    """Refuse a label of the user that another row of the table has."""
-    labels = [*others, *(one.label for one in chosen)]
-    for one in chosen:
-        if one.chosen_by_user and labels.count(one.label) > 1:
-            raise SettingError(
-                f"'{one.label}' is what another row of the table is called; give 'methods' another label"
-            )
-
-
 def _chosen(methods: Methods | None, context: Context, controls: bool) -> list[LabelledMethod]:
     if methods is None:
         made = [method() for _, method in sorted(methods_resolver.lookup_dict.items())]
@@ -329,30 +322,30 @@ def _chosen(methods: Methods | None, context: Context, controls: bool) -> list[L
         if controls
         else picked
     )
-    check_labels(chosen, ["original", *(control.name for control in CONTROLS if controls)])
+    labels = ["original", *(control.name for control in CONTROLS if controls), *(one.label for one in chosen)]
+    for one in chosen:
+        if one.chosen_by_user and labels.count(one.label) > 1:
+            raise SettingError(
+                f"'{one.label}' is what another row of the table is called; give 'methods' another label"
+            )
     return chosen
 
 
-def _without_reference(chosen: list[LabelledMethod], context: Context) -> tuple[Note, ...]:
-    """Why there is nothing to take gaps to, where there is not."""
-    if any(one.method.name == Retrain.name for one in chosen):
-        return ()
-    why = reasons(methods_resolver.make(Retrain.name), context)
-    return (Note("no-reference", f"Retrain does not fit, so there are no gaps to it: {why[0]}"),) if why else ()
-
-
-def _notes(chosen: list[LabelledMethod], fit: Fit | None, schedule: Mapping[str, Any]) -> tuple[Note, ...]:
-    if fit is not None:
-        return tuple(note for one in chosen if (note := _own_schedule(one, schedule)))
-    trained = {one.method.epochs for one in chosen if isinstance(one.method, Retrain)}
-    return tuple(
-        Note(
-            "schedule-default",
+def _notes(chosen: list[LabelledMethod], context: Context, schedule: Mapping[str, Any]) -> tuple[Note, ...]:
+    """What a reader of the table must know about its reference and about how models were trained."""
+    notes = []
+    if not any(one.method.name == Retrain.name for one in chosen):
+        why = reasons(methods_resolver.make(Retrain.name), context)
+        notes += [Note("no-reference", f"Retrain does not fit, so there are no gaps to it: {why[0]}")] if why else []
+    if context.fit is not None:
+        return (*notes, *(note for one in chosen if (note := _own_schedule(one, schedule))))
+    for epochs in sorted({one.method.epochs for one in chosen if isinstance(one.method, Retrain)}):
+        text = (
             f"Without fit=, Retrain trained {epochs:,} epochs of the built-in schedule. If your model was trained by another "
-            "schedule, the gap to Retrain also contains the gap between the schedules.",
+            "schedule, the gap to Retrain also contains the gap between the schedules."
         )
-        for epochs in sorted(trained)
-    )
+        notes.append(Note("schedule-default", text))
+    return tuple(notes)
 
 
 def _own_schedule(one: LabelledMethod, schedule: Mapping[str, Any]) -> Note | None:
@@ -367,14 +360,6 @@ def _own_schedule(one: LabelledMethod, schedule: Mapping[str, Any]) -> Note | No
         f"{one.label} trained its shards for {own['epochs']:,} epochs at lr {own['lr']:g}, and not by fit, so its seconds and "
         "scores are not those of your schedule. Give GraphEraser(epochs=…, lr=…) with yours, or use_fit=True if fit can "
         "train a part of the graph.",
-    )
-
-
-def _original(context: Context, seed: int) -> dict[str, float]:
-    assert context.task is not None
-    forward = context.session.forward
-    return evidence(
-        context.model, context.data, context.task, context.deletion, context.remaining, seed=seed, forward=forward
     )
 
 

@@ -144,8 +144,16 @@ def inspect(
             notes.append(Note("no-sites", str(no_sites)))
             methods[GNNDelete.name] = methods[GNNDelete.name] or (Reason(no_sites.why, no_sites.remedy),)
     if error is None:
-        notes += _model_notes(session, known, output)
-    notes += _graph_notes(session, bounded)
+        try:
+            session.require_reading_edges()
+        except ModelError as blind:
+            notes.append(Note("edges-not-read", str(blind)))
+        notes += () if known is None else known.remarks(session.model, output)
+    notes += [MODEL_RANDOM] if session.random else []
+    notes += nearly_undirected(session.table)
+    if not bounded:
+        text = "Some layer lets every node see every other, so distance does not bound the influence of a deletion."
+        notes.append(Note("reach-unbounded", text))
     return Inspection(
         model=type(model).__name__,
         nodes=session.table.num_nodes,
@@ -183,21 +191,3 @@ def _fitting_methods(context: Context, error: str | None) -> dict[str, tuple[Rea
         unfit = tuple(reasons(method(), context))
         found[name] = unfit if unfit or error is None else (not_run,)
     return found
-
-
-def _model_notes(session: Session, task: Task | None, output: Any) -> list[Note]:
-    notes: list[Note] = []
-    try:
-        session.require_reading_edges()
-    except ModelError as blind:
-        notes.append(Note("edges-not-read", str(blind)))
-    return notes if task is None else [*notes, *task.remarks(session.model, output)]
-
-
-def _graph_notes(session: Session, bounded: bool) -> list[Note]:
-    notes = [MODEL_RANDOM] if session.random else []
-    notes += nearly_undirected(session.table)
-    if not bounded:
-        text = "Some layer lets every node see every other, so distance does not bound the influence of a deletion."
-        notes.append(Note("reach-unbounded", text))
-    return notes

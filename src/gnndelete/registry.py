@@ -43,15 +43,11 @@ def check_parameters(make: Callable[..., Any], given: Mapping[str, Any], owner: 
         raise SettingError(
             f"{owner} needs a value for '{prefix}{missing[0]}'; give it with --set {prefix}{missing[0]}=…"
         )
-    hints = _hints(make)
-    return {name: _typed(prefix + name, value, hints.get(name, Any)) for name, value in given.items()}
-
-
-def _hints(make: Callable[..., Any]) -> dict[str, Any]:
     try:
-        return get_type_hints(make.__init__ if inspect.isclass(make) else make)
+        hints = get_type_hints(make.__init__ if inspect.isclass(make) else make)
     except Exception:  # the user's annotations may name what is not there at run time; then types are not checked
-        return {}
+        hints = {}
+    return {name: _typed(prefix + name, value, hints.get(name, Any)) for name, value in given.items()}
 
 
 def _typed(name: str, value: Any, hint: Any) -> Any:

@@ -103,9 +103,6 @@ class Task(ABC):
         Args:
             remaining: The graph without the deletion.
             nodes: The deleted nodes.
-
-        Raises:
-            DeletionError: If nothing is left.
         """
         return None
 
@@ -225,15 +222,12 @@ class Task(ABC):
         raise SettingError(f"a '{self.name}' task has no validation score")
 
     def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
-        """Compute all scores on the test data.
+        """Compute all scores on the test data, by name.
 
         Args:
             model: The model that made ``output``.
             output: What its forward pass on ``data`` returned.
             data: The graph.
-
-        Returns:
-            Scores by name.
 
         Raises:
             GraphError: If there is no test data.
@@ -261,13 +255,10 @@ class Task(ABC):
         """
 
     def learned(self, data: Any) -> Tensor:
-        """The elements that a model is trained on.
+        """The elements that a model is trained on: edges in every direction in which the graph lists them, or ids.
 
         Args:
             data: The training graph.
-
-        Returns:
-            Edges, each in every direction in which the graph lists it, or the ids of nodes or graphs.
         """
         return torch.empty(0, dtype=torch.long)
 
@@ -280,15 +271,12 @@ class Task(ABC):
         return self.learned(data)
 
     def elements(self, deletion: Deletion, data: Any, *, incident: bool = False) -> Tensor:
-        """The deleted elements that the model was trained on and has a score for.
+        """The deleted elements that the model was trained on and has a score for; `unscored` says why there are none.
 
         Args:
             deletion: What is deleted.
             data: The graph before the deletion.
             incident: Where no edge is named, take the edges of deleted nodes, each once. Other tasks ignore it.
-
-        Returns:
-            The elements; none where the task has no score for this kind of deletion. `unscored` says why.
         """
         return torch.empty(0, dtype=torch.long)
 
@@ -302,15 +290,12 @@ class Task(ABC):
         return f"the task '{self.name}' has no score for what was deleted"
 
     def unseen(self, data: Any, part: Part, deletion: Deletion | None = None) -> Tensor:
-        """The true elements of a part that the model was not trained on.
+        """The true elements of a part that the model was not trained on; `no_unseen` says what to do without any.
 
         Args:
             data: The graph that holds them; after a deletion, the remaining one.
             part: ``"validation"`` or ``"test"``.
             deletion: Leave out the elements that this deletion names.
-
-        Returns:
-            The elements; none where there is no such part. `no_unseen` says what to do then.
         """
         return torch.empty(0, dtype=torch.long)
 
@@ -327,14 +312,11 @@ class Task(ABC):
         return f"there are no {part} elements to compare with"
 
     def examples(self, data: Any, part: Part) -> tuple[Tensor, Tensor]:
-        """Everything that a part is scored on, and its classes.
+        """Everything that a part is scored on, and one class for each: of true edges 1, then of non-edges 0.
 
         Args:
             data: The graph that holds the elements.
             part: ``"validation"`` or ``"test"``.
-
-        Returns:
-            The elements and one class for each. For links these are true edges (1) and then non-edges (0).
         """
         return torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long)
 
@@ -366,13 +348,10 @@ class Task(ABC):
         raise SettingError(f"a '{self.name}' task has no score for single elements")
 
     def probabilities(self, predicted: Tensor) -> Tensor:
-        """Predictions as a distribution over classes.
+        """Predictions as a distribution over classes ``[k, classes]``; those of edges are "no edge" and "edge".
 
         Args:
             predicted: What `predict` returned.
-
-        Returns:
-            ``[k, classes]``; of edges the columns are "no edge" and "edge".
         """
         return predicted
 
@@ -608,16 +587,13 @@ class Task(ABC):
         return labels
 
     def rank_deleted(self, predict: Predict, deletion: Deletion, remaining: Any, seed: int = 0) -> dict[str, float]:
-        """How far deleted elements rank below remaining ones: the paper's E_d scores.
+        """How far deleted elements rank below remaining ones: the paper's E_d scores ``auroc`` and ``auprc``.
 
         Args:
             predict: Any function from elements to predictions.
             deletion: What is deleted.
             remaining: The graph without it.
             seed: Draws the sample of remaining elements.
-
-        Returns:
-            ``auroc`` and ``auprc``; nothing where the task has no score for what is deleted.
         """
         return {}
 
@@ -709,7 +685,8 @@ class Classification(Task):
             why = f"'y' must hold one class per {self.noun} (got shape {list(y.shape)})"
             raise NotYetError(why, "choose one column of several labels")
         if y.size(0) != count:
-            raise GraphError(f"'y' has {y.size(0)} entries for {count} {self.noun}s", f"give one class per {self.noun}")
+            remedy = f"give one class per {self.noun}{', or set data.num_nodes' if self.on_nodes else ''}"
+            raise GraphError(f"'y' has {y.size(0)} entries for {count} {self.noun}s", remedy)
         if y.is_floating_point():
             y = y.nan_to_num(nan=-1.0)
         if y.is_floating_point() and bool((y != y.round()).any()):
