@@ -151,20 +151,13 @@ def train_once(path: Path, model: nn.Module, work: Callable[[], object]) -> tupl
     Returns:
         The seconds of the training, and the state of the source that did it.
     """
-    saved = _read_weights(path)
-    if saved is not None:
+    if path.is_file():
         before = {name: value.clone() for name, value in model.state_dict().items()}
         try:
-            seconds = float(saved["seconds"])
+            saved = torch.load(path, map_location="cpu", weights_only=True)
             model.load_state_dict(saved["state"])
-            return seconds, saved.get("source")
-        except (
-            RuntimeError,
-            KeyError,
-            TypeError,
-            ValueError,
-            AttributeError,
-        ):  # the file of something else: train again
+            return float(saved["seconds"]), saved.get("source")
+        except Exception:  # torch reports a damaged file in many ways
             model.load_state_dict(before)  # some of its tensors may have been loaded
     start = time.perf_counter()
     work()
@@ -174,15 +167,6 @@ def train_once(path: Path, model: nn.Module, work: Callable[[], object]) -> tupl
     torch.save({"state": state, "seconds": seconds, "source": source()}, buffer)
     write(path, buffer.getvalue())
     return seconds, source()
-
-
-def _read_weights(path: Path) -> dict[str, Any] | None:
-    """What a file of weights holds; None if it is absent or damaged."""
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # torch reports a damaged file in many ways
-        return None
-    return found if isinstance(found, dict) else None
 
 
 # What is deleted.

@@ -110,9 +110,14 @@ def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:
     if all_edges_inside(cell.key, setting.material):
         text = "All training edges are IN (within two hops of test edges), so this equals where: random."
         notes.append(Note("all-edges-in", text))
+    found = unlearned.calibration
     row: dict[str, Any] = {
-        "scores": _scores(case, "after"),
-        "before": _scores(case, "before"),
+        **{
+            part: dict(
+                evidence_by(case.subjects[name].predict, case.task, case.deletion, case.remaining, seed=case.seed)
+            )
+            for part, name in (("scores", "after"), ("before", "before"))
+        },
         "seconds": seconds,
         "train_seconds": setting.base.seconds,
         "trained_by": setting.base.source,
@@ -120,7 +125,7 @@ def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:
         "peak_mb": memory.peak_mb,
         "lam": unlearned.lam,
         "assurance": unlearned.assurance,
-        "calibration": _calibration(unlearned),
+        "calibration": found and {"status": found["status"], "trials": len(found["trials"])},
         "counts": unlearned.deletion.counts,
         **({"steps": steps} if len(steps) > 1 else {}),
         **timed,
@@ -162,11 +167,6 @@ def _sequence(setting: Setting, method: Method, score: bool = True) -> tuple[Unl
     return unlearned, steps
 
 
-def _calibration(unlearned: Unlearned) -> dict[str, Any] | None:
-    found = unlearned.calibration
-    return None if found is None else {"status": found["status"], "trials": len(found["trials"])}
-
-
 def open_setting(setting: Setting, unlearned: Unlearned) -> Case:
     """The deletion as an audit case; it was made a moment ago, so nothing is checked again."""
     assert unlearned.data is not None
@@ -206,11 +206,6 @@ def _stored_fit(setting: Setting, fit: Fit | None) -> Fit | None:
 
 
 # What is measured. Each function adds to the row and returns why a number is missing.
-
-
-def _scores(case: Case, name: str) -> dict[str, Any]:
-    predict = case.subjects[name].predict
-    return {**evidence_by(predict, case.task, case.deletion, case.remaining, seed=case.seed)}
 
 
 def _add_unseen(case: Case, row: dict[str, Any]) -> list[str]:
@@ -277,42 +272,34 @@ def seconds_of(setting: Setting, method: Method, repeats: int = TIMING_REPEATS) 
     with the search for it. A method that trains is timed once, by its cell.
     """
     request = setting.requests[0]
-    work: dict[str, Callable[[], object]] = {"forward": lambda: _forward(setting), "epoch": _epoch(setting)}
+    device = setting.data.edge_index.device
+
+    def forward() -> None:
+        with evaluating(setting.base.model):
+            call(setting.base.model, setting.data)
+
+    work: dict[str, Callable[[], object]] = {"forward": forward, "epoch": _epoch(setting)}
     if isinstance(method, GNNDelete):
-        fixed = _with_lam(method, TIMED_LAM if method.lam == "auto" else method.lam)
+        fixed = GNNDelete(**method.settings() | {"lam": TIMED_LAM if method.lam == "auto" else method.lam})
         warm = setting.unlearner(fixed)
         warm.delete(request)
         work |= {"delete": lambda: setting.unlearner(fixed).delete(request), "further": warm.current}
         if method.inputs == "remaining":  # inputs="enclosing" has no search for lam
-            search = _with_lam(method, "auto")
+            search = GNNDelete(**method.settings() | {"lam": "auto"})
             work["calibrated"] = lambda: setting.unlearner(search).delete(request)
     elif method.needs != "a training function":
         work["delete"] = lambda: setting.unlearner(method).delete(request)
-    device = setting.data.edge_index.device
-    for call_once in work.values():  # the first call also pays for what the device sets up
-        _seconds(call_once, device)
     samples: dict[str, list[float]] = {name: [] for name in work}
-    for _ in range(repeats):
+    for _ in range(1 + repeats):
         for name, call_once in work.items():
-            samples[name].append(_seconds(call_once, device))
-    return {name: median(values) for name, values in samples.items()}
-
-
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    synchronize(device)
-    start = time.perf_counter()
-    work()
-    synchronize(device)
-    return time.perf_counter() - start
-
-
-def _with_lam(method: GNNDelete, lam: object) -> GNNDelete:
-    return GNNDelete(**{**method.settings(), "lam": lam})
-
-
-def _forward(setting: Setting) -> None:
-    with evaluating(setting.base.model):
-        call(setting.base.model, setting.data)
+            synchronize(device)
+            start = time.perf_counter()
+            call_once()
+            synchronize(device)
+            samples[name].append(time.perf_counter() - start)
+    return {
+        name: median(values[1:]) for name, values in samples.items()
+    }  # the first also pays for what the device sets up
 
 
 def _epoch(setting: Setting) -> Callable[[], None]:

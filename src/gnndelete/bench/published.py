@@ -68,19 +68,6 @@ def metrics(part: str | None) -> list[str]:
     return list(dict.fromkeys(key[4] for key in _numbers() if key[0] == part))
 
 
-def cells(part: str) -> list[tuple[str, str, str, float]]:
-    """Return the cells of a part for which the paper reports GNNDelete: dataset, model, where, amount.
-
-    >>> len(cells("link_prediction"))
-    78
-    """
-    found: dict[tuple[str, str, str, float], None] = {}
-    for (name, dataset, model, method, _), numbers in _numbers().items():
-        if name == part and method == PAPER_LABEL:
-            found |= {(dataset, model, where, float(amount or 0)): None for where, amount in numbers}
-    return list(found)
-
-
 def _amount(amount: float | None) -> str:
     return "" if amount is None else f"{amount:g}"
 

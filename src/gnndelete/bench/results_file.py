@@ -34,76 +34,34 @@ BROKEN, UNFIT = "BrokenRow", "Unfit"
 
 # What a line has to hold.
 
+#: The parts that every key has.
+_KEY = {
+    **dict.fromkeys(("device", "dataset", "task"), str),
+    **dict.fromkeys(("model", "train", "forget", "method"), dict),
+    **dict.fromkeys(("format", "seed"), int),
+    "measures": list,
+}
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
-
-
-class _Named(_Part):
-    name: str
-
-
-class _Training(_Part):
-    epochs: int
+_Numbers = dict[str, float | None]
 
 
-class _Deleted(_Part):
-    amount: float
-
-
-class _Key(_Part):
-    """The parts that every key has."""
-
-    format: int
-    device: str
-    dataset: str
-    task: str
-    model: _Named
-    train: _Training
-    seed: int
-    forget: _Deleted
-    method: _Named
-    measures: list[str]
-
-
-class _Hardware(_Part):
-    jobs: int | None = None
-
-
-class _Note(_Part):
-    code: str
-    text: str
-
-
-class _Row(_Part):
+class _Row(BaseModel):
     """The numbers of a finished cell; null stands for what could not be measured."""
 
-    scores: dict[str, float | None]
-    before: dict[str, float | None] | None = None
-    seconds_of: dict[str, float | None] | None = None
-    steps: list[dict[str, float | None]] | None = None
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    scores: _Numbers
+    before: _Numbers | None = None
+    seconds_of: _Numbers | None = None
+    steps: list[_Numbers] | None = None
     seconds: float | None = None
     train_seconds: float | None = None
     wall_seconds: float | None = None
     parameters: float | None = None
     peak_mb: float | None = None
     lam: float | None = None
-    hardware: _Hardware | None = None
-    notes: list[_Note] | None = None
-
-
-def _flaw(model: type[BaseModel], value: Any, subject: str) -> str:
-    """The first thing that is wrong with a value; empty where nothing is."""
-    try:
-        model.model_validate(value)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        path = ".".join(map(str, problem["loc"]))
-        if problem["type"] == "missing":
-            return f"{subject} has no '{path}'"
-        found = repr(problem["input"])[:40]
-        return f"{subject} has {found} for '{path}'" if path else f"{subject} is {found}"
-    return ""
+    hardware: dict[str, Any] | None = None
+    notes: list[dict[str, Any]] | None = None
 
 
 def open_store(path: str | PathLike[str]) -> Store:
@@ -113,9 +71,10 @@ def open_store(path: str | PathLike[str]) -> Store:
     """
 
     def read(key: Any, row: dict[str, Any], line: int) -> dict[str, Any]:
-        if flaw := _flaw(_Key, key, "its key"):
+        lacks = [name for name, kind in _KEY.items() if not (isinstance(key, dict) and isinstance(key.get(name), kind))]
+        if lacks:
             raise SettingError(
-                f"line {line} of the store '{path}' is no result: {flaw}",
+                f"line {line} of the store '{path}' is no result: its key has no '{lacks[0]}'",
                 f"remove or repair line {line}, or give another file",
             )
         return check_row(row, line)
@@ -131,9 +90,15 @@ def check_row(row: dict[str, Any], line: int) -> dict[str, Any]:
     >>> check_row({"scores": {"test_auroc": "abc"}}, 3)["error"]
     "line 3 of the store is no result: it has 'abc' for 'scores.test_auroc'; repair the line, or run with --retry-failed"
     """
-    flaw = "" if "error" in row else _flaw(_Row, row, "it")
-    if not flaw:
+    if "error" in row:
         return row
+    try:
+        _Row.model_validate(row)
+        return row
+    except ValidationError as error:
+        problem = error.errors()[0]
+    path, found = ".".join(map(str, problem["loc"])), repr(problem["input"])[:40]
+    flaw = f"it has no '{path}'" if problem["type"] == "missing" else f"it has {found} for '{path}'"
     remedy = "repair the line, or run with --retry-failed"
     return {**row, "error": f"line {line} of the store is no result: {flaw}; {remedy}", "kind": BROKEN}
 

@@ -111,12 +111,13 @@ def run(
     _warn_of_seeds(experiments, seeds)
     from gnndelete.bench.runner import Choice  # takes seconds: a mistake in a file is reported before
     from gnndelete.bench.runner import run as run_cells
+    from gnndelete.cli.construct import find_device
 
     try:
         summary = run_cells(
             experiments,
             store=store,
-            device=_device(device),
+            device=str(find_device(device, "--device")),
             seeds=seeds,
             jobs=jobs,
             ray=ray,
@@ -156,13 +157,11 @@ def report(
 
     if not store.exists():
         raise SettingError(f"there is no store '{store}'; give it with --store, or make it with 'gnndelete bench run'")
-    if device not in (None, "cpu", "cuda"):
-        raise SettingError(f"'device' must be cpu or cuda (got '{device}')")
     if out.exists() and not out.is_dir():
         raise SettingError(f"'{out}' is a file; give --out a folder")
     require_writable(out)
     rows = open_store(store)
-    if device and len(rows) and not devices(rows)[device]:
+    if device and not devices(rows)[device]:
         raise SettingError(
             f"the store '{store}' has no row of --device {device}: {counted(len(rows), 'row')}, of "
             f"{listed(sorted(devices(rows)))}; leave --device out, or give another --store"
@@ -198,23 +197,16 @@ def _warn_of_seeds(experiments: Sequence[Experiment], seeds: int | None) -> None
         note(f"--seeds {seeds}: there are {most} at most; a YAML file can name more.")
 
 
-def _device(name: str) -> str:
-    from gnndelete.cli.construct import find_device
-
-    return str(find_device(name, "--device"))
-
-
 def _listed_device(name: str | None, store: Path) -> str:
     """The kind of device whose cells are listed, which this machine need not have; by default that of most rows."""
     from gnndelete.bench.report.results import usual_device
     from gnndelete.bench.results_file import open_store
+    from gnndelete.cli.construct import find_device
 
     if name in ("cpu", "cuda"):
         return name
-    if name not in (None, "auto"):
-        raise SettingError(f"'--device' must be auto, cpu or cuda (got '{name}')")
     rows = open_store(store)
-    return usual_device(rows) if name is None and len(rows) else _device("auto").partition(":")[0]
+    return usual_device(rows) if name is None and len(rows) else find_device(name or "auto", "--device").type
 
 
 def _run_lines(summary: Summary, tables: str) -> list[str]:
@@ -253,18 +245,14 @@ def _show_list(console: Console, entries: list[dict[str, Any]], store: Path, dev
     from rich import box
     from rich.table import Table
 
-    wide, unfit = console.width >= 120, any(entry["unfit"] for entry in entries)
+    unfit = any(entry["unfit"] for entry in entries)
     counts = ["cells", "done", "failed", *(["unfit"] if unfit else []), "missing"]
-    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    table.add_column("name", no_wrap=True)
-    if wide:
-        table.add_column("title")
-    for title in (*counts, "would take" if wide else "takes"):
+    table = Table("name", box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for title in (*counts, "takes"):
         table.add_column(title, justify="right", no_wrap=True)
     for entry in entries:
         cost = "no data" if entry["not_here"] == entry["missing"] > 0 else entry["cost"]
-        titles = [entry["name"], *([entry["title"]] if wide else [])]
-        table.add_row(*titles, *(f"{entry[count]:,}" for count in counts), cost)
+        table.add_row(entry["name"], *(f"{entry[count]:,}" for count in counts), cost)
     console.print(table)
     state = f"Done on {device}, according to {store}." if store.exists() else f"There is no {store} yet ({device})."
     lines = [f"{state} Times are those of one process, by finished cells of the same kind."]

@@ -12,7 +12,6 @@ from gnndelete.bench.cells import search_rule
 from gnndelete.bench.report.results import (
     Plan,
     Result,
-    distinct,
     gather,
     method_call,
     originals,
@@ -178,16 +177,6 @@ def test_the_reference_is_the_retrain_that_trains_as_the_model_was_trained(order
     gap = found["unlink"].gap("test_auroc", reference)
     assert gap is not None
     assert gap.mean == pytest.approx(0.01)
-
-
-def test_one_name_for_two_settings_at_one_place_is_distinct() -> None:
-    fixed = [METHODS["paper()"] | {"lam": lam} for lam in (0.5, 1.0)]
-    cells = []
-    for name, method in zip(("one", "other"), fixed, strict=True):
-        plan = Plan(name, name, [Job("fixed", key("dblp", "gcn", method, seed)) for seed in SEEDS])
-        cells += gather(plan, filled(plan, {"fixed": [0.9] * 3}))
-    assert [cell.label for cell in distinct(cells)] == ["fixed", "fixed (other)"]
-    assert [cell.label for cell in distinct(cells[:1])] == ["fixed"]
 
 
 def test_what_is_measured_once_stands_at_the_end_of_a_sequence() -> None:

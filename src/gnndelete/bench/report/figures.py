@@ -29,7 +29,6 @@ from gnndelete.bench.report.results import (
     Stat,
     Timing,
     as_text,
-    distinct,
     in_common,
     references,
     timings,
@@ -311,7 +310,7 @@ def compare(results: Sequence[Result], values: Callable[[Result], Iterable[float
 
 def method_figures(results: Sequence[Result], form: Format) -> list[Figure]:
     """The figures of all methods: their distance to Retrain, and the paper's two scores."""
-    results = distinct(unique(result for result in results if result.rows))
+    results = unique(result for result in results if result.rows)
     retrained = references(results)
 
     def distance(result: Result) -> Iterator[float | None]:

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 from statistics import mean, median
@@ -30,7 +30,7 @@ from gnndelete.bench.report.figures import TIMES, Figure, Format, experiment_fig
 from gnndelete.bench.report.results import (
     Plan,
     Result,
-    distinct,
+    Row,
     gather,
     in_common,
     is_fallback,
@@ -366,7 +366,6 @@ class Speedup:
     ratio: float
     slowest: str
     cells: int
-    undisturbed: bool  # whether nothing else ran while the times were measured
 
 
 @dataclass(frozen=True)
@@ -391,7 +390,7 @@ def summarize(gathered: Iterable[tuple[Plan, Sequence[Result]]]) -> Summary:
     main = unique(result for plan, results in counting if plan.published == MAIN for result in results)
     return Summary(
         tuple(_paper_means(main)),
-        tuple(distances(distinct(everything))),
+        tuple(distances(everything)),
         tuple(_speedups([results for _, results in counting])),
         tuple(plan.name for plan, results in pairs if not plan.summary and any(each.rows for each in results)),
     )
@@ -469,8 +468,8 @@ def _title(result: Result) -> str:
 
 
 def _speedups(experiments: Sequence[Sequence[Result]]) -> list[Speedup]:
-    """The slowest cell of each dataset; times that were measured with nothing else running take precedence."""
-    found: dict[tuple[str, str], _Ratios] = {}
+    """The slowest cell of each dataset, of cells that measured their times with nothing else running."""
+    found: dict[tuple[str, str], dict[str, tuple[float, Result]]] = {}
     for results in experiments:
         retrained = references(results)
         for result in results:
@@ -479,42 +478,28 @@ def _speedups(experiments: Sequence[Sequence[Result]]) -> list[Speedup]:
             if reference is None or not solved or any(map(is_fallback, result.rows.values())):
                 continue
             aim = result.method.get("aim", "retrained")
-            kinds = {"delete": "fixed lam", "calibrated": "calibrated" + (f", aim {aim}" if aim != "retrained" else "")}
-            timed = _timed_ratios(result, reference)
-            for name, ratio in timed.items():
-                ratios = found.setdefault((result.scenario.dataset, kinds[name]), _Ratios())
-                ratios.undisturbed[result.identity] = (ratio, result)
-            if not timed and (faster := result.speedup(reference)) is not None:
-                kind = kinds["calibrated" if result.method.get("lam") == "auto" else "delete"]
-                ratios = found.setdefault((result.scenario.dataset, kind), _Ratios())
-                ratios.swept[result.identity] = (faster.mean, result)
+            searched = "calibrated" + (f", aim {aim}" if aim != "retrained" else "")
+            for name, kind in (("delete", "fixed lam"), ("calibrated", searched)):
+                pairs = [(row, reference.rows.get(seed)) for seed, row in result.rows.items()]
+                ratios = [
+                    other["seconds_of"]["retrain"] / row["seconds_of"][name]
+                    for row, other in pairs
+                    if _timed(row, other, name)
+                ]
+                if ratios:
+                    found.setdefault((result.scenario.dataset, kind), {})[result.identity] = (median(ratios), result)
     made = []
-    for key, ratios in sorted(found.items()):
-        known = list((ratios.undisturbed or ratios.swept).values())
-        ratio, slowest = min(known, key=lambda pair: pair[0])
-        where = f"{_title(slowest)}, {slowest.label}"
-        made.append(Speedup(*key, ratio, where, len(known), bool(ratios.undisturbed)))
+    for key, cells in sorted(found.items()):
+        ratio, slowest = min(cells.values(), key=lambda pair: pair[0])
+        made.append(Speedup(*key, ratio, f"{_title(slowest)}, {slowest.label}", len(cells)))
     return made
 
 
-@dataclass
-class _Ratios:
-    """How many times faster than Retrain cells are, by the identity of a result."""
-
-    undisturbed: dict[str, tuple[float, Result]] = field(default_factory=dict)
-    swept: dict[str, tuple[float, Result]] = field(default_factory=dict)
-
-
-def _timed_ratios(result: Result, reference: Result) -> dict[str, float]:
-    """Retrain's time divided by the deletion's, for rows that repeated their times with nothing else running."""
-    ratios: dict[str, list[float]] = {}
-    for seed, row in sorted(result.rows.items()):
-        other: Mapping[str, Any] = reference.rows.get(seed) or {}
-        spent, whole = row.get("seconds_of") or {}, (other.get("seconds_of") or {}).get("retrain")
-        for name in ("delete", "calibrated"):
-            if whole and spent.get(name) and same_hardware(row, other):
-                ratios.setdefault(name, []).append(whole / spent[name])
-    return {name: median(values) for name, values in ratios.items()}
+def _timed(row: Row, other: Row | None, name: str) -> bool:
+    """Whether the time of a deletion can be compared with that of Retrain."""
+    if other is None or not same_hardware(row, other):
+        return False
+    return bool((row.get("seconds_of") or {}).get(name) and (other.get("seconds_of") or {}).get("retrain"))
 
 
 _INTRODUCTION = (
@@ -531,8 +516,8 @@ _DISTANCES = (
     "the cells are left out."
 )
 _SPEEDUPS = (
-    "Per dataset the slowest cell: Retrain's time divided by the deletion's on the same hardware, median over seeds. *Alone*: "
-    "nothing else ran while the times were measured."
+    "Per dataset the slowest cell: Retrain's time divided by the deletion's on the same hardware, median over seeds. Nothing "
+    "else ran while these times were measured."
 )
 
 
@@ -581,7 +566,6 @@ def distance_tables(found: Sequence[Distance]) -> str:
 def speedup_table(found: Sequence[Speedup]) -> str:
     rows = []
     for each in found:
-        timed = "alone" if each.undisturbed else "in a sweep"
-        names = [dataset_title(each.dataset), each.kind, times(each.ratio), timed, escape_markdown(each.slowest)]
+        names = [dataset_title(each.dataset), each.kind, times(each.ratio), escape_markdown(each.slowest)]
         rows.append([*names, str(each.cells)])
-    return grid(["dataset", "deletion", "times faster", "timed", "slowest cell", "cells"], rows, left=2) if rows else ""
+    return grid(["dataset", "deletion", "times faster", "slowest cell", "cells"], rows, left=2) if rows else ""

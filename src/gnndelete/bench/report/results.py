@@ -339,25 +339,6 @@ def unique(results: Iterable[Result]) -> list[Result]:
     return list(found.values())
 
 
-def distinct(results: Iterable[Result]) -> list[Result]:
-    """The results with labels that are distinct per scenario.
-
-    Where one label means two settings in one scenario, the rarer settings get the name of their experiment as well.
-    """
-    pairs = [(each, as_text({k: v for k, v in each.method.items() if k != "rule"})) for each in results]
-    found: dict[tuple[str, str], set[str]] = {}
-    for result, setting in pairs:
-        found.setdefault((result.label, result.scenario.identity), set()).add(setting)
-    usual = {}
-    for label in {label for (label, _), several in found.items() if len(several) > 1}:
-        counts = Counter(setting for each, setting in pairs if each.label == label)
-        usual[label] = counts.most_common(1)[0][0]
-    return [
-        replace(each, label=f"{each.label} ({each.experiment})") if usual.get(each.label, setting) != setting else each
-        for each, setting in pairs
-    ]
-
-
 def is_fallback(row: Row) -> bool:
     """Whether lam could not be calibrated and the fallback value was used."""
     return (row.get("calibration") or {}).get("status") == "fallback"
