@@ -9,6 +9,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+#: Longer parts of a message are cut in their middle, as are longer values that a message lists.
+MESSAGE_CHARACTERS, VALUE_CHARACTERS = 3000, 120
+
 
 class GNNDeleteError(Exception):
     """Base of all errors that gnndelete raises on purpose.
@@ -21,6 +24,7 @@ class GNNDeleteError(Exception):
     exit_code = 1
 
     def __init__(self, why: str = "", remedy: str = "") -> None:
+        why, remedy = bounded(why, MESSAGE_CHARACTERS), bounded(remedy, MESSAGE_CHARACTERS)
         super().__init__(f"{why}; {remedy}" if remedy else why)
         self.why, self.remedy = why, remedy
 
@@ -71,6 +75,15 @@ class StorageError(RunError):
     """A file could not be written: the disk is full, or the place is closed. Whatever else is written there fails as well."""
 
 
+def bounded(text: str, limit: int) -> str:
+    """A text without its middle where it is too long.
+
+    >>> bounded("0123456789", 4)
+    '01…89'
+    """
+    return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-(limit // 2) :]}"
+
+
 def why(error: BaseException) -> str:
     """What went wrong with a file, without the path and the number that the system adds.
 
@@ -90,7 +103,7 @@ def some(values: Iterable[object], limit: int = 5) -> str:
     '3, 1, 4, 1, 5 and 2 more'
     """
     items: Sequence[object] = list(values)
-    shown = ", ".join(str(item) for item in items[:limit])
+    shown = ", ".join(bounded(str(item), VALUE_CHARACTERS) for item in items[:limit])
     return shown if len(items) <= limit else f"{shown} and {len(items) - limit} more"
 
 
@@ -103,6 +116,7 @@ def unknown(lead: str, name: str, known: Iterable[str], prefix: str = "") -> str
     "there is no model 'gnc'; did you mean 'gcn'?"
     """
     known = list(known)
+    name = bounded(name, VALUE_CHARACTERS)
     close = difflib.get_close_matches(name, known, cutoff=0.5)
     if close:
         meant = next((each for each in close if sorted(each) == sorted(name)), close[0])  # letters change places easily

@@ -34,10 +34,6 @@ def test_contains_and_positions(graph, asked):
     assert table.contains(tensor(wanted)).tolist() == [pair in pairs for pair in wanted]
     expected = [column for column, pair in enumerate(pairs) if pair in wanted]
     assert sorted(table.positions(tensor(wanted)).tolist()) == expected
-    assert (~table.without(tensor(wanted))).nonzero().flatten().tolist() == expected
-    single = list(dict.fromkeys(pairs))  # without parallel copies places are found another way
-    left = EdgeTable(tensor(single), nodes).without(tensor(wanted)).tolist()
-    assert left == [pair not in wanted for pair in single]
     assert table.num_edges == len(pairs)
 
 
@@ -71,7 +67,6 @@ def test_typed_edges_are_told_apart_by_their_type(graph, relations, random):
     wanted = triples[::2]
     expected = [column for column, triple in enumerate(triples) if triple in wanted]
     assert sorted(table.positions(tensor(wanted, 3)).tolist()) == expected
-    assert (~table.without(tensor(wanted, 3))).nonzero().flatten().tolist() == expected
     assert Counter(table.neighbors(torch.arange(nodes)).tolist()) == Counter(v for _, v in pairs)
     assert not table.undirected
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch_geometric.data import Data
 
 from gnndelete import Deletion
+from gnndelete.datasets import IdMap
 from gnndelete.errors import DeletionError
 
 from ..conftest import one_sentence
@@ -46,3 +53,110 @@ def test_malformed(name):
     with pytest.raises(DeletionError) as caught:
         Deletion(**request)
     one_sentence(caught.value, *needles)
+
+
+# Anything at all
+
+
+class Table:
+    """A DataFrame as far as the parser can see."""
+
+    def __init__(self, rows: list[Any]) -> None:
+        self.rows = rows
+
+    def to_numpy(self) -> np.ndarray:
+        return np.array(self.rows, dtype=object)
+
+    def __iter__(self):
+        return iter("columns")
+
+
+within: list[Any] = []
+within.append((within, within))
+sparse = torch.tensor([[0, 5], [1, 2]]).to_sparse()
+NO_IDS = {
+    "bools among integers": [27, True],
+    "masked": np.ma.array([3, 4], mask=[0, 1]),
+    "meta": torch.zeros(2, dtype=torch.long, device="meta"),
+    "sparse": sparse,
+    "quantized": torch.quantize_per_tensor(torch.rand(3), 0.1, 0, torch.quint8),
+    "nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    "complex": torch.tensor([1j]),
+    "itself": within,
+    "a dict": {"ids": {"ids": [11]}},
+    "bytes": b"12",
+    "none": [None],
+    "huge": [10**5000],
+    "unsigned": [np.uint64(2**63)],
+    "a long text": ["x" * 10**6],
+    "rows of another kind": [{1, 2}],
+    "sparse rows": [sparse, sparse],
+    "half a table": Table([[1, 2.5]]),
+    "a table with a hole": Table([[1, float("nan")]]),
+    "an object": object(),
+}
+
+
+@pytest.mark.parametrize("kind", ["edges", "nodes", "features", "labels", "relations", "graphs", "fill"])
+@pytest.mark.parametrize("name", NO_IDS)
+def test_what_is_no_list_of_ids_is_refused_in_a_short_sentence(kind, name):
+    if (kind, name) in (("fill", "unsigned"), ("relations", "a long text")):
+        return  # a number, and the name of a relation
+    request = {"features": [1], "fill": NO_IDS[name]} if kind == "fill" else {kind: NO_IDS[name]}
+    with pytest.raises(DeletionError) as caught:
+        Deletion(**request)
+    assert len(str(caught.value)) < 400
+    assert "\n" not in str(caught.value)
+
+
+number = st.one_of(st.integers(-(2**70), 2**70), st.booleans(), st.floats(), st.text(max_size=3), st.none())
+dtypes = st.sampled_from([np.int8, np.uint64, np.float32, np.bool_, np.complex64, object])
+arrays = st.builds(lambda values, dtype: np.array(values).astype(dtype), st.lists(st.integers(0, 3)), dtypes)
+anything = st.recursive(
+    st.one_of(number, arrays, arrays.filter(lambda a: a.dtype not in (object, np.uint64)).map(torch.from_numpy)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.tuples(inner, inner), st.dictionaries(st.integers(0, 3), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+@given(anything, st.sampled_from(["edges", "nodes", "features", "labels", "relations", "graphs"]), anything)
+def test_anything_is_understood_or_refused(value, kind, fill):
+    for request in ({kind: value}, {"features": value, "fill": fill}):
+        with suppress(DeletionError):
+            made = Deletion(**request)
+            for name in ("edges", "nodes", "labels", "relations", "graphs"):
+                found = getattr(made, name)
+                assert not found.numel() or int(found.min()) >= 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=6))
+def test_names_mean_their_nodes(pairs):
+    ids = IdMap([f"user:{node}" for node in range(6)])
+    named = [(f"user:{u}", f"user:{v}") for u, v in pairs]
+    for edges in (named, iter(named), Table(named)):
+        assert Deletion(edges=edges, ids=ids) == Deletion(edges=pairs)
+    heads = [head for head, _ in named]
+    made = Deletion(nodes=heads, labels=Table(heads), features=[(head, 1) for head in heads], ids=ids)
+    plain = [u for u, _ in pairs]
+    assert made == Deletion(nodes=plain, labels=plain, features=[(u, 1) for u in plain])
+    assert Deletion(features={heads[0]: [0, 2]}, ids=ids) == Deletion(features={plain[0]: [0, 2]})
+    triples = [(u, 7, v) for u, v in pairs]
+    assert Deletion(edges=[(f"user:{u}", 7, f"user:{v}") for u, _, v in triples], ids=ids) == Deletion(edges=triples)
+    with pytest.raises(DeletionError, match=r"'user:9'"):
+        Deletion(nodes=["user:9"], ids=ids)
+
+
+def test_errors_use_the_names():
+    ids = IdMap(["ann", "bob", "cid"])
+    data = Data(edge_index=torch.tensor([[0], [1]]), num_nodes=3)
+    with pytest.raises(DeletionError, match=r"\('ann', 'cid'\)"):
+        Deletion(edges=[("ann", "cid")], ids=ids).check(data)
+
+
+def test_values_that_the_features_cannot_hold():
+    edges = torch.tensor([[0, 1], [1, 0]])
+    for x, fill in ((torch.ones(2, 1), 1e308), (torch.ones(2, 1).half(), 1e5), (torch.ones(2, 1).byte(), 300)):
+        with pytest.raises(DeletionError, match="cannot hold"):
+            Deletion(features=[0], fill=fill).check(Data(x=x, edge_index=edges))

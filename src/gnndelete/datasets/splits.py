@@ -320,7 +320,9 @@ def load_split(path: str | PathLike[str], graph: Any, **parameters: Any) -> Link
     gone = torch.cat([tensors["validation"], tensors["test"]], dim=1)
     if table.undirected:
         gone = torch.cat([gone, gone.flip(0)], dim=1)
-    return LinkSplit(keep_edges(graph, table.without(gone), int(graph.num_nodes)), **tensors, seed=seed)
+    keep = torch.ones(graph.edge_index.size(1), dtype=torch.bool, device=graph.edge_index.device)
+    keep[table.positions(gone)] = False
+    return LinkSplit(keep_edges(graph, keep, int(graph.num_nodes)), **tensors, seed=seed)
 
 
 def _name(graph: Any) -> str:

@@ -80,7 +80,7 @@ class Deletion(Elements):
         values = {name: value for name, value in values.items() if value is not None}
         if features is None and not (isinstance(fill, (int, float)) and fill == 0):
             raise DeletionError("fill= replaces features, and features= names none; name some, or leave fill= out")
-        types = split_by_type(values, fill)
+        types = split_by_type(values, fill) if values and ids is None else None
         if types is not None:
             super().__init__(by_type={name: Deletion(**kinds) for name, kinds in types.items()})
             return
@@ -169,11 +169,11 @@ class Deletion(Elements):
     @property
     def counts(self) -> dict[str, int]:
         """How many elements of each kind are named, without empty kinds; for features, how many nodes lose some."""
-        found = {kind.name: kind.count(self) for kind in self.kinds}
-        for _, part in self._parts():
-            for name, count in part.counts.items():
-                found[name] = found.get(name, 0) + count
-        return {name: found[name] for name in KINDS if found.get(name)}
+        found = dict.fromkeys(KINDS, 0)
+        for part in (self, *self.by_type.values()):
+            for kind in part.kinds:
+                found[kind.name] += kind.count(part)
+        return {name: count for name, count in found.items() if count}
 
     @property
     def feature_nodes(self) -> Tensor:

@@ -112,20 +112,13 @@ class EdgeTable:
         return self.keys[position] == key
 
     def positions(self, edges: Tensor) -> Tensor:
-        """The columns of ``edge_index`` with the given edges, parallel copies included."""
-        key = torch.unique(self.key(edges))
-        start = torch.searchsorted(self.keys, key)
-        stop = torch.searchsorted(self.keys, key, right=True)
-        return self.order[ranges(start, stop)]
+        """The columns of ``edge_index`` with the given edges, parallel copies included.
 
-    def without(self, edges: Tensor) -> Tensor:
-        """Which columns of ``edge_index`` hold none of the given edges, as a mask.
-
-        >>> EdgeTable(torch.tensor([[0, 1, 1], [1, 0, 2]]), 3).without(torch.tensor([[1, 2], [0, 0]])).tolist()
-        [True, False, True]
+        >>> EdgeTable(torch.tensor([[0, 1, 1], [1, 0, 2]]), 3).positions(torch.tensor([[1, 2], [0, 0]])).tolist()
+        [1]
         """
-        mask = torch.ones(self.num_edges, dtype=torch.bool, device=self.keys.device)
-        return mask.index_fill_(0, self.positions(edges), False)
+        key = torch.unique(self.key(edges))
+        return self.order[ranges(torch.searchsorted(self.keys, key), torch.searchsorted(self.keys, key, right=True))]
 
     @cached_property
     def distinct(self) -> int:
@@ -143,7 +136,7 @@ class EdgeTable:
 
     @cached_property
     def one_way(self) -> int:
-        """How many edges lack a reverse in a nearly undirected graph; 0 in any other graph.
+        """How many edges of a directed graph lack a reverse, if nearly all have one; 0 in any other graph.
 
         >>> pairs = torch.stack([torch.arange(30), torch.arange(1, 31)])
         >>> EdgeTable(torch.cat([pairs, pairs[:, 1:].flip(0)], dim=1), 31).one_way, EdgeTable(pairs, 31).one_way

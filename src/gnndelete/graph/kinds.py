@@ -448,7 +448,7 @@ def remaining_edges(deletion: Elements, data: Data, table: EdgeTable) -> Tensor:
     device = data.edge_index.device
     mask = torch.ones(table.num_edges, dtype=torch.bool, device=device)
     if deletion.edges.size(1):
-        mask = table.without(table.both_ways(deletion.edges.to(device)))
+        mask[table.positions(table.both_ways(deletion.edges.to(device)))] = False
     if deletion.nodes.numel():
         dead = torch.zeros(table.num_nodes, dtype=torch.bool, device=device)
         dead.index_fill_(0, deletion.nodes.to(device), True)

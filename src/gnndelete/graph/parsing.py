@@ -74,7 +74,7 @@ def as_edges(edges: Any, ids: IdMap | None = None) -> Tensor:
     >>> as_edges([(7, 9), (0, 5), (7, 9)]).tolist()
     [[0, 7], [5, 9]]
     """
-    return distinct(_not_negative(_columns(edges, "edges", (2, 3), DeletionError, ids), "edges"))
+    return distinct(_not_negative(edge_list(edges, "edges", error=DeletionError, ids=ids), "edges"))
 
 
 def as_cells(features: Any, ids: IdMap | None = None) -> Tensor:
@@ -92,10 +92,13 @@ def as_cells(features: Any, ids: IdMap | None = None) -> Tensor:
             )
         owners = nodes.repeat_interleave(torch.tensor([part.numel() for part in columns], dtype=torch.long))
         return _not_negative(torch.stack([owners, torch.cat([nodes[:0], *columns])]), "features")
-    if not _is_table(features) and not isinstance(features, (str, int, np.integer)):
+    if not isinstance(features, (Tensor, np.ndarray, str, int, np.integer)):
         features = _listed(features, "features", DeletionError)
-    if (_dim(features) or 0) > 1 or (isinstance(features, list) and any(map(_is_row, features))):
-        return _not_negative(_columns(features, "features", (2,), DeletionError, ids), "features")
+    pairs = (_dim(features) or 0) > 1
+    if isinstance(features, list):
+        pairs = any(isinstance(each, (tuple, list)) or _dim(each) == 1 for each in features)
+    if pairs:
+        return _not_negative(edge_list(features, "features", (2,), DeletionError, ids), "features")
     nodes = as_ids(features, "features", ids)
     return torch.stack([nodes, torch.full_like(nodes, ALL_COLUMNS)])
 
@@ -138,31 +141,30 @@ def ids_in_order(values: Any, noun: str, count: int) -> Tensor:
     return array
 
 
-def edge_list(edges: Any, name: str) -> Tensor:
+def edge_list(
+    edges: Any,
+    name: str,
+    widths: tuple[int, ...] = (2, 3),
+    error: type[RequestError] = SettingError,
+    ids: IdMap | None = None,
+) -> Tensor:
     """Edges as a ``[2, k]`` tensor (``[3, k]`` for triples), in the order given and on the device given.
+
+    With ``widths`` (2,), pairs are cells (node, column).
 
     >>> edge_list([(7, 9), (0, 5)], "edges").tolist()
     [[7, 0], [9, 5]]
     """
-    return _columns(edges, name, (2, 3), SettingError)
-
-
-def _columns(
-    values: Any, name: str, widths: Sequence[int], error: type[RequestError], ids: IdMap | None = None
-) -> Tensor:
-    """Pairs or triples as the columns of a tensor, in the order given; widths (2,) are cells, (2, 3) are edges."""
-    shape, form = (
-        ("[2, k] (or [3, k] for triples)", "pairs (source, target), or triples")
-        if 3 in widths
-        else ("[2, k] with nodes and their columns", "node ids or pairs (node, column)")
-    )
-    if _is_table(values):
-        array = _tensor(values, name, error)
+    shape, form = "[2, k] with nodes and their columns", "node ids or pairs (node, column)"
+    if 3 in widths:
+        shape, form = "[2, k] (or [3, k] for triples)", "pairs (source, target), or triples"
+    array = _tensor(edges, name, error)
+    if array is not None:
         if array.dim() != 2 or array.size(0) not in widths:
             hint = "; transpose it with .t()" if array.dim() == 2 and array.size(1) in widths else ""
             raise error(f"'{name}' is a tensor of shape {list(array.shape)}; it must be {shape}{hint}")
         return array
-    rows = _listed(values.T if isinstance(values, np.ndarray) else values, name, error)
+    rows = _listed(edges.T if isinstance(edges, np.ndarray) else edges, name, error)
     if not rows:
         return torch.empty(2, 0, dtype=torch.long)
     if set(map(type, rows)) - {tuple, list}:
@@ -170,17 +172,17 @@ def _columns(
     width = len(rows[0]) if isinstance(rows[0], (tuple, list)) and len(rows[0]) in widths else widths[0]
     for wrong in (row for row in rows if not isinstance(row, (tuple, list)) or len(row) != width):
         raise error(f"'{name}' must hold {form} throughout; got {_short(wrong)}")
-    named = {0, width - 1} if 3 in widths else {0}  # these columns hold nodes
+    of_nodes = (0, width - 1) if 3 in widths else (0,)
     columns = enumerate(zip(*rows, strict=True))
-    return torch.stack([_flat(list(column), name, error, ids if at in named else None) for at, column in columns])
+    return torch.stack([_flat(list(column), name, error, ids if at in of_nodes else None) for at, column in columns])
 
 
 def _flat(values: Any, name: str, error: type[RequestError], ids: IdMap | None = None) -> Tensor:
     """Integers as a flat tensor, in the order given; names are looked up in ``ids``."""
     if type(values) is int or isinstance(values, np.integer) or (type(values) is str and ids is not None):
         values = [values]
-    if _is_table(values):
-        array = _tensor(values, name, error)
+    array = _tensor(values, name, error)
+    if array is not None:
         if array.dim() > 1:
             raise error(f"'{name}' has shape {list(array.shape)}; it must be a flat list of ids")
         return array.view(-1)
@@ -199,11 +201,14 @@ def _flat(values: Any, name: str, error: type[RequestError], ids: IdMap | None =
         raise error(f"'{name}' holds the id {large}, which is no 64-bit integer; give smaller ids") from None
 
 
-def _tensor(values: Tensor | np.ndarray, name: str, error: type[RequestError]) -> Tensor:
-    """Integers of any shape; a tensor stays on its device."""
+def _tensor(values: Any, name: str, error: type[RequestError]) -> Tensor | None:
+    """The integers of a tensor, which stays on its device, or of an array; None for anything else, texts among them."""
+    is_array = isinstance(values, np.ndarray)
+    if not isinstance(values, Tensor) and (not is_array or values.dtype.kind in "OUST"):
+        return None
     if _dim(values) is None:
         raise error(f"'{name}' is {_short(values)}; give a plain tensor or a list of integers")
-    kind, is_array = str(values.dtype).removeprefix("torch."), isinstance(values, np.ndarray)
+    kind = str(values.dtype).removeprefix("torch.")
     if "int" not in kind and (values.size if is_array else values.numel()):
         first = values.flat[0] if is_array else values.flatten()[0]
         raise error(f"'{name}' holds {_words(kind)}, for example {first.item()!r}; ids are integers")
@@ -214,22 +219,12 @@ def _tensor(values: Tensor | np.ndarray, name: str, error: type[RequestError]) -
     return array
 
 
-def _is_table(values: Any) -> bool:
-    """Whether a value is a tensor or an array of numbers: its rows are sources and targets, and not edges."""
-    return isinstance(values, Tensor) or (isinstance(values, np.ndarray) and values.dtype.kind not in "OUST")
-
-
 def _dim(value: Any) -> int | None:
     """The number of dimensions of a plain tensor or array; None for anything else."""
     if isinstance(value, Tensor):
         plain = not value.is_nested and value.layout == torch.strided and not value.is_quantized and not value.is_meta
         return value.dim() if plain else None
     return value.ndim if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) else None
-
-
-def _is_row(value: Any) -> bool:
-    """Whether a value can be a pair or a triple."""
-    return isinstance(value, (tuple, list)) or _dim(value) == 1
 
 
 def _listed(values: Any, name: str, error: type[RequestError]) -> list[Any]:
@@ -262,7 +257,7 @@ def _short(value: Any) -> str:
     shown = reprlib.Repr()
     shown.maxstring, shown.maxother, shown.maxlevel = 80, 80, 2
     try:
-        return shown.repr(value)
+        return " ".join(shown.repr(value).split())
     except ValueError:
         return "an integer of thousands of digits"
 

@@ -100,7 +100,7 @@ def ways(undirected: bool) -> str:
 
 def nearly_undirected(table: EdgeTable, deleted: Tensor | None = None, nodes: Tensor | None = None) -> tuple[Note, ...]:
     """A note where few edges without a reverse make a graph directed, with the deleted edges whose reverse stays."""
-    count = table.one_way
+    count = 0 if table.undirected else table.one_way
     if not count:
         return ()
     lack = "edge has" if count == 1 else "edges have"
