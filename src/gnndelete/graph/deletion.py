@@ -216,10 +216,8 @@ class Deletion(Elements):
             kinds["edges"] = torch.tensor(kinds["edges"], dtype=torch.long)
         cells = torch.tensor(lists.get("features", [[], []]), dtype=torch.long)
         values = torch.tensor(lists.get("fill", []), dtype=torch.float64)
-        if cells.dim() != 2 or cells.size(0) != 2 or values.numel() != cells.size(1):
-            raise DeletionError(
-                f"features= as lists are nodes, columns and as many values (got {list(cells.shape)}); write them again"
-            )
+        if cells.shape != (2, values.numel()):
+            raise DeletionError(f"features= as lists are nodes, columns and as many values (got {list(cells.shape)})")
         return cls(**kinds).replace(**merge_cells(cells, values), across_types=bool(lists.get("across_types")))
 
     @property

@@ -60,6 +60,10 @@ class Types:
         """The ids that sources and targets of an edge type can have."""
         return self.rows(edge_type[0]), self.rows(edge_type[2])
 
+    def starts(self, edge_type: EdgeType, device: torch.device | None = None) -> Tensor:
+        """The first ids of sources and targets, as a column: added to pairs, it makes their ids count across types."""
+        return torch.tensor([[rows.start] for rows in self.ends(edge_type)], device=device)
+
     def ways(self) -> str:
         """Words for a count of edges: which edge types are counted in both directions.
 
@@ -97,9 +101,8 @@ class HeteroGraph(Data):
         types = _types(hetero) if types is None else types
         parts, kinds = [], []
         for number, kind in enumerate(types.edges):
-            source, target = types.ends(kind)
             edges = hetero[kind].edge_index
-            parts.append(edges + torch.tensor([[source.start], [target.start]], device=edges.device))
+            parts.append(edges + types.starts(kind, edges.device))
             kinds.append(torch.full((edges.size(1),), number, device=edges.device))
         result = cls(
             edge_index=torch.cat(parts, dim=1),
@@ -152,9 +155,7 @@ class HeteroGraph(Data):
         """The graph with further edges, of types whose edges have no attributes."""
         result = copy.copy(self.hetero)
         for number, kind in enumerate(self.types.edges):
-            source, target = self.types.ends(kind)
-            added = triples[:, triples[1] == number]
-            pairs = torch.stack([added[0] - source.start, added[2] - target.start])
+            pairs = triples[:, triples[1] == number][[0, 2]] - self.types.starts(kind, triples.device)
             result[kind].edge_index = torch.cat([self.hetero[kind].edge_index, pairs], dim=1)
         return HeteroGraph.of(result, self.types)
 
@@ -220,10 +221,8 @@ def split_by_type(arguments: Kinds, fill: Any = 0.0) -> dict[TypeName, Kinds] | 
             names = name if by_edge_type and isinstance(name, tuple) else (name,)
             widths = {"edges": (3,), "relations": (1, 3)}.get(kind, (1,))
             if len(names) not in widths or not all(isinstance(each, str) for each in names):
-                form = "an edge type is (source type, relation, target type)"
-                if not by_edge_type:
-                    form = f"a node type is a string, and not the node type {name!r}"
-                raise DeletionError(f"{kind}= names the type {name!r}; {form}")
+                form = "an edge type is (source type, relation, target type)" if by_edge_type else "a string is needed"
+                raise DeletionError(f"{kind}= names the {'edge' if by_edge_type else 'node'} type {name!r}; {form}")
             if _is_typed(kind, part):
                 raise DeletionError(f"{kind}= holds a dict of types within a dict of types; give {{type: ids}}")
             result.setdefault(name, {})[kind] = part

@@ -132,24 +132,18 @@ class Edges(Kind):
         edges, names = deletion.edges, deletion.names
         width = 3 if table.typed else 2
         if edges.size(0) != width:
-            given, known, form = (
-                ("pairs", "has", "triples (head, relation, tail)")
-                if table.typed
-                else ("triples", "has no", "pairs (source, target)")
-            )
-            text = f"edges are given as {given}, but the graph {known} 'edge_type': give {form}"
-            if edges.size(1) == width:  # a transposed tensor of two triples looks like three pairs
-                text += f", or transpose the tensor if its rows are {form.partition(' ')[0]}"
-            raise DeletionError(text)
-        outside = (ends_of(edges) >= table.num_nodes).any(dim=0)
-        what, last = "nodes", table.num_nodes - 1
-        if table.typed and not bool(outside.any()):
-            outside, what, last = edges[1] >= table.num_relations, "relations", table.num_relations - 1
-        if bool(outside.any()):
-            raise DeletionError(
-                f"edges name {what} that are not in the graph: {some(names.edges(edges[:, outside]))}; "
-                f"{'ids' if what == 'nodes' else 'types'} go from 0 to {last}"
-            )
+            given, known, form = ("triples", "has no", "pairs (source, target)")
+            if table.typed:
+                given, known, form = ("pairs", "has an", "triples (head, relation, tail)")
+            hint = ", or transpose the tensor" if edges.size(1) == width else ""  # two triples look like three pairs
+            raise DeletionError(f"edges are given as {given}, but the graph {known} 'edge_type': give {form}{hint}")
+        for outside, what, last in (
+            ((ends_of(edges) >= table.num_nodes).any(dim=0), "nodes", table.num_nodes - 1),
+            ((edges[1] >= table.num_relations) & table.typed, "relations", table.num_relations - 1),
+        ):
+            if bool(outside.any()):
+                wrong = some(names.edges(edges[:, outside]))
+                raise DeletionError(f"edges name {what} that are not in the graph: {wrong}; they go from 0 to {last}")
         if table.undirected:
             edges = distinct(edges.sort(dim=0).values)
         elif table.mirrored:
@@ -507,30 +501,26 @@ def _cut_pairs(result: Any, deletion: Elements, data: Data, table: EdgeTable) ->
     sets: list[tuple[Any, str, list[str], Tensor | int, Tensor]] = []  # store, name, attributes, first ids, lost edges
     if isinstance(data, HeteroGraph):
         for number, kind in enumerate(data.types.edges):
-            source, target = data.types.ends(kind)
-            start, lost = torch.tensor([[source.start], [target.start]]), gone[:, gone[1] == number]
+            start, lost = data.types.starts(kind), gone[:, gone[1] == number]
             sets.append((result.hetero[kind], "edge_label_index", ["edge_label"], start, lost))
+    elif table.typed and "edge_label_index" in data:
+        raise NotYetError("typed graphs with 'edge_label_index' are not supported by this version; drop that attribute")
     else:
-        for name, others in {"edge_label_index": ["edge_label"], **further_edge_sets(data)}.items():
-            sets.append((result, name, others, 0, gone))
-        if table.typed and "edge_label_index" in data:
-            raise NotYetError(
-                "typed graphs with 'edge_label_index' are not supported by this version; drop that attribute"
-            )
+        further = {"edge_label_index": ["edge_label"], **further_edge_sets(data)}
+        sets = [(result, name, others, 0, gone) for name, others in further.items()]
     for store, name, others, start, lost in sets:
         pairs, types = store.get(name), name.replace("edge_index", "edge_type")
         if pairs is None:
             continue
         named = pairs.cpu() + start
-        mask = ~torch.isin(named, deletion.nodes).any(dim=0)
+        stays = ~torch.isin(named, deletion.nodes).any(dim=0)
         if lost.size(0) == 3 and types in others:
             named = torch.stack([named[0], store[types].cpu(), named[1]])
-        mask &= ~is_among(named, lost if named.size(0) == 3 else ends_of(lost))
-        for each in (name, *others):
-            if isinstance(store.get(each), Tensor):
-                store[each] = (
-                    store[each][..., mask.to(pairs.device)] if each == name else store[each][mask.to(pairs.device)]
-                )
+        stays &= ~is_among(named, lost if named.size(0) == 3 else ends_of(lost))
+        store[name] = pairs[:, stays.to(pairs.device)]
+        for other in others:
+            if isinstance(store.get(other), Tensor):
+                store[other] = store[other][stays.to(pairs.device)]
 
 
 def without_labels(y: Tensor, rows: Tensor) -> Tensor:

@@ -252,13 +252,10 @@ def unseen_edges(
     if edges.size(0) != (3 if table.typed else 2) or bool((ends_of(edges) >= table.num_nodes).any()):
         return {}
     known = table.contains(edges.to(table.keys.device)).cpu()
-    masks = {}
-    for purpose, others in {"training": learned, **unseen}.items():
-        if others is not None:
-            either = torch.cat([others, others.flip(0)], dim=1) if table.undirected else others
-            masks[purpose] = is_among(edges, either.cpu()) & ~known
-    known = masks.pop("training", known & ~known)
-    return {purpose: mask & ~known for purpose, mask in masks.items() if bool((mask & ~known).any())}
+    if learned is not None:
+        known |= is_among(edges, table.both_ways(learned).cpu())
+    masks = {purpose: is_among(edges, table.both_ways(others).cpu()) & ~known for purpose, others in unseen.items()}
+    return {purpose: mask for purpose, mask in masks.items() if bool(mask.any())}
 
 
 def name_unseen(edges: Tensor, found: Mapping[str, Tensor], table: EdgeTable, names: Names) -> list[str]:

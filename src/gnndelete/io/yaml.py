@@ -11,8 +11,27 @@ import yaml
 from gnndelete.errors import SettingError
 
 
+#: Settings are small: longer and deeper files are mistakes or attacks.
+MAX_BYTES, MAX_DEPTH = 1 << 20, 20
+
+
 class Loader(yaml.SafeLoader):
-    """Safe YAML that reads 1e-3 as a number, which YAML 1.1 does not, and refuses a setting that is given twice."""
+    """Safe YAML that reads 1e-3 as a number, which YAML 1.1 does not, and refuses a setting that is given twice.
+
+    Aliases, which make a short file mean a long one, and deep nesting are refused.
+    """
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise SettingError("it uses an alias (*name); write the value out")
+        if self.depth == MAX_DEPTH:
+            raise SettingError(f"it is nested more than {MAX_DEPTH} levels deep; settings need three")
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         lines: dict[str, int] = {}
@@ -34,17 +53,21 @@ Loader.add_implicit_resolver(
 def read_yaml(path: Path, expected: str = "sections such as data:, model:, train:") -> dict[str, Any]:
     """Read the settings in a YAML file; ``expected`` says in an error what the file should hold."""
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)  # a SafeLoader
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise SettingError(f"it is longer than {MAX_BYTES:,} bytes")
+        values = yaml.load(content.decode(), Loader=Loader)  # a SafeLoader
     except SettingError as error:
         raise SettingError(f"the settings file '{path}': {error}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(
             f"the settings file '{path}' cannot be read ({getattr(error, 'strerror', None) or error})"
         ) from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}" if mark else ""
-        raise SettingError(f"'{path}' is not YAML{where}: {getattr(error, 'problem', None) or error}") from None
+        where, what = f" at line {mark.line + 1}" if mark else "", getattr(error, "problem", None) or str(error)
+        raise SettingError(f"'{path}' is not YAML{where}: {' '.join(what.split())}") from None
     if not isinstance(values or {}, dict):
         raise SettingError(f"'{path}' holds a '{type(values).__name__}'; it must hold {expected}")
     return values or {}
