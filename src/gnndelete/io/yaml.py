@@ -10,7 +10,6 @@ import yaml
 
 from gnndelete.errors import SettingError
 
-
 #: Settings are small: longer and deeper files are mistakes or attacks.
 MAX_BYTES, MAX_DEPTH = 1 << 20, 20
 
