@@ -423,6 +423,23 @@ def test_requests_in_own_ids(tmp_path: Path, name: str) -> None:
     assert Deletion.from_csv(tmp_path / "request.csv", ids=USERS, relations=("saw", "bought")) == expected
 
 
+def test_requests_with_the_column_names_of_the_tables(read, tmp_path: Path) -> None:
+    graph = read("user_id,item_id,ts\nu1,i1,5\nu2,i1,6\n", source="user_id", target="item_id")
+    assert graph.header == {"source": "user_id", "target": "item_id", "node": "id"}
+    for text, expected in (
+        ("user_id,item_id\nu2,i1\n", Deletion(edges=[(2, 1)])),
+        ("ts,Item_ID,user_id,why\n5,i1,u1,asked\n", Deletion(edges=[(0, 1)])),
+        ("source,target\nu2,i1\n", Deletion(edges=[(2, 1)])),
+        ("user_id\nu2\n", Deletion(nodes=[2])),
+        ("id\nu2\n", Deletion(nodes=[2])),
+    ):
+        (tmp_path / "request.csv").write_text(text)
+        assert Deletion.from_csv(tmp_path / "request.csv", graph.ids, header=graph.header) == expected
+    (tmp_path / "request.csv").write_text("user_id,item_id\nu2,i1\n")
+    with pytest.raises(DeletionError, match="no id 'user_id'"):
+        Deletion.from_csv(tmp_path / "request.csv", graph.ids)
+
+
 BAD_REQUESTS = {
     "unknown": (
         "source,target\nuser:12,item:7\nuser:13,item:7\nuser:12,zz\n",

@@ -166,9 +166,8 @@ def _named(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
         path = _from_here(path)
         of_nodes: Any = kind if kind in ("features", "labels") else None
         fill = settings.fill if kind == "features" else 0.0
-        found = Deletion.from_csv(
-            path, graph.ids, graph.relations or None, kind=of_nodes, fill=fill, columns=graph.features
-        )
+        names: dict[str, Any] = {"columns": graph.features, "header": graph.header}
+        found = Deletion.from_csv(path, graph.ids, graph.relations or None, kind=of_nodes, fill=fill, **names)
         if kind not in found.counts:
             other = next(iter(found.counts))
             raise DeletionError(f"'{path}' names {other}, and --{kind} takes {kind}; give it with --{other}")

@@ -194,7 +194,7 @@ def _expanded(chosen: Sequence[str] | None, columns: dict[str, list[Any]]) -> Se
 
 CONFIG, GRAPH, IDS = "graph.json", "graph.pt", "ids.json"
 _FORMAT = "gnndelete-graph-1"
-_TEXTS = tuple(field.name for field in fields(NamedGraph) if field.name not in ("data", "ids"))
+_TEXTS = tuple(field.name for field in fields(NamedGraph) if field.name not in ("data", "ids", "header"))
 _SAVED = (Tensor, bool, int, float, str, list, tuple, dict, type(None))
 
 

@@ -14,7 +14,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -365,6 +365,7 @@ class NamedGraph:
         features: The names of the columns of ``x``.
         edge_features: The names of the columns of ``edge_attr``.
         ignored: Columns of the tables that were not used.
+        header: The names of the columns with ids and relations, which a file of requests may have, too.
     """
 
     data: Data
@@ -374,6 +375,7 @@ class NamedGraph:
     features: tuple[str, ...] = ()
     edge_features: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    header: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"NamedGraph({self.data}, ids={self.ids})"
@@ -487,8 +489,14 @@ def build(
     if y is not None:
         data.y = torch.cat([y, y.new_full((len(ids) - count,), -1)])
     check_graph(data)
-    ignored = (*of_nodes.ignored, *of_edges.ignored)
-    return replace(of_edges, ids=ids, classes=of_nodes.classes, features=of_nodes.features, ignored=ignored)
+    header = {"source": columns.source, "target": columns.target, "node": columns.node_id}
+    if columns.relation is not None:
+        header["relation"] = columns.relation
+    ignored, texts = (
+        (*of_nodes.ignored, *of_edges.ignored),
+        {"classes": of_nodes.classes, "features": of_nodes.features},
+    )
+    return replace(of_edges, ids=ids, ignored=ignored, header=header, **texts)
 
 
 def _read_nodes(table: Table, columns: Columns, index: dict[str, int]) -> NamedGraph:
@@ -592,9 +600,14 @@ def _edges(pairs: np.ndarray, held: dict[str, np.ndarray], undirected: bool) -> 
     )
 
 
-_NODE_COLUMNS = ("node", "id", "node_id", "graph")
-_FEATURE_COLUMNS = ("column", "feature")
-_SOURCES, _RELATIONS, _TARGETS = ("source", "src", "head", "u"), ("relation", "type"), ("target", "dst", "tail", "v")
+#: The usual names of the columns of a request.
+_REQUEST_COLUMNS = {
+    "source": ("source", "src", "head", "u"),
+    "relation": ("relation", "type"),
+    "target": ("target", "dst", "tail", "v"),
+    "node": ("node", "id", "node_id", "graph"),
+    "column": ("column", "feature"),
+}
 
 
 def read_request(
@@ -603,11 +616,13 @@ def read_request(
     relations: Sequence[str] | None = None,
     wanted: str | None = None,
     columns_of_x: Sequence[str] | None = None,
+    header: Mapping[str, str] | None = None,
 ) -> tuple[str, list[tuple[int, ...]]]:
     """The kind ('edges', 'nodes', 'features', 'labels') and the rows of a request file; all bad lines are reported together.
 
     Cells are numbers, or names where ``ids`` and ``relations`` have names; with ``columns_of_x`` a column of features goes by
     its name or its number. ``wanted`` says what a file of nodes names: the nodes, their 'features' or their 'labels'.
+    ``header`` has names of columns besides the usual ones, as `NamedGraph.header` has.
     """
     problems = Problems(str(path), error=DeletionError)
     try:
@@ -625,8 +640,8 @@ def read_request(
         raise DeletionError(f"the columns of '{path}' are separated by {mark!r} ('{first[0]}')", "use commas")
     columns = list(range(len(first)))
     kind = "nodes" if len(columns) == 1 else "edges" if wanted != "features" or len(columns) != 2 else wanted
-    if _has_header(path, first, ids):
-        kind, columns = _read_header(path, [cell.lower() for cell in first])
+    if (named := _read_header(path, first, ids, header or {})) is not None:
+        kind, columns = named
         lines = lines[1:]
     if wanted is not None and kind != wanted:
         if kind != "nodes":
@@ -650,31 +665,37 @@ def read_request(
     return kind, rows
 
 
-def _has_header(path: str | PathLike[str], cells: list[str], ids: IdMap | None) -> bool:
-    if ids is None:
-        return not all(cell.lstrip("-").isdigit() for cell in cells)
-    names = {cell.lower() for cell in cells}
-    found = not names.isdisjoint(_NODE_COLUMNS) or all(not names.isdisjoint(o) for o in (_SOURCES, _TARGETS))
-    if found and all(cell in ids for cell in cells):
+def _read_header(
+    path: str | PathLike[str], cells: list[str], ids: IdMap | None, header: Mapping[str, str]
+) -> tuple[str, list[int]] | None:
+    """What the rows below a header name, and in which columns; None where the first line is no header."""
+    names = [cell.lower() for cell in cells]
+    found: dict[str, int] = {}
+    for role, usual in _REQUEST_COLUMNS.items():
+        for name in (header.get(role, "").lower(), *usual):
+            if name in names:
+                found.setdefault(role, names.index(name))
+    if len(names) == 1 and names[0] in (header.get("source", "").lower(), header.get("target", "").lower()):
+        found = {"node": 0}  # a column of one end alone names nodes
+    pairs = "source" in found and "target" in found
+    if ids is None and all(cell.lstrip("-").isdigit() for cell in cells):
+        return None
+    if ids is not None and not pairs and "node" not in found:
+        if len(cells) > 3:
+            raise DeletionError(
+                f"'{path}' has {len(cells)} columns and no header; name the columns source,target or node"
+            )
+        return None
+    if ids is not None and all(cell in ids for cell in cells):
         raise DeletionError(
             f"the first line of '{path}' ({','.join(cells)}) is both a header and a row of ids; "
             "put a header above it that is no id, such as node_id or head,tail"
         )
-    if not found and len(cells) > 3:
-        raise DeletionError(f"'{path}' has {len(cells)} columns and no header; name the columns source,target or node")
-    return found
-
-
-def _read_header(path: str | PathLike[str], names: list[str]) -> tuple[str, list[int]]:
-    """What the rows below a header name, and in which columns."""
-    source, relation, target, node, column = (
-        next((names.index(name) for name in options if name in names), None)
-        for options in (_SOURCES, _RELATIONS, _TARGETS, _NODE_COLUMNS, _FEATURE_COLUMNS)
-    )
-    if source is not None and target is not None:
-        return "edges", [source, target] if relation is None else [source, relation, target]
-    if node is not None:
-        return ("nodes", [node]) if column is None else ("features", [node, column])
+    if pairs:
+        return "edges", [found[role] for role in ("source", "relation", "target") if role in found]
+    if "node" in found:
+        both = [found[role] for role in ("node", "column") if role in found]
+        return "features" if len(both) == 2 else "nodes", both
     raise DeletionError(f"the header of '{path}' is '{','.join(names)}'; name the columns source,target or node")
 
 

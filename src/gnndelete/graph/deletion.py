@@ -99,6 +99,7 @@ class Deletion(Elements):
         kind: Literal["nodes", "features", "labels"] | None = None,
         fill: Fill = 0.0,
         columns: Sequence[str] | None = None,
+        header: Mapping[str, str] | None = None,
     ) -> Deletion:
         """Read a deletion from a CSV file.
 
@@ -112,13 +113,15 @@ class Deletion(Elements):
             kind: What a file of nodes names: the nodes themselves, their ``"features"`` or their ``"labels"``.
             fill: What replaces deleted features.
             columns: The names of the columns of ``x``.
+            header: Names of the columns of your tables, such as ``graph.header`` of a `NamedGraph`: they may stand in the
+                file instead of ``source``, ``target``, ``relation`` and ``node``.
 
         Raises:
             DeletionError: If the file cannot be read. Every bad line is named.
         """
         from gnndelete.datasets.tables import read_request
 
-        found, rows = read_request(path, ids, relations, kind, columns)
+        found, rows = read_request(path, ids, relations, kind, columns, header)
         whole = found == "edges" or (found == "features" and len(rows[0]) == 2)
         elements: dict[str, Any] = {found: rows if whole else [row[0] for row in rows]}
         return cls(**elements, fill=fill).with_names(ids, relations)
