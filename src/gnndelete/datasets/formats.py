@@ -261,7 +261,7 @@ def _read_folder(folder: Path) -> NamedGraph:
         ids = None if config["ids"] is None else IdMap.load(folder / IDS)
         if ids is not None and ids.fingerprint != config["ids"]:
             raise GraphError(f"'{folder / IDS}' belongs to another graph; save the graph again")
-        texts = {name: tuple(map(str, config[name])) for name in _TEXTS}
+        texts: dict[str, Any] = {name: tuple(map(str, config[name])) for name in _TEXTS}
     except OSError as error:
         raise GraphError(f"the graph '{folder}' cannot be read ({error.filename}: {error.strerror})") from None
     except GraphError:

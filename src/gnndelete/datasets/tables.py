@@ -590,10 +590,13 @@ def _edges(pairs: np.ndarray, held: dict[str, np.ndarray], undirected: bool) -> 
     if undirected:
         pairs = np.concatenate([pairs, pairs[:, ::-1]])
         held = {name: np.concatenate([value, value]) for name, value in held.items()}
-    rows = np.column_stack([pairs, *held.values()])
-    order = np.lexsort(rows.T)  # stable: of equal rows, the first one comes first
-    different = (np.diff(rows[order], axis=0) != 0).any(axis=1)
-    keep = np.sort(order[np.concatenate([[True], different])])
+    _, of, count = np.unique(
+        pairs[:, 0] * (int(pairs.max()) + 1) + pairs[:, 1], return_inverse=True, return_counts=True
+    )
+    again = np.flatnonzero(count[of] > 1)  # usually few: only these need their values compared
+    rows = np.column_stack([of[again], *(value[again] for value in held.values())])
+    distinct = again[np.unique(rows, axis=0, return_index=True)[1]]
+    keep = np.sort(np.concatenate([np.flatnonzero(count[of] == 1), distinct]))
     return Data(
         edge_index=torch.from_numpy(np.ascontiguousarray(pairs[keep].T)),
         **{name: torch.from_numpy(value[keep]) for name, value in held.items()},
