@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.engine.session import Session
-from gnndelete.errors import UnfitError
+from gnndelete.errors import SettingError, UnfitError
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.kinds import cut
@@ -227,6 +227,18 @@ def require_fit(method: Method, context: Context) -> None:
         other = nearest_fit(context)
         hint = "" if other in (None, method.name) else f" (method='{other}' fits)"
         raise UnfitError(f"method '{method.name}' does not fit: {found[0].why}", f"{found[0].remedy}{hint}")
+
+
+def check_numbers(method: Method, positive: tuple[str, ...] = (), whole: tuple[str, ...] = ()) -> None:
+    """Refuse parameters of a method that are not positive numbers, or not whole numbers of at least 1."""
+    for name in positive:
+        value = getattr(method, name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+            raise SettingError(f"'{name}' must be a positive number (got {value!r})")
+    for name in whole:
+        value = getattr(method, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise SettingError(f"'{name}' must be a whole number of at least 1 (got {value!r})")
 
 
 def plain(value: Any) -> Any:

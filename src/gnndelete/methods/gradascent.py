@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from gnndelete.errors import RunError, SettingError
+from gnndelete.errors import RunError
 from gnndelete.graph.deletion import Deletion
 from gnndelete.methods._gradients import descend, known_task, loss_reasons, trainable
-from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
+from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, check_numbers
 from gnndelete.nn.forward import evaluating
 from gnndelete.nn.layers import working_copy
 from gnndelete.notes import Note
@@ -45,8 +45,7 @@ class GradAscent(Method):
         self.lr = lr
 
     def check(self) -> None:
-        if self.epochs < 1 or not self.lr > 0:
-            raise SettingError(f"'epochs' must be at least 1 and 'lr' positive (got {self.epochs!r} and {self.lr!r})")
+        check_numbers(self, positive=("lr",), whole=("epochs",))
 
     def unfit(self, context: Context) -> list[Reason]:
         reasons = loss_reasons(context)

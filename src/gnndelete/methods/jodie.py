@@ -22,7 +22,7 @@ from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable
 from gnndelete.graph.parsing import edge_list
 from gnndelete.graph.validation import count_nodes
-from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, synchronize
+from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, check_numbers, synchronize
 from gnndelete.notes import Note
 from gnndelete.tasks.base import Predict
 from gnndelete.tasks.supervision import SupervisionCache
@@ -103,13 +103,9 @@ class JODIE(Method):
         self.lam_i = lam_i
 
     def check(self) -> None:
-        for name in ("dim", "epochs"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise SettingError(f"'{name}' must be a whole number of at least 1 (got {value!r})")
-        if not self.lr > 0 or self.lam_u < 0 or self.lam_i < 0:
-            got = f"{self.lr!r}, {self.lam_u!r} and {self.lam_i!r}"
-            raise SettingError(f"'lr' must be positive, 'lam_u' and 'lam_i' not negative (got {got})")
+        check_numbers(self, positive=("lr",), whole=("dim", "epochs"))
+        if self.lam_u < 0 or self.lam_i < 0:
+            raise SettingError(f"'lam_u' and 'lam_i' must not be negative (got {self.lam_u!r} and {self.lam_i!r})")
 
     def unfit(self, context: Context) -> list[Reason]:
         reasons = []

@@ -12,7 +12,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from gnndelete.errors import RunError, SettingError
 from gnndelete.methods._gradients import descend, known_task, loss_reasons, trainable, validation_change
-from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
+from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, check_numbers
 from gnndelete.nn.forward import evaluating
 from gnndelete.nn.layers import working_copy
 from gnndelete.notes import Note
@@ -59,10 +59,7 @@ class MEGU(Method):
     def check(self) -> None:
         if not self.kappa >= 0:
             raise SettingError(f"'kappa' must not be negative (got {self.kappa!r})")
-        if not self.temperature > 0:
-            raise SettingError(f"'temperature' must be positive (got {self.temperature!r})")
-        if self.epochs < 1 or not self.lr > 0:
-            raise SettingError(f"'epochs' must be at least 1 and 'lr' positive (got {self.epochs!r} and {self.lr!r})")
+        check_numbers(self, positive=("temperature", "lr"), whole=("epochs",))
 
     def unfit(self, context: Context) -> list[Reason]:
         task = context.task

@@ -16,7 +16,7 @@ from gnndelete.errors import GraphError, SettingError
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.validation import count_nodes
-from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, Weights, synchronize
+from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, Weights, check_numbers, synchronize
 from gnndelete.methods.grapheraser.partition import at_random, bekm, blpa, capacity, metis
 from gnndelete.methods.grapheraser.shards import Job, indivisible, induced, positions, run_all
 from gnndelete.methods.retrain import decoder_reasons, kept_notes, reset_reasons
@@ -111,12 +111,9 @@ class GraphEraser(Method):
         for name, allowed in (("partition", get_args(Partition)), ("aggregation", ("learned", "mean"))):
             if getattr(self, name) not in allowed:
                 raise SettingError(f"'{name}' must be {' or '.join(map(repr, allowed))} (got {getattr(self, name)!r})")
-        for name in ("shards", "epochs", "samples", "jobs"):
-            value = getattr(self, name)
-            if (not isinstance(value, int) or value < 1) and not (name == "jobs" and value == -1):
-                raise SettingError(f"'{name}' must be a whole number of at least 1 (got {value!r})")
-        if not self.lr > 0:
-            raise SettingError(f"'lr' must be positive (got {self.lr!r})")
+        check_numbers(self, positive=("lr",), whole=("shards", "epochs", "samples"))
+        if self.jobs != -1:
+            check_numbers(self, whole=("jobs",))
 
     def unfit(self, context: Context) -> list[Reason]:
         reasons, nodes = [], count_nodes(context.data)

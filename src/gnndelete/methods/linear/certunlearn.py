@@ -13,13 +13,12 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.errors import RunError, SettingError
-from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
+from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, check_numbers
 from gnndelete.methods.linear.features import Adjacency, project, propagate
 from gnndelete.methods.linear.rows import (
     Rows,
     alive_nodes,
     as_ends,
-    check_settings,
     classes,
     linear_reasons,
     shared_notes,
@@ -75,7 +74,7 @@ class CertUnlearn(Method):
         self.own_model = own_model
 
     def check(self) -> None:
-        check_settings(self, ("lam", "alpha", "epsilon", "delta"))
+        check_numbers(self, positive=("lam", "alpha", "epsilon", "delta"), whole=("hops", "dim"))
         if not self.delta < 1:
             raise SettingError(f"'delta' is a probability and must be below 1 (got {self.delta!r})")
 

@@ -13,14 +13,13 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.errors import RunError
-from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, Weights, synchronize
+from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, Weights, check_numbers, synchronize
 from gnndelete.methods.linear.features import Adjacency, project, propagate, propagate_again, reached
 from gnndelete.methods.linear.rows import (
     Rows,
     alive_nodes,
     as_ends,
     changed_rows,
-    check_settings,
     classes,
     linear_reasons,
     shared_notes,
@@ -70,7 +69,7 @@ class GraphEditor(Method):
         self.own_model = own_model
 
     def check(self) -> None:
-        check_settings(self, ("lam",))
+        check_numbers(self, positive=("lam",), whole=("hops", "dim"))
 
     def unfit(self, context: Context) -> list[Reason]:
         return linear_reasons("GraphEditor", context, self.own_model)

@@ -16,11 +16,11 @@ from torch_geometric.nn import APPNP, LGConv, MessagePassing, SGConv, SSGConv
 from torch_geometric.nn import Linear as PyGLinear
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 
-from gnndelete.errors import GraphError, NotYetError, SettingError
+from gnndelete.errors import GraphError, NotYetError
 from gnndelete.graph.edge_table import EdgeTable
 from gnndelete.graph.parsing import edge_list
 from gnndelete.graph.validation import count_nodes
-from gnndelete.methods.base import Context, Method, Reason
+from gnndelete.methods.base import Context, Reason
 from gnndelete.nn.forward import evaluating
 from gnndelete.nn.layers import working_copy
 from gnndelete.notes import Note
@@ -105,18 +105,6 @@ def as_ends(elements: Any, nodes: bool, alive: Tensor) -> Tensor:
         ends = edge_list(elements, "edges").to(alive.device)
     check_edges(ends, alive.numel(), "nodes" if nodes else "edges")
     return ends
-
-
-def check_settings(method: Method, positive: tuple[str, ...], whole: tuple[str, ...] = ("hops", "dim")) -> None:
-    """Refuse parameters that are not positive numbers, or not whole ones."""
-    for name in positive:
-        value = getattr(method, name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-            raise SettingError(f"'{name}' must be a positive number (got {value!r})")
-    for name in whole:
-        value = getattr(method, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise SettingError(f"'{name}' must be a whole number of at least 1 (got {value!r})")
 
 
 def shared_notes(title: str, context: Context, dim: int) -> list[Note]:
