@@ -332,7 +332,9 @@ def _read_ogb(entry: Entry, building: Path) -> Content:
     with contextlib.redirect_stdout(sys.stderr):  # OGB prints as it goes
         kind = _guarded(_ogb_class(entry))
         if here.is_dir():
-            (here / "RELEASE_v1.txt").touch()  # without it OGB asks a question on the terminal
+            release = here / "RELEASE_v1.txt"
+            if not release.exists():  # a touch would reach the data folder
+                release.touch()  # without it OGB asks a question on the terminal
             for shortcut in here.rglob("split_dict.pt"):
                 shortcut.unlink()
         with _allowed(Data, DataEdgeAttr, DataTensorAttr, GlobalStorage):
