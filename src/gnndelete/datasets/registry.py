@@ -83,19 +83,22 @@ _SPLITS = {
 }
 
 
-def _citation(name: str, title: str, nodes: int, edges: int, features: int, classes: int) -> Entry:
+#: Numbers of nodes, edges, features and classes.
+Sizes = tuple[int, int, int, int]
+
+
+def _citation(name: str, title: str, sizes: Sizes) -> Entry:
     low = title.lower()
     return Entry(
-        name, nodes, edges, features, classes, "CitationFull", title, f"CitationFull/{low}/raw", (f"{low}.npz",)
+        name, *sizes, kind="CitationFull", title=title, folder=f"CitationFull/{low}/raw", files=(f"{low}.npz",)
     )
 
 
-def _planetoid(title: str, nodes: int, edges: int, features: int, classes: int) -> Entry:
-    low = title.lower()
-    files = tuple(f"ind.{low}.{part}" for part in ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index"))
-    return Entry(
-        f"planetoid-{low}", nodes, edges, features, classes, "Planetoid", title, f"Planetoid/{title}/raw", files
-    )
+def _planetoid(title: str, sizes: Sizes) -> Entry:
+    name, folder = f"planetoid-{title.lower()}", f"Planetoid/{title}/raw"
+    parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+    files = tuple(f"ind.{title.lower()}.{part}" for part in parts)
+    return Entry(name, *sizes, kind="Planetoid", title=title, folder=folder, files=files)
 
 
 def _wordnet(kind: str, edges: int, relations: int) -> Entry:
@@ -109,36 +112,35 @@ def _tu(title: str, graphs: int, nodes: int, edges: int, features: int) -> Entry
     return Entry(title.lower(), nodes, edges, features, 2, "TUDataset", title, folder, files, graphs=graphs)
 
 
-def _ogb(
-    name: str, kind: str, files: tuple[str, ...], split: str, ending: str
-) -> tuple[str, str, str, tuple[str, ...]]:
-    split_files = tuple(f"split/{split}/{part}.{ending}" for part in ("train", "valid", "test"))
-    raw_files = tuple(f"raw/{file}.csv.gz" for file in files)
-    return kind, name, f"ogb/{name.replace('-', '_')}", raw_files + split_files
+def _ogb(name: str, sizes: Sizes, raw: tuple[str, ...], split: str, relations: int = 0, graphs: int = 1) -> Entry:
+    kind, ending = ("PygGraphPropPredDataset", "csv.gz") if graphs > 1 else ("PygLinkPropPredDataset", "pt")
+    files = tuple(f"raw/{file}.csv.gz" for file in raw)
+    files += tuple(f"split/{split}/{part}.{ending}" for part in ("train", "valid", "test"))
+    folder = f"ogb/{name.replace('-', '_')}"
+    return Entry(name, *sizes, kind, name, folder, files, graphs=graphs, relations=relations)
 
 
 _COLLAB = ("edge", "node-feat", "edge_weight", "edge_year", "num-node-list", "num-edge-list")
 _BIOKG = ("num-node-dict", "triplet-type-list")
 _MOLHIV = ("edge", "node-feat", "edge-feat", "graph-label", "num-node-list", "num-edge-list")
-_LINKS, _GRAPHS = "PygLinkPropPredDataset", "PygGraphPropPredDataset"
 _HERE = "gnndelete.datasets.generated"
 
 ENTRIES = {
     entry.name: entry
     for entry in (
         Entry("digits", 1_797, 19_858, 64, 10, origin="bundled with scikit-learn"),
-        _citation("cora", "Cora", 19_793, 126_842, 8_710, 70),
-        _citation("cora_ml", "Cora_ML", 2_995, 16_316, 2_879, 7),
-        _citation("citeseer", "CiteSeer", 4_230, 10_674, 602, 6),
-        _citation("dblp", "DBLP", 17_716, 105_734, 1_639, 4),
-        _citation("pubmed", "PubMed", 19_717, 88_648, 500, 3),
-        _planetoid("Cora", 2_708, 10_556, 1_433, 7),
-        _planetoid("CiteSeer", 3_327, 9_104, 3_703, 6),
-        _planetoid("PubMed", 19_717, 88_648, 500, 3),
+        _citation("cora", "Cora", (19_793, 126_842, 8_710, 70)),
+        _citation("cora_ml", "Cora_ML", (2_995, 16_316, 2_879, 7)),
+        _citation("citeseer", "CiteSeer", (4_230, 10_674, 602, 6)),
+        _citation("dblp", "DBLP", (17_716, 105_734, 1_639, 4)),
+        _citation("pubmed", "PubMed", (19_717, 88_648, 500, 3)),
+        _planetoid("Cora", (2_708, 10_556, 1_433, 7)),
+        _planetoid("CiteSeer", (3_327, 9_104, 3_703, 6)),
+        _planetoid("PubMed", (19_717, 88_648, 500, 3)),
         Entry("cs", 18_333, 163_788, 6_805, 15, "Coauthor", "CS", "Coauthor/CS/raw", ("ms_academic_cs.npz",)),
         Entry("cornell5", 18_660, 1_581_554, 4_735, 2, "LINKXDataset", "cornell5", "LINKX/cornell5/raw", ("data.mat",)),
-        Entry("ogbl-collab", 235_868, 2_358_104, 128, 0, *_ogb("ogbl-collab", _LINKS, _COLLAB, "time", "pt")),
-        Entry("ogbl-biokg", 93_773, 5_088_434, 0, 0, *_ogb("ogbl-biokg", _LINKS, _BIOKG, "random", "pt"), relations=51),
+        _ogb("ogbl-collab", (235_868, 2_358_104, 128, 0), raw=_COLLAB, split="time"),
+        _ogb("ogbl-biokg", (93_773, 5_088_434, 0, 0), raw=_BIOKG, split="random", relations=51),
         _wordnet("WordNet18", 151_442, 18),
         _wordnet("WordNet18RR", 93_003, 11),
         Entry(
@@ -153,15 +155,7 @@ ENTRIES = {
             relations=9,
             origin="dependencies of Debian's packages (bookworm)",
         ),
-        Entry(
-            "ogbg-molhiv",
-            1_049_163,
-            2_259_376,
-            9,
-            2,
-            *_ogb("ogbg-molhiv", _GRAPHS, _MOLHIV, "scaffold", "csv.gz"),
-            graphs=41_127,
-        ),
+        _ogb("ogbg-molhiv", (1_049_163, 2_259_376, 9, 2), raw=_MOLHIV, split="scaffold", graphs=41_127),
         _tu("MUTAG", 188, 3_371, 7_442, 7),
         _tu("PROTEINS", 1_113, 43_471, 162_088, 3),
         Entry("generated:collab", 235_868, 2_358_104, 128, 10, origin=f"{_HERE}.community_graph"),
