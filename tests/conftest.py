@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -565,3 +567,19 @@ def one_sentence(error: BaseException, *needles: str) -> None:
     assert len(text) < 320
     for needle in needles:
         assert needle in text, text
+
+
+@pytest.fixture
+def at_once() -> Iterator[Callable[[Callable[[int], object], int], None]]:
+    """Runs ``work(seed)`` so many times in each of eight threads, which are switched often; raises the first error."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+
+    def run(work: Callable[[int], object], times: int) -> None:
+        with ThreadPoolExecutor(8) as threads:
+            chunks = [threads.submit(lambda k=k: [work(8 * i + k) for i in range(times)]) for k in range(8)]
+        for chunk in chunks:
+            chunk.result()
+
+    yield run
+    sys.setswitchinterval(before)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
+from torch import nn
+from torch_geometric.nn import GCNConv
 
 import gnndelete as gd
 from gnndelete.errors import AdapterError, GraphError, ModelError, RequestError, SettingError
@@ -127,3 +131,60 @@ def test_predictions_are_only_given_for_what_exists(kind, elements, message):
     unlearned = gd.Unlearner(model, data, task=task, method="unlink").delete(gd.Deletion(nodes=[3]))
     with pytest.raises(RequestError, match=message):
         unlearned.predict(elements)
+
+
+class AgainAndAgain(nn.Module):
+    """One layer, called twice, with dropout: its operators count calls, and its flags matter."""
+
+    def __init__(self):
+        super().__init__()
+        self.lower, self.conv = nn.Linear(6, 6), GCNConv(6, 6)
+
+    def forward(self, x, edge_index):
+        h = self.conv(self.lower(x), edge_index).relu()
+        return self.conv(nn.functional.dropout(h, 0.5, self.training), edge_index)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_serving_auditing_and_deleting_from_eight_threads_give_what_one_gives(graph, at_once, training):
+    torch.manual_seed(0)
+    model = AgainAndAgain().train(training)
+    method, deletion = gd.GNNDelete(lam=0.4), gd.Deletion(edges=[(3, 4), (20, 22)])
+    unlearned = gd.Unlearner(model, graph, task="node", method=method).delete(deletion)
+    nodes = torch.arange(48)
+    output, predicted = unlearned.output(), unlearned.predict(nodes)
+    flags = [module.training for module in unlearned.model.modules()]
+    quiet = copy.deepcopy(unlearned.model).eval()
+    with unlearned.adapter.disabled():
+        base = unlearned.output()
+    assert not torch.allclose(base, output)
+    ids = torch.tensor([30, 31, 3, 4, 5, 40])
+    local = graph.subgraph(ids)
+    with torch.no_grad(), gd.rows(quiet, ids):
+        batch = quiet(graph.x[ids], local.edge_index)
+    evaluated = gd.audit(unlearned, attacks=False).to_dict()["verdict"]
+
+    def work(seed):
+        kind = seed % 8
+        if kind < 3:
+            assert torch.equal(unlearned.output(), output)
+            assert torch.equal(unlearned.predict(nodes), predicted)
+        elif kind == 3:
+            with unlearned.adapter.disabled():
+                assert torch.equal(unlearned.output(), base)
+        elif kind == 4:
+            with torch.no_grad(), gd.rows(quiet, ids):
+                assert torch.equal(quiet(graph.x[ids], local.edge_index), batch)
+        elif kind == 5:
+            assert torch.equal(quiet(unlearned.data.x, unlearned.data.edge_index).detach(), output)
+        elif kind == 6:
+            again = gd.Unlearner(model, graph, task="node", method=method).delete(deletion)
+            assert torch.equal(again.output(), output)
+        else:
+            assert [module.training for module in unlearned.model.modules()] == flags
+            if seed < 24:
+                assert gd.audit(unlearned, attacks=False).to_dict()["verdict"] == evaluated
+
+    at_once(work, 12)
+    assert [module.training for module in unlearned.model.modules()] == flags
+    assert model.training == training

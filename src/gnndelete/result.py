@@ -22,7 +22,7 @@ from gnndelete.graph.validation import check_graph
 from gnndelete.methods.base import Context, Fit, Method, Outcome, plain
 from gnndelete.nn.adapter import Adapter, read_config, restore
 from gnndelete.nn.forward import Forward, call, evaluating, resolve_forward
-from gnndelete.nn.layers import working_copy
+from gnndelete.nn.layers import evaluation_view, working_copy
 from gnndelete.notes import Note, explain, explain_aim
 from gnndelete.registry import by_name
 from gnndelete.tasks import Task
@@ -220,7 +220,7 @@ class Unlearned:
         """
         if self.data is None:
             raise ModelError(_NO_GRAPH, _PASS_GRAPH)
-        model = self._require_model()
+        model = evaluation_view(self._require_model())
         with evaluating(model):
             output = self.forward(model, self.data)
         if self.task is not None:
@@ -249,7 +249,7 @@ class Unlearned:
         """Run the model once and return a function that answers any number of questions about elements."""
         if self.predictor is not None:
             return self.predictor
-        task, model, output = self._require_task(), self._require_model(), self.output()
+        task, model, output = self._require_task(), evaluation_view(self._require_model()), self.output()
 
         def predict(elements: Any) -> Tensor:
             with evaluating(model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from collections.abc import Callable
@@ -9,7 +10,6 @@ from functools import reduce
 from operator import or_
 from os import PathLike
 from pathlib import Path
-from threading import RLock
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.kinds import cut
 from gnndelete.graph.validation import check_deletion, further_edges_cut, nearly_undirected
 from gnndelete.io.files import write
+from gnndelete.io.locks import ForkSafeLock
 from gnndelete.methods import Method, require_fit
 from gnndelete.methods import resolver as methods
 from gnndelete.methods.base import Context, Fit, synchronize
@@ -94,7 +95,7 @@ class Unlearner:
             self.task.check(data)  # Negatives must be drawn before any edge is gone.
         self._requests: tuple[Deletion, ...] = ()
         self._earlier = Deletion()  # the union of all requests
-        self._lock = RLock()
+        self._lock = ForkSafeLock()
         require_fit(self.method, self._context)
 
     @property
@@ -255,22 +256,11 @@ class Unlearner:
         if not self._requests:
             raise RunError("nothing was deleted yet", "call delete(Deletion(…)) first")
         with self._lock:
-            requests = self._requests
-            self._remember(requests[:-1])
-            try:
-                return self.delete(requests[-1])
-            except BaseException:
-                self._remember(requests)
-                raise
+            earlier = copy.copy(self)  # other threads and forked children see the whole history all the time
+            earlier._remember(self._requests[:-1])
+            return earlier.delete(self._requests[-1])
 
     def _remember(self, requests: tuple[Deletion, ...]) -> None:
         """Set the history, and the union of all its requests."""
         self._requests = requests
         self._earlier = reduce(or_, requests, Deletion())
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._lock = RLock()

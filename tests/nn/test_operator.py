@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from hypothesis import given
@@ -11,7 +15,7 @@ from torch import nn
 import gnndelete as gd
 from gnndelete.errors import ModelError
 from gnndelete.nn.hooks import Site
-from gnndelete.nn.operator import LinearMap, Operator, attach, detach, disabled, layer_operators
+from gnndelete.nn.operator import LinearMap, Operator, attach, detach, disabled
 
 
 def scaled(factor, width=3):
@@ -103,19 +107,63 @@ def test_detach_leaves_the_hooks_of_the_user():
     assert len(model._forward_pre_hooks) == 1
 
 
+class Once(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Identity()
+        attach(self, Site("layer"), doubled())
+
+    def forward(self, x):
+        return self.layer(x)
+
+
 def test_rows_is_undone_also_after_an_error():
-    model = Twice()
-    attach(model, Site("layer", calls=2), doubled())
+    model, whole = Once(), torch.ones(6, 3)
+    expected = [1, 2, 1, 2, 5, 1]
     with pytest.raises(ZeroDivisionError), gd.rows(model, torch.tensor([1])):
         raise ZeroDivisionError
-    assert layer_operators(model)[0].ids is None
+    assert model(whole)[:, 0].tolist() == expected
     with pytest.raises(ZeroDivisionError), disabled(model):
         raise ZeroDivisionError
-    assert layer_operators(model)[0].enabled
-    with gd.rows(model, [1, 2]):
-        with gd.rows(model, [3]):
-            assert layer_operators(model)[0].ids.tolist() == [3]
-        assert layer_operators(model)[0].ids.tolist() == [1, 2]
+    assert model(whole)[:, 0].tolist() == expected
+    with gd.rows(model, [1, 2]), gd.rows(Once(), [0]):
+        with gd.rows(model, [4]):
+            assert model(whole[:1])[:, 0].tolist() == [5]
+        assert model(whole[:2])[:, 0].tolist() == [2, 1]
+
+
+def test_blocks_hold_for_copies_that_are_made_inside_and_for_one_thread():
+    model = Once()
+    with gd.rows(model, [4]):
+        for made in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            assert made(torch.ones(1, 3))[:, 0].tolist() == [5]
+    with disabled(model), ThreadPoolExecutor(1) as other:
+        assert copy.deepcopy(model)(torch.ones(6, 3)).unique().tolist() == [1]
+        assert other.submit(model, torch.ones(6, 3)).result().unique().tolist() == [1, 2, 5]
+
+
+@pytest.mark.parametrize("kind", ["rows", "disabled", "calls"])
+def test_eight_threads_give_what_one_gives(kind, at_once):
+    model = Twice() if kind == "calls" else Once()
+    if kind == "calls":
+        for call, factor in enumerate((2.0, 7.0)):
+            found = Operator(1, 1, [torch.tensor([0])], [scaled(factor, 1)])
+            attach(model, Site("layer", call=call, calls=2), found)
+
+    def work(seed):
+        if kind == "calls":
+            assert model(torch.ones(1, 1)).item() == 21
+        elif kind == "disabled" and seed % 4 == 0:
+            with disabled(model):
+                assert model(torch.ones(6, 3)).unique().tolist() == [1]
+        elif kind == "disabled":
+            assert model(torch.ones(6, 3))[:, 0].tolist() == [1, 2, 1, 2, 5, 1]
+        else:
+            ids = torch.randperm(6, generator=torch.Generator().manual_seed(seed))[: 1 + seed % 6]
+            with gd.rows(model, ids):
+                assert torch.equal(model(torch.ones(len(ids), 3)), doubled()(torch.ones(6, 3))[ids])
+
+    at_once(work, 200)
 
 
 def test_a_batch_with_more_rows_than_ids_is_refused():

@@ -23,6 +23,7 @@ from gnndelete.graph.validation import edge_table
 from gnndelete.methods.base import Fit
 from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.nn.forward import Forward, evaluating
+from gnndelete.nn.layers import evaluation_view
 from gnndelete.notes import TRAINED_WITHOUT
 from gnndelete.result import Unlearned
 from gnndelete.tasks import Task
@@ -42,12 +43,13 @@ class Subject:
     @classmethod
     def of_model(cls, name: str, model: nn.Module, graph: Data, task: Task, forward: Forward) -> Subject:
         """Run the model once; every question after that only asks the task's decoder."""
-        with evaluating(model):
-            output = forward(model, graph)
+        view = evaluation_view(model)
+        with evaluating(view):
+            output = forward(view, graph)
 
         def predict(elements: Any) -> Tensor:
-            with evaluating(model):
-                return task.predict(model, output, elements)
+            with evaluating(view):
+                return task.predict(view, output, elements)
 
         return cls(name, predict, graph, model, output)
 

@@ -21,7 +21,7 @@ from gnndelete.nn.checks import refuse_blind
 from gnndelete.nn.forward import Forward
 from gnndelete.nn.layers import Layers, working_copy
 from gnndelete.nn.operator import layer_operators
-from gnndelete.nn.receptive_field import Probe, probe
+from gnndelete.nn.receptive_field import Probe, probe, run
 from gnndelete.notes import Note
 
 #: Of many graphs, so many are enough to measure the reach of a model's layers.
@@ -107,10 +107,12 @@ class Session:
             before = [generator.get_state() for generator in generators]
             trial = working_copy(self.model) if self._trial is None else self._trial
             found = probe(trial, self.sample, self.answer, layers)
-            self._trial = None
-            # the library draws no global random numbers here, so if any were drawn the model did it
+            # the library draws no global random numbers here: the model drew them, if it was not another thread
             after = [generator.get_state() for generator in generators]
-            self.random = not all(map(torch.equal, before, after))
+            if not all(map(torch.equal, before, after)):
+                one, other = (run(trial, self.sample, self.answer, found.layers).readings for _ in range(2))
+                self.random = not all(torch.equal(a.h, b.h) for a, b in zip(one, other, strict=True))
+            self._trial = None
             if self.sample is not self.data:  # what was measured on a part holds for the rows of all graphs
                 whole = range(self.table.num_nodes)
                 found = replace(found, sites=tuple(replace(site, rows=whole) for site in found.sites))

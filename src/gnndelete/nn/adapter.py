@@ -88,7 +88,7 @@ class Adapter:
         return f"Adapter(model={type(self.model).__name__}, {size})"
 
     def disabled(self) -> AbstractContextManager[None]:
-        """Switch the operators off for the length of a block. This brings the deleted data back into the answers.
+        """Switch the operators off for the length of a block, in this thread. This brings the deleted data back into the answers.
 
         Returns:
             A context manager for a ``with`` statement.

@@ -167,19 +167,23 @@ def _other_types(data: Data | HeteroData, dtype: torch.dtype) -> dict[str, torch
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; every module gets its training flag back afterwards.
 
-    Layers that keep a normalised graph (``cached=True``) do without it meanwhile: it belongs to an earlier call.
+    Layers that keep a normalised graph (``cached=True``) do without it meanwhile: it belongs to an earlier call. A model that
+    other threads use is not for this, unless it is in evaluation mode already (see `nn.layers.evaluation_view`).
     """
-    flags = {module: module.training for module in model.modules()}
-    caches = {module: {"cached": True, **graph} for module in flags if (graph := kept_graph(module)) is not None}
-    model.eval()
+    flags = [module for module in model.modules() if module.training]
+    caches = {
+        module: {"cached": True, **graph} for module in model.modules() if (graph := kept_graph(module)) is not None
+    }
+    for module in flags:
+        module.training = False
     for module in caches:
         forget_graph(module)
     try:
         with torch.no_grad():
             yield
     finally:
-        for module, training in flags.items():
-            module.training = training
+        for module in flags:
+            module.training = True
         for module, values in caches.items():
             for name, value in values.items():
                 setattr(module, name, value)
@@ -220,9 +224,9 @@ def kept_graph(module: nn.Module) -> dict[str, Any] | None:
 
 def forget_graph(module: nn.Module) -> None:
     """Make a layer with ``cached=True`` forget its graph and keep no other."""
-    for name in kept_graph(module) or ():
-        setattr(module, name, None)
-    module.cached = False  # type: ignore[assignment]
+    if (kept := kept_graph(module)) is not None:
+        for name in (*kept, "cached"):
+            setattr(module, name, None if name in kept else False)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

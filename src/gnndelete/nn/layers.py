@@ -1,25 +1,33 @@
-"""A model's graph layers by name, and copies of a model to work on."""
+"""A model's graph layers by name, also in models that `to_hetero` made, and copies of a model to work on."""
 
 from __future__ import annotations
 
 import copy
+import operator
 from collections import OrderedDict
 from collections.abc import Iterator
+from functools import partial
 
+import torch
 from torch import Tensor, nn
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch_geometric.nn import GPSConv, HeteroConv, MessagePassing
 from torch_geometric.nn.models import DeepGCNLayer
 
 from gnndelete.errors import ModelError, SettingError, some
 from gnndelete.nn.forward import forget_graph, kept_graph
-from gnndelete.nn.to_hetero import gather, gathers
 
 #: Blocks whose output, not that of the layers inside, is the node representation.
 BLOCKS = (GPSConv, HeteroConv, DeepGCNLayer)
 
 #: With this attribute set to True a module of any class says that its output is a node representation.
 MARK = "gnndelete_layer"
+
+#: By what `to_hetero` adds up messages of several edge types, and how the names of modules end that are inserted after it.
+_AGGREGATIONS = (torch.add, torch.max, torch.min, torch.mul, torch.div)
+_SUFFIX = "_by_type"
+
+EdgeType = tuple[str, str, str]
 
 #: ``"all"``, ``"last"`` or the names of modules.
 Layers = str | list[str]
@@ -62,21 +70,37 @@ def working_copy(model: nn.Module) -> nn.Module:
     """
     result = copied(model)
     for module in result.modules():
-        if kept_graph(module) is not None:
-            forget_graph(module)
+        forget_graph(module)
         if isinstance(module, GraphModule):
             gather(module)
     return result
 
 
-def copied(model: nn.Module) -> nn.Module:
+def evaluation_view(model: nn.Module) -> nn.Module:
+    """The model in evaluation mode: itself, or a copy that shares its weights where one of its flags had to be changed.
+
+    Other threads may use the model meanwhile, so nothing is written into it.
+    """
+    if not any(module.training or kept_graph(module) is not None for module in model.modules()):
+        return model
+    result = copied(model, share=True).eval()
+    for module in result.modules():
+        forget_graph(module)
+    return result
+
+
+def copied(model: nn.Module, share: bool = False) -> nn.Module:
     """A deep copy. Tensors with gradients that a layer keeps from an earlier call are copied without their history.
+
+    With ``share`` all tensors are those of the model.
 
     >>> import torch
     >>> layer = nn.Linear(2, 2)
     >>> layer.last = layer(torch.ones(1, 2))
     >>> copied(layer).last.requires_grad, layer.last.requires_grad
     (False, True)
+    >>> copied(layer, share=True).weight is layer.weight
+    True
     """
     known: dict[int, object] = {}  # what need not, or cannot, be copied piece by piece
     for module in model.modules():
@@ -84,7 +108,8 @@ def copied(model: nn.Module) -> nn.Module:
             known[id(module.inspector)] = module.inspector  # what PyG knows about a signature never changes
         # a module has a dozen dicts of hooks, mostly empty: to copy them costs more than the weights of a small model
         known |= {id(v): OrderedDict() for v in vars(module).values() if type(v) is OrderedDict and not v}
-        known |= {id(v): v.detach().clone() for v in _tensors(vars(module)) if not v.is_leaf}
+        tensors = _tensors(vars(module))
+        known |= {id(v): v if share else v.detach().clone() for v in tensors if share or not v.is_leaf}
     try:
         return copy.deepcopy(model, known)
     except (RuntimeError, TypeError) as error:
@@ -104,11 +129,6 @@ def _tensors(value: object) -> Iterator[Tensor]:
         elif isinstance(part, (list, tuple, dict)) and part and id(part) not in visited:
             visited.add(id(part))
             left.extend(part.values() if isinstance(part, dict) else part)
-
-
-def gathered_parts(model: nn.Module) -> list[str]:
-    """Names of the parts of a model that `to_hetero` made: their inputs are node representations by type."""
-    return [name for name, module in model.named_modules() if isinstance(module, GraphModule) and gathers(module)]
 
 
 def chosen_layers(model: nn.Module, found: list[str], layers: Layers) -> list[str]:
@@ -132,3 +152,78 @@ def chosen_layers(model: nn.Module, found: list[str], layers: Layers) -> list[st
             f"'layers' names no module of the model: {some(unknown) or 'the list is empty'}; modules: {some(available, 10)}"
         )
     return list(layers)
+
+
+# PyG's `to_hetero` turns one layer into a module per edge type and adds up what arrives at each node type by plain functions, so
+# no module gives the representation of a node type. `gather` inserts one that hands on a dict by node type.
+
+
+class ByType(nn.Module):
+    """Hands on the representations of all node types behind one layer, for operators to act on."""
+
+    def forward(self, h: dict[str, Tensor]) -> dict[str, Tensor]:
+        return h
+
+
+def gathers(module: nn.Module) -> list[str]:
+    """Names of the modules that `gather` has put directly into this module."""
+    return [name for name, child in module.named_children() if isinstance(child, ByType)]
+
+
+def gather(module: GraphModule) -> None:
+    """Pass the outputs of every layer of a traced model through one module, as a dict by node type (in place)."""
+    types = _edge_types(module)
+    if not types or gathers(module):
+        return
+    for layer, ends in _layers(module, types):
+        name = layer.name.rsplit("__", 1)[0] + _SUFFIX
+        module.add_module(name, ByType())
+        last = max(ends.values(), key=list(module.graph.nodes).index)
+        with module.graph.inserting_after(last):
+            whole = module.graph.call_module(name, (dict(ends),))
+        for kind, node in reversed(ends.items()):
+            with module.graph.inserting_after(whole):
+                part = module.graph.call_function(operator.getitem, (whole, kind))
+            node.replace_all_uses_with(part, delete_user_cb=partial(operator.is_not, whole))
+    module.graph.lint()
+    module.recompile()
+
+
+def _edge_types(module: GraphModule) -> dict[str, EdgeType]:
+    """The edge types that the traced model takes out of its dicts, by the names of their modules."""
+    found = [n.args[1] for n in module.graph.nodes if n.op == "call_method" and n.target == "get" and len(n.args) > 1]
+    kinds = [key for key in found if isinstance(key, tuple) and len(key) == 3]
+    return {_module_name(kind): kind for kind in kinds}
+
+
+def _module_name(kind: tuple[object, ...]) -> str:
+    return "__".join(map(str, kind)).replace(" ", "_").replace("-", "_").replace(":", "_")
+
+
+def _layers(module: GraphModule, types: dict[str, EdgeType]) -> list[tuple[Node, dict[str, Node]]]:
+    """Every call of a layer: its first node in the trace and, for each node type, the node that holds what arrived there."""
+    result: list[tuple[Node, dict[str, Node]]] = []
+    owner: dict[Node, str] = {}  # the node type of each output of the layer that is being read
+    layer, open_ = "", set[str]()
+    for node in module.graph.nodes:
+        path, _, key = str(node.target).rpartition(".")
+        if node.op == "call_module" and key in types and isinstance(module.get_submodule(node.target), MessagePassing):
+            if not owner or key in open_ or path != layer:
+                owner, layer, open_ = {}, path, set()
+                result.append((node, {}))
+            open_.add(key)
+            owner[node] = types[key][2]
+        elif node.op == "call_function" and node.target in _AGGREGATIONS and _kinds(node, owner) == 1:
+            owner[node] = next(owner[arg] for arg in node.all_input_nodes)
+        else:
+            owner = {}
+            continue
+        result[-1][1][owner[node]] = node  # the last one of a type holds the sum
+    return result
+
+
+def _kinds(node: Node, owner: dict[Node, str]) -> int:
+    """How many node types the inputs of a node have; 0 where one of them is no output of the layer."""
+    if not all(arg in owner for arg in node.all_input_nodes):
+        return 0
+    return len({owner[arg] for arg in node.all_input_nodes})

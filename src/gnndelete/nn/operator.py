@@ -2,13 +2,19 @@
 
 The operators of a layer are a submodule of that layer, named ``gnndelete``; one forward hook of this module applies them.
 Base weights, classes and ``forward`` stay as they are. Copies and pickles of the model carry the operators along.
+
+Threads may share a model: which rows a batch holds, whether operators are off, and how often a layer was called are kept in
+context variables and never on the model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
+from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +24,15 @@ from gnndelete.nn.hooks import Key, Site, entry, replaced
 
 #: Name of the submodule that holds a layer's operators, and so the prefix of all their keys in a checkpoint.
 PREFIX = "gnndelete"
+
+Ids = Tensor | dict[str, Tensor]  # by node type where there are several
+
+#: In blocks of `rows` and `disabled` of this thread: the ids of the rows of a batch, and what is off, by `LayerOperators.key`.
+_IDS: ContextVar[Mapping[str, Ids]] = ContextVar("gnndelete_rows")
+_DISABLED: ContextVar[frozenset[str]] = ContextVar("gnndelete_disabled")
+
+#: How often each layer was called in the forward pass of this thread.
+_CALLS: ContextVar[WeakKeyDictionary[LayerOperators, int]] = ContextVar("gnndelete_calls")
 
 
 class LinearMap(nn.Module):
@@ -118,30 +133,31 @@ class LayerOperators(nn.Module):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
-        self.enabled = True
+        self.key = uuid4().hex  # that of its copies, too
         self.sites: list[Site] = []
         self.operators = nn.ModuleList()
         self.calls = 1  # how often the layer is called in one forward pass
-        self.count = 0
-        self.ids: Tensor | dict[str, Tensor] | None = None  # by node type where there are several
+        #: whether a block of any thread ever held it: until then, compiled models need not read a context variable
+        self.in_blocks = False
 
     def act(self, output: Any) -> Any:
         """The layer's output with the rows of the operators of this call replaced."""
         call = 0
-        if self.calls > 1:  # a layer that is called once keeps no count, so that compiled models need no guard
-            call = self.count % self.calls
-            self.count += 1
-        if not self.enabled:
+        if self.calls > 1:
+            counts = _counts()
+            call = counts.get(self, 0) % self.calls
+            counts[self] = call + 1
+        if self.in_blocks and self.key in _DISABLED.get(()):
             return output
+        ids = _IDS.get({}).get(self.key) if self.in_blocks else None
         for site, operator in zip(self.sites, self.operators, strict=True):
             if site.call == call and isinstance(operator, Operator):
                 h = entry(output, site.key)
-                output = replaced(output, site.key, operator(h, self._batch_ids(h, site.key, operator.num_rows)))
+                output = replaced(output, site.key, operator(h, self._batch_ids(ids, h, site.key, operator.num_rows)))
         return output
 
-    def _batch_ids(self, h: Tensor, key: Key, num_rows: int) -> Tensor | None:
+    def _batch_ids(self, ids: Ids | None, h: Tensor, key: Key, num_rows: int) -> Tensor | None:
         """The nodes of the rows of ``h`` in a sampled batch; None where ``h`` has all rows."""
-        ids = self.ids
         if isinstance(ids, dict):
             if key not in ids:
                 raise ModelError(
@@ -171,8 +187,17 @@ def act_after(layer: nn.Module, _: Any, output: Any) -> Any:
 
 def start_pass(model: nn.Module, _: Any) -> None:
     """The forward pre-hook of a model with repeated layers: a new pass counts the calls from 0 again."""
+    counts = _counts()
     for operators in layer_operators(model):
-        operators.count = 0
+        counts[operators] = 0
+
+
+def _counts() -> WeakKeyDictionary[LayerOperators, int]:
+    try:
+        return _CALLS.get()
+    except LookupError:
+        _CALLS.set(WeakKeyDictionary())
+        return _CALLS.get()
 
 
 def attach(model: nn.Module, site: Site, operator: Operator) -> None:
@@ -192,16 +217,12 @@ def attach(model: nn.Module, site: Site, operator: Operator) -> None:
 
 def detach(model: nn.Module) -> None:
     """Remove all operators; afterwards the base checkpoint loads strictly."""
-    for module in list(model.modules()):
-        if isinstance(module._modules.get(PREFIX), LayerOperators):
-            del module._modules[PREFIX]
-            _remove_hook(module._forward_hooks, act_after)
-    _remove_hook(model._forward_pre_hooks, start_pass)
-
-
-def _remove_hook(hooks: dict[int, Any], function: Any) -> None:
-    for key in [key for key, hook in hooks.items() if hook is function]:
-        del hooks[key]
+    layers = [module for module in model.modules() if isinstance(module._modules.get(PREFIX), LayerOperators)]
+    for layer in layers:
+        del layer._modules[PREFIX]
+    for hooks in (model._forward_pre_hooks, *(layer._forward_hooks for layer in layers)):
+        for key in [key for key, hook in hooks.items() if hook in (act_after, start_pass)]:
+            del hooks[key]
 
 
 def layer_operators(model: nn.Module) -> list[LayerOperators]:
@@ -211,7 +232,7 @@ def layer_operators(model: nn.Module) -> list[LayerOperators]:
 
 @contextmanager
 def rows(model: nn.Module, ids: Tensor | Mapping[str, Tensor]) -> Iterator[None]:
-    """Say which nodes the rows of a sampled batch are, so that the operators act on the right rows.
+    """Say which nodes the rows of a sampled batch are, so that the operators act on the right rows, in this thread.
 
     Args:
         model: An unlearned model. A model without operators may be given too; nothing happens then.
@@ -225,15 +246,19 @@ def rows(model: nn.Module, ids: Tensor | Mapping[str, Tensor]) -> Iterator[None]
     ...     pass
     """
     checked = {kind: _row_ids(part) for kind, part in ids.items()} if isinstance(ids, Mapping) else _row_ids(ids)
-    found = layer_operators(model)
-    before = [operators.ids for operators in found]
-    for operators in found:
-        operators.ids = checked
+    token = _IDS.set({**_IDS.get({}), **dict.fromkeys(_keys_in_blocks(model), checked)})
     try:
         yield
     finally:
-        for operators, old in zip(found, before, strict=True):
-            operators.ids = old
+        _IDS.reset(token)
+
+
+def _keys_in_blocks(model: nn.Module) -> list[str]:
+    """The keys of the operators of a model, which from now on ask whether they are in a block."""
+    found = layer_operators(model)
+    for operators in found:
+        operators.in_blocks = True
+    return [operators.key for operators in found]
 
 
 def _row_ids(ids: Any) -> Tensor:
@@ -250,13 +275,9 @@ def _row_ids(ids: Any) -> Tensor:
 
 @contextmanager
 def disabled(model: nn.Module) -> Iterator[None]:
-    """The base model's behaviour for the length of a block. This brings the deleted data back into the answers."""
-    found = layer_operators(model)
-    before = [operators.enabled for operators in found]
-    for operators in found:
-        operators.enabled = False
+    """The base model's behaviour for the length of a block, in this thread. The deleted data is back in these answers."""
+    token = _DISABLED.set(_DISABLED.get(frozenset()).union(_keys_in_blocks(model)))
     try:
         yield
     finally:
-        for operators, old in zip(found, before, strict=True):
-            operators.enabled = old
+        _DISABLED.reset(token)

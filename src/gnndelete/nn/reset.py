@@ -10,12 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from gnndelete.errors import ModelError, some
+from gnndelete.io.locks import ForkSafeLock
 from gnndelete.nn.forward import Forward
 from gnndelete.nn.layers import copied
 from gnndelete.notes import Note
 
 #: A number that no reset writes: a buffer that still holds it afterwards was not reset.
 _UNTOUCHED = 12345.5
+
+#: The random state is that of all threads, so only one at a time may draw from it.
+_SEEDING = ForkSafeLock()
 
 _REMEDY = "add that method, or pass build=… (a function that makes a new model)"
 
@@ -24,7 +28,7 @@ def untrained(model: nn.Module, build: Callable[[], nn.Module] | None, seed: int
     """What ``build`` makes from this seed, or else a `fresh` copy; the global random state stays as it is."""
     if build is None:
         return fresh(model, seed)
-    with torch.random.fork_rng():
+    with _SEEDING, torch.random.fork_rng():
         torch.manual_seed(seed)
         return build()
 
@@ -146,18 +150,19 @@ def _title(model: nn.Module, name: str) -> str:
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """The global random state of the CPU and of ``device`` from ``seed``; restored afterwards."""
-    if device is None or device.type == "cpu":
-        with torch.random.fork_rng(devices=[]):
+    """The global random state of the CPU and of ``device`` from ``seed``; restored afterwards. Threads wait for each other."""
+    with _SEEDING:
+        if device is None or device.type == "cpu":
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(seed)
+                yield
+            return
+        module = torch.get_device_module(device)
+        index = module.current_device() if device.index is None else device.index
+        with torch.random.fork_rng(devices=[index], device_type=device.type), torch.accelerator.device_index(index):
             torch.default_generator.manual_seed(seed)
+            module.manual_seed(seed)
             yield
-        return
-    module = torch.get_device_module(device)
-    index = module.current_device() if device.index is None else device.index
-    with torch.random.fork_rng(devices=[index], device_type=device.type), torch.accelerator.device_index(index):
-        torch.default_generator.manual_seed(seed)
-        module.manual_seed(seed)
-        yield
 
 
 def lazy(parameter: nn.Parameter) -> bool:

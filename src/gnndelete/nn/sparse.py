@@ -23,6 +23,8 @@ from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils.sparse import index2ptr
 
+from gnndelete.io.locks import ForkSafeLock
+
 #: Layers that normalise the edges first, and can keep the result.
 _NORMALIZING = (GCNConv, GCN2Conv, APPNP)
 #: Layers that take the edges as they are. Classes derived from these may do otherwise, so they are left out.
@@ -33,6 +35,8 @@ _STEPS = ("propagate", "message", "aggregate", "message_and_aggregate")
 _HOOKS = tuple(f"_{step}_forward{when}_hooks" for step in _STEPS for when in ("", "_pre"))
 
 Key = tuple[Any, ...]
+
+_LOCK = ForkSafeLock()
 
 
 @contextmanager
@@ -166,12 +170,21 @@ def matrix(edge_index: Tensor, weights: Tensor, nodes: int) -> Tensor:
     """
     dtype = torch.int32 if max(nodes, edge_index.size(1)) < 2**31 - 1 else torch.int64
     target, order = edge_index[1].to(dtype).sort(stable=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # torch warns that this layout is new
-        return torch.sparse_csr_tensor(
-            index2ptr(target, nodes),
-            edge_index[0][order].to(dtype),
-            weights[order],
-            (nodes, nodes),
-            check_invariants=False,
+    _warn_silently()
+    return torch.sparse_csr_tensor(
+        index2ptr(target, nodes),
+        edge_index[0][order].to(dtype),
+        weights[order],
+        (nodes, nodes),
+        check_invariants=False,
+    )
+
+
+@functools.cache
+def _warn_silently() -> None:
+    """Have torch say once that this layout is new, where nobody hears it."""
+    with _LOCK, warnings.catch_warnings():  # which is for one thread at a time
+        warnings.simplefilter("ignore", UserWarning)
+        torch.sparse_csr_tensor(
+            torch.tensor([0, 0]), torch.tensor([]).long(), torch.tensor([]), (1, 1), check_invariants=False
         )

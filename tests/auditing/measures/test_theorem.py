@@ -56,7 +56,7 @@ def dense(case: Case) -> dict[str, list[float]]:
     operators = [module for module in model.modules() if isinstance(module, LayerOperators)]
     last = operators[-1]
     W = last.operators[0].maps[0].weight.double()  # ring 0, or the shared one
-    last.enabled = False
+    last.sites, last.operators = [], torch.nn.ModuleList()
     model.eval()
     with torch.no_grad():
         z = case.forward(model, case.remaining).double()

@@ -20,7 +20,7 @@ from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.nn.forward import evaluating
 from gnndelete.nn.hooks import listening
-from gnndelete.nn.layers import graph_layers
+from gnndelete.nn.layers import copied, graph_layers
 from gnndelete.nn.operator import GivenRows, LinearMap, Operator
 
 #: Deleted edges that are examined; a sample where there are more, to bound the memory.
@@ -121,7 +121,7 @@ class Theorem(Measure):
             raise NotMeasuredError(
                 "the adapter maps no rows, since lam is 0: only the edges were cut; a larger lam makes a map"
             )
-        last = _last_operator(case, adapter.model)
+        last = _last_operator(case, copied(adapter.model, share=True))  # other threads may run the model itself
         if last is None:
             raise NotMeasuredError(
                 "the operators are switched off on this model; leave adapter.disabled() before the audit"
