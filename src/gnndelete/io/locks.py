@@ -6,30 +6,16 @@ import os
 import sys
 from functools import cached_property
 from threading import RLock
-from types import TracebackType
 from weakref import WeakSet
 
 _LOCKS: WeakSet[ForkSafeLock] = WeakSet()
 
 
-class ForkSafeLock:
+class ForkSafeLock(type(RLock())):  # type: ignore[misc]
     """A re-entrant lock for ``with``. Copies, pickles and forked children have a free one of their own."""
 
     def __init__(self) -> None:
-        self.free()
         _LOCKS.add(self)
-
-    def free(self) -> None:
-        """Forget who holds the lock."""
-        self._lock = RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._lock.release()
 
     def __reduce__(self) -> tuple[type[ForkSafeLock], tuple[()]]:
         return type(self), ()
@@ -37,7 +23,7 @@ class ForkSafeLock:
 
 def _free_all() -> None:
     for lock in list(_LOCKS):
-        lock.free()
+        lock._at_fork_reinit()
     if sys.version_info >= (3, 12):
         return
     # up to Python 3.11 a cached property holds a lock while it is computed
