@@ -65,6 +65,11 @@ class Problems:
     def add(self, row: int, reason: str) -> None:
         self._reasons.setdefault(int(row), reason)
 
+    @property
+    def many(self) -> bool:
+        """Whether there are more than are shown; looking for the name that was meant would take long."""
+        return len(self._reasons) > _SHOWN
+
     def add_empty(self, rows: Sequence[int], names: Sequence[str], column: str) -> None:
         if "" in names:
             for row, name in zip(rows, names, strict=True):
@@ -78,9 +83,9 @@ class Problems:
         count, alike = len(self._reasons), defaultdict(list)
         for row in sorted(self._reasons):
             alike[self._reasons[row]].append(self._short_title(row))
-        shown = [
-            f"{self.unit}{'s' if len(titles) > 1 else ''} {some(titles)} ({reason})" for reason, titles in alike.items()
-        ]
+        groups = islice(alike.items(), _SHOWN)
+        shown = [f"{self.unit}{'s' if len(titles) > 1 else ''} {some(titles)} ({reason})" for reason, titles in groups]
+        shown += [""] * (len(alike) - len(shown))  # these are only counted
         raise self._error(
             f"{count:,} {self.unit}{'s' if count > 1 else ''} of '{self.name}' cannot be used: {some(shown, _SHOWN)}",
             "correct or remove them" if count > 1 else "correct or remove it",
@@ -657,9 +662,10 @@ def read_request(
             if ids is None:
                 rows.append(tuple(map(_whole_number, picked)))
             elif kind == "features":
-                rows.append((*look_up(picked[:1], ids, None), *look_up_columns(picked[1:], columns_of_x)))
+                node = look_up(picked[:1], ids, None, suggest=not problems.many)
+                rows.append((*node, *look_up_columns(picked[1:], columns_of_x)))
             else:
-                rows.append(look_up(picked, ids, relations))
+                rows.append(look_up(picked, ids, relations, suggest=not problems.many))
         except ValueError as error:
             problems.add(line, ",".join(cells) if ids is None else str(error))
     problems.check()
@@ -708,7 +714,9 @@ def _whole_number(cell: str) -> int:
     return int(cell)
 
 
-def look_up(cells: Sequence[str], ids: IdMap, relations: Sequence[str] | None) -> tuple[int, ...]:
+def look_up(
+    cells: Sequence[str], ids: IdMap, relations: Sequence[str] | None, suggest: bool = True
+) -> tuple[int, ...]:
     """A node, a pair or a triple (source, relation, target) by its names; a ``ValueError`` says which name is unknown."""
     found = []
     for position, cell in enumerate(cells):
@@ -717,7 +725,7 @@ def look_up(cells: Sequence[str], ids: IdMap, relations: Sequence[str] | None) -
             continue
         node = ids.find(cell)
         if node is None:
-            raise ValueError(f"no id {ids.unknown(cell)}")
+            raise ValueError(f"no id {ids.unknown(cell) if suggest else repr(cell)}")
         found.append(node)
     return tuple(found)
 
