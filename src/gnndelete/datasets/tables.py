@@ -714,9 +714,7 @@ def _whole_number(cell: str) -> int:
     return int(cell)
 
 
-def look_up(
-    cells: Sequence[str], ids: IdMap, relations: Sequence[str] | None, suggest: bool = True
-) -> tuple[int, ...]:
+def look_up(cells: Sequence[str], ids: IdMap, relations: Sequence[str] | None, suggest: bool = True) -> tuple[int, ...]:
     """A node, a pair or a triple (source, relation, target) by its names; a ``ValueError`` says which name is unknown."""
     found = []
     for position, cell in enumerate(cells):

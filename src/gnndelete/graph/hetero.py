@@ -7,7 +7,7 @@ Users hand in a `HeteroData` and get one back; everything in between works on `H
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,7 +185,7 @@ class HeteroGraph(Data):
         return torch.stack([source, torch.full_like(source, number), target])
 
 
-class _NodeNames:
+class _NodeNames(Sequence[str]):
     """Nodes as messages name them: their type and their id within it."""
 
     def __init__(self, types: Mapping[str, range]) -> None:
@@ -194,7 +194,7 @@ class _NodeNames:
     def __len__(self) -> int:
         return sum(map(len, self._types.values()))
 
-    def __getitem__(self, node: int) -> str:
+    def __getitem__(self, node: Any) -> Any:
         return next(f"{name} {node - rows.start}" for name, rows in self._types.items() if node in rows)
 
 

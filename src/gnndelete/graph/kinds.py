@@ -407,7 +407,7 @@ class Graphs(Kind):
         """Erase what describes a deleted graph; its nodes are erased already."""
         gone = set(deletion.graphs.tolist())
         for name, value in result.to_dict().items():
-            if not data.is_graph_attr(name):  # type: ignore[attr-defined]
+            if not data.is_graph_attr(name):
                 continue
             if isinstance(value, Tensor):
                 result[name] = _erased(name, value, deletion.graphs.to(value.device))
@@ -501,8 +501,8 @@ def _cut_pairs(result: Any, deletion: Elements, data: Data, table: EdgeTable) ->
     sets: list[tuple[Any, str, list[str], Tensor | int, Tensor]] = []  # store, name, attributes, first ids, lost edges
     if isinstance(data, HeteroGraph):
         for number, kind in enumerate(data.types.edges):
-            start, lost = data.types.starts(kind), gone[:, gone[1] == number]
-            sets.append((result.hetero[kind], "edge_label_index", ["edge_label"], start, lost))
+            lost = gone[:, gone[1] == number]
+            sets.append((result.hetero[kind], "edge_label_index", ["edge_label"], data.types.starts(kind), lost))
     elif table.typed and "edge_label_index" in data:
         raise NotYetError("typed graphs with 'edge_label_index' are not supported by this version; drop that attribute")
     else:

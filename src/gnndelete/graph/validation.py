@@ -224,8 +224,8 @@ def across_types(deletion: E, data: Data) -> E:
             shifted = _shifted(name, part, data)
         except GraphError as error:
             raise DeletionError(error.why, error.remedy) from None
-        for kind in shifted.kinds:
-            result = result.replace(**kind.join(result, shifted))
+        for each in shifted.kinds:
+            result = result.replace(**each.join(result, shifted))
     return result
 
 

@@ -49,7 +49,15 @@ def bar(title: str, total: int, show: bool = True) -> Iterator[Update]:
         yield lambda done, description: None
         return
     if not sys.stderr.isatty():
-        yield _lines(total)
+        last = time.monotonic()
+
+        def log(done: int, description: str) -> None:
+            nonlocal last
+            if time.monotonic() - last >= SILENCE:
+                last = time.monotonic()
+                print(f"{description}: {done:,} of {total:,} done", file=sys.stderr, flush=True)
+
+        yield log
         return
     outer = _shown.get()
     if outer is not None:
@@ -70,15 +78,3 @@ def bar(title: str, total: int, show: bool = True) -> Iterator[Update]:
             yield lambda done, description: shown.update(line, completed=done, description=description)
         finally:
             _shown.reset(before)
-
-
-def _lines(total: int) -> Update:
-    last = time.monotonic()
-
-    def update(done: int, description: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= SILENCE:
-            last = time.monotonic()
-            print(f"{description}: {done:,} of {total:,} done", file=sys.stderr, flush=True)
-
-    return update
