@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from gnndelete import Deletion
 from gnndelete.datasets import IdMap
@@ -112,23 +112,34 @@ def test_what_is_no_list_of_ids_is_refused_in_a_short_sentence(kind, name):
 number = st.one_of(st.integers(-(2**70), 2**70), st.booleans(), st.floats(), st.text(max_size=3), st.none())
 dtypes = st.sampled_from([np.int8, np.uint64, np.float32, np.bool_, np.complex64, object])
 arrays = st.builds(lambda values, dtype: np.array(values).astype(dtype), st.lists(st.integers(0, 3)), dtypes)
+keys = st.one_of(st.integers(0, 3), st.sampled_from("ab"))
 anything = st.recursive(
     st.one_of(number, arrays, arrays.filter(lambda a: a.dtype not in (object, np.uint64)).map(torch.from_numpy)),
     lambda inner: st.one_of(
-        st.lists(inner, max_size=4), st.tuples(inner, inner), st.dictionaries(st.integers(0, 3), inner, max_size=2)
+        st.lists(inner, max_size=4), st.tuples(inner, inner), st.dictionaries(keys, inner, max_size=2)
     ),
     max_leaves=6,
 )
 
 
+def graphs() -> list[Any]:
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    typed = HeteroData({"a": {"x": torch.ones(3, 2)}, "b": {"x": torch.ones(3, 1), "y": torch.tensor([0, 1, -1])}})
+    typed["a", "has", "b"].edge_index = edges
+    return [
+        Data(x=torch.ones(4, 2), edge_index=edges, y=torch.tensor([0, -1, 1, 1])),
+        Data(edge_index=edges, edge_type=torch.tensor([0, 1, 0, 1]), num_nodes=4),
+        [Data(x=torch.ones(3, 1), edge_index=edges, y=torch.tensor([0])) for _ in range(2)],
+        typed,
+    ]
+
+
 @given(anything, st.sampled_from(["edges", "nodes", "features", "labels", "relations", "graphs"]), anything)
 def test_anything_is_understood_or_refused(value, kind, fill):
-    for request in ({kind: value}, {"features": value, "fill": fill}):
-        with suppress(DeletionError):
-            made = Deletion(**request)
-            for name in ("edges", "nodes", "labels", "relations", "graphs"):
-                found = getattr(made, name)
-                assert not found.numel() or int(found.min()) >= 0
+    for request in ({kind: value}, {"features": value, "fill": fill}, {kind: {"a": value}}, {kind: {("has",): value}}):
+        for graph in graphs():
+            with suppress(DeletionError):
+                Deletion(**request).remaining(graph)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=6))

@@ -17,7 +17,7 @@ from torch_geometric.data import Data, HeteroData
 
 from gnndelete.errors import DeletionError, GraphError, SettingError, some
 from gnndelete.graph.edge_table import entries
-from gnndelete.graph.parsing import Names
+from gnndelete.graph.parsing import Names, short
 
 EdgeType = tuple[str, str, str]
 TypeName = str | tuple[str, ...]  # a node type, an edge type, or only the relation of one: (relation,)
@@ -222,7 +222,9 @@ def split_by_type(arguments: Kinds, fill: Any = 0.0) -> dict[TypeName, Kinds] | 
             widths = {"edges": (3,), "relations": (1, 3)}.get(kind, (1,))
             if len(names) not in widths or not all(isinstance(each, str) for each in names):
                 form = "an edge type is (source type, relation, target type)" if by_edge_type else "a string is needed"
-                raise DeletionError(f"{kind}= names the {'edge' if by_edge_type else 'node'} type {name!r}; {form}")
+                raise DeletionError(
+                    f"{kind}= names the {'edge' if by_edge_type else 'node'} type {short(name)}; {form}"
+                )
             if _is_typed(kind, part):
                 raise DeletionError(f"{kind}= holds a dict of types within a dict of types; give {{type: ids}}")
             result.setdefault(name, {})[kind] = part
@@ -231,7 +233,7 @@ def split_by_type(arguments: Kinds, fill: Any = 0.0) -> dict[TypeName, Kinds] | 
         if name not in losing:
             known = f"those of {some(map(repr, losing), 12)}" if losing else "none"
             raise DeletionError(
-                f"fill= replaces features of {name!r}, and features= names {known}; name the same types"
+                f"fill= replaces features of {short(name)}, and features= names {known}; name the same types"
             )
     for name in losing:
         result[name]["fill"] = fill.get(name, 0.0) if isinstance(fill, Mapping) else fill

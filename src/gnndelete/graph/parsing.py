@@ -123,7 +123,7 @@ def as_fill(fill: Any) -> Tensor:
     except (OverflowError, RuntimeError, TypeError):
         found = None
     if found is None or not found.numel() or not bool(torch.isfinite(found).all()):
-        raise DeletionError(f"'fill' must be a finite number, or one number per column (got {_short(fill)})")
+        raise DeletionError(f"'fill' must be a finite number, or one number per column (got {short(fill)})")
     return found
 
 
@@ -171,7 +171,7 @@ def edge_list(
         rows = [row.tolist() if _dim(row) == 1 else row for row in rows]
     width = len(rows[0]) if isinstance(rows[0], (tuple, list)) and len(rows[0]) in widths else widths[0]
     for wrong in (row for row in rows if not isinstance(row, (tuple, list)) or len(row) != width):
-        raise error(f"'{name}' must hold {form} throughout; got {_short(wrong)}")
+        raise error(f"'{name}' must hold {form} throughout; got {short(wrong)}")
     of_nodes = (0, width - 1) if 3 in widths else (0,)
     columns = enumerate(zip(*rows, strict=True))
     return torch.stack([_flat(list(column), name, error, ids if at in of_nodes else None) for at, column in columns])
@@ -193,11 +193,11 @@ def _flat(values: Any, name: str, error: type[RequestError], ids: IdMap | None =
     if kinds - {int}:
         items = [each.item() if isinstance(each, np.generic) or _dim(each) == 0 else each for each in items]
         for wrong in (each for each in items if type(each) is not int):
-            raise error(f"'{name}' holds {_words(type(wrong))}, for example {_short(wrong)}; ids are integers")
+            raise error(f"'{name}' holds {_words(type(wrong))}, for example {short(wrong)}; ids are integers")
     try:
         return torch.from_numpy(np.array(items, dtype=np.int64))
     except OverflowError:
-        large = _short(max(items, key=abs))
+        large = short(max(items, key=abs))
         raise error(f"'{name}' holds the id {large}, which is no 64-bit integer; give smaller ids") from None
 
 
@@ -207,7 +207,7 @@ def _tensor(values: Any, name: str, error: type[RequestError]) -> Tensor | None:
     if not isinstance(values, Tensor) and (not is_array or values.dtype.kind in "OUST"):
         return None
     if _dim(values) is None:
-        raise error(f"'{name}' is {_short(values)}; give a plain tensor or a list of integers")
+        raise error(f"'{name}' is {short(values)}; give a plain tensor or a list of integers")
     kind = str(values.dtype).removeprefix("torch.")
     if "int" not in kind and (values.size if is_array else values.numel()):
         first = values.flat[0] if is_array else values.flatten()[0]
@@ -233,7 +233,7 @@ def _listed(values: Any, name: str, error: type[RequestError]) -> list[Any]:
         values = values.to_numpy()
     if isinstance(values, (str, bytes, Mapping, np.ma.MaskedArray)) or not isinstance(values, Iterable):
         kind = type(values).__name__
-        raise error(f"'{name}' is a '{kind}' ({_short(values)}); give a list or a tensor of integer ids")
+        raise error(f"'{name}' is a '{kind}' ({short(values)}); give a list or a tensor of integer ids")
     return values.tolist() if isinstance(values, np.ndarray) else list(values)
 
 
@@ -249,7 +249,7 @@ def _words(kind: Any) -> str:
     return "floats" if "float" in name else words.get(name, f"values of type '{name}'")
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     """A value as a message shows it, in bounded length."""
     if isinstance(value, (Tensor, np.ndarray)) and _dim(value) != 0:
         layout = f" ({value.layout}, on {value.device})" if isinstance(value, Tensor) else ""
