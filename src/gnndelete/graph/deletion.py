@@ -191,7 +191,7 @@ class Deletion(Elements):
     def to_lists(self) -> dict[str, Any]:
         """Return the deletion as plain lists, for a file. The file is sensitive: it names everything."""
         if self.by_type:
-            return {"by_type": [[name, part.to_lists()] for name, part in self._parts()]}
+            return {"by_type": [[name, part.to_lists()] for name, part in self.by_type.items()]}
         found = {name: getattr(self, name).tolist() for name in self.counts}
         if "features" in found:
             found["fill"] = self.fill.tolist()
@@ -216,7 +216,7 @@ class Deletion(Elements):
             return cls().replace(by_type={name: cls.from_lists(part) for name, part in parts})
         kinds = {name: lists[name] for name in KINDS if name in lists and name != "features"}
         if "edges" in kinds:
-            kinds["edges"] = torch.tensor(kinds["edges"], dtype=torch.long)
+            kinds["edges"] = torch.tensor(kinds["edges"])
         cells = torch.tensor(lists.get("features", [[], []]), dtype=torch.long)
         values = torch.tensor(lists.get("fill", []), dtype=torch.float64)
         if cells.shape != (2, values.numel()):
@@ -233,7 +233,7 @@ class Deletion(Elements):
                 digest.update(f"{name}{tuple(value.shape)}".encode())
                 digest.update(value.contiguous().numpy().astype("<i8").tobytes())
         digest.update(self.fill.contiguous().numpy().astype("<f8").tobytes())
-        for type_name, part in sorted(self._parts(), key=repr):
+        for type_name, part in sorted(self.by_type.items(), key=repr):
             digest.update(f"{type_name!r}{part.fingerprint}".encode() if len(part) else b"")
         return digest.hexdigest()
 
@@ -242,17 +242,14 @@ class Deletion(Elements):
             return NotImplemented
         if (self.by_type and other.across_types) or (other.by_type and self.across_types):
             raise DeletionError("a request by type cannot be joined with a checked one; check both, or neither")
-        types: dict[TypeName, Deletion] = dict(self._parts())
-        for name, part in other._parts():
+        types: dict[TypeName, Deletion] = dict(self.by_type)
+        for name, part in other.by_type.items():
             types[name] = types[name] | part if name in types else part
         changes: dict[str, Any] = {}
         for kind in dict.fromkeys([*self.kinds, *other.kinds]):
             changes |= kind.join(self, other)
         names = self.names if self.names.nodes is not None else other.names
         return self.replace(**changes, names=names, by_type=types, across_types=self.across_types or other.across_types)
-
-    def _parts(self) -> list[tuple[TypeName, Deletion]]:
-        return [(name, part) for name, part in self.by_type.items() if isinstance(part, Deletion)]
 
     def __len__(self) -> int:
         return sum(self.counts.values())

@@ -61,7 +61,7 @@ class Elements:
     fill: Tensor = _NO_VALUES  # one value per feature cell
     inside_graphs: Tensor = _NO_IDS  # nodes that are not named, but belong to a deleted graph
     names: Names = Names()  # noqa: RUF009 (frozen)
-    by_type: Mapping[TypeName, Elements] = field(default_factory=dict)  # on a HeteroData: what each type loses
+    by_type: Mapping[TypeName, Any] = field(default_factory=dict)  # on a HeteroData: what each type loses
     across_types: bool = False  # whether ids count across all types of a HeteroData
 
     @property
