@@ -8,6 +8,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -172,6 +173,9 @@ def edge_list(
     width = len(rows[0]) if isinstance(rows[0], (tuple, list)) and len(rows[0]) in widths else widths[0]
     for wrong in (row for row in rows if not isinstance(row, (tuple, list)) or len(row) != width):
         raise error(f"'{name}' must hold {form} throughout; got {short(wrong)}")
+    cells = list(chain.from_iterable(rows))
+    if ids is None or set(map(type, cells)) == {int}:
+        return _flat(cells, name, error).view(-1, width).t()
     of_nodes = (0, width - 1) if 3 in widths else (0,)
     columns = enumerate(zip(*rows, strict=True))
     return torch.stack([_flat(list(column), name, error, ids if at in of_nodes else None) for at, column in columns])
