@@ -215,4 +215,5 @@ def _draw(forget: Mapping[str, Any], material: Material, seed: int) -> Tensor:
 def _deletion(kind: str, elements: Tensor, material: Material) -> Deletion:
     if kind == "features" and isinstance(material.data, GraphBatch):
         elements = material.data.nodes_of(elements.to(material.data.ptr.device)).cpu()
-    return Deletion(**{kind: elements})
+    wanted: dict[str, Any] = {kind: elements}
+    return Deletion(**wanted)

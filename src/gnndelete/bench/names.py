@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import PurePath
-from typing import Any
 
 from gnndelete.bench.experiment import is_path, without_digest
 from gnndelete.methods import CONTROLS, Method, RetrainAgain
@@ -120,16 +119,13 @@ def model_titles(variants: Iterable[str]) -> dict[str, str]:
 def model_options(variants: Iterable[str]) -> dict[str, str]:
     """By model the options in which it differs from other models of its name."""
     models = {variant: json.loads(variant) for variant in variants}
-    return {
-        variant: _differing(model, [other for other in models.values() if other["name"] == model["name"]])
-        for variant, model in models.items()
-    }
-
-
-def _differing(model: Mapping[str, Any], same: Sequence[Mapping[str, Any]]) -> str:
-    names = dict.fromkeys(name for other in same for name in other)
-    differing = [name for name in names if any(other.get(name) != model.get(name) for other in same)]
-    return ", ".join(f"{name.replace('_', ' ')} {model.get(name)}" for name in differing)
+    found = {}
+    for variant, model in models.items():
+        same = [other for other in models.values() if other["name"] == model["name"]]
+        names = dict.fromkeys(name for other in same for name in other)
+        differing = [name for name in names if any(other.get(name) != model.get(name) for other in same)]
+        found[variant] = ", ".join(f"{name.replace('_', ' ')} {model.get(name)}" for name in differing)
+    return found
 
 
 def counted(number: int, noun: str) -> str:
@@ -161,7 +157,7 @@ def span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def request_title(kind: str, amount: int | float | None, where: str = "", steps: int = 1) -> str:
+def request_title(kind: str, amount: int | float, where: str = "", steps: int = 1) -> str:
     """What is deleted.
 
     >>> request_title("edges", 0.025, "in", 5), request_title("nodes", 100)
@@ -170,7 +166,7 @@ def request_title(kind: str, amount: int | float | None, where: str = "", steps:
     'features of 100 elements'
     """
     owner = "elements" if kind == "features" else kind
-    parts = [kind if amount is None else "features of " * (kind == "features") + measured(amount, owner)]
+    parts = ["features of " * (kind == "features") + measured(amount, owner)]
     if kind == "edges" and where:
         parts.append(_WHERE.get(where, where))
     if steps > 1:

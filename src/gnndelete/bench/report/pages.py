@@ -480,12 +480,8 @@ def _speedups(experiments: Sequence[Sequence[Result]]) -> list[Speedup]:
             aim = result.method.get("aim", "retrained")
             searched = "calibrated" + (f", aim {aim}" if aim != "retrained" else "")
             for name, kind in (("delete", "fixed lam"), ("calibrated", searched)):
-                pairs = [(row, reference.rows.get(seed)) for seed, row in result.rows.items()]
-                ratios = [
-                    other["seconds_of"]["retrain"] / row["seconds_of"][name]
-                    for row, other in pairs
-                    if _timed(row, other, name)
-                ]
+                found_ratios = (_ratio(row, reference.rows.get(seed), name) for seed, row in result.rows.items())
+                ratios = [ratio for ratio in found_ratios if ratio is not None]
                 if ratios:
                     found.setdefault((result.scenario.dataset, kind), {})[result.identity] = (median(ratios), result)
     made = []
@@ -495,11 +491,11 @@ def _speedups(experiments: Sequence[Sequence[Result]]) -> list[Speedup]:
     return made
 
 
-def _timed(row: Row, other: Row | None, name: str) -> bool:
-    """Whether the time of a deletion can be compared with that of Retrain."""
-    if other is None or not same_hardware(row, other):
-        return False
-    return bool((row.get("seconds_of") or {}).get(name) and (other.get("seconds_of") or {}).get("retrain"))
+def _ratio(row: Row, other: Row | None, name: str) -> float | None:
+    """The time of Retrain divided by that of a deletion, where both were measured on the same hardware."""
+    spent = (row.get("seconds_of") or {}).get(name)
+    whole = ((other or {}).get("seconds_of") or {}).get("retrain")
+    return whole / spent if spent and whole and other and same_hardware(row, other) else None
 
 
 _INTRODUCTION = (
