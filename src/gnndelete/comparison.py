@@ -307,8 +307,10 @@ def _chosen(methods: Methods | None, context: Context, controls: bool) -> list[L
         made = [method() for _, method in sorted(methods_resolver.lookup_dict.items())]
         picked = label_methods(method for method in made if not reasons(method, context))
     elif isinstance(methods, Mapping):
-        made = {str(name): by_name("method", value, methods_resolver) for name, value in methods.items()}
-        picked = [LabelledMethod(name, method, chosen_by_user=True) for name, method in made.items()]
+        picked = [
+            LabelledMethod(str(name), by_name("method", method, methods_resolver), chosen_by_user=True)
+            for name, method in methods.items()
+        ]
     else:
         picked = label_methods(by_name("method", method, methods_resolver) for method in methods)
     if methods is not None:

@@ -304,15 +304,16 @@ class Unlearned:
                 f"method '{self.method}' makes no adapter",
                 "keep the whole model with torch.save(unlearned.model.state_dict(), …)",
             )
-        if self.data is None:
+        graph = self.graph
+        if graph is None:
             raise AdapterError(_NO_GRAPH, "load it with data= before saving it again")
         facts = {
             **self.adapter.facts,
             **self.summary(),
             "details": self.details,
-            "num_nodes": self.graph.num_nodes,
-            "remaining_fingerprint": fingerprint(self.graph),
-            "remaining_attributes": attributes(self.graph),
+            "num_nodes": graph.num_nodes,
+            "remaining_fingerprint": fingerprint(graph),
+            "remaining_attributes": attributes(graph),
         }
         if self.original is not None:
             facts["original_fingerprint"] = fingerprint(self.original_graph)

@@ -689,8 +689,8 @@ class Classification(Task):
             raise GraphError(f"'y' has {y.size(0)} entries for {count} {self.noun}s", remedy)
         if y.is_floating_point():
             y = y.nan_to_num(nan=-1.0)
-        if y.is_floating_point() and bool((y != y.round()).any()):
-            raise NotYetError("'y' holds fractions", "regression is not supported yet, give whole-number classes")
+            if bool((y != y.round()).any()):
+                raise NotYetError("'y' holds fractions", "regression is not supported yet, give whole-number classes")
         return self._across(y.long(), data, -1)
 
     def _mask(self, data: Any, part: str) -> Tensor | None:

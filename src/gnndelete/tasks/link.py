@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from operator import attrgetter
 from types import MethodType
@@ -116,7 +116,11 @@ class LinkPrediction(Task):
         seed: int = 0,
         edge_type: EdgeType | None = None,
     ) -> None:
-        check_decoder(decoder)
+        if not isinstance(decoder, str) and not callable(decoder):
+            raise SettingError(
+                f"'decoder' must be 'dot', 'distmult', the name of a method of the model, or a callable (z, edges) -> scores "
+                f"(got '{type(decoder).__name__}')"
+            )
         self.edge_type = edge_type
         self.validation = labeled_edges(validation, validation_negatives, "validation", edge_type)
         self.test = labeled_edges(test, test_negatives, "test", edge_type)
@@ -255,11 +259,11 @@ class LinkPrediction(Task):
 
     def batches(
         self, data: Any, batch_size: int | None, generator: torch.Generator, near: Near | None = None
-    ) -> Iterable[Any]:
+    ) -> Iterator[Any]:
         # each batch has as many non-edges as edges, and the neighbourhood of all their ends
-        return (data,) if batch_size is None or near is None else self._batches(data, batch_size, generator, near)
-
-    def _batches(self, data: Any, batch_size: int, generator: torch.Generator, near: Near) -> Iterator[Any]:
+        if batch_size is None or near is None:
+            yield data
+            return
         whole = self._supervision.of(data)
         positives, negatives = whole.positives, whole.negatives(generator)
         for chosen in shuffled(positives.size(1), batch_size, generator):
@@ -612,15 +616,6 @@ def relation_weight(model: nn.Module) -> Tensor:
             "per relation, as wide as its output; take rgcn or rgat, decoder='dot', or name a method of the model that decodes"
         )
     return weight
-
-
-def check_decoder(decoder: str | Decoder) -> None:
-    """Refuse what can never decode."""
-    if not isinstance(decoder, str) and not callable(decoder):
-        raise SettingError(
-            f"'decoder' must be 'dot', 'distmult', the name of a method of the model, or a callable (z, edges) -> scores "
-            f"(got '{type(decoder).__name__}')"
-        )
 
 
 def bind(decoder: str | Decoder, model: nn.Module) -> Decoder:

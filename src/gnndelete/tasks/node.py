@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -104,11 +104,11 @@ class NodeClassification(Classification):
 
     def batches(
         self, data: Any, batch_size: int | None, generator: torch.Generator, near: Near | None = None
-    ) -> Iterable[Any]:
+    ) -> Iterator[Any]:
         # each batch has the neighbourhood of its training nodes; the other nodes in it have no loss
-        return (data,) if batch_size is None or near is None else self._batches(data, batch_size, generator, near)
-
-    def _batches(self, data: Any, batch_size: int, generator: torch.Generator, near: Near) -> Iterator[Any]:
+        if batch_size is None or near is None:
+            yield data
+            return
         nodes = self.part(data, "train").nonzero().flatten()
         for chosen in shuffled(nodes.numel(), batch_size, generator):
             batch = near(nodes[chosen.to(nodes.device)])
