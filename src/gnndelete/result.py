@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
+from gnndelete.engine.local import Answers, Solved
 from gnndelete.errors import AdapterError, GraphError, ModelError, RunError
 from gnndelete.graph.batch import as_user_graph, collate
 from gnndelete.graph.deletion import Deletion
@@ -23,6 +24,7 @@ from gnndelete.methods.base import Context, Fit, Method, Outcome, plain
 from gnndelete.nn.adapter import Adapter, read_config, restore
 from gnndelete.nn.forward import Forward, call, evaluating, resolve_forward
 from gnndelete.nn.layers import evaluation_view, working_copy
+from gnndelete.nn.operator import attach
 from gnndelete.notes import Note, explain, explain_aim
 from gnndelete.registry import by_name
 from gnndelete.tasks import Task
@@ -31,6 +33,34 @@ from gnndelete.tasks.base import Predict
 
 _NO_GRAPH = "this adapter was loaded without a graph"
 _PASS_GRAPH = "pass data= the remaining graph to gnndelete.load"
+
+
+class Later:
+    """A value that is made when it is first asked for."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    @cached_property
+    def value(self) -> Any:
+        """The value; made once."""
+        return self._make()
+
+
+class MadeWhenAsked:
+    """A field of a dataclass that takes a value, or a value for `Later`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        value = vars(instance)[self.name]
+        return value.value if isinstance(value, Later) else value
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        vars(instance)[self.name] = value
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,6 +90,8 @@ class Unlearned:
         base: The user's model, before the deletion.
         fit: How the user's model is trained.
         build: How an untrained model is made.
+        engine: ``"local"`` where the request was solved on the neighbourhood of the deletion, else ``"full"``.
+        served: The rows that answer, where the request was solved locally: the model and the graph are made when asked for.
     """
 
     model: nn.Module | None
@@ -82,6 +114,8 @@ class Unlearned:
     base: nn.Module | None = field(default=None, repr=False)
     fit: Fit | None = field(default=None, repr=False)
     build: Callable[[], nn.Module] | None = field(default=None, repr=False)
+    engine: str = "full"
+    served: Answers | None = field(default=None, repr=False)
 
     @classmethod
     def from_outcome(
@@ -103,12 +137,14 @@ class Unlearned:
             notes: What a user must know, from the method and about the model.
             seconds: How long it took.
         """
-        if outcome.model is None and outcome.predict is None:
+        if outcome.model is None and outcome.predict is None and outcome.answers is None:
             raise RunError(f"method '{method.name}' returned neither a model nor a way to predict")
+        local = outcome.answers is not None
+        model: Any = Later(lambda: with_operators(context.model, outcome.operators)) if local else outcome.model
         return cls(
-            model=outcome.model,
-            data=as_user_graph(context.remaining),
-            adapter=outcome.adapter,
+            model=model,
+            data=Later(lambda: as_user_graph(context.remaining)) if local else as_user_graph(context.remaining),
+            adapter=Later(lambda: Adapter(model.value)) if local else outcome.adapter,
             method=method.name,
             settings=plain(method.settings()),
             assurance=outcome.assurance or method.assurance,
@@ -126,6 +162,8 @@ class Unlearned:
             base=context.model,
             fit=context.fit,
             build=context.build,
+            engine="local" if local else "full",
+            served=outcome.answers,
         )
 
     @classmethod
@@ -241,6 +279,12 @@ class Unlearned:
         Raises:
             ModelError: If no task or no graph is known.
         """
+        if (
+            self.served is not None
+            and isinstance(vars(self)["model"], Later)
+            and not isinstance(self.original, HeteroData)
+        ):
+            return self.served.predict(self._require_task(), elements)
         if isinstance(self.graph, HeteroGraph):
             elements = self._require_task().place(elements, self.graph)
         return self.answers()(elements)
@@ -335,6 +379,18 @@ class Unlearned:
         # The aim already says what calibration found.
         lines += [f"note: {note.text}" for note in self.notes if note.code != "calibration"]
         return "\n".join(lines)
+
+
+for _name in ("model", "data", "adapter"):  # a result that was solved locally makes these when they are asked for
+    setattr(Unlearned, _name, MadeWhenAsked(_name))
+
+
+def with_operators(model: nn.Module, operators: Solved) -> nn.Module:
+    """A copy of a model with operators behind its layers."""
+    copied = working_copy(model)
+    for site, operator in operators:
+        attach(copied, site, operator)
+    return copied
 
 
 def load(

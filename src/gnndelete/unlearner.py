@@ -6,23 +6,23 @@ import copy
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
 from gnndelete.engine.session import Session
-from gnndelete.errors import AdapterError, DeletionError, RunError, why
-from gnndelete.graph.batch import as_user_graph, collate
+from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError, SettingError, why
+from gnndelete.graph.batch import GraphBatch, as_user_graph, collate
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.fingerprint import changed
 from gnndelete.graph.hetero import HeteroGraph
-from gnndelete.graph.kinds import cut
 from gnndelete.graph.validation import check_deletion, further_edges_cut, nearly_undirected
 from gnndelete.io.files import write
 from gnndelete.io.locks import ForkSafeLock
@@ -56,6 +56,9 @@ class Unlearner:
         forward: ``forward(model, data)`` runs the model, where argument names differ from the attributes of ``data``.
         fit: ``fit(model, data, seed)`` trains a model as yours was trained, for methods that train.
         build: ``build()`` returns an untrained model, where a fresh copy cannot be made from ``model``.
+        engine: Where requests are solved. ``"local"``: on the neighbourhood of the deletion, so that a request costs the
+            same however large the graph is; `prepare` checks that the model allows it. ``"full"``: on the whole graph.
+            ``"auto"``: locally after `prepare`, where model, method and request allow it.
         seed: The seed of everything random in the method.
         progress: Show progress bars on long work.
 
@@ -78,10 +81,14 @@ class Unlearner:
         forward: Forward | None = None,
         fit: Fit | None = None,
         build: Callable[[], nn.Module] | None = None,
+        engine: Literal["auto", "full", "local"] = "auto",
         seed: int = 0,
         progress: bool = False,
     ) -> None:
         self.method: Method = by_name("method", method if method is not None else "gnndelete", methods)
+        if engine not in ("auto", "full", "local"):
+            raise SettingError(f"'engine' must be 'auto', 'full' or 'local' (got {engine!r})")
+        self.engine = engine
         data = collate(data)
         self.task: Task | None = None if task is None else by_name("task", task, tasks).on(data)
         # A shallow copy: attributes that the user assigns to data later do not reach the base of the sequence.
@@ -132,8 +139,7 @@ class Unlearner:
             start = time.perf_counter()
             request = self._check(deletion)
             union = self._union(request)
-            remaining = cut(union, self._context.data, self._context.session.table)
-            context = self._context.for_deletion(union, request, remaining)
+            context = self._cut(union, request)
             self._require_fit(context)
             outcome = self.method.unlearn(context)
             notes = (*outcome.notes, *self._notes(context))
@@ -159,10 +165,41 @@ class Unlearner:
         union = request.require_new(self._earlier) | self._earlier
         return union.check(self._context.data, self._context.session.table)
 
+    def _cut(self, union: Deletion, request: Deletion) -> Context:
+        """What remains: of the block around the deletion where the request is served locally, else of the graph."""
+        context = self._context.for_deletion(union, request)
+        if self.engine == "local":
+            self.prepare()
+        blocks = context.session.blocks
+        if self.engine != "full" and blocks is not None and self.method.runs_on_block(context):
+            context = replace(context, block=blocks.near(union))
+        if context.block is None:
+            context.remaining  # noqa: B018  (cut here, so that no later step does it as a side effect)
+        return context
+
+    def prepare(self) -> Unlearner:
+        """Compute once what local requests start from: the rows of every layer on the original graph.
+
+        It is checked whether the model's answers near a deletion can be computed on a part of the graph. Where they can,
+        later requests are served there (`Unlearned.engine` says so); `gnndelete.inspect` tells why they cannot.
+
+        Returns:
+            This unlearner.
+
+        Raises:
+            ModelError: If ``engine="local"`` was asked for and the model's rows cannot be computed on a part of the graph.
+        """
+        session = self._context.session
+        if session.blocks is None and self.engine != "full":
+            session.prepare()
+            if session.blocks is None and self.engine == "local":
+                raise ModelError(f"the model cannot be run locally: {session.not_local}", "use engine='auto'")
+        return self
+
     def _require_fit(self, context: Context) -> None:
         """Refuse what the method cannot serve, and a model that does not read the edges that are cut."""
         deletion = context.deletion
-        if self.task is not None and isinstance(context.data, HeteroGraph):
+        if self.task is not None and isinstance(context.data, HeteroGraph) and context.block is None:
             self.task.refuse_nothing_left(context.remaining, deletion.nodes)
         require_fit(self.method, context)
         if self.method.keeps_model and (deletion.edges.size(1) or deletion.nodes.numel()):
@@ -173,7 +210,8 @@ class Unlearner:
         deletion, data, session = context.deletion, context.data, context.session
         cuts_edges = bool(deletion.edges.size(1) or deletion.nodes.numel())
         notes: list[Note] = []
-        if self.method.keeps_model and pools_deleted(session.model, context.remaining, deletion.nodes, session.forward):
+        many = isinstance(data, GraphBatch) and self.method.keeps_model
+        if many and pools_deleted(session.model, context.remaining, deletion.nodes, session.forward):
             notes.append(POOLS_DELETED)
         if cuts_edges or deletion.features.size(1):
             notes += note_precomputed(session.model, data, session.forward)

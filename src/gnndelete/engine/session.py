@@ -8,9 +8,11 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete.engine.blocks import Blocks
+from gnndelete.engine.cache import Cache
 from gnndelete.errors import GraphError, ModelError
 from gnndelete.graph.batch import GraphBatch
 from gnndelete.graph.edge_table import Hops, Neighborhood
@@ -19,6 +21,7 @@ from gnndelete.graph.validation import check_graph, edge_table
 from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.nn.checks import refuse_blind
 from gnndelete.nn.forward import Forward
+from gnndelete.nn.hooks import Rows, Site
 from gnndelete.nn.layers import Layers, working_copy
 from gnndelete.nn.operator import layer_operators
 from gnndelete.nn.receptive_field import Probe, probe, run
@@ -33,6 +36,9 @@ MODEL_RANDOM = Note(
     "The model draws random numbers in evaluation mode (a dropout without training=self.training, say): the same request "
     "gives another result each time, and lam, distances and forgetting scores hold only on average.",
 )
+
+#: Rows that are summed in their own precision, and numbers of which a double copy costs nothing: for the mean of all rows.
+MEAN_BLOCK_ROWS, SMALL_MEAN = 1024, 1 << 21
 
 #: Raises an error where the output of a model on a graph does not fit the task.
 Check = Callable[[Any, Any], None]
@@ -70,13 +76,21 @@ class Session:
             )
         self.model, self.data, self.forward, self._check = model, data, forward, check
         self.table = edge_table(data)
+        self.hooks = 0  # its own forward hooks behind every layer, which may act twice
         self.random = False  # whether the model draws random numbers in evaluation mode; known after the probe
+        self.blocks: Blocks | None = None  # how requests are served locally; set by `prepare`
+        self.not_local = "prepare() was not called"  # why there are no blocks
         self._reads_edges = False
         self._trial: nn.Module | None = (
             None  # a working copy, never that of a result; checks and probes leave it as it was
         )
         self._near: dict[str, Neighborhood] = {}
         self._probes: dict[str, Probe] = {}
+
+    @cached_property
+    def row_ranges(self) -> Rows:
+        """Which nodes the rows of a tensor can be."""
+        return Rows(self.data)
 
     @cached_property
     def loopless(self) -> bool:
@@ -118,6 +132,25 @@ class Session:
                 found = replace(found, sites=tuple(replace(site, rows=whole) for site in found.sites))
             self._probes[key] = found
         return self._probes[key]
+
+    def mean_row(self, site: Site, h: Tensor, deleted: Tensor) -> Tensor:
+        """mu: the mean of the rows h of a site, without those of deleted nodes.
+
+        Runs of rows are summed as they are and added in double precision: one look at every row, and no second copy.
+        """
+        rows = h.flatten(1)
+        whole = rows.size(0) // MEAN_BLOCK_ROWS * MEAN_BLOCK_ROWS if rows.numel() > SMALL_MEAN else 0
+        total = rows[whole:].sum(dim=0, dtype=torch.float64)
+        if whole:
+            total += rows[:whole].unflatten(0, (-1, MEAN_BLOCK_ROWS)).sum(dim=1).double().sum(dim=0)
+        if deleted.numel():
+            total -= rows[deleted].double().sum(dim=0)
+        return total / max(h.size(0) - deleted.numel(), 1)
+
+    def prepare(self, cache: Cache | None = None) -> None:
+        """Find out whether requests can be served on blocks of the graph, and compute what they start from."""
+        found = Blocks.find(self, cache)
+        self.blocks, self.not_local = (None, found) if isinstance(found, str) else (found, "")
 
     def answer(self, model: nn.Module, data: Data) -> Any:
         """The output of a whole pass, which the task has checked."""

@@ -61,6 +61,13 @@ class EdgeTable:
         self.mirrored = self._mirror is not None  # whether some relations hold the reverse edges of others
         self.keys, self.order = torch.sort(keys)
 
+    def of_part(self, edge_index: Tensor, num_nodes: int, edge_type: Tensor | None = None) -> EdgeTable:
+        """The table of some of these edges in other node numbers; they run both ways where all of them do."""
+        mirror = None if self._mirror is None else self._mirror.tolist()
+        part = EdgeTable(edge_index, num_nodes, edge_type, self.num_relations, mirror=mirror)
+        part.undirected = self.undirected
+        return part
+
     def key(self, edges: Tensor) -> Tensor:
         """The keys of ``[2, k]`` pairs, or of ``[3, k]`` triples on a typed graph; -1 for an unknown relation."""
         if not self.typed:
@@ -164,6 +171,10 @@ class EdgeTable:
         pointers = self._pointers
         keys = self.keys[ranges(pointers[nodes], pointers[nodes + 1])]
         return (keys // self.num_relations if self.num_relations > 1 else keys) % self.num_nodes
+
+    def degree_of(self, nodes: Tensor) -> Tensor:
+        """The out-degree of some nodes."""
+        return self._pointers[nodes + 1] - self._pointers[nodes]
 
     @cached_property
     def degree(self) -> Tensor:

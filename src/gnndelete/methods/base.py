@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete.engine.blocks import Block
+from gnndelete.engine.local import Answers, BlockSession, Solved
 from gnndelete.engine.session import Session
 from gnndelete.errors import SettingError, UnfitError
 from gnndelete.graph.deletion import Deletion
@@ -59,7 +61,7 @@ class Context:
         build: The user's function that makes an untrained model.
         seed: Seed of everything random.
         progress: Whether to show progress.
-        remaining: The graph without the deletion; set by `for_deletion`.
+        block: The part of the graph that the request is served on; None for the whole graph.
     """
 
     session: Session
@@ -71,7 +73,7 @@ class Context:
     build: Callable[[], nn.Module] | None = None
     seed: int = 0
     progress: bool = False
-    remaining: Data = None  # there is none without a deletion
+    block: Block | None = None
 
     @property
     def model(self) -> nn.Module:
@@ -84,6 +86,20 @@ class Context:
         return self.session.data
 
     @cached_property
+    def remaining(self) -> Data:
+        """The graph without the deletion. It is cut when it is first asked for: a request on a block does without."""
+        return cut(self.deletion, self.data, self.session.table)
+
+    @cached_property
+    def near(self) -> Context:
+        """Where the layers run: the block as a graph of its own, or the whole graph where there is none."""
+        if self.block is None or self.session.blocks is None:
+            return self
+        session = BlockSession(self.session.blocks, self.block)
+        deletion, request = self.block.deletion(self.deletion), self.block.deletion(self.request)
+        return replace(self, session=session, deletion=deletion, request=request, block=None)
+
+    @cached_property
     def gone(self) -> Tensor:
         """The deleted nodes, on the device of the graph."""
         return self.deletion.nodes.to(self.data.edge_index.device)
@@ -93,19 +109,14 @@ class Context:
         """The task without validation and test elements that name deleted nodes."""
         return None if self.task is None else self.task.without(self.deletion.nodes)
 
-    def for_deletion(
-        self, deletion: Deletion, request: Deletion | None = None, remaining: Data | None = None
-    ) -> Context:
+    def for_deletion(self, deletion: Deletion, request: Deletion | None = None) -> Context:
         """Return the context of one request.
 
         Args:
             deletion: Everything that is deleted so far, checked against the graph.
             request: The newest request alone. The default is ``deletion``.
-            remaining: The graph without the deletion. The default is to cut it here.
         """
-        if remaining is None:
-            remaining = cut(deletion, self.data, self.session.table)
-        return replace(self, deletion=deletion, request=request or deletion, remaining=remaining)
+        return replace(self, deletion=deletion, request=request or deletion)
 
 
 @dataclass(frozen=True)
@@ -120,6 +131,8 @@ class Outcome:
         assurance: The level that this deletion reached, where it differs from the usual one of the method.
         notes: What the user must know about the result.
         details: Measured values by name.
+        answers: The rows of the result, where it was solved on a block: then ``model`` is None, and made when asked for.
+        operators: The operators of such a result, in the order in which they act.
     """
 
     model: nn.Module | None
@@ -129,6 +142,8 @@ class Outcome:
     assurance: Assurance | None = None
     notes: tuple[Note, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
+    answers: Answers | None = None
+    operators: Solved = field(default_factory=list)
 
 
 class Method(ABC):
@@ -178,6 +193,14 @@ class Method(ABC):
         Args:
             context: Model, graph, task and deletion.
         """
+
+    def runs_on_block(self, context: Context) -> bool:
+        """Return whether this request can be solved on a block of the graph, `Context.near`, instead of the whole graph.
+
+        Args:
+            context: Model, graph, task and deletion.
+        """
+        return False
 
     def settings(self) -> dict[str, Any]:
         """The parameters by name: ``type(method)(**method.settings())`` is the same method.

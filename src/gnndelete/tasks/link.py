@@ -275,6 +275,7 @@ class LinkPrediction(Task):
             yield batch
 
     def local(self, elements: Tensor) -> tuple[Tensor, Tensor]:
+        elements = edge_list(elements, "edges")
         nodes, ends = torch.unique(ends_of(elements), return_inverse=True)
         return nodes, torch.stack([ends[0], *elements[1:-1], ends[1]])
 

@@ -19,7 +19,6 @@ from gnndelete.methods.gnndelete.objective import (
     Problem,
     deleted_nodes_problem,
     lost_features_problem,
-    mean_row,
     ring_problem,
 )
 from gnndelete.methods.gnndelete.row_groups import Group, RowGroups
@@ -119,7 +118,7 @@ class Layerwise:
                 raise Finished
             return output
 
-        with _first_output_given(self.model, self.probe.sites[0], base.first):
+        with _first_output_given(self.model, self.probe.sites[0], base.first, self.context.session.hooks):
             output = self._watch(self._graph, [*self.probe.layers, *([""] if behind_model else [])], visit)
         return [*solved, *behind_model], output
 
@@ -178,7 +177,7 @@ class Layerwise:
             here = self._sites_at.get((name, call), [])
             for site in here:
                 h = entry(output, site.key)
-                result.mu[site] = mean_row(h, site.local(self.groups.gone).to(h.device))
+                result.mu[site] = self.context.session.mean_row(site, h, site.local(self.groups.gone).to(h.device))
                 if not self._rests or site is not sites[0]:
                     rows = [group.rows for group in self.groups.at[site]]
                     result.t[site] = h.index_select(0, torch.cat([self.groups.nodes[:0], *rows]))
@@ -215,10 +214,10 @@ class Layerwise:
 
 
 @contextmanager
-def _first_output_given(model: nn.Module, site: Site, output: Any) -> Iterator[None]:
+def _first_output_given(model: nn.Module, site: Site, output: Any, hooks: int) -> Iterator[None]:
     """Let the first call of the first layer return a known output instead of computing it again."""
     layer = model.get_submodule(site.layer)
-    if output is None or site.call != 0 or layer._forward_hooks:  # a hook that is there would act on it twice
+    if output is None or site.call != 0 or len(layer._forward_hooks) > hooks:  # another hook would act on it twice
         yield
         return
     compute, replaced_before = layer.forward, vars(layer).get("forward")

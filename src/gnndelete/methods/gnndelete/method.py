@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from itertools import count
 from numbers import Real
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import nn
 
+from gnndelete.engine.local import BlockSession
 from gnndelete.engine.session import MODEL_RANDOM
 from gnndelete.errors import ModelError, SettingError, some
 from gnndelete.graph.edge_table import Hops
@@ -26,13 +28,13 @@ from gnndelete.methods.gnndelete.calibration import (
 )
 from gnndelete.methods.gnndelete.forgetting_score import ForgettingScore, Trial
 from gnndelete.methods.gnndelete.layerwise import Layerwise, Solved
-from gnndelete.methods.gnndelete.node_embeddings import IsolatedNodes, isolated_nodes
+from gnndelete.methods.gnndelete.node_embeddings import IsolatedNodes, isolated_nodes, isolates
 from gnndelete.methods.gnndelete.objective import Problem
 from gnndelete.methods.gnndelete.row_groups import row_groups
 from gnndelete.methods.gnndelete.solvers import closed_form, gradient
 from gnndelete.nn.adapter import Adapter
 from gnndelete.nn.forward import evaluating
-from gnndelete.nn.hooks import Rows, Site
+from gnndelete.nn.hooks import Site
 from gnndelete.nn.layers import Layers, graph_layers, working_copy
 from gnndelete.nn.operator import LinearMap, attach
 from gnndelete.nn.receptive_field import Probe
@@ -194,6 +196,19 @@ class GNNDelete(Method):
             return [Reason(error.why, error.remedy or "name the layers with layers=[…]")]
         return []
 
+    def runs_on_block(self, context: Context) -> bool:
+        """Whether a block is enough. It is not for the paper's neighbourhoods, nor where embeddings are reset.
+
+        Args:
+            context: The request.
+
+        Returns:
+            Whether the request can be solved on a block.
+        """
+        if self.hops != "undirected" or self.inputs != "remaining" or not isinstance(self.layers, str):
+            return False
+        return not (self._may_reset(context) and isolates(context.deletion, context.session.table))
+
     def unlearn(self, context: Context) -> Outcome:
         """Find lam, solve the operators and attach them to a copy of the model.
 
@@ -203,79 +218,90 @@ class GNNDelete(Method):
         Returns:
             The copy with its operators, and how lam was chosen.
         """
-        session, task = context.session, context.task
-        probe = session.probe(self.layers)  # the sites
-        model = working_copy(context.model)
+        near, task = context.near, context.task  # where the layers run: the block of the request, or the whole graph
+        on_block = isinstance(near.session, BlockSession)
+        probe = near.session.probe(self.layers)  # the sites
+        model = near.model if on_block else working_copy(context.model)
         calibration: Calibration | None = None
         solved: Solved = []
-        with (
-            evaluating(model),
-            sparse_products(model, context.remaining, context.data, loopless=session.loopless),
-        ):
-            isolated, found = self._isolated(context, model, probe)
+        output: Any = None
+        with evaluating(model), nullcontext() if on_block else self._products(context, model):
+            isolated, found = (None, ()) if on_block else self._isolated(context, model, probe)
             nodes, enclosing = None if isolated is None else isolated.nodes, self.inputs == "enclosing"
-            groups = row_groups(context, probe, self.hops, self.operator != "ring", nodes, keep_ends=not enclosing)
-            layerwise = Layerwise(context, model, probe, groups, isolated, self.targets, enclosing)
+            groups = row_groups(near, probe, self.hops, self.operator != "ring", nodes, keep_ends=not enclosing)
+            layerwise = Layerwise(near, model, probe, groups, isolated, self.targets, enclosing)
             untrained = task is not None and task.untrained(context.deletion, context.data)
             if untrained or not any(groups.at.values()):
                 calibration = nothing_learned(self.aim) if self.lam == "auto" else None
             elif self.lam == "auto":
-                calibration, solved = self._search(context, layerwise)
+                calibration, solved, output = self._search(context, layerwise)
             else:
-                solved = self._solve(float(self.lam), layerwise)
+                solved, output = self._solve(float(self.lam), layerwise)
+            if on_block and output is None:
+                output = near.session.forward(model, near.remaining)
+        notes = [*self._notes(context, context.session.probe(self.layers)), *found]
+        if calibration is not None and (calibration.trials or calibration.status in ("fallback", "rehearsed")):
+            notes.append(Note("calibration", calibration.sentence))
+        facts: dict[str, Any] = {
+            "parameters": sum(p.numel() for _, operator in solved for p in operator.parameters()),
+            "assurance": None if solved else "inference-only",  # without an operator only the graph has changed
+            "notes": tuple(notes),
+            "details": {} if calibration is None else {"calibration": asdict(calibration)},
+        }
+        if isinstance(near.session, BlockSession):
+            answers, operators = near.session.answers(output), near.session.lift(solved)
+            return Outcome(model=None, answers=answers, operators=operators, **facts)
         for site, operator in solved:
             attach(model, site, operator)
-        notes = [*self._notes(context, probe), *found]
-        if calibration is not None and (calibration.trials or calibration.status == "fallback"):
-            notes.append(Note("calibration", calibration.sentence))
-        return Outcome(
-            model=model,
-            parameters=sum(p.numel() for _, operator in solved for p in operator.parameters()),
-            adapter=Adapter(model),
-            assurance=None if solved else "inference-only",  # without an operator only the graph has changed
-            notes=tuple(notes),
-            details={} if calibration is None else {"calibration": asdict(calibration)},
-        )
+        return Outcome(model=model, adapter=Adapter(model), **facts)
+
+    def _products(self, context: Context, model: nn.Module) -> AbstractContextManager[None]:
+        return sparse_products(model, context.remaining, context.data, loopless=context.session.loopless)
 
     @property
     def resets_embeddings(self) -> bool:
         """Whether trained embeddings of isolated nodes are reset: only then does the aim ask for it."""
         return self.aim == "retrained" and self.operator == "ring" and self.lam != 0
 
+    def _may_reset(self, context: Context) -> bool:
+        """Whether embeddings of isolated nodes are reset: if the model has any, and its scores are of pairs."""
+        rows = context.session.row_ranges
+        sizes = {len(nodes) for nodes in (rows.whole, *rows.types.values())}
+        has_tables = any(value.dim() == 2 and value.size(0) in sizes for value in context.model.parameters())
+        return self.resets_embeddings and has_tables and context.task is not None and context.task.pairwise
+
     def _isolated(
         self, context: Context, model: nn.Module, probe: Probe
     ) -> tuple[IsolatedNodes | None, tuple[Note, ...]]:
-        """Isolated nodes whose embeddings are reset, if the model has embeddings at all."""
-        rows = Rows(context.data)
-        sizes = {len(nodes) for nodes in (rows.whole, *rows.types.values())}
-        has_tables = any(value.dim() == 2 and value.size(0) in sizes for value in model.parameters())
-        if self.resets_embeddings and has_tables and context.task is not None and context.task.pairwise:
-            return isolated_nodes(context, model, probe.sites)
-        return None, ()
+        """Isolated nodes whose embeddings are reset."""
+        return isolated_nodes(context, model, probe.sites) if self._may_reset(context) else (None, ())
 
-    def _search(self, context: Context, layerwise: Layerwise) -> tuple[Calibration, Solved]:
-        """The lam that reaches the aim on validation data, and its operators."""
+    def _search(self, context: Context, layerwise: Layerwise) -> tuple[Calibration, Solved, Any]:
+        """The lam that reaches the aim on validation data, its operators, and on a block the output."""
         action = ACTIONS.get(frozenset(context.deletion.counts), CUTTING)
         action = action if layerwise.isolated is None else CUTTING_AND_RESETTING
         score = ForgettingScore(context, by_surroundings=self.aim == "retrained")
-        trials: dict[float, Solved] = {}
+        trials: dict[float, tuple[Solved, Any]] = {}
+        session = layerwise.context.session
 
         def linear(site: Site, problem: Problem) -> nn.Module:
             return closed_form(problem, self.ridge).requires_grad_(False)
 
         def measure(lam: float) -> Trial:
-            trials[lam], output = layerwise.run(lam, linear, whole=True)
-            presented = layerwise.present(trials[lam]) if score.presented else output
-            return score.trial(lam, layerwise.model, output, presented)
+            solved, output = trials[lam] = layerwise.run(lam, linear, whole=True)
+            presented = layerwise.present(solved) if score.presented else output
+            if isinstance(session, BlockSession):
+                output, presented = session.whole(output), session.whole(presented)
+            return score.trial(lam, context.model, output, presented)
 
         calibration = choose_lam(self.aim, measure, score, self.budget, action)
         # another solver or operator runs once, with the lam of the closed form
         if calibration.lam in trials and self.solver == "closed-form" and self.watch is None:
-            return calibration, trials[calibration.lam]
-        return calibration, self._solve(calibration.lam, layerwise)
+            return calibration, *trials[calibration.lam]
+        return calibration, *self._solve(calibration.lam, layerwise)
 
-    def _solve(self, lam: float, layerwise: Layerwise) -> Solved:
-        """The operators of one lam, by the solver that was chosen."""
+    def _solve(self, lam: float, layerwise: Layerwise) -> tuple[Solved, Any]:
+        """The operators of one lam, by the solver that was chosen, and on a block the output."""
         seeds = count(layerwise.context.seed)
 
         def solve(site: Site, problem: Problem) -> nn.Module:
@@ -292,7 +318,8 @@ class GNNDelete(Method):
                 self.watch(site, problem, solved)
             return solved.requires_grad_(False)
 
-        return layerwise.run(lam, solve, free=callable(self.operator))[0]
+        on_block = isinstance(layerwise.context.session, BlockSession)
+        return layerwise.run(lam, solve, whole=on_block, free=callable(self.operator))
 
     def _notes(self, context: Context, probe: Probe) -> list[Note]:
         """What the user must know about the model, before anything is solved."""

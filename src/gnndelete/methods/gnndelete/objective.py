@@ -28,9 +28,6 @@ from torch import Tensor, nn
 #: Numbers that are held in double precision at once: as many as stay in a processor's cache, or as keep a GPU busy.
 CHUNK, CHUNK_ON_DEVICE = 1 << 22, 1 << 26
 
-#: Rows that are summed in their own precision, and numbers of which a double copy costs nothing: for the mean of all rows.
-MEAN_BLOCK_ROWS, SMALL_MEAN = 1024, 1 << 21
-
 
 @dataclass(frozen=True)
 class Problem:
@@ -86,21 +83,6 @@ def objective(problem: Problem, apply: nn.Module) -> float:
 def shares(counts: Tensor) -> Tensor:
     """Weights that sum to 1, such as c_i / sum_j c_j; all zero where every count is."""
     return counts / counts.sum().clamp_(min=1e-30)
-
-
-def mean_row(h: Tensor, deleted: Tensor) -> Tensor:
-    """mu: the mean over all nodes that are not deleted.
-
-    Blocks of rows are summed as they are and added in double precision: one look at every row, and no second copy.
-    """
-    rows = h.flatten(1)
-    whole = rows.size(0) // MEAN_BLOCK_ROWS * MEAN_BLOCK_ROWS if rows.numel() > SMALL_MEAN else 0
-    total = rows[whole:].sum(dim=0, dtype=torch.float64)
-    if whole:
-        total += rows[:whole].unflatten(0, (-1, MEAN_BLOCK_ROWS)).sum(dim=1).double().sum(dim=0)
-    if deleted.numel():
-        total -= rows[deleted].double().sum(dim=0)
-    return total / max(h.size(0) - deleted.numel(), 1)
 
 
 def ring_problem(

@@ -1,0 +1,140 @@
+"""The local engine: a request is solved on its block, and answered by the rows of the block over those of the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from gnndelete.engine.blocks import Block, Blocks, close, computed_rows
+from gnndelete.engine.session import Session
+from gnndelete.graph.edge_table import Hops, Neighborhood
+from gnndelete.nn.forward import evaluating
+from gnndelete.nn.hooks import Key, Site, entry
+from gnndelete.nn.layers import Layers
+from gnndelete.nn.operator import Operator
+from gnndelete.nn.receptive_field import Probe
+
+Solved = list[tuple[Site, Operator]]
+
+
+class BlockSession(Session):
+    """A model and one block, in the place of a `Session` with the whole graph.
+
+    Args:
+        blocks: How the model is run on blocks.
+        block: The block of the request.
+    """
+
+    blocks: Blocks
+
+    def __init__(self, blocks: Blocks, block: Block) -> None:
+        self.blocks, self.block = blocks, block
+        self.model, self.data, self.table = blocks.model, block.data, block.table
+        self.random, self.hooks = blocks.session.random, 1
+
+    def probe(self, layers: Layers = "all") -> Probe:
+        """The sites of the model, with their rows in the numbers of the block."""
+        found = self.blocks.session.probe(layers)
+        sites = [replace(site, rows=self.blocks.local_rows(self.block, site.rows)) for site in found.sites]
+        return replace(found, sites=tuple(sites))
+
+    def neighborhood(self, hops: Hops = "undirected") -> Neighborhood:
+        """The rings around nodes of the block."""
+        return Neighborhood(self.table, self.data.edge_index, hops)
+
+    def forward(self, model: nn.Module, graph: Data) -> Any:
+        """Run the model on the original or the remaining graph of the block."""
+        return self.blocks.forward(self.block, model, graph)
+
+    def answer(self, model: nn.Module, data: Data) -> Any:
+        """The output on the block."""
+        return self.forward(model, data)
+
+    def mean_row(self, site: Site, h: Tensor, deleted: Tensor) -> Tensor:
+        """The mean row of all nodes of the graph that are not deleted: that of the cache and what differs on the block."""
+        blocks, nodes = self.blocks, self.blocks.sites[site].rows
+        ids, computed = computed_rows(blocks, self.block, nodes)
+        rows, before = h.flatten(1), blocks.rows(site, ids).flatten(1)
+        total = blocks.cache.sums[site] + (rows.index_select(0, computed).double() - before.double()).sum(dim=0)
+        total = total - rows.index_select(0, deleted).sum(dim=0, dtype=torch.float64)
+        return total / max(len(nodes) - deleted.numel(), 1)
+
+    def lift(self, solved: Solved) -> Solved:
+        """Operators in the numbers of the block as operators on the whole graph."""
+        result = []
+        for site, operator in solved:
+            whole = self.blocks.sites[site]
+            here = self.blocks.local_rows(self.block, whole.rows)
+            rows = (self.block.nodes[operator.rows + here.start] - whole.rows.start).split(operator.sizes)
+            result.append((whole, Operator(len(whole.rows), operator.width, list(rows), list(operator.maps))))
+        return result
+
+    def whole(self, output: Any) -> Any:
+        """The output on the whole graph: the computed rows of an output on the block over the rows of the cache."""
+        return self.answers(output).whole()
+
+    def answers(self, output: Any) -> Answers:
+        """Answers by the computed rows of an output on the block."""
+        nodes, rows = {}, {}
+        for key in self.blocks.cache.output:
+            nodes[key], computed = computed_rows(self.blocks, self.block, self.blocks.output_nodes(key))
+            rows[key] = entry(output, key).index_select(0, computed)
+        return Answers(self.blocks, Rowset(nodes, rows))
+
+
+@dataclass(frozen=True)
+class Rowset:
+    """Rows of the model's output that a request has changed, by entry: the nodes' ids (sorted), and their rows."""
+
+    nodes: Mapping[Key, Tensor]
+    rows: Mapping[Key, Tensor]
+
+
+class Answers:
+    """Rows of the model's output after a request: those of the block over those of the cache.
+
+    Args:
+        blocks: Whose cache holds the rows of the original graph.
+        changed: The rows that the request has changed.
+    """
+
+    def __init__(self, blocks: Blocks, changed: Rowset) -> None:
+        self.blocks, self.changed = blocks, changed
+
+    def rows(self, ids: Tensor, key: Key = None) -> Tensor:
+        """The rows of some nodes, numbered within the entry."""
+        result = self.blocks.cache.output[key].index_select(0, ids)
+        nodes = self.changed.nodes[key]
+        if nodes.numel():
+            position = torch.searchsorted(nodes, ids).clamp_(max=nodes.numel() - 1)
+            found = nodes[position] == ids
+            result[found] = self.changed.rows[key][position[found]]
+        return result
+
+    def whole(self) -> Any:
+        """The whole output, as one pass over the remaining graph would give it."""
+        entries = {
+            key: value.index_copy(0, self.changed.nodes[key], self.changed.rows[key])
+            for key, value in self.blocks.cache.output.items()
+        }
+        return entries.get(None, entries)
+
+    def predict(self, task: Any, elements: Any) -> Tensor:
+        """What the task says of some elements, by the rows of their nodes alone where these are enough."""
+        model, blocks = self.blocks.session.model, self.blocks
+        with evaluating(model):
+            if blocks.rows_suffice is not False and list(self.changed.nodes) == [None]:
+                ids, local = task.local(elements)
+                if ids.numel() and int(ids.min()) >= 0 and int(ids.max()) < blocks.session.table.num_nodes:
+                    found = task.predict(model, self.rows(ids.to(blocks.session.data.edge_index.device)), local)
+                    if blocks.rows_suffice is None:  # a decoder may know nodes by their ids
+                        whole = task.predict(model, self.whole(), elements)
+                        blocks.rows_suffice = close(found, whole)
+                        return whole
+                    return found
+            return task.predict(model, self.whole(), elements)

@@ -1,0 +1,90 @@
+"""Requests that are solved on a block give what they give on the whole graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import gnndelete as gd
+from gnndelete.engine.blocks import close
+from tests.engine.test_blocks import MODELS, NODES, make_graph
+
+
+def problem(name: str) -> tuple[Any, Any, gd.LinkPrediction]:
+    torch.manual_seed(0)
+    data, model = make_graph(), MODELS[name]().eval()
+    del data.edge_type
+    if name == "table-by-id":
+        data.n_id = torch.arange(NODES)
+    validation, test = torch.randint(NODES, (2, 2, 80), generator=torch.Generator().manual_seed(5))
+    return model, data, gd.LinkPrediction(validation=validation, test=test)
+
+
+KINDS = {
+    "edge": lambda data: gd.Deletion(edges=data.edge_index[:, [3]]),
+    "edges": lambda data: gd.Deletion(edges=data.edge_index[:, [3, 40, 41]]),
+    "node": lambda data: gd.Deletion(nodes=[17], edges=data.edge_index[:, [90]]),
+    "features": lambda data: gd.Deletion(features=[5, 6]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("rgcn", "own-degrees", "appnp")])
+def test_a_local_deletion_equals_one_on_the_whole_graph(name: str, kind: str) -> None:
+    model, data, task = problem(name)
+    method = gd.GNNDelete(lam=0.5)
+    full = gd.Unlearner(model, data, task=task, method=method, engine="full").delete(KINDS[kind](data))
+    local = gd.Unlearner(model, data, task=task, method=method, engine="local").delete(KINDS[kind](data))
+    if kind == "node" and name in ("table-whole", "table-by-id"):
+        assert local.engine == "full", "embeddings of isolated nodes are reset on the whole graph"
+        return
+    assert (full.engine, local.engine) == ("full", "local")
+    pairs = torch.randint(NODES, (2, 300), generator=torch.Generator().manual_seed(1))
+    first, second = local.predict(pairs), local.predict(pairs)
+    assert close(first, full.predict(pairs))
+    assert torch.equal(first, second) or close(first, second)
+    assert local.parameters == full.parameters
+    for (site, one), (other_site, other) in zip(full.adapter.operators, local.adapter.operators, strict=True):
+        assert site == other_site
+        assert torch.equal(one.rows, other.rows)
+        for a, b in zip(one.parameters(), other.parameters(), strict=True):
+            assert torch.allclose(a, b, atol=5e-4), "two rows of one node leave most of a map to rounding"
+    assert close(local.output(), full.output())
+    assert torch.equal(local.data.edge_index, full.data.edge_index)
+
+
+@pytest.mark.parametrize("name", ["sage", "gcn", "table-whole"])
+def test_unlink_reads_the_block_alone(name: str) -> None:
+    model, data, task = problem(name)
+    results = [
+        gd.Unlearner(model, data, task=task, method="unlink", engine=engine).delete(KINDS["node"](data))
+        for engine in ("full", "local")
+    ]
+    assert results[1].engine == "local"
+    pairs = torch.randint(NODES, (2, 300), generator=torch.Generator().manual_seed(1))
+    assert close(results[1].predict(pairs), results[0].predict(pairs))
+    assert close(results[1].output(), results[0].output())
+
+
+def test_requests_after_another_are_solved_together() -> None:
+    model, data, task = problem("sage")
+    results = {}
+    for engine in ("full", "local"):
+        unlearner = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(lam=0.4), engine=engine)
+        unlearner.delete(gd.Deletion(edges=data.edge_index[:, [3]]))
+        results[engine] = unlearner.delete(gd.Deletion(edges=data.edge_index[:, [9, 200]]))
+    assert results["local"].engine == "local"
+    assert close(results["local"].output(), results["full"].output())
+
+
+@pytest.mark.parametrize("aim", ["retrained", "nonexistent"])
+def test_calibration_finds_the_same_lam(aim: str) -> None:
+    model, data, task = problem("gcn")
+    deletion = gd.Deletion(edges=data.edge_index[:, 5:17])
+    lams = [
+        gd.Unlearner(model, data, task=task, method=gd.GNNDelete(aim=aim), engine=engine).delete(deletion).lam
+        for engine in ("full", "local")
+    ]
+    assert lams[0] == pytest.approx(lams[1], abs=1e-6)
