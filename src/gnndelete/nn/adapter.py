@@ -253,7 +253,9 @@ def card(config: dict[str, Any]) -> str:
     values = "\n".join(f"| {name} | `{value}` |" for name, value in in_use(settings).items())
     notes = "".join(f"\n- {note['text']}" for note in config.get("notes", []) if note["code"] != "calibration")
     operators = bool(config["operators"])
-    made = f"Made by gnndelete {config['gnndelete']} with `{config.get('method', '?')}`, for {_requests(config)}."
+    requests = config.get("requests", 1)
+    made = f"Made by gnndelete {config['gnndelete']} with `{config.get('method', '?')}`, for {requests:,} request"
+    made += "s." if requests != 1 else "."
     return f"""# Deletion adapter for `{config["base_model"]}`
 
 {made} {_layers(config, counts) if operators else _empty(config, counts)}
@@ -310,11 +312,6 @@ by operators behind these layers:
 | layer | call | width | rows changed |
 |---|---|---|---|
 {layers}"""
-
-
-def _requests(config: dict[str, Any]) -> str:
-    count = config.get("requests", 1)
-    return f"{count:,} request{'s' * (count != 1)}"
 
 
 def _aim(config: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -328,7 +329,7 @@ def _measured(responses: list[Response], places: Tensor, layers: list[str]) -> P
     """
     sites: list[Site] = []
     hops, bounded = None, True
-    for (output, layer, _), group in groupby(responses, lambda each: (each.output, each.site.layer, each.site.call)):
+    for (output, layer, _), group in groupby(responses, attrgetter("output", "site.layer", "site.call")):
         found = list(group)
         reached = [places[response.moved].sort().values for response in found]
         gaps = [int(each.diff(prepend=each.new_zeros(1)).max()) for each in reached if len(each)]

@@ -34,8 +34,6 @@ _PLAIN = (GINConv, SAGEConv, GraphConv)
 _STEPS = ("propagate", "message", "aggregate", "message_and_aggregate")
 _HOOKS = tuple(f"_{step}_forward{when}_hooks" for step in _STEPS for when in ("", "_pre"))
 
-Key = tuple[Any, ...]
-
 _LOCK = ForkSafeLock()
 
 
@@ -93,7 +91,7 @@ class _Matrices:
         named = [(name, v) for graph in graphs for name, v in graph.to_dict().items() if isinstance(v, Tensor)]
         self._tensors = [tensor for _, tensor in named]
         self._loopless = {self._version(v) for name, v in named if loopless and name == "edge_index"}
-        self._made: dict[Key, Tensor] = {}
+        self._made: dict[Any, Tensor] = {}
 
     def forward(self, layer: Any) -> Callable[..., Any]:
         """The layer's ``forward`` with a matrix in place of edges that are known."""
@@ -105,10 +103,9 @@ class _Matrices:
         @functools.wraps(compute)
         def forward(*args: Any, **kwargs: Any) -> Any:
             named = dict(zip(names, args, strict=False)) | kwargs
-            key = self._key(**named) if "x" in named and "edge_index" in named else None
-            if key is None:
+            found = self._find(settings, **named) if "x" in named and "edge_index" in named else None
+            if found is None:
                 return compute(*args, **kwargs)
-            found = self._matrix((*key, settings), named["edge_index"], named.get("edge_weight"), settings)
             if not normalizes:
                 weights = {"edge_weight": None} if "edge_weight" in named else {}  # they are in the matrix
                 return compute(**named | {"edge_index": found} | weights)
@@ -120,46 +117,46 @@ class _Matrices:
 
         return forward
 
-    def _key(self, x: Any, edge_index: Any, edge_weight: Any = None, size: Any = None, **_: Any) -> Key | None:
-        """What a matrix depends on besides a layer's settings; None where the edges have to pass as messages."""
+    def _find(
+        self,
+        settings: tuple[bool, bool] | None,
+        x: Any,
+        edge_index: Any,
+        edge_weight: Any = None,
+        size: Any = None,
+        **_: Any,
+    ) -> Tensor | None:
+        """The matrix of some edges, for a layer that normalises them by ``settings``; None where they must pass as messages."""
         if not isinstance(x, Tensor) or x.dim() != 2 or x.dtype not in (torch.float32, torch.float64):
             return None
         if size is not None or type(edge_index) is not Tensor or {x.layout, edge_index.layout} != {torch.strided}:
             return None
-        if torch.is_autocast_enabled(x.device.type):
+        if torch.is_autocast_enabled(x.device.type) or x.device.type not in ("cpu", "cuda"):
+            return None
+        if x.device.type == "cpu" and not torch.backends.mkl.is_available():
             return None
         if edge_weight is not None and (edge_weight.dtype != x.dtype or edge_weight.dim() != 1):
-            return None
-        if x.device.type not in ("cpu", "cuda") or (x.device.type == "cpu" and not torch.backends.mkl.is_available()):
             return None
         edges, weights = self._version(edge_index), self._version(edge_weight)
         if edges is None or edge_index.size(0) != 2 or (weights is None and edge_weight is not None):
             return None
-        return edges, weights, x.size(0), x.dtype
+        key = edges, weights, x.size(0), x.dtype, settings
+        if key in self._made:
+            return self._made[key]
+        if settings is not None:
+            improved, loops = settings
+            if loops and edge_weight is None and edges in self._loopless:
+                nodes = torch.arange(x.size(0), device=edge_index.device)
+                edge_index, loops = torch.cat([edge_index, nodes.expand(2, -1)], dim=1), False
+            edge_index, edge_weight = gcn_norm(edge_index, edge_weight, x.size(0), improved, loops, dtype=x.dtype)
+        elif edge_weight is None:
+            edge_weight = torch.ones(edge_index.size(1), dtype=x.dtype, device=edge_index.device)
+        return self._made.setdefault(key, matrix(edge_index, edge_weight, x.size(0)))
 
     def _version(self, tensor: Any) -> tuple[int, int] | None:
         """Which tensor of the graphs it is, and how often it was written to; None for any other."""
-        for index, known in enumerate(self._tensors):
-            if known is tensor:
-                return None if known.is_inference() else (index, known._version)
-        return None
-
-    def _matrix(
-        self, key: Key, edge_index: Tensor, edge_weight: Tensor | None, settings: tuple[bool, bool] | None
-    ) -> Tensor:
-        if key not in self._made:
-            if settings is not None:
-                improved, loops = settings
-                if loops and edge_weight is None and key[0] in self._loopless:
-                    nodes = torch.arange(key[2], device=edge_index.device)
-                    edge_index, loops = torch.cat([edge_index, nodes.expand(2, -1)], dim=1), False
-                edge_index, weights = gcn_norm(edge_index, edge_weight, key[2], improved, loops, dtype=key[3])
-            elif edge_weight is None:
-                weights = torch.ones(edge_index.size(1), dtype=key[3], device=edge_index.device)
-            else:
-                weights = edge_weight
-            self._made[key] = matrix(edge_index, weights, key[2])
-        return self._made[key]
+        found = next((index for index, known in enumerate(self._tensors) if known is tensor), None)
+        return None if found is None or tensor.is_inference() else (found, tensor._version)
 
 
 def matrix(edge_index: Tensor, weights: Tensor, nodes: int) -> Tensor:
