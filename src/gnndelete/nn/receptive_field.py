@@ -84,6 +84,7 @@ class Probe:
     sites: tuple[Site, ...]
     hops: int | None  # of the model's output; None if unknown, or if it sees the whole graph
     bounded: bool
+    moves_along: bool = False  # whether a change was seen to move along edges that only the probe's graph has
 
     @property
     def layers(self) -> list[str]:
@@ -328,7 +329,7 @@ def _measured(responses: list[Response], places: Tensor, layers: list[str]) -> P
     is at least one hop further than that of the layer before.
     """
     sites: list[Site] = []
-    hops, bounded = None, True
+    hops, bounded, moves_along = None, True, False
     for (output, layer, _), group in groupby(responses, attrgetter("output", "site.layer", "site.call")):
         found = list(group)
         reached = [places[response.moved].sort().values for response in found]
@@ -341,6 +342,9 @@ def _measured(responses: list[Response], places: Tensor, layers: list[str]) -> P
             idle = measured == 0 and layer in layers and not output
             measured = max(measured, counted - output) if idle or measured >= min(lengths) else measured
         bounded = bounded and local
+        moves_along = moves_along or (
+            local and any(each.tolist() == list(range(len(each))) for each in reached if len(each) > 1)
+        )
         if output:
             hops = measured
             continue
@@ -348,7 +352,8 @@ def _measured(responses: list[Response], places: Tensor, layers: list[str]) -> P
         reach = counted if measured is None else measured
         sites += [replace(each.site, hops=reach, bounded=local, probed=probed) for each in found]
     calls = {site.layer: site.call + 1 for site in sites}
-    return Probe(tuple(replace(site, calls=calls[site.layer]) for site in sites), hops if bounded else None, bounded)
+    known = tuple(replace(site, calls=calls[site.layer]) for site in sites)
+    return Probe(known, hops if bounded else None, bounded, moves_along)
 
 
 def _refuse_other_row_order(model: nn.Module, data: Data, forward: Forward, layers: list[str]) -> None:
