@@ -63,9 +63,6 @@ class Site:
 class Rows:
     """Finds out which nodes the rows of a tensor are, on one graph.
 
-    Args:
-        data: The graph.
-
     >>> rows = Rows(Data(num_nodes=3))
     >>> rows.of(torch.ones(3, 8)), rows.of(torch.ones(4, 8))
     (range(0, 3), None)

@@ -57,17 +57,7 @@ def graph_layers(model: nn.Module) -> list[str]:
 
 
 def working_copy(model: nn.Module) -> nn.Module:
-    """A deep copy to work on. Layers that keep a normalised graph from an earlier call forget it: it holds deleted edges.
-
-    Args:
-        model: Any model; it is not changed.
-
-    Returns:
-        The copy.
-
-    Raises:
-        ModelError: If the model cannot be copied.
-    """
+    """A deep copy to work on. Layers that keep a normalised graph from an earlier call forget it: it holds deleted edges."""
     result = copied(model)
     for module in result.modules():
         forget_graph(module)

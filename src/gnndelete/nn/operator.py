@@ -38,10 +38,6 @@ _CALLS: ContextVar[WeakKeyDictionary[LayerOperators, int]] = ContextVar("gnndele
 class LinearMap(nn.Module):
     """h -> h W, the paper's operator; it starts as the identity.
 
-    Args:
-        width: Numbers in one row of h.
-        weight: W; the identity where it is None.
-
     >>> LinearMap(2)(torch.tensor([[1.0, 2.0]])).tolist()
     [[1.0, 2.0]]
     """
@@ -73,14 +69,7 @@ class GivenRows(nn.Module):
 
 
 class Operator(nn.Module):
-    """DEL at one site: groups of rows, each with its own map; all other rows pass unchanged.
-
-    Args:
-        num_rows: How many rows the site has.
-        width: Numbers in one row.
-        rows: The row numbers of each group.
-        maps: The map of each group.
-    """
+    """DEL at one site: groups of rows, each with its own map; all other rows pass unchanged."""
 
     rows: Tensor
 
