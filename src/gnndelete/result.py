@@ -141,10 +141,11 @@ class Unlearned:
             raise RunError(f"method '{method.name}' returned neither a model nor a way to predict")
         local = outcome.answers is not None
         model: Any = Later(lambda: with_operators(context.model, outcome.operators)) if local else outcome.model
+        adapter: Any = Later(lambda: Adapter(model.value)) if local else outcome.adapter
         return cls(
             model=model,
             data=Later(lambda: as_user_graph(context.remaining)) if local else as_user_graph(context.remaining),
-            adapter=Later(lambda: Adapter(model.value)) if local else outcome.adapter,
+            adapter=adapter,
             method=method.name,
             settings=plain(method.settings()),
             assurance=outcome.assurance or method.assurance,

@@ -199,7 +199,9 @@ def _good_title(found: Findings, doubts: tuple[str, ...]) -> str:
 def model_ruined(found: Findings) -> Opinion | None:
     """Too much skill is lost, beyond chance."""
     sign = next((sign for sign in _ruin_signs(found) if sign.sure), None)
-    return sign and Opinion(f"{sentence(sign.fact)[:-1]}: whatever it forgets, it no longer does its task.", "ruined")
+    if sign is None:
+        return None
+    return Opinion(f"{sentence(sign.fact)[:-1]}: whatever it forgets, it no longer does its task.", "ruined")
 
 
 def graph_holds_deleted(found: Findings) -> Opinion | None:

@@ -109,14 +109,14 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
         found = scores[row["name"]]
         row["unseen_auc"] = unseen_test(found["deleted"], found["unseen"], **strata).auc
     note("auditing gnndelete against retrain, with a shadow model to train for the attacks")
-    found = audit(results["gnndelete"], results["retrain"], seed=SEED, progress=True)
+    audited = audit(results["gnndelete"], results["retrain"], seed=SEED, progress=True)
     values: dict[str, Any] = {
         "dataset": "digits",
         "deleted_edges": deletion.edges.size(1),
         "rows": rows,
         "speedup": results["retrain"].seconds / results["gnndelete"].seconds,
         "calibration": next((n.text for n in results["gnndelete"].notes if n.code == "calibration"), None),
-        "verdict": found.to_dict()["verdict"],
+        "verdict": audited.to_dict()["verdict"],
         "seed": SEED,
         "device": str(data.edge_index.device),
         "versions": versions(),
@@ -124,7 +124,7 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
     note("drawing")
     files.commit(
         {
-            out / "report.html": found.to_html().encode(),
+            out / "report.html": audited.to_html().encode(),
             out / "results.json": to_bytes(values),
             out / "settings.yaml": settings.to_yaml().encode(),
             out / "scores.png": _figure(scores, rows),

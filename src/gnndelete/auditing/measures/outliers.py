@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 from sklearn.ensemble import IsolationForest
+from torch import Tensor
 
 from gnndelete.auditing.case import Case
 from gnndelete.auditing.formatting import share
@@ -79,16 +79,17 @@ class Outliers(Measure):
                 f"the deletion leaves only {far.numel()} nodes untouched, too few to show what is regular"
             )
         near, far = case.sample(near, ROW_LIMIT, 1), case.sample(far, 2 * ROW_LIMIT, 2)
-        rows = {name: [h[part.to(h.device)].float().cpu().numpy() for part in (near, far)] for name, h in z.items()}
-        shares = {name: _outliers(*parts, case.seed) for name, parts in rows.items()}
+        shares = {name: _outliers(h[near.to(h.device)], h[far.to(h.device)], case.seed) for name, h in z.items()}
         edges = case.task.learned_once(case.remaining) if case.task.pairwise else distinct_positives(case.remaining)
         gone, left = ends_of(case.deletion.edges), ends_of(case.sample(edges, 2 * ROW_LIMIT, 3))
         regular = {}
         if gone.size(1) and left.size(1) >= ROW_MINIMUM:
             gone = case.sample(gone, ROW_LIMIT, 4)
             for name, h in z.items():
-                products = [(h[u] * h[v]).float().cpu().numpy() for u, v in (gone.to(h.device), left.to(h.device))]
-                regular[name] = tuple(1 - part for part in _outliers(*products, case.seed))
+                u, v = gone.to(h.device)
+                s, t = left.to(h.device)
+                first, second = _outliers(h[u] * h[v], h[s] * h[t], case.seed)
+                regular[name] = (1 - first, 1 - second)
         before, after, reference = (shares.get(name) for name in ("before", "after", "reference"))
         assert after is not None
         sentence = f"{after[0]:.1%} of the touched nodes stand out after the deletion"
@@ -105,9 +106,10 @@ class Outliers(Measure):
         )
 
 
-def _outliers(judged: np.ndarray, regular: np.ndarray, seed: int) -> tuple[float, float]:
+def _outliers(judged: Tensor, regular: Tensor, seed: int) -> tuple[float, float]:
     """The share of outliers among the rows in question, and among that half of regular rows the detector has not seen."""
-    middle = len(regular) // 2
-    forest = IsolationForest(contamination=OUTLIER_RATE, random_state=seed).fit(regular[:middle])
-    first, second = (float((forest.predict(part) < 0).mean()) for part in (judged, regular[middle:]))
+    judged_rows, regular_rows = judged.float().cpu().numpy(), regular.float().cpu().numpy()
+    middle = len(regular_rows) // 2
+    forest = IsolationForest(contamination=OUTLIER_RATE, random_state=seed).fit(regular_rows[:middle])
+    first, second = (float((forest.predict(part) < 0).mean()) for part in (judged_rows, regular_rows[middle:]))
     return first, second

@@ -149,7 +149,7 @@ def _whiskers(
 ) -> Callable[[Axes], None]:
     def draw(axes: Axes) -> None:
         axes.axvline(0.5, color=MUTED, linewidth=1, linestyle=(0, (4, 2)))
-        for row, name in enumerate(reversed(names)):
+        for row, name in enumerate(reversed(list(names))):
             test, color = tests.get(name), MODELS[name]
             if test is None:
                 axes.text(0.5, row, " not measured ", fontsize=8, color=MUTED, va="center", ha="center")
@@ -160,7 +160,7 @@ def _whiskers(
             axes.text(1.02, row, f"{test.auc:.3f}", transform=right, fontsize=8, color=INK, va="center")
         plain(axes, x="AUC, deleted against unseen", grid="x")
         axes.set_xlim(*limits)
-        _name_rows(axes, [names[name] for name in reversed(names)])
+        _name_rows(axes, [names[name] for name in reversed(list(names))])
 
     return draw
 
@@ -414,7 +414,7 @@ def _bars(values: Mapping[str, tuple[float, str]], labels: Mapping[str, str]) ->
 
     def draw(axes: Axes) -> None:
         sizes = [value for value, _ in values.values()]
-        for row, name in enumerate(reversed(values)):
+        for row, name in enumerate(reversed(list(values))):
             value, text = values[name]
             axes.barh(row, value, height=0.5, color=MODELS[name], linewidth=0)
             axes.annotate(text, (value, row), (4, 0), textcoords="offset points", fontsize=8.5, color=INK, va="center")
@@ -423,6 +423,6 @@ def _bars(values: Mapping[str, tuple[float, str]], labels: Mapping[str, str]) ->
         axes.set_xlim(min(sizes) / 2, max(sizes) * (2 * max(sizes) / min(sizes)) ** 0.3)
         axes.minorticks_off()
         axes.set_xticks([])
-        _name_rows(axes, [labels[name] for name in reversed(values)])
+        _name_rows(axes, [labels[name] for name in reversed(list(values))])
 
     return draw
