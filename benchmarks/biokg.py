@@ -229,7 +229,7 @@ def main() -> None:
             gd.Unlearner(model, data, task=task, method=method, seed=args.seed).delete(request)
 
         def further(unlearner: gd.Unlearner = unlearner) -> None:
-            unlearner.current()  # the same request again, on a graph that is known
+            unlearner.compact()  # the same request again, on a graph that is known
 
         seconds, peak = repeated(first, args.repeats, device)
         again, _ = repeated(further, args.repeats, device)

@@ -111,7 +111,7 @@ def measured(edges: int, args: argparse.Namespace) -> dict[str, Any]:
         """The same with a message per edge, as PyG's layers work without `sparse_products`."""
         products, steps.sparse_products = steps.sparse_products, lambda *_, **__: nullcontext()
         try:
-            warm.current()
+            warm.compact()
         finally:
             steps.sparse_products = products
 
@@ -128,11 +128,11 @@ def measured(edges: int, args: argparse.Namespace) -> dict[str, Any]:
     if args.stages:
         with stages(device) as spent:
             for _ in range(3):
-                warm.current()
+                warm.compact()
         row["stages"] = {name: value / 3 for name, value in spent.items()}
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-        warm.current()
+        warm.compact()
         row["peak_gb"] = torch.cuda.max_memory_allocated() / 2**30
     return row
 

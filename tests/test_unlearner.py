@@ -62,7 +62,7 @@ def test_history_grows_with_served_requests_alone():
         with pytest.raises(gd.errors.RequestError):
             unlearner.delete(bad)
     assert len(unlearner.history) == 2
-    assert same(unlearner.current(), second)
+    assert same(unlearner.compact(), second)
     assert len(unlearner.history) == 2
 
 
@@ -73,9 +73,9 @@ def test_the_union_of_requests_follows_the_history(tmp_path):
     serve(unlearner, A, B)
     with pytest.raises(DeletionError):
         unlearner.delete(gd.Deletion(edges=[(0, 9)]))
-    unlearner.current()
+    unlearner.compact()
     unlearner.delete(C)
-    assert same(unlearner.current(), gd.Unlearner(model, data).delete(A | B | C))
+    assert same(unlearner.compact(), gd.Unlearner(model, data).delete(A | B | C))
     other = gd.Unlearner(model, data)
     serve(other, gd.Deletion(nodes=[15]), gd.Deletion(nodes=[25]))
     other.save_state(tmp_path / "state.json")
@@ -121,14 +121,14 @@ def test_an_interrupted_repetition_keeps_the_history():
     unlearner.delete(B)
     unlearner.method = Failing(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        unlearner.current()
+        unlearner.compact()
     assert unlearner.history == (A, B)
 
 
 def test_nothing_served_yet():
     data, model = example()
     with pytest.raises(RunError, match="nothing was deleted yet"):
-        gd.Unlearner(model, data).current()
+        gd.Unlearner(model, data).compact()
 
 
 def test_what_the_user_does_to_data_later_does_not_matter():
@@ -137,7 +137,7 @@ def test_what_the_user_does_to_data_later_does_not_matter():
     before = unlearner.delete(A)
     data.edge_index = data.edge_index[:, :4]
     data.x = torch.zeros_like(data.x)
-    assert same(unlearner.current(), before)
+    assert same(unlearner.compact(), before)
 
 
 def test_state_survives_a_restart(tmp_path):
@@ -151,7 +151,7 @@ def test_state_survives_a_restart(tmp_path):
     data, model = example()
     later = gd.Unlearner(model, data).load_state(file)
     assert later.history == (A, B)
-    assert same(later.current(), unlearner.current())
+    assert same(later.compact(), unlearner.compact())
     assert same(later.delete(C), gd.Unlearner(model, data).delete(A | B | C))
     with pytest.raises(gd.errors.DeletionError, match="already deleted"):
         later.delete(A)

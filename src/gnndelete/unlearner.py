@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
+from gnndelete.engine.local import Answers
 from gnndelete.engine.session import Session
 from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError, SettingError, why
 from gnndelete.graph.batch import GraphBatch, as_user_graph, collate
@@ -28,7 +29,7 @@ from gnndelete.io.files import write
 from gnndelete.io.locks import ForkSafeLock
 from gnndelete.methods import Method, require_fit
 from gnndelete.methods import resolver as methods
-from gnndelete.methods.base import Context, Fit, synchronize
+from gnndelete.methods.base import Context, Fit, Outcome, synchronize
 from gnndelete.nn.checks import POOLS_DELETED, note_precomputed, pools_deleted
 from gnndelete.nn.forward import Forward, resolve_forward
 from gnndelete.notes import Note
@@ -59,6 +60,9 @@ class Unlearner:
         engine: Where requests are solved. ``"local"``: on the neighbourhood of the deletion, so that a request costs the
             same however large the graph is; `prepare` checks that the model allows it. ``"full"``: on the whole graph.
             ``"auto"``: locally after `prepare`, where model, method and request allow it.
+        sequence: How a request is joined with earlier ones. ``"joint"``: all are solved again together, so that a sequence
+            equals one big request. ``"segments"``: a request is solved on top of the earlier ones, at the price of its own
+            neighbourhood; `compact` solves all of them together from time to time.
         seed: The seed of everything random in the method.
         progress: Show progress bars on long work.
 
@@ -82,13 +86,16 @@ class Unlearner:
         fit: Fit | None = None,
         build: Callable[[], nn.Module] | None = None,
         engine: Literal["auto", "full", "local"] = "auto",
+        sequence: Literal["joint", "segments"] = "joint",
         seed: int = 0,
         progress: bool = False,
     ) -> None:
         self.method: Method = by_name("method", method if method is not None else "gnndelete", methods)
         if engine not in ("auto", "full", "local"):
             raise SettingError(f"'engine' must be 'auto', 'full' or 'local' (got {engine!r})")
-        self.engine = engine
+        if sequence not in ("joint", "segments") or (sequence == "segments" and engine == "full"):
+            raise SettingError(f"'sequence' must be 'joint' or, with a local engine, 'segments' (got {sequence!r})")
+        self.engine, self.sequence = engine, sequence
         data = collate(data)
         self.task: Task | None = None if task is None else by_name("task", task, tasks).on(data)
         # A shallow copy: attributes that the user assigns to data later do not reach the base of the sequence.
@@ -135,13 +142,17 @@ class Unlearner:
             DeletionError: If the graph does not have what the deletion names.
             ModelError: If the method cannot serve this kind of deletion.
         """
+        return self._serve(deletion, on_top=self.sequence == "segments")
+
+    def _serve(self, deletion: Deletion, on_top: bool) -> Unlearned:
+        """Solve a request: on top of the earlier ones where that is possible, or together with them."""
         with self._lock, torch.inference_mode(False):  # Some methods train, wherever they are called from.
             start = time.perf_counter()
             request = self._check(deletion)
             union = self._union(request)
-            context = self._cut(union, request)
+            context = self._cut(union, request, on_top)
             self._require_fit(context)
-            outcome = self.method.unlearn(context)
+            outcome = self._solve(context)
             notes = (*outcome.notes, *self._notes(context))
             synchronize(context.data.edge_index.device)
             history, seconds = (*self._requests, request), time.perf_counter() - start
@@ -165,17 +176,42 @@ class Unlearner:
         union = request.require_new(self._earlier) | self._earlier
         return union.check(self._context.data, self._context.session.table)
 
-    def _cut(self, union: Deletion, request: Deletion) -> Context:
+    def _cut(self, union: Deletion, request: Deletion, on_top: bool) -> Context:
         """What remains: of the block around the deletion where the request is served locally, else of the graph."""
-        context = self._context.for_deletion(union, request)
-        if self.engine == "local":
+        if self.engine == "local" or self.sequence == "segments":
             self.prepare()
+        context = self._context.for_deletion(union, request)
         blocks = context.session.blocks
-        if self.engine != "full" and blocks is not None and self.method.runs_on_block(context):
-            context = replace(context, block=blocks.near(union))
+        if self.engine != "full" and blocks is not None:
+            alone = replace(context, deletion=request, earlier=self._earlier)
+            if on_top and self.method.runs_on_block(alone):
+                return replace(alone, block=blocks.near(request, share=1.0, earlier=self._earlier))
+            if self.method.runs_on_block(context):
+                context = replace(context, block=blocks.near(union))
         if context.block is None:
             context.remaining  # noqa: B018  (cut here, so that no later step does it as a side effect)
         return context
+
+    def _solve(self, context: Context) -> Outcome:
+        """What the method makes of the request; with ``sequence="segments"`` it becomes what later ones start from."""
+        blocks = context.session.blocks
+        if self.sequence != "segments" or blocks is None:
+            return self.method.unlearn(context)
+        before, is_alone = blocks.segments, context.deletion is context.request and context.block is not None
+        if not is_alone or before is None:  # solved from the base model
+            blocks.segments = None
+        try:
+            outcome = self.method.unlearn(context)
+            operators = outcome.operators or (outcome.adapter.operators if outcome.adapter is not None else [])
+            block = context.block or blocks.near(context.deletion, share=1.0)
+            near = replace(context, block=block).near
+            output = blocks.commit(block, near.remaining, context.deletion, operators)
+        except BaseException:
+            blocks.segments = before
+            raise
+        return replace(
+            outcome, answers=Answers(blocks, output), operators=blocks.segments.operators, model=None, adapter=None
+        )
 
     def prepare(self) -> Unlearner:
         """Compute once what local requests start from: the rows of every layer on the original graph.
@@ -282,8 +318,8 @@ class Unlearner:
         self._remember(requests)
         return self
 
-    def current(self) -> Unlearned:
-        """Solve all requests so far again, for example after `load_state`.
+    def compact(self) -> Unlearned:
+        """Solve all requests so far again as one: after many segments, or after `load_state`.
 
         Returns:
             The result of the whole sequence.
@@ -296,7 +332,7 @@ class Unlearner:
         with self._lock:
             earlier = copy.copy(self)  # other threads and forked children see the whole history all the time
             earlier._remember(self._requests[:-1])
-            return earlier.delete(self._requests[-1])
+            return earlier._serve(self._requests[-1], on_top=False)
 
     def _remember(self, requests: tuple[Deletion, ...]) -> None:
         """Set the history, and the union of all its requests."""

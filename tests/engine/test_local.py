@@ -88,3 +88,41 @@ def test_calibration_finds_the_same_lam(aim: str) -> None:
         for engine in ("full", "local")
     ]
     assert lams[0] == pytest.approx(lams[1], abs=1e-6)
+
+
+def stream(name: str, sequence: str, count: int = 12, lam: float = 0.3) -> tuple[gd.Unlearner, list[gd.Unlearned]]:
+    model, data, task = problem(name)
+    method = gd.GNNDelete(lam=lam)
+    unlearner = gd.Unlearner(model, data, task=task, method=method, engine="local", sequence=sequence)
+    columns = torch.randperm(data.edge_index.size(1) // 2, generator=torch.Generator().manual_seed(3))[:count]
+    return unlearner, [unlearner.delete(gd.Deletion(edges=data.edge_index[:, [c]])) for c in columns.tolist()]
+
+
+@pytest.mark.parametrize(
+    "name", ["sage", "gcn", "gcn-weights", "called-three-times", "gat" if "gat" in MODELS else "gatv2"]
+)
+def test_segments_cut_the_same_edges_and_stay_as_they_were(name: str) -> None:
+    unlearner, results = stream(name, "segments")
+    pairs = torch.randint(NODES, (2, 200), generator=torch.Generator().manual_seed(1))
+    early = results[2].predict(pairs)
+    for number, result in ((2, results[2]), (-1, results[-1])):
+        assert result.engine == "local"
+        assert close(result.predict(pairs), result.task.predict(result.base, result.output(), pairs)), number
+    assert torch.equal(early, results[2].predict(pairs))
+    _joint_unlearner, joint = stream(name, "joint")
+    assert torch.equal(results[-1].data.edge_index, joint[-1].data.edge_index)
+    compacted = unlearner.compact()
+    assert close(compacted.predict(pairs), joint[-1].predict(pairs))
+    after = unlearner.delete(gd.Deletion(edges=results[-1].data.edge_index[:, [0]]))
+    assert close(after.predict(pairs), after.task.predict(after.base, after.output(), pairs))
+
+
+def test_segments_at_lam_0_equal_unlink() -> None:
+    unlearner, results = stream("gcn", "segments", lam=0.0)
+    model, data, task = problem("gcn")
+    unlink = gd.Unlearner(model, data, task=task, method="unlink")
+    for request in unlearner.history:
+        last = unlink.delete(request)
+    assert close(results[-1].output(), last.output())
+    pairs = torch.randint(NODES, (2, 200), generator=torch.Generator().manual_seed(1))
+    assert close(results[-1].predict(pairs), last.predict(pairs))

@@ -136,7 +136,7 @@ def test_save_and_load(case, tmp_path):
     loaded = gd.load(tmp_path / "adapter", model, unlearned.data, task="graph")
     assert torch.equal(loaded.predict(range(60)), unlearned.predict(range(60)))
     server.save_state(tmp_path / "state.json")
-    again = unlearner(case).load_state(tmp_path / "state.json").current()
+    again = unlearner(case).load_state(tmp_path / "state.json").compact()
     assert torch.equal(again.predict(range(60)), unlearned.predict(range(60)))
     assert again.deletion == unlearned.deletion
 

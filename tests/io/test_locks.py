@@ -83,7 +83,7 @@ if __name__ == "__main__":
     context, busy, ends = multiprocessing.get_context(sys.argv[1]), make(), threading.Event()
     def work():
         while not ends.is_set():
-            busy.current() if busy.history else busy.delete(gd.Deletion(edges=[(0, 59)]))
+            busy.compact() if busy.history else busy.delete(gd.Deletion(edges=[(0, 59)]))
     busy.delete(gd.Deletion(edges=[(0, 59)]))
     both = make()
     both.delete(gd.Deletion(edges=[(0, 59)]))

@@ -135,7 +135,7 @@ def test_the_next_request_starts_from_the_weights_without_noise(links):
     assert torch.equal(unlearner._context.memory["d2d"].start, clean)
     noise = [weights(first.model) - clean, weights(second.model) - kept(unlearner)]
     assert not torch.allclose(noise[0], noise[1]), "two requests must not share their noise"
-    again = unlearner.current()
+    again = unlearner.compact()
     assert torch.equal(weights(again.model), weights(second.model)), "the same request is not descended on twice"
     assert len(unlearner.history) == 2
 
@@ -146,9 +146,9 @@ def test_lost_memory_is_said(links, tmp_path):
     for part in (slice(0, 3), slice(3, 6)):
         unlearner.delete(gd.Deletion(edges=edges_of(data, 6)[:, part]))
     unlearner.save_state(tmp_path / "state.json")
-    restored = gd.Unlearner(model, data, task, D2D(iterations=2)).load_state(tmp_path / "state.json").current()
+    restored = gd.Unlearner(model, data, task, D2D(iterations=2)).load_state(tmp_path / "state.json").compact()
     assert any("started from the base model" in note.text for note in restored.notes)
-    assert not any("started from the base model" in note.text for note in unlearner.current().notes)
+    assert not any("started from the base model" in note.text for note in unlearner.compact().notes)
 
 
 def test_an_interruption_leaves_memory_and_model_whole(links, snapshot):

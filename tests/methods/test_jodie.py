@@ -82,7 +82,7 @@ def test_an_interruption_leaves_the_memory_whole(graph, gcn, monkeypatch):
             unlearner.delete(gd.Deletion(nodes=[9]))
     assert unlearner._context.memory["jodie"] is kept
     assert all(torch.equal(value, kept.model.state_dict()[name]) for name, value in weights.items())
-    assert torch.equal(unlearner.current().predict(graph.edge_index), first)
+    assert torch.equal(unlearner.compact().predict(graph.edge_index), first)
 
 
 @pytest.mark.parametrize("directed", [False, True])

@@ -21,7 +21,7 @@ import types
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -30,8 +30,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from gnndelete.engine.cache import Cache
+from gnndelete.engine.segments import Operators, Segments, Version
 from gnndelete.graph.deletion import Deletion
-from gnndelete.graph.edge_table import EdgeTable, entries, ranges
+from gnndelete.graph.edge_table import EdgeTable, ends_of, entries, ranges
 from gnndelete.graph.hetero import HeteroGraph, Types
 from gnndelete.graph.kinds import cut
 from gnndelete.nn.forward import evaluating, forget_graph, kept_graph
@@ -85,6 +86,18 @@ class Block:
         """The numbers in the block of nodes that are in it."""
         return torch.searchsorted(self.nodes, nodes.contiguous())
 
+    def part_of(self, deletion: Deletion) -> Deletion:
+        """What of a checked deletion lies in the block."""
+        edges, cells = deletion.edges, deletion.features
+        if edges.size(1):
+            edges = edges[:, _contains(self.nodes, ends_of(edges)).all(dim=0)]
+        chosen = _contains(self.nodes, cells[0])
+        inside = {
+            name: getattr(deletion, name)[_contains(self.nodes, getattr(deletion, name))]
+            for name in ("nodes", "labels", "inside_graphs")
+        }
+        return replace_elements(deletion, edges=edges, features=cells[:, chosen], fill=deletion.fill[chosen], **inside)
+
     def deletion(self, deletion: Deletion) -> Deletion:
         """A checked deletion in the numbers of the block."""
         edges = deletion.edges
@@ -115,12 +128,13 @@ class Edges:
         self._pointers = torch.searchsorted(targets, torch.arange(table.num_nodes + 1, device=targets.device))
         self._loops = data.edge_index[0] == data.edge_index[1]
         self.loopless = not bool(self._loops.any())
+        self._weight = torch.ones(self._loops.numel()) if weight is None else weight.detach().flatten()
+        self._out = EdgesBySource(data.edge_index, table.num_nodes)
         self.degree = self._in_degree(torch.ones(self._loops.numel()), table.num_nodes)
-        self.weighted = self.degree if weight is None else self._in_degree(weight, table.num_nodes)
+        self.weighted = self._in_degree(self._weight, table.num_nodes)
 
     def _in_degree(self, weight: Tensor, nodes: int) -> Tensor:
         """The sum of weights of all edges that enter a node from another one."""
-        weight = weight.detach().flatten()
         result = torch.zeros(nodes, dtype=weight.dtype, device=weight.device)
         return result.index_add_(0, self.edge_index[1], torch.where(self._loops, torch.zeros_like(weight), weight))
 
@@ -128,12 +142,32 @@ class Edges:
         """The columns of all edges that enter the given nodes, in the order of the graph."""
         return self._order[ranges(self._pointers[nodes], self._pointers[nodes + 1])].sort().values
 
+    def at(self, nodes: Tensor) -> Tensor:
+        """The columns of all edges that enter or leave the given nodes."""
+        return torch.cat([self.into(nodes), self._out(nodes)])
+
+    def lost_degrees(self, columns: Tensor) -> tuple[Tensor, Tensor]:
+        """The targets of some edges, and what each edge adds to their degree by weight; a loop adds nothing."""
+        columns = columns[~self._loops[columns]]
+        return self.edge_index[1, columns], self._weight[columns]
+
     def loops(self, nodes: Tensor) -> Tensor:
         """The columns of the edges that join one of the nodes with itself."""
         if self.loopless or not nodes.numel():
             return nodes[:0]
         columns = self.into(nodes)
         return columns[self._loops[columns]]
+
+
+class EdgesBySource:
+    """The columns of all edges that leave a node, by look-up."""
+
+    def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
+        sources, self._order = torch.sort(edge_index[0], stable=True)
+        self._pointers = torch.searchsorted(sources, torch.arange(num_nodes + 1, device=sources.device))
+
+    def __call__(self, nodes: Tensor) -> Tensor:
+        return self._order[ranges(self._pointers[nodes], self._pointers[nodes + 1])]
 
 
 class Blocks:
@@ -160,6 +194,7 @@ class Blocks:
         self.model = shared_copy(session.model)
         self.model.eval()
         self._block: Block | None = None
+        self.segments: Segments | None = None  # where requests are solved on top of each other
         self.rows_suffice: bool | None = None  # whether the task scores elements by the rows of their nodes alone
         for module in self.model.modules():
             _use_given_degrees(module, self._normalize)
@@ -169,11 +204,52 @@ class Blocks:
 
     # Making blocks
 
-    def near(self, deletion: Deletion) -> Block | None:
-        """The block of a checked deletion; None where the whole graph would be no dearer."""
+    def near(self, deletion: Deletion, share: float = LARGEST_SHARE, earlier: Deletion | None = None) -> Block | None:
+        """The block of a checked deletion; None where it has more than a share of the edges of the graph.
+
+        ``earlier`` is what is gone from the graph already, where the request is solved on top of other segments.
+        """
         start = seeds(deletion, self.session.table, self.degrees)
         block = self.around(self.session.neighborhood().within(start, self.reach))
-        return block if block.data.num_edges <= LARGEST_SHARE * max(self.session.table.num_edges, 1) else None
+        if block.data.num_edges > share * max(self.session.table.num_edges, 1):
+            return None
+        if earlier is None or not any(earlier.counts.values()):
+            return block
+        data = cut(block.deletion(block.part_of(earlier)), block.data, block.table)
+        table = self.session.table.of_part(data.edge_index, block.nodes.numel(), data.get("edge_type"))
+        return replace(block, data=data, table=table)
+
+    def commit(self, block: Block, remaining: Data, deletion: Deletion, operators: Operators) -> dict[Key, Version]:
+        """Make a solved request the newest segment, which later ones start from."""
+        if self.segments is None:
+            self.segments = Segments(self.cache, self.edges.degree, self.edges.weighted, self.session.table.num_edges)
+        segments, found = self.segments, {}
+
+        def visit(name: str, call: int, value: Any) -> None:
+            for site in self.probe.sites:
+                if (site.layer, site.call) == (name, call):
+                    found[site] = entry(value, site.key)
+
+        segments.begin(operators)
+        try:
+            with torch.no_grad(), listening(self.model, self.probe.layers, visit):
+                output = self.forward(block, self.model, remaining)
+        except BaseException:
+            segments.undo()
+            raise
+        for site, h in found.items():
+            ids, computed = computed_rows(self, block, site.rows)
+            before, after = segments.rows[site].read(ids), h.index_select(0, computed)
+            segments.sums[site] = segments.sums[site] + (after.flatten(1).double() - before.flatten(1).double()).sum(0)
+            segments.rows[site].append(ids, after, segments.version)
+            gone = site.local(deletion.nodes.to(ids.device))  # deleted nodes leave the mean of all rows
+            segments.sums[site] = segments.sums[site] - segments.rows[site].read(gone).flatten(1).double().sum(0)
+            segments.counts[site] -= gone.numel()
+        for key in self.cache.output:
+            ids, computed = computed_rows(self, block, self.output_nodes(key))
+            segments.output[key].append(ids, entry(output, key).index_select(0, computed), segments.version)
+        segments.cut(deletion, self.session.table, self.edges)
+        return {key: Version(rows, segments.version) for key, rows in segments.output.items()}
 
     def around(self, computed: Tensor) -> Block:
         """The block in which the rows of some nodes can be computed; ``computed`` is sorted."""
@@ -291,13 +367,21 @@ class Blocks:
             here = self.local_rows(block, site.rows)
             computed = block.computed[(block.computed >= here.start) & (block.computed < here.stop)] - here.start
             h = entry(output, site.key)
-            restored = self.rows(site, block.nodes[here.start : here.stop] - site.rows.start).to(h.dtype)
+            ids = block.nodes[here.start : here.stop] - site.rows.start
+            if self.segments is not None:
+                for operator in self.segments.at(site, ids[computed]):
+                    h = operator(h, ids)
+            restored = self.rows(site, ids).to(h.dtype)
             output = replaced(output, site.key, restored.index_copy(0, computed, h.index_select(0, computed)))
         return output
 
     def rows(self, site: Site, local: Tensor) -> Tensor:
         """Rows of a site before the request."""
-        return self.cache.rows[site].index_select(0, local)
+        return (
+            self.cache.rows[site].index_select(0, local)
+            if self.segments is None
+            else self.segments.rows[site].read(local)
+        )
 
     def _normalize(
         self, normalize: Callable[..., Any], edge_index: Any, edge_weight: Any = None, *args: Any, **kw: Any
@@ -311,7 +395,8 @@ class Blocks:
             args = (count + 1, *args[1:])
         else:
             kw["num_nodes"] = count + 1
-        lacking = (self.edges.degree if edge_weight is None else self.edges.weighted)[block.nodes[block.boundary]]
+        degrees = self.edges if self.segments is None else self.segments
+        lacking = (degrees.degree if edge_weight is None else degrees.weighted)[block.nodes[block.boundary]]
         weight = torch.ones(edge_index.size(1), dtype=lacking.dtype) if edge_weight is None else edge_weight
         outside = torch.stack([torch.full_like(block.boundary, count), block.boundary])
         more, norm = normalize(

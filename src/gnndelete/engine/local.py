@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.engine.blocks import Block, Blocks, close, computed_rows
+from gnndelete.engine.segments import Version
 from gnndelete.engine.session import Session
 from gnndelete.graph.edge_table import Hops, Neighborhood
 from gnndelete.nn.forward import evaluating
@@ -59,10 +60,13 @@ class BlockSession(Session):
         """The mean row of all nodes of the graph that are not deleted: that of the cache and what differs on the block."""
         blocks, nodes = self.blocks, self.blocks.sites[site].rows
         ids, computed = computed_rows(blocks, self.block, nodes)
-        rows, before = h.flatten(1), blocks.rows(site, ids).flatten(1)
-        total = blocks.cache.sums[site] + (rows.index_select(0, computed).double() - before.double()).sum(dim=0)
+        rows, before, state = h.flatten(1), blocks.rows(site, ids).flatten(1), blocks.segments
+        total, count = (
+            (blocks.cache.sums[site], len(nodes)) if state is None else (state.sums[site], state.counts[site])
+        )
+        total = total + (rows.index_select(0, computed).double() - before.double()).sum(dim=0)
         total = total - rows.index_select(0, deleted).sum(dim=0, dtype=torch.float64)
-        return total / max(len(nodes) - deleted.numel(), 1)
+        return total / max(count - deleted.numel(), 1)
 
     def lift(self, solved: Solved) -> Solved:
         """Operators in the numbers of the block as operators on the whole graph."""
@@ -80,58 +84,59 @@ class BlockSession(Session):
 
     def answers(self, output: Any) -> Answers:
         """Answers by the computed rows of an output on the block."""
-        nodes, rows = {}, {}
-        for key in self.blocks.cache.output:
-            nodes[key], computed = computed_rows(self.blocks, self.block, self.blocks.output_nodes(key))
-            rows[key] = entry(output, key).index_select(0, computed)
-        return Answers(self.blocks, Rowset(nodes, rows))
+        found: dict[Key, Overlay | Version] = {}
+        for key, base in self.blocks.cache.output.items():
+            ids, computed = computed_rows(self.blocks, self.block, self.blocks.output_nodes(key))
+            found[key] = Overlay(base, ids, entry(output, key).index_select(0, computed))
+        return Answers(self.blocks, found)
 
 
 @dataclass(frozen=True)
-class Rowset:
-    """Rows of the model's output that a request has changed, by entry: the nodes' ids (sorted), and their rows."""
+class Overlay:
+    """Some rows (of sorted ids) in the place of those of a base, which stays as it is."""
 
-    nodes: Mapping[Key, Tensor]
-    rows: Mapping[Key, Tensor]
+    base: Tensor
+    ids: Tensor
+    rows: Tensor
+
+    def read(self, ids: Tensor) -> Tensor:
+        """Some rows."""
+        result = self.base.index_select(0, ids)
+        if self.ids.numel():
+            position = torch.searchsorted(self.ids, ids).clamp_(max=self.ids.numel() - 1)
+            found = self.ids[position] == ids
+            result[found] = self.rows[position[found]]
+        return result
+
+    def whole(self) -> Tensor:
+        """All rows, as a copy."""
+        return self.base.index_copy(0, self.ids, self.rows)
 
 
 class Answers:
-    """Rows of the model's output after a request: those of the block over those of the cache.
+    """Rows of the model's output after a request.
 
     Args:
-        blocks: Whose cache holds the rows of the original graph.
-        changed: The rows that the request has changed.
+        blocks: How the model is run on blocks.
+        output: Per entry of the output what gives its rows.
     """
 
-    def __init__(self, blocks: Blocks, changed: Rowset) -> None:
-        self.blocks, self.changed = blocks, changed
-
-    def rows(self, ids: Tensor, key: Key = None) -> Tensor:
-        """The rows of some nodes, numbered within the entry."""
-        result = self.blocks.cache.output[key].index_select(0, ids)
-        nodes = self.changed.nodes[key]
-        if nodes.numel():
-            position = torch.searchsorted(nodes, ids).clamp_(max=nodes.numel() - 1)
-            found = nodes[position] == ids
-            result[found] = self.changed.rows[key][position[found]]
-        return result
+    def __init__(self, blocks: Blocks, output: Mapping[Key, Overlay | Version]) -> None:
+        self.blocks, self.output = blocks, output
 
     def whole(self) -> Any:
         """The whole output, as one pass over the remaining graph would give it."""
-        entries = {
-            key: value.index_copy(0, self.changed.nodes[key], self.changed.rows[key])
-            for key, value in self.blocks.cache.output.items()
-        }
+        entries = {key: rows.whole() for key, rows in self.output.items()}
         return entries.get(None, entries)
 
     def predict(self, task: Any, elements: Any) -> Tensor:
         """What the task says of some elements, by the rows of their nodes alone where these are enough."""
         model, blocks = self.blocks.session.model, self.blocks
         with evaluating(model):
-            if blocks.rows_suffice is not False and list(self.changed.nodes) == [None]:
+            if blocks.rows_suffice is not False and list(self.output) == [None]:
                 ids, local = task.local(elements)
                 if ids.numel() and int(ids.min()) >= 0 and int(ids.max()) < blocks.session.table.num_nodes:
-                    found = task.predict(model, self.rows(ids.to(blocks.session.data.edge_index.device)), local)
+                    found = task.predict(model, self.output[None].read(ids.to(blocks.edges.edge_index.device)), local)
                     if blocks.rows_suffice is None:  # a decoder may know nodes by their ids
                         whole = task.predict(model, self.whole(), elements)
                         blocks.rows_suffice = close(found, whole)

@@ -172,10 +172,6 @@ class EdgeTable:
         keys = self.keys[ranges(pointers[nodes], pointers[nodes + 1])]
         return (keys // self.num_relations if self.num_relations > 1 else keys) % self.num_nodes
 
-    def degree_of(self, nodes: Tensor) -> Tensor:
-        """The out-degree of some nodes."""
-        return self._pointers[nodes + 1] - self._pointers[nodes]
-
     @cached_property
     def degree(self) -> Tensor:
         """The out-degree of every node."""

@@ -61,6 +61,7 @@ class Context:
         build: The user's function that makes an untrained model.
         seed: Seed of everything random.
         progress: Whether to show progress.
+        earlier: What is gone already, where the request is solved on top of earlier ones.
         block: The part of the graph that the request is served on; None for the whole graph.
     """
 
@@ -73,6 +74,7 @@ class Context:
     build: Callable[[], nn.Module] | None = None
     seed: int = 0
     progress: bool = False
+    earlier: Deletion = field(default_factory=Deletion)
     block: Block | None = None
 
     @property
@@ -88,7 +90,7 @@ class Context:
     @cached_property
     def remaining(self) -> Data:
         """The graph without the deletion. It is cut when it is first asked for: a request on a block does without."""
-        return cut(self.deletion, self.data, self.session.table)
+        return cut(self.deletion | self.earlier, self.data, self.session.table)
 
     @cached_property
     def near(self) -> Context:
@@ -97,7 +99,7 @@ class Context:
             return self
         session = BlockSession(self.session.blocks, self.block)
         deletion, request = self.block.deletion(self.deletion), self.block.deletion(self.request)
-        return replace(self, session=session, deletion=deletion, request=request, block=None)
+        return replace(self, session=session, deletion=deletion, request=request, earlier=Deletion(), block=None)
 
     @cached_property
     def gone(self) -> Tensor:

@@ -182,7 +182,7 @@ def test_it_costs_at_most_eight_deletions(memory, monkeypatch):
         unlearner = gd.Unlearner(model, data, task=task, method=method)
         unlearner.delete(deletion)  # with the probe of the model, once
         passes.clear()
-        unlearner.current()
+        unlearner.compact()
         return len(passes)
 
     assert 0 < cost(gd.GNNDelete()) <= 8 * cost(gd.GNNDelete(lam=0.1))

@@ -134,7 +134,7 @@ def test_a_request_that_fails_leaves_the_sequence_whole(graph, monkeypatch):
     assert list(editor._context.memory.values()) == [state]
     expected = fresh(graph, SEQUENCE[0] | SEQUENCE[2], "link").flatten()
     torch.testing.assert_close(editor.delete(SEQUENCE[2]).predict(PAIRS), expected, atol=1e-9, rtol=0)
-    torch.testing.assert_close(editor.current().predict(PAIRS), expected, atol=1e-9, rtol=0)
+    torch.testing.assert_close(editor.compact().predict(PAIRS), expected, atol=1e-9, rtol=0)
 
 
 def test_an_interrupted_request_whose_state_was_kept_does_no_harm(graph):

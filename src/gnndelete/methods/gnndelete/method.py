@@ -207,7 +207,7 @@ class GNNDelete(Method):
         """
         if self.hops != "undirected" or self.inputs != "remaining" or not isinstance(self.layers, str):
             return False
-        return not (self._may_reset(context) and isolates(context.deletion, context.session.table))
+        return not (self._may_reset(context) and isolates(context))
 
     def unlearn(self, context: Context) -> Outcome:
         """Find lam, solve the operators and attach them to a copy of the model.

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.graph.batch import label_edges
-from gnndelete.graph.deletion import Deletion
-from gnndelete.graph.edge_table import EdgeTable, ends_of
+from gnndelete.graph.edge_table import ends_of
 from gnndelete.methods.base import Context
 from gnndelete.nn.hooks import Rows, Site
 from gnndelete.nn.operator import GivenRows, Operator
@@ -81,17 +80,16 @@ class Vectors:
         return nodes[(nodes >= self.nodes.start) & (nodes < self.nodes.stop)] - self.nodes.start
 
 
-def isolates(deletion: Deletion, table: EdgeTable) -> bool:
-    """Whether a deletion may take the last edge of a node: if it names a node, or all edges of one."""
-    if deletion.nodes.numel():
+def isolates(context: Context) -> bool:
+    """Whether a deletion may take the last edge of a node: if it names a node, or all edges of one that are left."""
+    deletion, table, blocks = context.deletion, context.session.table, context.session.blocks
+    if deletion.nodes.numel() or not (table.undirected or table.mirrored):
         return True
-    if not deletion.edges.size(1):
+    if not deletion.edges.size(1) or blocks is None:
         return False
-    both = table.both_ways(deletion.edges.to(table.keys.device))
-    nodes, lost = ends_of(both)[0].unique(return_counts=True)
-    if not table.undirected and not table.mirrored:
-        return True  # degrees in both directions would have to be counted
-    return bool((lost >= table.degree_of(nodes)).any())
+    degree = blocks.edges.degree if blocks.segments is None else blocks.segments.degree
+    nodes, lost = ends_of(table.both_ways(deletion.edges.to(table.keys.device)))[1].unique(return_counts=True)
+    return bool((lost >= degree[nodes]).any())
 
 
 def isolated_nodes(
