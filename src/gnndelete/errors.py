@@ -75,6 +75,10 @@ class StorageError(RunError):
     """A file could not be written: the disk is full, or the place is closed. Whatever else is written there fails as well."""
 
 
+class AppliedError(RunError):
+    """The request was applied and is in force; something after that failed."""
+
+
 def bounded(text: str, limit: int) -> str:
     """A text without its middle where it is too long.
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json as json_format
+import secrets
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,10 +15,15 @@ import typer
 
 from gnndelete.cli import options
 from gnndelete.cli.deletion_options import deletion_options
-from gnndelete.cli.output import Report, note, prose, score_title
+from gnndelete.cli.output import Report, hold_signals, note, plain, prose, score_title
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from gnndelete.cli.settings import Settings
+    from gnndelete.graph.deletion import Deletion
+    from gnndelete.io.versions import Versions
+    from gnndelete.result import Unlearned
 
 _HOW = "How"
 
@@ -33,12 +44,16 @@ def delete(
         ),
     ] = None,
     device: options.Device = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the result; RUN/unlearned by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write a copy of the result to this folder, to serve it.")] = None,
     save_graph: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR", help="Write the remaining graph to this folder; without a request, that of earlier requests."
         ),
+    ] = None,
+    request_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Your name of the request: asked again, the stored outcome is printed."),
     ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Drop the earlier requests of this run: what they deleted comes back.")
@@ -48,6 +63,7 @@ def delete(
     ] = False,
     skip_unseen: options.SkipUnseen = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the request and show what would happen.")] = False,
+    trust: options.Trust = False,
     config: options.Config = None,
     set_: options.Set = None,
     json: options.Json = False,
@@ -56,51 +72,285 @@ def delete(
 
     [bold]gnndelete delete runs/a --edges requests.csv[/]
 
-    The request is solved together with all earlier requests of the run.
+    The request is solved together with all earlier requests of the run, and written as a new version of it.
     For link models the edges must be training edges of the run: the model never learned the others.
-    RUN/state.json names what was deleted and is needed for later requests: keep it as safe as the data itself.
+    state.json in a version names what was deleted and is needed for later requests: keep it as safe as the data itself.
     """
-    from gnndelete.cli.run_folder import STATE, run_settings, take_over, unchanged
-    from gnndelete.cli.settings import resolve
-    from gnndelete.io.files import tidy
+    from gnndelete.cli.run_folder import open_run, run_settings, take_over, writing
 
-    chosen = {
-        **request,
-        "method.name": method,
-        "method.lam": _number(lam),
-        "method.aim": aim,
-        "train.device": device,
-    }
-    settings = resolve(run_settings(run), config, set_, chosen)
-    unchanged(run, settings)
-    out = run / "unlearned" if out is None else out
-    tidy(out, *([save_graph] if save_graph is not None else []))
-    _check_out(run, out)
-    changed = ""
-    if not fresh and settings.deletion.asks:
-        settings, changed = take_over(settings, run / STATE)
-    from gnndelete.cli.serving import Serving  # imports torch, after the settings were checked
+    received = datetime.now(UTC)
+    chosen = {**request, "method.name": method, "method.lam": _number(lam), "method.aim": aim, "train.device": device}
+    with nullcontext(open_run(run)) if dry_run else writing(run) as opened:
+        settings = run_settings(opened, config, set_, chosen, trust=trust)
+        changed = ""
+        if not fresh and settings.deletion.asks:
+            settings, changed = take_over(settings, opened.latest)
+        from gnndelete.errors import SettingError
 
-    serving = Serving(run, out, settings, save_graph, skip_deleted, skip_unseen)
-    if save_graph is not None and not settings.deletion.asks and not (fresh or dry_run):
-        saved = serving.save_remaining()
-        return Report(saved, lambda console: _show_saved(console, saved))
-    values = serving.plan(fresh) if dry_run else serving.serve(fresh)
+        if request_id is not None and not (0 < len(request_id) <= 200 and request_id.isprintable()):
+            raise SettingError(f"--request-id takes 1 to 200 printable characters (got {request_id!r})")
+        serving = _Serving(opened, settings, out, save_graph, fresh, skip_deleted, skip_unseen)
+        done = next((m.version for m in opened.chain if request_id is not None and m.request_id == request_id), None)
+        if done is not None:
+            values = serving.stored(done)
+            return Report(values, lambda console: _show(console, values))
+        serving.open()
+        if save_graph is not None and not settings.deletion.asks and not (fresh or dry_run):
+            saved = serving.save_remaining()
+            return Report(saved, lambda console: _show_saved(console, saved))
+        values = serving.plan() if dry_run else serving.serve(request_id, received)
     if changed:
         note(f"note: {changed}")
     return Report(values, lambda console: (_show_plan if dry_run else _show)(console, values))
 
 
-def _check_out(run: Path, out: Path) -> None:
-    from gnndelete.cli.run_folder import RESULT, check_target, result_of
-    from gnndelete.errors import SettingError
+@dataclass
+class _Serving:
+    """A run and one request against it."""
 
-    check_target(out, [RESULT], [run])
-    if out.resolve().parent == run.resolve():  # the result in a copied run names the original run
-        return
-    owner = result_of(out)
-    if owner is not None and owner.resolve() != run.resolve() and owner.is_dir():
-        raise SettingError(f"'{out}' holds the result of the run '{owner}'; give --out another folder")
+    run: Versions
+    settings: Settings
+    out: Path | None
+    graph_folder: Path | None
+    fresh: bool
+    skip_deleted: bool
+    skip_unseen: bool
+
+    def __post_init__(self) -> None:
+        """Refuse what can be refused before anything is loaded."""
+        from gnndelete.cli.construct import build_method
+        from gnndelete.cli.run_folder import REMAINING, RESULT, check_folder
+        from gnndelete.errors import SettingError
+        from gnndelete.io.files import require_writable
+
+        self.method, root = build_method(self.settings), self.run.root
+        if not self.method.keeps_model:
+            raise SettingError(
+                f"method '{self.method.name}' answers with a model of its own, which cannot be kept in a run; compare it "
+                f"with 'gnndelete compare {root} --methods {self.method.name}', or use it from Python"
+            )
+        source = self.settings.data.graph
+        reserved = [root, root / "versions", self.run.folder(), *([] if source is None else [source, source.parent])]
+        if self.out is not None:
+            check_folder(self.out, RESULT, reserved)
+        if self.graph_folder is not None:
+            check_folder(self.graph_folder, REMAINING, [*reserved, *([self.out] if self.out else [])], "--save-graph")
+        require_writable(*(folder for folder in (self.out, self.graph_folder) if folder is not None))
+
+    def open(self) -> None:
+        """Load the model and the graph, and the requests before this one."""
+        from gnndelete.cli.construct import build_function, fit_function
+        from gnndelete.cli.run_folder import STATE, open_model, require_state, union
+        from gnndelete.graph.validation import edge_table
+        from gnndelete.unlearner import Unlearner
+
+        def seed() -> int:
+            chosen = getattr(self.method, "seed", None)
+            return self.settings.train.seed + 1 if chosen is None else chosen
+
+        def fit(model: Any, data: Any, seed: int) -> Any:  # by the schedule of the run, or that of the method
+            gone = (self.deleted | self.request).nodes
+            return fit_function(self.settings, self.task.without(gone), self.method)(model, data, seed)
+
+        if self.run.latest.kind == "close" or (not self.settings.deletion.asks and self.graph_folder is not None):
+            require_state(self.run)
+        self.model, self.graph, self.task = open_model(self.run, self.settings)
+        self.data, self.table = self.graph.data, edge_table(self.graph.data)
+        build = build_function(self.settings, self.data, seed)
+        self.unlearner = Unlearner(
+            self.model,
+            self.data,
+            self.task,
+            self.method,
+            fit=fit,
+            build=build,
+            seed=self.settings.train.seed,
+            progress=True,
+        )
+        if self.run.latest.requests and not self.fresh:
+            self.unlearner.load_state(self.run.folder() / STATE)
+        self.deleted = union(self.unlearner.history)
+        self.remaining = self.deleted.remaining(self.data, self.table) if self.unlearner.history else self.data
+
+    def plan(self) -> dict[str, Any]:
+        """What `serve` would do, after all checks and without doing it."""
+        from gnndelete.assurance import explain
+
+        self._check()
+        together = (self.deleted | self.request).check(self.data, self.table)
+        settings, assurance = self.method.settings(), self.method.assurance
+        # a search for lam may find that cutting the graph is enough, which promises less
+        may_only_cut = settings.get("lam") == "auto" and settings.get("aim") == "retrained"
+        return {
+            "dry_run": True,
+            "applied": False,
+            "run": str(self.run.root),
+            **self._asked(),
+            "earlier_requests": len(self.unlearner.history),
+            "counts": together.counts,
+            "method": self.method.name,
+            "settings": settings,
+            "aim": settings.get("aim"),
+            "lam": settings.get("lam"),
+            "assurance": assurance,
+            "weaker": "inference-only" if may_only_cut else None,
+            "assurance_meaning": explain(assurance, self.method.name == "gnndelete", together.counts),
+            "remaining_graph": None if self.graph_folder is None else str(self.graph_folder),
+        }
+
+    def save_remaining(self) -> dict[str, Any]:
+        """Write the graph that earlier requests have left, without serving another one."""
+        from gnndelete.cli.run_folder import export_graph
+
+        assert self.graph_folder is not None
+        values = {
+            "counts": self.deleted.counts,
+            "requests": len(self.unlearner.history),
+            "remaining_fingerprint": self.run.latest.remaining,
+        }
+        export_graph(self.graph_folder, replace(self.graph, data=self.remaining), self.deleted.nodes, values)
+        return {**values, "remaining_graph": str(self.graph_folder)}
+
+    def serve(self, request_id: str | None, received: datetime) -> dict[str, Any]:
+        """Delete, measure, and publish the result as a new version; then write the copies that were asked for."""
+        from gnndelete.cli.run_folder import AUDIT, CACHE, PRIVATE, TAKEN_OVER, facts, report_digest
+        from gnndelete.graph.fingerprint import fingerprint
+
+        self._check()
+        dropped = self.run.latest.requests if self.fresh else 0
+        if dropped:
+            note(f"note: --fresh drops {dropped} earlier request(s); what they deleted is back in the model")
+        unlearned = self.unlearner.delete(self.request)
+        assert unlearned.data is not None
+        remaining, before = fingerprint(unlearned.data), self.run.latest
+        values = {**self._values(unlearned), "remaining_fingerprint": remaining, "request_id": request_id}
+        served = {name: unlearned.settings[name] for name in TAKEN_OVER if name in unlearned.settings}
+        report = self.run.root / AUDIT / f"{before.version:04}"
+        self.run.publish(
+            lambda folder: self._write(folder, unlearned, values),
+            PRIVATE,
+            kind="delete",
+            request_id=request_id,
+            received=received,
+            served=received,
+            requests=len(unlearned.history),
+            request=self.request.counts,
+            counts=unlearned.deletion.counts,
+            base=before.base,
+            graph=before.graph,
+            remaining=remaining,
+            facts={
+                "method": self.method.name,
+                **served,
+                "device": values["device"],
+                "dropped": dropped,
+                "audit": report_digest(report),
+            },
+            **facts(),
+        )
+        # Cached references were trained on what is deleted now.
+        for path in (self.run.root / AUDIT / CACHE).glob("*"):
+            path.unlink(missing_ok=True)
+        return self._exported(values, replace(self.graph, data=unlearned.data), unlearned.deletion.nodes)
+
+    def stored(self, version: int) -> dict[str, Any]:
+        """The outcome of a request that was served before."""
+        from gnndelete.cli.run_folder import RESULT
+
+        self.run.check(version)
+        values = json_format.loads((self.run.folder(version) / RESULT).read_bytes())
+        note(f"note: this request was served before, as version {version}; nothing was done")
+        return {**values, "applied": True, "repeated": True, **self._places(version)}
+
+    def _check(self) -> None:
+        """Read the request, and refuse what is not there or leave it out."""
+        from gnndelete.cli.deletion_options import check_trained, read_request
+
+        named = read_request(self.settings.deletion, replace(self.graph, data=self.remaining), self.task)
+        request, self.skipped_unseen = check_trained(named, self.graph, self.table, self.task, self.skip_unseen)
+        self.request, self.skipped = _new(request, self.deleted, self.skip_deleted)
+
+    def _asked(self) -> dict[str, Any]:
+        return {"request": self.request.counts, "skipped": self.skipped, "skipped_unseen": self.skipped_unseen}
+
+    def _places(self, version: int) -> dict[str, Any]:
+        from gnndelete.cli.run_folder import STATE
+
+        folder = self.run.folder(version)
+        return {"run": str(self.run.root), "version": version, "folder": str(folder), "state": str(folder / STATE)}
+
+    def _values(self, unlearned: Unlearned) -> dict[str, Any]:
+        from gnndelete.result import evidence
+
+        data, seed = unlearned.data, unlearned.seed
+        assert data is not None
+        return {
+            **unlearned.summary(),
+            **self._asked(),
+            "assurance_meaning": unlearned.assurance_meaning,
+            "aim_meaning": unlearned.aim_meaning,
+            "calibration": unlearned.calibration,
+            "before": evidence(self.model, self.data, self.task, unlearned.deletion, data, seed=seed),
+            "after": unlearned.evaluate(),
+            "task": self.task.name,
+            "device": str(self.data.edge_index.device),
+        }
+
+    def _write(self, folder: Path, unlearned: Unlearned, values: dict[str, Any]) -> None:
+        """The files of the version: the result, the settings, all requests, and the adapter or the whole model."""
+        from gnndelete.cli.construct import dump_weights
+        from gnndelete.cli.run_folder import MODEL, RESULT, SETTINGS, STATE, to_bytes
+        from gnndelete.io.files import write_file
+
+        if unlearned.adapter is not None:
+            unlearned.save(folder)
+        elif unlearned.model is not None:
+            write_file(folder / MODEL, dump_weights(unlearned.model))
+        self.unlearner.save_state(folder / STATE)
+        salted = {**json_format.loads((folder / STATE).read_bytes()), "salt": secrets.token_hex(32)}
+        write_file(folder / STATE, to_bytes(salted), private=True)
+        write_file(folder / RESULT, to_bytes(values))
+        write_file(folder / SETTINGS, self.settings.filled("method", unlearned.settings).to_yaml().encode())
+        hold_signals()
+
+    def _exported(self, values: dict[str, Any], graph: Any, gone: Any) -> dict[str, Any]:
+        """The values of a request that was applied, once its copies are written."""
+        from gnndelete.cli.run_folder import export_graph, export_result
+        from gnndelete.errors import AppliedError, GNNDeleteError
+
+        version = self.run.latest.version
+        try:
+            if self.out is not None:
+                export_result(self.run, self.out)
+            if self.graph_folder is not None:
+                facts = {name: values[name] for name in ("counts", "requests", "remaining_fingerprint")}
+                export_graph(self.graph_folder, graph, gone, facts)
+        except (GNNDeleteError, OSError) as error:
+            raise AppliedError(f"the request was applied as version {version}, and its copy failed: {error}") from error
+        copies = {"out": self.out, "remaining_graph": self.graph_folder}
+        shown = {name: None if path is None else str(path) for name, path in copies.items()}
+        return {**values, "applied": True, **self._places(version), **shown}
+
+
+def _new(request: Deletion, deleted: Deletion, skip: bool) -> tuple[Deletion, int]:
+    """The request; elements that were deleted before are an error or, with --skip-deleted, left out and counted."""
+    from gnndelete.errors import DeletionError, some
+
+    if not skip:
+        try:
+            return request.require_new(deleted), 0
+        except DeletionError as error:
+            raise DeletionError(error.why, f"{error.remedy} (--skip-deleted does so)") from None
+    again = request.already_deleted(deleted)
+    left = request.not_deleted(deleted) if again else request
+    if not len(left):
+        raise DeletionError(
+            f"nothing is left to delete: all of it was deleted by earlier requests, which stay in force: {some(again)}"
+        )
+    if again:
+        elements = f"{len(again)} element{'s' * (len(again) != 1)}"
+        note(f"note: left out {elements} that earlier requests have deleted: {plain(some(again))}")
+    return left, len(again)
 
 
 def _number(text: str | None) -> float | str | None:

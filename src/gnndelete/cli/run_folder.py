@@ -1,24 +1,36 @@
-"""A run folder: what is in it, and how it is read and written.
+"""A run folder: the trained model, and a version for every request that was served.
 
-``train`` writes ``model.safetensors``, ``settings.yaml`` and ``metrics.json``. ``delete`` adds ``state.json`` (all requests
-so far) and the folder ``unlearned``, ``audit`` the folder ``audit``. Files that belong together are written all or none.
+    base/            model.safetensors, settings.yaml, metrics.json: what ``train`` wrote
+    versions/0001/   the adapter or the model after a request, result.json, settings.yaml, state.json (all requests so far)
+    audit/0001/      the report about a version
+
+Every folder has a ``manifest.json``; `gnndelete.io.versions` has the rules. A run folder is data: opening it runs nothing.
 This module imports torch only where a function needs it, so that bad settings are refused at once.
 """
 
 from __future__ import annotations
 
+import getpass
+import hashlib
 import json
+import os
 import platform
-from collections.abc import Collection, Iterable
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import reduce
+from importlib.machinery import PathFinder
+from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnndelete import __version__
-from gnndelete.cli.output import to_json
-from gnndelete.cli.settings import Layer, Settings, resolve
-from gnndelete.errors import AdapterError, DeletionError, GNNDeleteError, GraphError, ModelError, SettingError
-from gnndelete.io.files import tidy
+from gnndelete.cli.output import note, plain, to_json
+from gnndelete.cli.settings import Layer, Settings, resolve, same_file
+from gnndelete.errors import AdapterError, DeletionError, GraphError, SettingError
+from gnndelete.io.files import commit
+from gnndelete.io.versions import MANIFEST, Manifest, Versions, folder_problems, locked
 from gnndelete.io.yaml import read_yaml
 
 if TYPE_CHECKING:
@@ -27,125 +39,59 @@ if TYPE_CHECKING:
 
     from gnndelete.datasets import IdMap, NamedGraph
     from gnndelete.graph.deletion import Deletion
-    from gnndelete.methods import Method
     from gnndelete.result import Unlearned
     from gnndelete.tasks import Task
 
 MODEL, SETTINGS, METRICS = "model.safetensors", "settings.yaml", "metrics.json"
-STATE, RESULT = "state.json", "result.json"
+STATE, RESULT, AUDIT, CACHE = "state.json", "result.json", "audit", "cache"
 
-#: The folder of an audit, its report, and its folders for earlier reports and cached references.
-AUDIT, AUDIT_JSON, EARLIER, CACHE = "audit", "audit.json", "earlier", "cache"
+#: Files of a version that name elements or rows: only their owner reads them.
+PRIVATE = frozenset({STATE, "adapter_model.safetensors"})
 
 #: Marks a folder that holds a remaining graph.
 REMAINING = "remaining.json"
 
 
-# Folders that are written to.
+def open_run(folder: Path) -> Versions:
+    """The versions of a run, refused where it is unfinished, or where the base or the latest version has changed."""
+    run = Versions(folder)
+    if not run.chain:
+        raise SettingError(f"'{folder}' is no finished run; make one with gnndelete train --out {folder}")
+    run.check(*{0, run.latest.version})
+    return run
 
 
-def check_folder(folder: Path, option: str = "--out") -> None:
-    """Refuse a path that is no folder."""
+@contextmanager
+def writing(folder: Path) -> Iterator[Versions]:
+    """A run that nobody else writes to for the length of a block."""
+    open_run(folder)
+    with locked(folder, lambda: note(f"waiting for another command that writes to {plain(str(folder))}")):
+        run = open_run(folder)
+        run.repair()
+        yield run
+
+
+def check_folder(folder: Path, mark: str, reserved: Iterable[Path] = (), option: str = "--out") -> None:
+    """Refuse a folder in which anything but an earlier result of the same kind, with a file ``mark``, would be lost."""
     if folder.exists() and not folder.is_dir():
         raise SettingError(f"'{folder}' is a file; give {option} a folder")
-
-
-def check_target(folder: Path, marks: Collection[str], reserved: Iterable[Path], option: str = "--out") -> None:
-    """Refuse a folder in which anything but an earlier result of the same kind would be lost.
-
-    One of the files ``marks`` shows that the folder holds such a result. The folders ``reserved`` are never written to.
-    """
-    check_folder(folder, option)
-    names = {METRICS, RESULT} - set(marks)
-    if folder.resolve() in [path.resolve() for path in reserved] or any((folder / name).exists() for name in names):
+    if folder.resolve() in [path.resolve() for path in reserved] or (folder / "base").exists():
         raise SettingError(f"'{folder}' holds a run, its result or its graph; give {option} another folder")
-    if folder.is_dir() and any(folder.iterdir()) and not any((folder / name).exists() for name in marks):
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / mark).exists():
         raise SettingError(f"'{folder}' holds other files and no earlier result; give {option} a new folder")
 
 
-# The run that was trained.
-
-
-def run_settings(folder: Path) -> Layer:
-    """The settings that a run was trained with. What a killed process left is removed first."""
-    tidy(folder)
-    missing = [name for name in (SETTINGS, MODEL, METRICS) if not (folder / name).is_file()]
-    if missing:
-        raise SettingError(
-            f"'{folder}' is no finished run: it has no {missing[0]}; make one with gnndelete train --out {folder}"
-        )
-    return read_yaml(folder / SETTINGS)
-
-
-def unchanged(folder: Path, settings: Settings) -> None:
-    """Refuse settings that would turn a run into another one than was trained.
-
-    Files may have moved: a fingerprint tells whether they still hold the same graph.
-    """
-    trained = resolve(run_settings(folder))
-    for section in ("data", "model", "task"):
-        before, now = (getattr(s, section).model_dump(mode="json") for s in (trained, settings))
-        for name in {**before, **now}:
-            if name not in ("graph", "root", "checkpoint") and before.get(name) != now.get(name):
-                raise SettingError(
-                    f"'{section}.{name}' is {now.get(name)!r}, but the run '{folder}' was trained with "
-                    f"{before.get(name)!r}; leave it out, or train another run"
-                )
-
-
-def open_run(folder: Path, settings: Settings) -> tuple[nn.Module, NamedGraph, Task]:
-    """The trained model, its training graph and its task; refused where the model or the graph has changed."""
-    from gnndelete.cli.construct import build_model, load_weights, prepare
-    from gnndelete.graph.fingerprint import attributes, changed, fingerprint
-    from gnndelete.nn.adapter import model_fingerprint
-
-    try:
-        metrics = json.loads((folder / METRICS).read_text())
-        trained = metrics["base_fingerprint"], metrics["graph_fingerprint"], metrics.get("ids_fingerprint")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SettingError(f"'{folder / METRICS}' is damaged ({type(error).__name__}: {error}); train again") from None
-    graph, task = prepare(settings)
-    data = graph.data
-    if fingerprint(data) != trained[1]:
-        raise GraphError(
-            f"the graph of the run '{folder}' is not the one it was trained on: its file or its split has changed"
-        )
-    other = changed(metrics.get("graph_attributes") or {}, attributes(data, labels=task.learns_labels))
-    if other:
-        raise GraphError(
-            f"the graph of the run '{folder}' has other values of {other} than the one it was trained on; restore its file, or "
-            "train again"
-        )
-    if ids_fingerprint(graph) != trained[2]:
-        raise GraphError(
-            f"the ids of the nodes are not those the run '{folder}' was trained with: some were renamed, or are in "
-            "another order; restore them, or a request could delete other nodes than it names"
-        )
-    model = build_model(settings.model, data, settings.task.name, settings.train.seed)
-    load_weights(folder / MODEL, model)
-    if model_fingerprint(model) != trained[0]:
-        raise ModelError(
-            f"'{folder / MODEL}' is not the model that the run's {METRICS} describes; restore it, or train again"
-        )
-    return model.to(data.edge_index.device), graph, task
-
-
-def ids_fingerprint(graph: NamedGraph) -> str | None:
-    """A stable name of the user's ids; None where nodes only have numbers."""
-    return None if graph.ids is None else graph.ids.fingerprint
-
-
-def versions() -> dict[str, str]:
-    """The versions of the software that a result depends on."""
+def facts() -> dict[str, Any]:
+    """What the manifest of every version says about the software and who uses it."""
     import torch
     import torch_geometric
 
-    return {
-        "gnndelete": __version__,
-        "torch": torch.__version__,
-        "torch_geometric": torch_geometric.__version__,
-        "python": platform.python_version(),
-    }
+    software = {"gnndelete": __version__, "torch": torch.__version__, "torch_geometric": torch_geometric.__version__}
+    try:
+        actor = getpass.getuser()
+    except (OSError, KeyError):  # a container without users
+        actor = str(os.getuid())
+    return {"software": {**software, "python": platform.python_version()}, "actor": actor}
 
 
 def to_bytes(values: Any) -> bytes:
@@ -153,33 +99,79 @@ def to_bytes(values: Any) -> bytes:
     return (json.dumps(json.loads(to_json(values)), indent=2, ensure_ascii=False) + "\n").encode()
 
 
-# The state: all requests so far, and how they were served.
-
-#: The key of the state that says how, and the settings of a method that a later request takes over.
-_SERVED, _SETTINGS_TAKEN_OVER = "served", ("aim", "lam")
+# Settings, and the code that they may name.
 
 
-def add_method(state: bytes, method: Method) -> bytes:
-    """The state with the method of its latest request, and the settings that later requests take over."""
-    settings = {name: value for name, value in method.settings().items() if name in _SETTINGS_TAKEN_OVER}
-    return (json.dumps({**json.loads(state), _SERVED: {"method": method.name, **settings}}) + "\n").encode()
+def run_settings(run: Versions, *layers: Any, trust: bool = False) -> Settings:
+    """The settings of a run with the layers of `resolve` above them: a file, ``--set`` and options.
+
+    They must not turn the run into another one than was trained. Files may have moved: fingerprints tell whether they hold
+    the same. A model class of the user's own is used only if these layers name it, or if it is trusted.
+    """
+    stored: Layer = read_yaml(run.folder(0) / SETTINGS)
+    if stored.keys() - {"data", "model", "task", "train"}:
+        raise AdapterError(f"'{run.folder(0) / SETTINGS}' holds more than train wrote", "restore it from a backup")
+    trained, given, settings = resolve(stored), resolve(None, *layers), resolve(stored, *layers)
+    for section in ("data", "model", "task"):
+        before, now = (getattr(s, section).model_dump(mode="json") for s in (trained, settings))
+        for name in {**before, **now}:
+            moved = name in ("graph", "root", "checkpoint") or same_file(before.get(name), now.get(name))
+            if not moved and before.get(name) != now.get(name):
+                raise SettingError(
+                    f"'{section}.{name}' is {now.get(name)!r}, but the run '{run.root}' was trained with "
+                    f"{before.get(name)!r}; leave it out, or train another run"
+                )
+    trust_model(settings.model.name, trust or "name" in given.model.model_fields_set)
+    return settings
 
 
-def take_over(settings: Settings, state: Path) -> tuple[Settings, str]:
+def trust_model(name: str, trusted: bool) -> None:
+    """Refuse a model class from a file or package that is not trusted; one that the user names is trusted from now on."""
+    if ":" not in name:
+        return
+    source, _, attribute = name.rpartition(":")
+    code = _source(source)
+    content = b"" if code is None else code.read_bytes()
+    line = hashlib.sha256(f"{Path(source).name}:{attribute}\n".encode() + content).hexdigest()
+    store = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "gnndelete" / "trusted"
+    known = store.read_text().split() if store.is_file() else []
+    if line in known:
+        return
+    if not trusted:
+        raise SettingError(
+            f"the model of this run is code from '{code or source}', which is not trusted here or has changed; look at it, "
+            "then give --trust once"
+        )
+    commit({store: "\n".join([*known, line, ""]).encode()}, private=[store])
+
+
+def _source(name: str) -> Path | None:
+    """The file of a module, found without running anything; None where it has none."""
+    if name.endswith(".py"):
+        return Path(name) if Path(name).is_file() else None
+    path: Any = [*sys.path, str(Path.cwd())]
+    origin = None
+    parts = name.split(".")
+    for length in range(1, len(parts) + 1):
+        spec = None if path is None else PathFinder.find_spec(".".join(parts[:length]), path)
+        origin, path = (spec.origin, spec.submodule_search_locations) if spec is not None else (None, None)
+    return Path(origin) if origin is not None and Path(origin).is_file() else None
+
+
+def take_over(settings: Settings, latest: Manifest) -> tuple[Settings, str]:
     """The settings with the aim and lam of earlier requests where none are set, and a sentence about what differs.
 
     All requests of a run are solved together: another aim would also apply to what was deleted before.
     """
-    earlier = _served(state)
-    if not earlier:
+    earlier = latest.facts
+    if "method" not in earlier:
         return settings, ""
     method, parameters = settings.method, settings.method.parameters
     if method.name != earlier["method"]:
-        return (
-            settings,
-            f"all requests of this run are now served with '{method.name}', no longer with '{earlier['method']}'",
-        )
-    taken = {name: earlier[name] for name in _SETTINGS_TAKEN_OVER if name in earlier and name not in parameters}
+        changed = f"all requests of this run are now served with '{method.name}', no longer with '{earlier['method']}'"
+        return settings, changed
+    names = [name for name in TAKEN_OVER if name in earlier]
+    taken: dict[str, Any] = {name: earlier[name] for name in names if name not in parameters}
     if "aim" in parameters:
         taken.pop("lam", None)  # it was set for another aim
     sentences = []
@@ -189,63 +181,125 @@ def take_over(settings: Settings, state: Path) -> tuple[Settings, str]:
         sentences.append(f"lam {taken['lam']:g} as for the earlier requests")
     sentences += [
         f"{name} {parameters[name]} instead of {earlier[name]}, for the earlier requests too"
-        for name in _SETTINGS_TAKEN_OVER
-        if name in parameters and name in earlier and parameters[name] != earlier[name]
+        for name in names
+        if name in parameters and parameters[name] != earlier[name]
     ]
     return settings.filled("method", taken), "; ".join(sentences)
 
 
-def _served(state: Path) -> dict[str, Any]:
-    try:
-        served = json.loads(state.read_text()).get(_SERVED)
-    except (OSError, ValueError, AttributeError):  # `Unlearner.load_state` refuses a damaged state
-        return {}
-    return served if isinstance(served, dict) and "method" in served else {}
+#: The settings of a method that a later request takes over.
+TAKEN_OVER = ("aim", "lam")
 
 
-# The result of the latest request.
-
-#: What `result.json` must hold for an audit.
-_NEEDED = (
-    "method", "settings", "assurance", "weights", "seconds", "parameters", "notes", "seed", "counts", "remaining_fingerprint",
-)  # fmt: skip
+# The model, the graph and the requests.
 
 
-def result_of(out: Path) -> Path | None:
-    """The run whose result a folder holds; None where there is none, or the result does not say."""
-    try:
-        return Path(json.loads((out / RESULT).read_text())["run"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def open_model(run: Versions, settings: Settings) -> tuple[nn.Module, NamedGraph, Task]:
+    """The trained model, its training graph and its task; refused where the graph has changed."""
+    from gnndelete.cli.construct import build_model, load_weights, prepare
+    from gnndelete.graph.fingerprint import attributes, changed, fingerprint
 
-
-def open_result(run: Path, folder: Path, settings: Settings) -> tuple[Unlearned, dict[str, Any]]:
-    """The latest deletion of a run as `Unlearner.delete` returned it, and the values of ``result.json``.
-
-    Refused where the run, its state and the result do not belong to the same deletion.
-    """
-    from gnndelete.cli.construct import build_function, fit_function
-    from gnndelete.graph.deletion import Deletion
-    from gnndelete.nn.adapter import CONFIG, TENSORS
-    from gnndelete.result import load
-
-    if not (run / STATE).exists():
-        raise DeletionError(
-            f"nothing was deleted from the run '{run}' yet; do that first, with gnndelete delete {run} --edges FILE"
+    trained = run.chain[0]
+    graph, task = prepare(settings)
+    data = graph.data
+    if fingerprint(data) != trained.graph:
+        raise GraphError(
+            f"the graph of the run '{run.root}' is not the one it was trained on: its file or its split has changed"
         )
-    values = _result_values(folder)
-    model, graph, task = open_run(run, settings)
-    history = _history(run, model, graph.data)
-    deleted = Deletion()
-    for request in history:
-        deleted = deleted | request
+    before = {name.removeprefix("data."): value for name, value in trained.facts.items() if name.startswith("data.")}
+    other = changed(before, attributes(data, labels=task.learns_labels))
+    if other:
+        raise GraphError(
+            f"the graph of the run '{run.root}' has other values of {other} than the one it was trained on; restore its file, or "
+            "train again"
+        )
+    if ids_fingerprint(graph) != trained.facts.get("ids"):
+        raise GraphError(
+            f"the ids of the nodes are not those the run '{run.root}' was trained with: some were renamed, or are in "
+            "another order; restore them, or a request could delete other nodes than it names"
+        )
+    model = build_model(settings.model, data, settings.task.name, settings.train.seed)
+    load_weights(run.folder(0) / MODEL, model)
+    return model.to(data.edge_index.device), graph, task
+
+
+def report_digest(folder: Path) -> str | None:
+    """The digest of the audit in a folder; None where there is none."""
+    return Manifest.read(folder).digest if (folder / MANIFEST).exists() else None
+
+
+def ids_fingerprint(graph: NamedGraph) -> str | None:
+    """A stable name of the user's ids; None where nodes only have numbers."""
+    return None if graph.ids is None else graph.ids.fingerprint
+
+
+def graph_facts(data: Data, task: Task, graph: NamedGraph) -> dict[str, Any]:
+    """What the manifest of a trained model says about its graph, beside its fingerprint."""
+    from gnndelete.graph.fingerprint import attributes
+
+    found = {f"data.{name}": value for name, value in attributes(data, labels=task.learns_labels).items()}
+    return {**found, "ids": ids_fingerprint(graph)}
+
+
+def require_state(run: Versions) -> None:
+    """Refuse a run that has no requests, or whose requests were erased."""
+    if run.latest.kind == "close":
+        raise DeletionError(
+            f"the run '{run.root}' is closed: what was deleted stays deleted, and the ids that a further request or an audit "
+            "needs were erased; train another run on the remaining graph"
+        )
+    if not run.latest.requests:
+        raise DeletionError(
+            f"nothing was deleted from the run '{run.root}' yet; do that first, with gnndelete delete {run.root} --edges FILE"
+        )
+
+
+def union(history: Iterable[Deletion]) -> Deletion:
+    """All requests as one."""
+    from gnndelete.graph.deletion import Deletion
+
+    return reduce(or_, history, Deletion())
+
+
+def open_result(run: Versions, folder: Path, settings: Settings) -> Unlearned:
+    """The latest deletion of a run as `Unlearner.delete` returned it, with its files from a folder that has a copy of them."""
+    from gnndelete.cli.construct import build_function, fit_function, load_weights
+    from gnndelete.graph.fingerprint import fingerprint
+    from gnndelete.nn.adapter import CONFIG
+    from gnndelete.nn.layers import working_copy
+    from gnndelete.result import Unlearned, load
+    from gnndelete.unlearner import Unlearner
+
+    require_state(run)
+    if not (folder / RESULT).is_file():
+        raise DeletionError(f"'{folder}' holds no result of a deletion (no {RESULT}); give --unlearned a copy of one")
+    files = {name: digest for name, digest in run.latest.files.items() if name != STATE}
+    problems = folder_problems(folder, files)
+    if folder != run.folder() and problems:
+        raise AdapterError(
+            f"'{folder}' does not hold the latest result of the run '{run.root}' ({problems[0]})",
+            f"give --unlearned a copy of {run.folder()}",
+        )
+    model, graph, task = open_model(run, settings)
+    history = Unlearner(model, graph.data, method="unlink").load_state(run.folder() / STATE).history
+    deleted = union(history)
     remaining = deleted.remaining(graph.data)
-    _check_belongs(run, folder, values, graph.data, deleted, remaining)
-    if (folder / CONFIG).exists() or (folder / TENSORS).exists():
+    if fingerprint(remaining) != run.latest.remaining or deleted.counts != run.latest.counts:
+        raise AdapterError(f"'{run.folder() / STATE}' names other requests than {MANIFEST}", "restore both from a backup")
+    if CONFIG in run.latest.files:
         unlearned = load(folder, model, remaining, task=task)
     else:
-        unlearned = _with_model(folder, values, model, remaining)
-    unlearned = replace(
+        whole = working_copy(model)
+        load_weights(folder / MODEL, whole)
+        values = json.loads((folder / RESULT).read_bytes())
+        details = {} if values.get("calibration") is None else {"calibration": values["calibration"]}
+        try:
+            unlearned = Unlearned.from_summary(
+                values, model=whole, data=remaining, adapter=None, details=details, base=model
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise AdapterError(f"'{folder / RESULT}' is damaged ({error})", "restore it, or delete again") from None
+    return replace(
         unlearned,
         history=history,
         task=task,
@@ -253,145 +307,29 @@ def open_result(run: Path, folder: Path, settings: Settings) -> tuple[Unlearned,
         fit=fit_function(settings, task.without(deleted.nodes)),
         build=build_function(settings, graph.data),
     )
-    return unlearned, values
 
 
-def _result_values(folder: Path) -> dict[str, Any]:
-    file = folder / RESULT
-    if not file.is_file():
-        raise DeletionError(
-            f"'{folder}' holds no result of a deletion (no {RESULT}); give --unlearned the folder that 'delete' wrote to"
-        )
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-        missing = [name for name in _NEEDED if name not in values]
-    except (OSError, ValueError, TypeError) as error:
-        raise AdapterError(
-            f"'{file}' is damaged ({type(error).__name__}: {error}); restore it, or delete again"
-        ) from None
-    if missing or not isinstance(values, dict):
-        raise AdapterError(f"'{file}' is damaged: it lacks '{missing[0]}'; restore it, or delete again")
-    return values
+# Copies for those who serve the model: the result, and the graph that it is to be served on.
 
 
-def _history(run: Path, model: nn.Module, data: Data) -> tuple[Deletion, ...]:
-    from gnndelete.unlearner import Unlearner
-
-    try:
-        history = Unlearner(model, data, method="unlink").load_state(run / STATE).history
-    except GNNDeleteError as error:
-        raise AdapterError(
-            f"'{run / STATE}' does not say what was deleted from this run: {error}; restore it, or start over with "
-            f"gnndelete delete {run} --fresh"
-        ) from None
-    if not history:
-        raise DeletionError(f"'{run / STATE}' names no request: nothing was deleted from the run '{run}' yet")
-    return history
+def export_result(run: Versions, out: Path) -> None:
+    """Write a copy of the latest version, without the list of requests, to a folder of the user's."""
+    contents = {
+        out / name: (run.folder() / name).read_bytes() for name in (*run.latest.files, MANIFEST) if name != STATE
+    }
+    known = {name for manifest in run.chain[1:] for name in manifest.files}
+    private = [out / name for name in PRIVATE]
+    commit(contents, remove=[out / name for name in known if out / name not in contents], private=private)
 
 
-def _check_belongs(
-    run: Path, folder: Path, values: dict[str, Any], data: Data, deleted: Deletion, remaining: Data
-) -> None:
-    """Refuse a result that was made on another graph, or for other requests than the state of the run names."""
-    from gnndelete.graph.fingerprint import fingerprint
-    from gnndelete.nn.adapter import CONFIG, read_config
-    from gnndelete.notes import MEANING
+def export_graph(folder: Path, graph: NamedGraph, deleted: Tensor, values: Mapping[str, Any]) -> None:
+    """Write a remaining graph as `save_graph` does, without the names of deleted nodes."""
+    from gnndelete.datasets.formats import save_graph
 
-    config = read_config(folder) if (folder / CONFIG).exists() else {}
-    of_run, of_remaining = fingerprint(data), fingerprint(remaining)
-    for name, facts in ((RESULT, values), (CONFIG, config)):
-        made = facts.get("original_fingerprint")
-        if made is not None and made != of_run:
-            raise AdapterError(
-                f"'{folder / name}' was made on another graph ({made[:12]}, that of the run '{run}' is {of_run[:12]}); give "
-                "--unlearned a result of this run, or delete again"
-            )
-        made = facts.get("remaining_fingerprint")
-        if (made is not None and made != of_remaining) or facts.get("counts", deleted.counts) != deleted.counts:
-            raise AdapterError(
-                f"'{folder / name}' was made for another deletion than '{run / STATE}' names ({facts.get('counts')} left "
-                f"the graph {str(made)[:12]}, there {deleted.counts} leave {of_remaining[:12]}); give --unlearned the folder "
-                "of the latest result, or delete again"
-            )
-    for name in ("method", "settings", "assurance", "parameters", "seed"):
-        if config and config[name] != values[name]:
-            raise AdapterError(
-                f"'{folder / CONFIG}' says {name} {config[name]!r} and {RESULT} next to it {values[name]!r}: one of them "
-                "belongs to another result; restore both, or delete again"
-            )
-    if values["assurance"] not in MEANING:
-        raise AdapterError(f"'{folder / RESULT}' is damaged: no assurance level is called {values['assurance']!r}")
-
-
-def _with_model(folder: Path, values: dict[str, Any], base: nn.Module, remaining: Data) -> Unlearned:
-    """The result of a method that makes no adapter."""
-    from gnndelete.cli.construct import load_weights
-    from gnndelete.nn.adapter import model_fingerprint
-    from gnndelete.nn.layers import working_copy
-    from gnndelete.result import Unlearned
-
-    model = working_copy(base)
-    if not (folder / MODEL).is_file():
-        raise AdapterError(f"'{folder}' holds neither an adapter nor {MODEL}; restore it, or delete again")
-    load_weights(folder / MODEL, model)
-    made = values.get("model_fingerprint")
-    if made is not None and model_fingerprint(model) != made:
-        raise AdapterError(f"'{folder / MODEL}' is not the model that {RESULT} describes; restore it, or delete again")
-    details = {} if values.get("calibration") is None else {"calibration": values["calibration"]}
-    return Unlearned.from_summary(values, model=model, data=remaining, adapter=None, details=details, base=base)
-
-
-# Reports of an audit: one that no longer describes what is served, or has more than the next one, is moved, not lost.
-
-
-def move_report(out: Path, name: str) -> tuple[dict[Path, bytes], list[Path]]:
-    """The files of the report in ``out`` as they are to be written to ``earlier/name``, and the files to remove."""
-    if not (out / AUDIT_JSON).is_file():
-        return {}, []
-    files = [out / AUDIT_JSON, out / "report.html", out / SETTINGS, *sorted((out / "figures").glob("*.*"))]
-    files = [path for path in files if path.is_file()]
-    return {out / EARLIER / name / path.relative_to(out): path.read_bytes() for path in files}, files
-
-
-def report_name(out: Path) -> str:
-    """A folder name for the report in ``out``: how many requests it is about."""
-    try:
-        count: Any = json.loads((out / AUDIT_JSON).read_text())["request"]["requests"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return "before"
-    return f"after-{count}-request{'s' * (count != 1)}"
-
-
-def missing_parts(out: Path, settings: Settings) -> list[str]:
-    """The parts that the report in ``out`` has and one by these settings will not have."""
-    try:
-        audit = read_yaml(out / SETTINGS).get("audit") if (out / AUDIT_JSON).is_file() else None
-    except SettingError:
-        return []
-    before = audit if isinstance(audit, dict) else {}
-    parts = {"reference": "a reference", "attacks": "attacks"}
-    return [words for name, words in parts.items() if before.get(name) is True and not getattr(settings.audit, name)]
-
-
-# The remaining graph, on which the model is to be served after a deletion.
-
-
-def graph_files(
-    folder: Path, graph: NamedGraph, deleted: Tensor, facts: dict[str, Any]
-) -> tuple[dict[Path, bytes], list[Path]]:
-    """The files of a remaining graph without the names of deleted nodes, and the files of an earlier one to remove.
-
-    A graph with ids is written as `save_graph` does, another one as ``graph.pt``.
-    """
-    from gnndelete.datasets.formats import CONFIG, GRAPH, IDS, dump_data, graph_contents
-
-    if graph.ids is None:
-        files = {GRAPH: dump_data(graph.data)}
-    else:
-        files = graph_contents(replace(graph, ids=without_names(graph.ids, deleted)))
-    contents = {folder / REMAINING: to_bytes(facts), **{folder / name: content for name, content in files.items()}}
-    known = [folder / name for name in (REMAINING, GRAPH, CONFIG, IDS)]
-    return contents, [path for path in known if path not in contents]
+    if graph.ids is not None:
+        graph = replace(graph, ids=without_names(graph.ids, deleted))
+    save_graph(graph, folder)
+    commit({folder / REMAINING: to_bytes(values)})
 
 
 def without_names(ids: IdMap, nodes: Tensor) -> IdMap:

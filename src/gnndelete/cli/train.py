@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.output import Report, score_title
+from gnndelete.cli.output import Report, hold_signals, score_title
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,19 +75,20 @@ def train(
 def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     """Train by the settings and write the run; everything that can be refused is refused before the first epoch."""
     from gnndelete.cli.construct import dump_weights, model_options, prepare, start_model
-    from gnndelete.cli.run_folder import METRICS, MODEL, SETTINGS, ids_fingerprint, to_bytes, versions
+    from gnndelete.cli.run_folder import METRICS, MODEL, SETTINGS, facts, graph_facts, to_bytes, trust_model
     from gnndelete.cli.settings import SCHEDULE
     from gnndelete.graph.deletion import Deletion
-    from gnndelete.graph.fingerprint import attributes, fingerprint
+    from gnndelete.graph.fingerprint import fingerprint
     from gnndelete.graph.validation import check_graph, count_nodes, edge_table
-    from gnndelete.io import files
+    from gnndelete.io.files import require_writable, write_file
     from gnndelete.models import FROM_GRAPH
     from gnndelete.nn.adapter import model_fingerprint
     from gnndelete.result import evidence
     from gnndelete.training.loop import train as fit
 
+    received = datetime.now(UTC)
     _refuse_overwriting(out, force)
-    files.require_writable(out)
+    require_writable(out)
     graph, task = prepare(settings)
     data = graph.data
     check_graph(data)
@@ -97,6 +100,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     model = start_model(settings, data)
     schedule = settings.train.model_dump(include=set(SCHEDULE))
     result = fit(model, data, task, seed=settings.train.seed, progress=True, **schedule)
+    about = facts()
     values = {
         "model": settings.model.name,
         "task": settings.task.name,
@@ -114,20 +118,38 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
         "seed": settings.train.seed,
         "split_seed": settings.data.seed,
         "device": str(data.edge_index.device),
-        "versions": versions(),
-        "base_fingerprint": model_fingerprint(model),
-        "graph_fingerprint": fingerprint(data),
-        "graph_attributes": attributes(data, labels=task.learns_labels),
-        "ids_fingerprint": ids_fingerprint(graph),
+        "versions": about["software"],
     }
-    files.commit(
-        {
-            out / MODEL: dump_weights(model),
-            out / SETTINGS: settings.to_yaml("data", "model", "task", "train").encode(),
-            out / METRICS: to_bytes(values),
-        }
-    )
+
+    def make(folder: Path) -> None:
+        write_file(folder / MODEL, dump_weights(model))
+        write_file(folder / SETTINGS, settings.to_yaml("data", "model", "task", "train").encode())
+        write_file(folder / METRICS, to_bytes(values))
+        hold_signals()
+
+    trust_model(settings.model.name, trusted=True)
+    fields = {"base": model_fingerprint(model), "graph": fingerprint(data), "facts": graph_facts(data, task, graph)}
+    _publish(out, force, make, kind="train", received=received, served=received, **fields, **about)
     return {"out": str(out), **values}
+
+
+def _publish(out: Path, force: bool, make: Callable[[Path], None], **fields: Any) -> None:
+    """Write the run. Where that fails, nothing is left of a folder that was not there before."""
+    import shutil
+
+    from gnndelete.io.files import ensure_folder
+    from gnndelete.io.versions import LOCK, Versions, locked
+
+    with ensure_folder(out):
+        try:
+            with locked(out):
+                _refuse_overwriting(out, force)  # another train may have been faster
+                shutil.rmtree(out / "base", ignore_errors=True)
+                Versions(out).publish(make, **fields)
+        except BaseException:
+            if not (out / "base").exists():
+                (out / LOCK).unlink(missing_ok=True)
+            raise
 
 
 def _classes(graph: NamedGraph) -> dict[str, Any]:
@@ -140,18 +162,18 @@ def _classes(graph: NamedGraph) -> dict[str, Any]:
 
 
 def _refuse_overwriting(out: Path, force: bool) -> None:
-    from gnndelete.cli.run_folder import METRICS, MODEL, RESULT, SETTINGS, STATE, check_folder
     from gnndelete.errors import SettingError
+    from gnndelete.io.versions import CURRENT, LOCK
 
-    check_folder(out)
-    if (out / STATE).exists():
+    if out.exists() and not out.is_dir():
+        raise SettingError(f"'{out}' is a file; give --out a folder")
+    if (out / "versions").exists():
         raise SettingError(
-            f"'{out}' has served deletions ({STATE}), and training over it would bring them back; give another --out, "
-            f"or remove {STATE} first"
+            f"'{out}' has served deletions, and training over it would bring them back; give another --out"
         )
-    found = [name for name in (MODEL, SETTINGS, METRICS, RESULT) if (out / name).exists()]
-    if found and not force:
-        raise SettingError(f"'{out}' already holds {found[0]}; give another --out, or --force to replace that run")
+    found = sorted({path.name for path in out.iterdir()} - {LOCK, CURRENT}) if out.exists() else []
+    if found and not (force and "base" in found):
+        raise SettingError(f"'{out}' already holds {found[0]}; give another --out, or --force to replace a run")
 
 
 def _show(console: Console, values: dict[str, Any]) -> None:

@@ -53,11 +53,7 @@ def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private:
             undo.callback(shutil.rmtree, staging[folder], ignore_errors=True)
         for path, content in contents.items():
             where = path.parent
-            with (staging[where] / path.name).open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            (staging[where] / path.name).chmod(0o600 if path in private else 0o644)
+            write_file(staging[where] / path.name, content, path in private)
         last = list(contents)[-1:]
         for path in [*(path for path in contents if path not in last), *remove, *last]:
             where = path.parent
@@ -143,3 +139,23 @@ def _second_name(path: Path, copy: Path) -> None:
         os.link(path, copy)
     except OSError:  # a file system without hard links
         shutil.copy2(path, copy)
+
+
+def write_file(path: Path, content: bytes, private: bool = False) -> None:
+    """Write a new file to disk; a private one can be read by its owner only, another one by whom the umask allows."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with open(os.open(path, flags, 0o600 if private else 0o666), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names of the files in a folder to disk."""
+    if os.name == "nt":  # there folders cannot be opened
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
