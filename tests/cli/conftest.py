@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,30 @@ import torch
 from torch_geometric.data import Data
 
 from gnndelete.cli import run
+from gnndelete.cli.run_folder import open_model, open_run, run_settings
+from gnndelete.datasets import NamedGraph
+from gnndelete.tasks import Task
 
 NODES = 60
+
+
+@pytest.fixture(autouse=True, scope="session")
+def config_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A folder of its own for what is trusted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
+def opened(run: Path) -> tuple[torch.nn.Module, NamedGraph, Task]:
+    """The model, the graph and the task of a run."""
+    versions = open_run(run)
+    return open_model(versions, run_settings(versions))
+
+
+def latest(run: Path) -> Path:
+    """The folder of the latest version of a run."""
+    return open_run(run).folder()
 
 
 def make_graph() -> Data:

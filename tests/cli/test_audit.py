@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 from gnndelete.cli import run
 
-from .conftest import SMALL, Cli, contents, make_graph
+from .conftest import SMALL, Cli, contents, latest
 
 QUICK = ("--no-reference", "--no-attacks")
 FIGURES = {f"figures/{name}.{kind}" for name in ("unseen", "scores") for kind in ("png", "svg")}
@@ -57,14 +57,19 @@ def test_report(cli: Cli, served: Path) -> None:
     assert "training the reference without what was deleted, 20 epochs" in shown.err
     after = contents(served)
     assert {name: after[name] for name in before} == before
-    written = contents(served / "audit")
+    written = contents(served / "audit/0001")
     assert {"report.html", "audit.json", "settings.yaml", *FIGURES} <= written.keys()
     assert b"<html" in written["report.html"]
     values = json.loads(written["audit.json"])
     assert values["request"]["counts"] == {"edges": 20}
     assert values["utility"]["metrics"]["auroc"]["reference"] is not None
     assert values["membership"]["available"]
-    state = json.loads(before["state.json"])["requests"][0]["edges"]
+    manifest = json.loads(before["versions/0001/manifest.json"])
+    subject = values["subject"]
+    assert [subject["base model"], subject["graph"]] == [manifest["base"], manifest["graph"]]
+    assert [subject["remaining graph"], subject["request"]] == [manifest["remaining"], manifest["digest"]]
+    assert all(digest[:16].encode() in written["report.html"] for digest in subject.values())
+    state = json.loads(before["versions/0001/state.json"])["requests"][0]["edges"]
     pairs = [f"[{u},{v}]" for u, v in zip(*state, strict=True)]
     assert not any(pair in written["audit.json"].decode().replace(" ", "").replace("\n", "") for pair in pairs)
 
@@ -123,7 +128,7 @@ def test_what_is_left_out(cli: Cli, served: Path) -> None:
     assert attacked["membership"]["reference"] is None
     (served / "run.yaml").write_text("audit: {reference: false, attacks: false}\n")
     assert cli("audit", served, "-c", served / "run.yaml", "--json").values["verdict"] == alone["verdict"]
-    assert "audit:\n  reference: false\n  attacks: false\n" in (served / "audit/settings.yaml").read_text()
+    assert "audit:\n  reference: false\n  attacks: false\n" in (served / "audit/0001/settings.yaml").read_text()
     assert cli("audit", served, "--set", "audit.attack=false").code == 2
 
 
@@ -141,9 +146,7 @@ def test_json_is_one_object(cli: Cli, served: Path) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_strict(cli: Cli, served: Path) -> None:
-    shutil.rmtree(served / "unlearned")
-    (served / "state.json").unlink()
-    crushed = cli("delete", served, "--random", 40, "--lam", 1.0, "--set", "method.operator=shared")
+    crushed = cli("delete", served, "--random", 40, "--lam", 1.0, "--set", "method.operator=shared", "--fresh")
     assert crushed.code == 0, crushed.err
     found = cli("audit", served, *QUICK, "--json")
     assert found.code == 0
@@ -163,10 +166,10 @@ def test_methods_without_an_adapter(cli: Cli, link_run: Path, method: str) -> No
     if method == "retrain":  # another training than the one under audit, or they would be one model
         held = found.values["forgetting"]["unseen"]["served"]
         assert held["after"]["auc"] != held["reference"]["auc"]
-    weights = link_run / "unlearned/model.safetensors"
+    weights = latest(link_run) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\x80\x3f")
     refused = cli("audit", link_run, *QUICK)
-    assert (refused.code, "restore it, or delete again" in refused.sentence) == (2, True)
+    assert (refused.code, "is not the file that was written" in refused.sentence) == (2, True)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -181,93 +184,23 @@ def test_nodes(cli: Cli, graph_file: Path, tmp_path: Path) -> None:
         assert contents(tmp_path / "run") == before
 
 
-def _tamper(name: str, run: Path, cli: Cli, graph_file: Path) -> None:
-    result = run / "unlearned"
-    config, tensors, state = result / "adapter_config.json", result / "adapter_model.safetensors", run / "state.json"
-    if name == "nothing deleted":
-        shutil.rmtree(result)
-        state.unlink()
-    elif name == "no result":
-        shutil.rmtree(result)
-    elif name == "result damaged":
-        (result / "result.json").write_text("{")
-    elif name == "result emptied":
-        (result / "result.json").write_text("[]")
-    elif name == "tensors damaged":
-        tensors.write_bytes(tensors.read_bytes()[:-8] + bytes(8))
-    elif name == "tensors missing":
-        tensors.unlink()
-    elif name == "config missing":
-        config.unlink()
-    elif name == "config damaged":
-        config.write_text(config.read_text()[:40])
-    elif name == "assurance inflated":
-        config.write_text(config.read_text().replace('"approximate"', '"retrained"'))
-    elif name == "state damaged":
-        state.write_text("{")
-    elif name == "state changed":
-        values = json.loads(state.read_text())
-        u, v = values["requests"][0]["edges"]
-        values["requests"][0]["edges"] = [u[1:], v[1:]]
-        state.write_text(json.dumps(values))
-    elif name == "state of what is not there":
-        values = json.loads(state.read_text())
-        values["requests"] = [{"edges": [[0], [30]]}]
-        state.write_text(json.dumps(values))
-    elif name == "later deletion elsewhere":
-        assert cli("delete", run, "--random", 3, "--out", "later", "--lam", 0.2).code == 0
-    elif name == "another graph's adapter":
-        other = make_graph()
-        other.x = other.x.flip(0)
-        torch.save(other, "other.pt")
-        assert cli("train", "--graph", "other.pt", "--out", "other", *SMALL).code == 0
-        assert cli("delete", "other", "--random", 20, "--lam", 0.2).code == 0
-        shutil.rmtree(result)
-        shutil.copytree("other/unlearned", result)
-    elif name == "another model's adapter":
-        again = ("--set", "data.val=0.1", "--set", "data.test=0.1", "--seed", 3)
-        assert cli("train", "--graph", graph_file, "--out", "other", *SMALL, *again).code == 0
-        shutil.copy(state, "other/state.json")
-        shutil.copytree(result, "other/unlearned")
-        shutil.rmtree(run)
-        shutil.move("other", run)
-    else:
-        raise AssertionError(name)
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_without_deletions(cli: Cli, link_run: Path) -> None:
+    refused = cli("audit", link_run)
+    assert (refused.code, "nothing was deleted" in refused.sentence) == (2, True)
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("nothing deleted", "nothing was deleted"),
-        ("no result", "no result of a deletion"),
-        ("result damaged", "damaged"),
-        ("result emptied", "damaged"),
-        ("tensors damaged", "restore both, or delete again"),
-        ("tensors missing", "damaged"),
-        ("config missing", "no readable adapter"),
-        ("config damaged", "no readable adapter"),
-        ("assurance inflated", "another result"),
-        ("state damaged", "does not say what was deleted"),
-        ("state changed", "for another deletion than"),
-        ("state of what is not there", "does not say what was deleted"),
-        ("later deletion elsewhere", "folder of the latest result"),
-        ("another graph's adapter", "made on another graph"),
-        ("another model's adapter", "another model"),
-    ],
-)
-def test_what_does_not_belong_together_is_refused(
-    cli: Cli, served: Path, graph_file: Path, tmp_path: Path, name: str, said: str
-) -> None:
-    _tamper(name, served, cli, graph_file)
-    before = contents(tmp_path)
-    refused = cli("audit", served, "--no-attacks")
-    assert refused.code == 2, refused.err
-    assert said in refused.sentence
-    assert len(refused.sentence.splitlines()) == 1
-    assert contents(tmp_path) == before
-    if name == "later deletion elsewhere":
-        assert cli("audit", served, *QUICK, "--unlearned", "later").code == 0
+def test_a_copy_of_the_result_is_audited_where_it_is_the_latest(cli: Cli, served: Path, tmp_path: Path) -> None:
+    assert cli("delete", served, "--random", 5, "--lam", 0.2, "--draw-seed", 4, "--out", "copy").code == 0
+    assert not (tmp_path / "copy/state.json").exists()
+    assert cli("audit", served, *QUICK, "--unlearned", "copy").code == 0
+    older = cli("audit", served, *QUICK, "--unlearned", served / "versions/0001")
+    assert (older.code, "does not hold the latest result" in older.sentence) == (2, True)
+    tensors = tmp_path / "copy/adapter_model.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-8] + bytes(8))
+    edited = cli("audit", served, *QUICK, "--unlearned", "copy")
+    assert (edited.code, "does not hold the latest result" in edited.sentence) == (2, True)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -279,7 +212,7 @@ def test_bad_options(cli: Cli, served: Path, tmp_path: Path) -> None:
         (("--out", "thesis"), "holds other files"),
         (("--out", "thesis/thesis.tex"), "is a file"),
         (("--out", served), "another folder"),
-        (("--out", served / "unlearned"), "another folder"),
+        (("--out", served / "versions"), "another folder"),
         (("--unlearned", "nowhere"), "no result of a deletion"),
         (("--set", "data.seed=1"), "was trained with 0"),
         (("--device", "cuda:77"), "no such device"),
@@ -294,7 +227,7 @@ def test_bad_options(cli: Cli, served: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_model_from_elsewhere_needs_a_schedule(cli: Cli, served: Path, graph_file: Path) -> None:
-    weights = ("--checkpoint", served / "model.safetensors", "--set", "data.val=0.1", "--set", "data.test=0.1")
+    weights = ("--checkpoint", served / "base/model.safetensors", "--set", "data.val=0.1", "--set", "data.test=0.1")
     assert cli("train", "--graph", graph_file, *SMALL, *weights, "--epochs", 0, "--out", "own").code == 0
     assert cli("delete", "own", "--random", 20, "--lam", 0.2).code == 0
     assert "does not say how to train" in cli("audit", "own").sentence
@@ -305,60 +238,44 @@ def test_a_model_from_elsewhere_needs_a_schedule(cli: Cli, served: Path, graph_f
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-@pytest.mark.parametrize("step", [1, 3])
+@pytest.mark.parametrize("step", [0, 3])
 def test_an_error_leaves_the_earlier_report(
     cli: Cli, served: Path, monkeypatch: pytest.MonkeyPatch, step: int, error: BaseException
 ) -> None:
     assert cli("audit", served, *QUICK).code == 0
     before = contents(served)
-    replace, calls = Path.replace, []
+    fsync, calls = os.fsync, []
 
-    def failing(self: Path, target: Path) -> Path:
-        if self.parent.name.startswith(".writing-") and served in target.parents:
-            calls.append(target.name)
-            if len(calls) == step:
-                raise error
-        return replace(self, target)
+    def failing(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) > step:
+            raise error
+        fsync(descriptor)
 
-    monkeypatch.setattr(Path, "replace", failing)
+    monkeypatch.setattr(os, "fsync", failing)
     failed = cli("audit", served, *QUICK, "--seed", 1)
     monkeypatch.undo()
     assert failed.code == (1 if isinstance(error, OSError) else 130), failed.err
     assert contents(served) == before
 
 
-def test_figures_of_an_earlier_audit_go(cli: Cli, served: Path) -> None:
-    assert cli("audit", served, "--no-reference").code == 0
-    assert (served / "audit/figures/attacks.png").exists()
-    assert cli("audit", served, *QUICK).code == 0
-    assert not (served / "audit/figures/attacks.png").exists()
-    assert (served / "audit/figures/scores.png").exists()
-
-
 @pytest.mark.usefixtures("undrawn")
-def test_a_report_of_earlier_requests_is_moved_aside(cli: Cli, served: Path) -> None:
+def test_every_version_has_its_report_and_a_new_audit_replaces_it(cli: Cli, served: Path) -> None:
     cli("audit", served, *QUICK)
-    report = (served / "audit" / "report.html").read_bytes()
-    said = cli("delete", served, "--random", 5, "--draw-seed", 3).err
-    aside = served / "audit" / "earlier" / "after-1-request"
-    assert f"it is now in {aside}" in said
-    assert (aside / "report.html").read_bytes() == report
-    assert json.loads((aside / "audit.json").read_text())["request"]["counts"] == {"edges": 20}
-    assert not (served / "audit" / "report.html").exists()
-    assert not (served / "audit" / "audit.json").exists()
+    first = contents(served / "audit/0001")
+    assert cli("delete", served, "--random", 5, "--draw-seed", 3).code == 0
     again = cli("audit", served, *QUICK, "--json")
     assert again.values["request"]["counts"] == {"edges": 25}
-    assert (aside / "report.html").exists()
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_shorter_audit_does_not_replace_a_fuller_report_in_silence(cli: Cli, served: Path) -> None:
-    cli("audit", served, "--no-attacks")
-    report = (served / "audit" / "report.html").read_bytes()
-    said = cli("audit", served, *QUICK).err
-    assert "the earlier report had a reference" in said
-    assert (served / "audit" / "earlier" / "fuller" / "report.html").read_bytes() == report
-    assert "fuller" not in cli("audit", served, *QUICK).err
+    assert contents(served / "audit/0001") == first
+    before = contents(served / "audit/0002")
+    assert cli("audit", served, *QUICK, "--seed", 1).code == 0
+    after = contents(served / "audit/0002")
+    assert after.keys() == before.keys()
+    assert after["audit.json"] != before["audit.json"]
+    (served / "audit/0002/audit.json").write_bytes(before["audit.json"])
+    assert cli("verify", served, "--json").values["problems"] == [
+        f"'{served / 'audit/0002/audit.json'}' is not the file that was written"
+    ]
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_anything_is_trained(cli: Cli, served: Path) -> None:

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from gnndelete.cli.deletion_options import OPTIONS
-from gnndelete.cli.run_folder import open_run, run_settings
-from gnndelete.cli.settings import resolve
+
+from .conftest import opened
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_comparison_is_shown_and_kept(cli, run):
     assert again.code == 0
     assert "gnndelete" in again.out
     assert (run / "comparison" / "rows.jsonl").read_text() == kept  # nothing was done twice
-    assert not (run / "state.json").exists()
+    assert not (run / "versions").exists()
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,11 @@ def test_a_method_with_a_model_of_its_own_is_not_kept_in_a_run(cli, run):
     outcome = cli("delete", run, "--random", 5, "--method", "certunlearn", "--set", "method.own_model=true")
     assert outcome.code == 2
     assert "gnndelete compare" in outcome.err
-    assert not (run / "unlearned").exists()
-    assert not (run / "state.json").exists()
+    assert not (run / "versions").exists()
 
 
 def test_held_out_edges_can_be_skipped(cli, link_run):
-    _, graph, task = open_run(link_run, resolve(run_settings(link_run)))
+    _, graph, task = opened(link_run)
     held, trained = (",".join(map(str, e[:, 0].tolist())) for e in (task.test.positives, graph.data.edge_index))
     arguments = ("compare", link_run, "--edge", held, "--edge", trained, "--methods", "unlink", "--seeds", 1, "--json")
     assert "(--skip-unseen leaves them out)" in cli(*arguments).err
@@ -79,7 +78,7 @@ def test_every_kind_of_request_can_be_compared(cli, node_run):
     assert shown.code == 0, shown.err
     assert shown.values["request"] == {"nodes": 1, "features": 1, "labels": 1}
     assert [line["method"] for line in shown.values["summary"]] == ["original", "retrain", "unlink"]
-    assert "deletion.labels: named in place" in (node_run / "comparison" / "settings.yaml").read_text()
+    assert "deletion.labels: left out" in (node_run / "comparison" / "settings.yaml").read_text()
 
 
 def test_a_verb_has_the_options_of_the_other(cli):

@@ -91,7 +91,7 @@ def test_train_and_retrain_by_batches(cli, typed_file: Path) -> None:
     batches = ("--batch-size", "100", "--set", "train.num_neighbors=[4,2]")
     done = cli("train", "--graph", typed_file, "--model", "rgcn", "--out", "run", *SMALL, *PARTS, *batches, "--json")
     assert done.code == 0, done.err
-    assert "num_neighbors:\n  - 4\n  - 2" in Path("run/settings.yaml").read_text()
+    assert "num_neighbors:\n  - 4\n  - 2" in Path("run/base/settings.yaml").read_text()
     retrained = cli("delete", "run", "--random", "0.05", "--method", "retrain", "--json")
     assert retrained.code == 0, retrained.err
     refused = cli("train", "--graph", typed_file, "--model", "rgcn", "--out", "b", "--set", "train.num_neighbors=0")

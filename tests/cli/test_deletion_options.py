@@ -12,11 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 import gnndelete as gd
-from gnndelete.cli.construct import prepare
-from gnndelete.cli.run_folder import run_settings
-from gnndelete.cli.settings import resolve
 
-from .conftest import Cli
+from .conftest import Cli, latest, opened
 
 
 def test_features_and_labels_in_a_sequence(cli: Cli, node_run: Path, tmp_path: Path) -> None:
@@ -29,13 +26,13 @@ def test_features_and_labels_in_a_sequence(cli: Cli, node_run: Path, tmp_path: P
     assert second.values["counts"] == {"nodes": 1, "features": 4, "labels": 2}
     saved = cli("delete", node_run, "--save-graph", tmp_path / "left", "--json")
     assert saved.code == 0
-    left = gd.datasets.load_graph(tmp_path / "left" / "graph.pt").data
+    left = gd.datasets.load_graph(tmp_path / "left").data
     assert left.x[3, 1] == left.x[8, 0] == 0.5
     assert not left.x[20].any()
     assert left.x[21].nonzero().numel() == 5
     assert left.y[[12, 22, 40]].tolist() == [-1, -1, -1]
-    settings = (node_run / "unlearned" / "settings.yaml").read_text()
-    assert "left out here, because they say who was deleted" in settings
+    settings = (latest(node_run) / "settings.yaml").read_text()
+    assert "left out here, because it says who was deleted" in settings
     again = cli("delete", node_run, "--label", 12)
     assert again.code == 2
     assert "already deleted" in again.sentence
@@ -84,14 +81,14 @@ def test_settings_in_a_file(cli: Cli, node_run: Path, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("deletion:\n  features: [[3], [5, 1]]\n  labels: [7]\n  fill: 2\n")
     plan = cli("delete", node_run, "-c", "run.yaml", "--json")
     assert plan.values["counts"] == {"features": 2, "labels": 1}
-    state = json.loads((node_run / "state.json").read_text())["requests"][0]
+    state = json.loads((latest(node_run) / "state.json").read_text())["requests"][0]
     assert torch.tensor(state["features"]).tolist() == [[3, 5], [-1, 1]]
     assert state["fill"] == [2.0, 2.0]
 
 
 def test_a_mixed_request_equals_its_parts_one_after_another(cli: Cli, node_run: Path, tmp_path: Path) -> None:
     """Three edges, two nodes, one column of five nodes, one label: in one command, or in four."""
-    graph, _ = prepare(resolve(run_settings(node_run)))
+    _, graph, _ = opened(node_run)
     ends = graph.data.edge_index
     chosen = ends[:, (ends[0] < ends[1]).nonzero().flatten()[[0, 30, 60]]]
     free = [node for node in graph.data.train_mask.nonzero().flatten().tolist() if node not in chosen]
@@ -111,7 +108,7 @@ def test_a_mixed_request_equals_its_parts_one_after_another(cli: Cli, node_run: 
         assert last.code == 0, last.err
     assert last.values["counts"] == whole.values["counts"]
     assert last.values["after"] == whole.values["after"]
-    weights = [load_file(run / "unlearned" / "adapter_model.safetensors") for run in (node_run, other)]
+    weights = [load_file(latest(run) / "adapter_model.safetensors") for run in (node_run, other)]
     assert weights[0].keys() == weights[1].keys()
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
@@ -127,7 +124,7 @@ def test_labels_of_tables_are_counted_and_named_by_their_ids(cli: Cli, tmp_path:
     small = ("--graph", "shop", "--undirected", "--model", "gcn", "--set", "model.hidden=8", "--epochs", 2)
     shown = cli("train", *small, "--task", "node", "--out", "run")
     assert "2 classes (and their nodes): 0 (27), 1 (27); 6 nodes without a label\n" in shown.out
-    metrics = json.loads((tmp_path / "run/metrics.json").read_text())
+    metrics = json.loads((tmp_path / "run/base/metrics.json").read_text())
     assert (metrics["classes"], metrics["unlabelled"]) == ({"0": 27, "1": 27}, 6)
     refused = cli("delete", "run", "--label", "user:11", "--label", "user:20", "--method", "unlink")
     assert refused.code == 2

@@ -22,7 +22,7 @@ def test_inspect_a_run(cli: Cli, trained: Path) -> None:
 
 def test_inspect_by_name(cli: Cli, graph_file: Path, trained: Path) -> None:
     assert cli("inspect", "--graph", graph_file, "--model", "gat", "--json").values["model"] == "GAT"
-    weights = ("--checkpoint", trained / "model.safetensors", "--set", "model.hidden=8", "--set", "model.out=4")
+    weights = ("--checkpoint", trained / "base/model.safetensors", "--set", "model.hidden=8", "--set", "model.out=4")
     assert cli("inspect", "--graph", graph_file, *weights, "--json").values["parameters"] == 80
     assert cli("inspect").code == 2
     assert "was trained with 'gcn'" in cli("inspect", trained, "--model", "gat").sentence

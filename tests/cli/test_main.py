@@ -12,7 +12,7 @@ import pytest
 
 from .conftest import Cli
 
-VERBS = ("demo", "inspect", "train", "delete", "audit", "compare", "ls")
+VERBS = ("demo", "inspect", "train", "delete", "audit", "compare", "ls", "status", "close", "verify")
 
 
 def _python(*arguments: str, cwd: Path | None = None, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:

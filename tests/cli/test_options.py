@@ -6,7 +6,7 @@ import pytest
 
 from .conftest import Cli
 
-_VERBS = ("demo", "inspect", "train", "delete", "audit", "compare", "ls")
+_VERBS = ("demo", "inspect", "train", "delete", "audit", "compare", "ls", "status", "close", "verify")
 _COMMANDS = ([], *([verb] for verb in _VERBS), ["bench"], *(["bench", verb] for verb in ("ls", "run", "report")))
 
 
@@ -32,7 +32,10 @@ def test_options_with_a_value_are_still_shown_with_it(cli: Cli) -> None:
         ("delete runs/a --graph 3 --graph x", "'--graph'…'x'"),
         ("bench run x --jobs 0", "'--jobs'…'0'"),
         ("bench report --figures gif", "'--figures': 'gif' is not one of 'svg', 'png'"),
-        ("foo", "there is no command 'foo'; choose from demo, inspect, train, delete, audit, compare, ls, bench"),
+        (
+            "foo",
+            "there is no command 'foo'; choose from demo, inspect, train, delete, audit, compare, ls, status, close, verify",
+        ),
         ("trian", "there is no command 'trian'; did you mean 'train'?"),
         ("bench foo", "there is no command 'foo'; choose from ls, run, report"),
         (

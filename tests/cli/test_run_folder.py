@@ -13,13 +13,11 @@ from safetensors.torch import load_file
 
 import gnndelete as gd
 from gnndelete.cli import run
-from gnndelete.cli.run_folder import open_run, run_settings, without_names
-from gnndelete.cli.settings import resolve
+from gnndelete.cli.run_folder import without_names
 from gnndelete.datasets.forget import training_edges
-from gnndelete.datasets.formats import load_saved
 from gnndelete.graph.fingerprint import fingerprint
 
-from .conftest import NODES, SMALL, Cli, contents, make_graph
+from .conftest import NODES, SMALL, Cli, contents, latest, make_graph, opened
 
 SPLIT = ("--set", "data.val=0.1", "--set", "data.test=0.1")
 
@@ -61,7 +59,7 @@ def named_run(named_trained: Path, tmp_path: Path) -> Path:
 
 def pairs_of(folder: Path) -> list[tuple[str, str]]:
     """The training edges of a run, by name."""
-    _, graph, _ = open_run(folder, resolve(run_settings(folder)))
+    _, graph, _ = opened(folder)
     assert graph.ids is not None
     return [tuple(graph.ids.to_name(pair)) for pair in training_edges(graph.data).t()]
 
@@ -73,12 +71,13 @@ def request(path: Path, header: str, *rows: object) -> Path:
 
 
 def test_a_run_remembers_the_ids(named_trained: Path, tables: Path) -> None:
-    metrics = json.loads((named_trained / "metrics.json").read_text())
+    metrics = json.loads((named_trained / "base/metrics.json").read_text())
     graph = gd.datasets.load_graph(tables, undirected=True)
     assert graph.ids is not None
-    assert metrics["ids_fingerprint"] == graph.ids.fingerprint
+    manifest = json.loads((named_trained / "base/manifest.json").read_text())
+    assert manifest["facts"]["ids"] == graph.ids.fingerprint
     assert (metrics["nodes"], metrics["undirected"], metrics["unused_columns"]) == (NODES, True, ["city"])
-    data = yaml.safe_load((named_trained / "settings.yaml").read_text())["data"]
+    data = yaml.safe_load((named_trained / "base/settings.yaml").read_text())["data"]
     assert (data["graph"], data["undirected"]) == (str(tables), True)
     assert "label" not in data  # options of tables that were not given are not listed
 
@@ -94,7 +93,7 @@ def test_from_tables_to_a_served_deletion(cli: Cli, named_run: Path, tmp_path: P
     second = cli("delete", named_run, "--nodes", nodes, "--node", name(20), "--save-graph", "left")
     assert second.code == 0, second.err
     assert "serve it on the remaining graph: left" in second.out
-    state = json.loads((named_run / "state.json").read_text())
+    state = json.loads((latest(named_run) / "state.json").read_text())
     assert state["requests"][1] == {"nodes": [7, 20, 40]}
     left = gd.datasets.load_graph(tmp_path / "left")
     assert left.ids is not None
@@ -102,8 +101,8 @@ def test_from_tables_to_a_served_deletion(cli: Cli, named_run: Path, tmp_path: P
     assert left.classes == ("c0", "c1", "c2")
     assert not left.data.x[[7, 20, 40]].any()
     model = gd.models.GCN(6, hidden=8, out=4)
-    model.load_state_dict(load_file(named_run / "model.safetensors"))
-    served = gd.load(named_run / "unlearned", model, data=left.data, task="link")
+    model.load_state_dict(load_file(named_run / "base/model.safetensors"))
+    served = gd.load(latest(named_run), model, data=left.data, task="link")
     assert served.predict([(1, 2)]).isfinite().all()
 
 
@@ -113,11 +112,11 @@ def test_ids_of_deleted_elements_are_in_the_state_only(cli: Cli, named_run: Path
     (tmp_path / "run.yaml").write_text(yaml.safe_dump({"deletion": {"edges": [[u, v]], "nodes": [gone]}}))
     done = cli("delete", named_run, "-c", "run.yaml", "--save-graph", "left")
     assert done.code == 0, done.err
-    for place, content in contents(named_run / "unlearned").items():
+    for place, content in contents(latest(named_run)).items():
         assert not any(text.encode() in content for text in (u, v, gone)), place
     for place, content in contents(tmp_path / "left").items():
         assert gone.encode() not in content, place
-    assert "named in place" in (named_run / "unlearned/settings.yaml").read_text()
+    assert "says who was deleted" in (latest(named_run) / "settings.yaml").read_text()
     assert gone not in done.out + done.err
 
 
@@ -169,7 +168,7 @@ def test_columns_of_features_go_by_their_names(cli: Cli, named_run: Path, tables
         (("--node", "user:4001", "--save-graph", "occupied"), ("holds other files",)),
         (("--node", "user:4001", "--save-graph", "typo.csv"), ("is a file",)),
         (("--node", "user:4001", "--save-graph", "run"), ("another folder",)),
-        (("--node", "user:4001", "--save-graph", "run/unlearned"), ("another folder",)),
+        (("--node", "user:4001", "--save-graph", "run/base"), ("holds a run",)),
         (("--save-graph", "left"), ("nothing was deleted from the run",)),
     ],
 )
@@ -195,7 +194,7 @@ def test_a_bad_request_names_the_ids_and_changes_nothing(
 
 
 def test_a_held_out_edge_is_named_by_its_ids(cli: Cli, named_run: Path) -> None:
-    _, graph, task = open_run(named_run, resolve(run_settings(named_run)))
+    _, graph, task = opened(named_run)
     assert isinstance(task, gd.LinkPrediction)
     assert task.test is not None
     assert graph.ids is not None
@@ -225,25 +224,24 @@ def test_the_remaining_graph_of_earlier_requests(cli: Cli, named_run: Path, tmp_
     assert (saved.code, saved.values["requests"], saved.values["counts"]) == (0, 1, {"nodes": 1})
     assert "without 1 node" in cli("delete", named_run, "--save-graph", "left").out  # an earlier one is replaced
     assert contents(named_run) == before
-    result = json.loads(before["unlearned/result.json"])
+    result = json.loads(before["versions/0001/result.json"])
     assert fingerprint(gd.datasets.load_graph(tmp_path / "left").data) == result["remaining_fingerprint"]
 
 
 def test_the_remaining_graph_of_a_file(cli: Cli, link_run: Path, tmp_path: Path) -> None:
-    graph = resolve(run_settings(link_run)).data.graph
-    assert graph is not None
+    graph = Path(yaml.safe_load((link_run / "base/settings.yaml").read_text())["data"]["graph"])
     refused = cli("delete", link_run, "--node", 9, "--save-graph", graph.parent)
     assert "a run, its result or its graph" in refused.sentence
     done = cli("delete", link_run, "--node", 9, "--save-graph", "left", "--json")
     assert done.code == 0, done.err
-    assert contents(tmp_path / "left").keys() == {"graph.pt", "remaining.json"}
-    (left,) = load_saved(tmp_path / "left/graph.pt")
+    assert contents(tmp_path / "left").keys() == {"graph.json", "graph.safetensors", "remaining.json"}
+    left = gd.datasets.load_graph(tmp_path / "left").data
     assert fingerprint(left) == done.values["remaining_fingerprint"]
     assert not left.x[9].any()
     assert not (left.edge_index == 9).any()
 
 
-def test_an_error_while_writing_leaves_no_graph(
+def test_an_error_while_copying_says_that_the_request_was_applied(
     cli: Cli, named_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replace = Path.replace
@@ -253,13 +251,12 @@ def test_an_error_while_writing_leaves_no_graph(
             raise OSError(28, "No space left on device")
         return replace(self, target)
 
-    before = contents(tmp_path)
     monkeypatch.setattr(Path, "replace", failing)
-    failed = cli("delete", named_run, "--node", name(9), "--save-graph", "left")
+    failed = cli("delete", named_run, "--node", name(9), "--save-graph", "left", "--json")
     monkeypatch.undo()
-    assert failed.code == 1, failed.err
-    assert contents(tmp_path) == before
-    assert not (tmp_path / "left").exists()
+    assert (failed.code, failed.values["error"]["applied"]) == (1, True), failed.err
+    assert "was applied as version 1, and its copy failed" in failed.err
+    assert cli("delete", named_run, "--save-graph", "left", "--json").values["counts"] == {"nodes": 1}
 
 
 def test_classes_and_triples_by_name(cli: Cli, tables: Path, tmp_path: Path) -> None:
@@ -298,7 +295,7 @@ def test_a_graph_without_features(cli: Cli, tables: Path, tmp_path: Path) -> Non
     )
     own = ("--model", "own.py:Net", "--epochs", 2, "--out", "run")
     assert cli("train", "--graph", tables / "edges.csv", "--undirected", *own).code == 0
-    assert "num_nodes" not in (tmp_path / "run/settings.yaml").read_text()
+    assert "num_nodes" not in (tmp_path / "run/base/settings.yaml").read_text()
     done = cli("delete", "run", "--random", 2, "--json")
     assert done.code == 0, done.err
 

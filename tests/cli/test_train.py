@@ -41,13 +41,14 @@ def nothing():
 
 
 def test_a_run_holds_model_settings_and_metrics(trained: Path, graph_file: Path) -> None:
-    assert set(contents(trained)) == {"model.safetensors", "settings.yaml", "metrics.json"}
-    metrics = json.loads((trained / "metrics.json").read_text())
+    files = {f"base/{name}" for name in ("model.safetensors", "settings.yaml", "metrics.json", "manifest.json")}
+    assert set(contents(trained)) == files | {"current", "lock"}
+    metrics = json.loads((trained / "base/metrics.json").read_text())
     assert set(metrics["test"]) == {"auroc", "auprc"}
     assert metrics["validation"]["best"] is not None
     assert metrics["epochs"] == 20
     assert metrics["versions"]["torch"] == torch.__version__
-    settings = yaml.safe_load((trained / "settings.yaml").read_text())
+    settings = yaml.safe_load((trained / "base/settings.yaml").read_text())
     assert settings["data"]["graph"] == str(graph_file)
     assert settings["model"] == {
         "name": "gcn", "checkpoint": None, "hidden": 8, "out": 4, "num_layers": 2, "dropout": 0.0, "norm": False,
@@ -56,12 +57,12 @@ def test_a_run_holds_model_settings_and_metrics(trained: Path, graph_file: Path)
 
 
 def test_the_same_settings_give_the_same_run(cli: Cli, trained: Path, tmp_path: Path) -> None:
-    assert cli("train", "-c", trained / "settings.yaml", "--out", "again").code == 0
+    assert cli("train", "-c", trained / "base/settings.yaml", "--out", "again").code == 0
     again = contents(tmp_path / "again")
-    assert again["model.safetensors"] == (trained / "model.safetensors").read_bytes()
-    assert again["settings.yaml"] == (trained / "settings.yaml").read_bytes()
-    assert cli("train", "-c", trained / "settings.yaml", "--seed", 1, "--out", "other").code == 0
-    assert (tmp_path / "other/model.safetensors").read_bytes() != again["model.safetensors"]
+    assert again["base/model.safetensors"] == (trained / "base/model.safetensors").read_bytes()
+    assert again["base/settings.yaml"] == (trained / "base/settings.yaml").read_bytes()
+    assert cli("train", "-c", trained / "base/settings.yaml", "--seed", 1, "--out", "other").code == 0
+    assert (tmp_path / "other/base/model.safetensors").read_bytes() != again["base/model.safetensors"]
 
 
 def test_overwriting_needs_force_and_never_undoes_deletions(cli: Cli, link_run: Path, graph_file: Path) -> None:
@@ -74,7 +75,7 @@ def test_overwriting_needs_force_and_never_undoes_deletions(cli: Cli, link_run: 
     assert done.code == 0
     assert done.values["seed"] == 3
     assert contents(link_run).keys() == before.keys()
-    (link_run / "state.json").write_text("{}")
+    assert cli("delete", link_run, "--node", 3).code == 0
     assert "bring them back" in cli(*again, "--force").sentence
 
 
@@ -159,18 +160,18 @@ def test_no_graph_or_two(cli: Cli, graph_file: Path) -> None:
 
 def test_a_model_trained_elsewhere_becomes_a_run(cli: Cli, trained: Path, graph_file: Path, tmp_path: Path) -> None:
     model = gd.models.GCN(6, hidden=8, out=4)
-    load_weights(trained / "model.safetensors", model)
+    load_weights(trained / "base/model.safetensors", model)
     torch.save({"epoch": 3, "state_dict": model.state_dict()}, tmp_path / "elsewhere.pt")
     shape = ("--set", "model.hidden=8", "--set", "model.out=4", "--epochs", 0)
     registered = cli("train", "--graph", graph_file, *shape, "--checkpoint", "elsewhere.pt", "--out", "run", "--json")
     assert registered.code == 0, registered.err
-    assert (tmp_path / "run/model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
+    assert (tmp_path / "run/base/model.safetensors").read_bytes() == (trained / "base/model.safetensors").read_bytes()
     for place, prefix in enumerate(("module.", "_orig_mod.", "_orig_mod.module.")):  # DataParallel, torch.compile, both
         torch.save({f"{prefix}{name}": value for name, value in model.state_dict().items()}, tmp_path / "wrapped.pt")
         wrapped = ("--checkpoint", "wrapped.pt", "--out", f"wrapped{place}")
         assert cli("train", "--graph", graph_file, *shape, *wrapped).code == 0
-        assert (tmp_path / f"wrapped{place}/model.safetensors").read_bytes() == (
-            trained / "model.safetensors"
+        assert (tmp_path / f"wrapped{place}/base/model.safetensors").read_bytes() == (
+            trained / "base/model.safetensors"
         ).read_bytes()
     refused = cli("train", "--graph", graph_file, "--checkpoint", "elsewhere.pt", "--out", "other")
     assert refused.code == 2

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch_geometric
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete import __version__
@@ -26,8 +26,10 @@ from gnndelete.auditing.report.html import card, page
 from gnndelete.auditing.report.text import text
 from gnndelete.auditing.verdict import Findings, Verdict, decide, judge_tests
 from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.fingerprint import fingerprint, tensor_digest
 from gnndelete.io.files import commit
 from gnndelete.io.progress import track
+from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.notes import Note
 from gnndelete.result import Unlearned
 
@@ -104,6 +106,7 @@ class Audit:
         seconds: How long the audit took.
         versions: Of Python, torch and torch_geometric.
         gnndelete: The version of this library.
+        subject: Fingerprints of the base model, the model after it, both graphs and the request.
     """
 
     verdict: Verdict
@@ -119,6 +122,7 @@ class Audit:
     seconds: float = 0.0
     versions: Mapping[str, str] = field(default_factory=dict)
     gnndelete: str = __version__
+    subject: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def models(self) -> dict[str, str]:
@@ -140,6 +144,7 @@ class Audit:
             "format": FORMAT,
             **values,
             "versions": dict(self.versions),
+            "subject": dict(self.subject),
             "request": asdict(self.request),
             "done": _plain(asdict(self.done)),
             "verdict": _plain(asdict(self.verdict)),
@@ -245,6 +250,7 @@ def audit(
             "torch_geometric": torch_geometric.__version__,
             "python": platform.python_version(),
         },
+        subject=_subject(case),
     )
 
 
@@ -284,6 +290,18 @@ def _request(case: Case) -> Request:
         edges_before=case.original.edge_index.size(1),
         edges_after=case.remaining.edge_index.size(1),
     )
+
+
+def _subject(case: Case) -> dict[str, str]:
+    model = case.unlearned.model
+    weights = {} if model is None else {k: v for k, v in model.state_dict().items() if isinstance(v, Tensor)}
+    return {
+        "base model": model_fingerprint(case.base),
+        "result": tensor_digest(weights),
+        "graph": fingerprint(case.original),
+        "remaining graph": fingerprint(case.remaining),
+        "request": case.deletion.fingerprint,
+    }
 
 
 def _done(case: Case) -> Done:

@@ -17,14 +17,17 @@ import typer
 from gnndelete import __version__
 from gnndelete.cli.audit import audit as _audit
 from gnndelete.cli.bench import group as _bench
+from gnndelete.cli.close import close as _close
 from gnndelete.cli.compare import compare as _compare
 from gnndelete.cli.delete import delete as _delete
 from gnndelete.cli.demo import demo as _demo
 from gnndelete.cli.inspect import inspect as _inspect
 from gnndelete.cli.ls import ls as _ls
 from gnndelete.cli.options import UsageError, Verb, Verbs
-from gnndelete.cli.output import Failure, Report, failure
+from gnndelete.cli.output import Failure, Report, Stopped, failure, note, signals
+from gnndelete.cli.status import status as _status
 from gnndelete.cli.train import train as _train
+from gnndelete.cli.verify import verify as _verify
 
 _LOOKS: dict[str, Any] = {"add_completion": False, "rich_markup_mode": "rich", "pretty_exceptions_enable": False}
 _VERBS: dict[str, Callable[..., Report]] = {
@@ -35,6 +38,9 @@ _VERBS: dict[str, Callable[..., Report]] = {
     "audit": _audit,
     "compare": _compare,
     "ls": _ls,
+    "status": _status,
+    "close": _close,
+    "verify": _verify,
 }
 
 app = typer.Typer(
@@ -50,14 +56,18 @@ app.add_typer(_bench(**_LOOKS), name="bench")
 
 def main() -> None:
     """Entry point of the console script."""
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character shows another one
             stream.reconfigure(errors="replace")
-    try:
-        code = run(sys.argv[1:])
-    except BrokenPipeError:  # the reader of standard output has stopped, as in "gnndelete ls | head -1"
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+        elif stream is None:  # the caller has closed it
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    code = run(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # `run` has told; when Python ends, it must not fail on it again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)
 
 
@@ -73,22 +83,34 @@ def run(arguments: Sequence[str]) -> int:
         print(f"gnndelete {__version__}")
         return 0
     as_json = "--json" in arguments and "--help" not in arguments
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        outcome = _outcome(arguments)
-    if isinstance(outcome, int):  # --help
-        return outcome
-    outcome.print(as_json)
+    with signals():
+        with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+            outcome = _outcome(arguments)
+        if isinstance(outcome, int):  # --help
+            return outcome
+        try:
+            outcome.print(as_json)
+        except (OSError, ValueError) as error:  # standard output is full or closed
+            return _untold(outcome, error)
     return outcome.exit_code
+
+
+def _untold(outcome: Report | Failure, error: Exception) -> int:
+    """The exit code where the outcome cannot be printed: what was applied is a success nevertheless."""
+    applied = isinstance(outcome, Report) and bool(outcome.values.get("applied"))
+    with contextlib.suppress(OSError, ValueError):
+        note(f"note: the outcome could not be printed ({error})" + ("; the request was applied" if applied else ""))
+    return 0 if applied else outcome.exit_code or 1
 
 
 def _outcome(arguments: list[str]) -> Report | Failure | int:
     try:
         result: Any = _parser(arguments)
-    except (KeyboardInterrupt, typer.Abort):
+    except typer.Abort:
         return failure(KeyboardInterrupt())
     except UsageError as error:
         return Failure("UsageError", str(getattr(error, "format_message", error.__str__)()), 2)
-    except Exception as error:
+    except (Exception, KeyboardInterrupt, Stopped) as error:
         return failure(error)
     if isinstance(result, Report):
         return result

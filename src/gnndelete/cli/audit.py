@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,16 +16,18 @@ if TYPE_CHECKING:
 
     from gnndelete.auditing import Audit
     from gnndelete.cli.settings import Settings
+    from gnndelete.io.versions import Versions
 
-#: The folder for a report that has parts which the next one lacks.
-FULLER = "fuller"
 _WHAT = "What is measured"
 
 
 def audit(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote, after a 'delete'.")],
     unlearned: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where 'delete' wrote to; RUN/unlearned by default.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="A copy of the latest result that is to be audited instead, such as the one in use."
+        ),
     ] = None,
     reference: Annotated[
         bool | None,
@@ -49,13 +52,14 @@ def audit(
         ),
     ] = None,
     device: options.Device = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the report; RUN/audit by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the report; RUN/audit/VERSION by default.")] = None,
     strict: Annotated[
         bool,
         typer.Option(
             "--strict", help="Exit with 1 unless the verdict is 'indistinguishable' and no doubts are listed."
         ),
     ] = False,
+    trust: options.Trust = False,
     config: options.Config = None,
     set_: options.Set = None,
     json: options.Json = False,
@@ -64,40 +68,24 @@ def audit(
 
     [bold]gnndelete audit runs/a[/]
 
-    Writes OUT/report.html, OUT/audit.json and OUT/figures; the run does not change.
-    The retrained reference is cached in OUT/cache: a second audit of the same deletion does not train it again.
+    Writes report.html, audit.json and figures to RUN/audit/VERSION, or to OUT; no version of the run changes.
+    The retrained reference is cached: a second audit of the same deletion does not train it again.
     The exit code is 0 whatever the verdict, unless --strict is given.
     """
-    from gnndelete.cli.run_folder import (
-        AUDIT_JSON,
-        CACHE,
-        EARLIER,
-        check_target,
-        missing_parts,
-        run_settings,
-        unchanged,
-    )
-    from gnndelete.cli.settings import resolve
-    from gnndelete.io.files import require_writable, tidy
+    from gnndelete.cli.run_folder import AUDIT, check_folder, open_run, run_settings
+    from gnndelete.io.files import require_writable
 
-    chosen = {
-        "audit.reference": reference,
-        "audit.attacks": attacks,
-        "train.seed": seed,
-        "train.device": device,
-    }
-    settings = resolve(run_settings(run), config, set_, chosen)
-    unchanged(run, settings)
-    folder = run / "unlearned" if unlearned is None else unlearned
-    out = run / "audit" if out is None else out
-    tidy(out)
-    check_target(out, [AUDIT_JSON, CACHE, EARLIER], [run, folder])
-    require_writable(out)
-    missing = missing_parts(out, settings)
-    found = _audit(run, folder, out, settings)
-    _write(found, out, settings, keep_earlier=bool(missing))
-    if missing:
-        note(f"note: the earlier report had {' and '.join(missing)}; it is now in {out / EARLIER / FULLER}")
+    received = datetime.now(UTC)
+    chosen = {"audit.reference": reference, "audit.attacks": attacks, "train.seed": seed, "train.device": device}
+    opened = open_run(run)
+    settings = run_settings(opened, config, set_, chosen, trust=trust)
+    folder = opened.folder() if unlearned is None else unlearned
+    if out is not None:
+        check_folder(out, "audit.json", [run, run / "versions", folder])
+    require_writable(run if out is None else out)
+    found = _audit(opened, folder, run / AUDIT if out is None else out, settings)
+    _write(found, opened, out, settings, received)
+    out = run / AUDIT / f"{opened.latest.version:04}" if out is None else out
 
     def show(console: Console) -> None:
         from gnndelete.auditing.report.text import text
@@ -113,7 +101,7 @@ def audit(
     return Report({"out": str(out), **values}, show, code)
 
 
-def _audit(run: Path, folder: Path, out: Path, settings: Settings) -> Audit:
+def _audit(run: Versions, folder: Path, out: Path, settings: Settings) -> Audit:
     from dataclasses import replace
 
     import gnndelete.auditing as auditing
@@ -124,32 +112,51 @@ def _audit(run: Path, folder: Path, out: Path, settings: Settings) -> Audit:
     options = settings.audit
     if not settings.train.epochs and (options.reference or options.attacks):
         raise SettingError(
-            f"the run '{run}' was made without training (train.epochs is 0), so it does not say how to train a "
+            f"the run '{run.root}' was made without training (train.epochs is 0), so it does not say how to train a "
             "reference; give --set train.epochs=… and train.lr=… as the model was trained, or --no-reference --no-attacks"
         )
-    unlearned, values = open_result(run, folder, settings)
+    unlearned = open_result(run, folder, settings)
     assert unlearned.data is not None
     retrained = reference(unlearned, out, settings) if options.reference else None
-    before, now = str(values.get("device")), str(unlearned.data.edge_index.device)
+    before, now = str(run.latest.facts.get("device")), str(unlearned.data.edge_index.device)
     if retrained is not None and before != now:
         note(f"note: the deletion ran on {before} and the reference on {now}, so their times are not compared")
         retrained = replace(retrained, seconds=0.0)
     note("auditing" + (", with a shadow model to train for the attacks" if options.attacks else ""))
-    return auditing.audit(unlearned, retrained, attacks=options.attacks, seed=settings.train.seed, progress=True)
+    found = auditing.audit(unlearned, retrained, attacks=options.attacks, seed=settings.train.seed, progress=True)
+    # Ids can be guessed from a plain digest of a request; that of a version is salted.
+    return replace(found, subject={**found.subject, "request": run.latest.digest})
 
 
-def _write(audit: Audit, out: Path, settings: Settings, keep_earlier: bool) -> None:
-    """Write the report as a whole, so that a failure leaves the earlier one; ``keep_earlier`` moves that one first."""
-    import tempfile
-
-    from gnndelete.cli.run_folder import SETTINGS, move_report
+def _write(audit: Audit, run: Versions, out: Path | None, settings: Settings, received: datetime) -> None:
+    """Write the report as a whole, so that a failure leaves the earlier one."""
+    from gnndelete.cli.run_folder import AUDIT, SETTINGS, provenance
     from gnndelete.io.files import commit
+    from gnndelete.io.versions import Manifest, locked, seal
 
-    with tempfile.TemporaryDirectory() as name:
-        made = Path(name)
-        audit.save(made)
-        contents: dict[Path, Any] = {out / p.relative_to(made): p.read_bytes() for p in made.rglob("*") if p.is_file()}
-    contents[out / SETTINGS] = settings.to_yaml("data", "model", "task", "train", "audit").encode()
-    earlier = [path for kind in ("png", "svg") for path in (out / "figures").glob(f"*.{kind}")]
-    moved = move_report(out, FULLER)[0] if keep_earlier else {}
-    commit(contents | moved, remove=[path for path in earlier if path not in contents])
+    chosen = settings.to_yaml("data", "model", "task", "train", "audit").encode()
+    if out is not None:
+        audit.save(out)
+        commit({out / SETTINGS: chosen})
+        return
+
+    def make(folder: Path) -> None:
+        audit.save(folder)
+        (folder / SETTINGS).write_bytes(chosen)
+
+    about = run.latest
+    manifest = Manifest(
+        version=about.version,
+        kind="audit",
+        previous=about.digest,
+        received=received,
+        served=received,
+        base=about.base,
+        graph=about.graph,
+        remaining=about.remaining,
+        facts={"verdict": audit.verdict.code},
+        files={},
+        **provenance(),
+    )
+    with locked(run.root):
+        seal(run.root / AUDIT / f"{about.version:04}", make, manifest)

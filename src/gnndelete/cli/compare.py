@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gnndelete.comparison import Comparison
+    from gnndelete.io.versions import Versions
 
 _HOW = "How"
 
@@ -34,6 +35,7 @@ def compare(
     device: options.Device = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; RUN/comparison by default.")] = None,
     skip_unseen: options.SkipUnseen = False,
+    trust: options.Trust = False,
     config: options.Config = None,
     set_: options.Set = None,
     json: options.Json = False,
@@ -44,17 +46,16 @@ def compare(
 
     The run does not change. Finished rows are kept in OUT/rows.jsonl: a stopped comparison resumes there.
     """
-    from gnndelete.cli.run_folder import SETTINGS, check_folder, run_settings, to_bytes, unchanged
-    from gnndelete.cli.settings import resolve
+    from gnndelete.cli.run_folder import SETTINGS, check_folder, open_run, run_settings, to_bytes
     from gnndelete.io.files import commit, require_writable
 
-    settings = resolve(run_settings(run), config, set_, {**request, "train.device": device})
-    unchanged(run, settings)
+    opened = open_run(run)
+    settings = run_settings(opened, config, set_, {**request, "train.device": device}, trust=trust)
     out = run / "comparison" if out is None else out
-    check_folder(out)
+    check_folder(out, "rows.jsonl", [run])
     require_writable(out)
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-    table, request_counts = _table(run, out, settings, names, seeds, controls, skip_unseen)
+    table, request_counts = _table(opened, out, settings, names, seeds, controls, skip_unseen)
     values = {"out": str(out), "run": str(run), **request_counts, **table.to_dict()}
     contents = {out / "comparison.json": to_bytes(values), out / SETTINGS: settings.to_yaml().encode()}
     commit(contents)
@@ -77,11 +78,11 @@ def _show(console: Console, table: Comparison, title: str, out: Path) -> None:
 
 
 def _table(
-    run: Path, out: Path, settings: Any, names: list[str] | None, seeds: int, controls: bool, skip_unseen: bool
+    run: Versions, out: Path, settings: Any, names: list[str] | None, seeds: int, controls: bool, skip_unseen: bool
 ) -> tuple[Comparison, dict[str, Any]]:
     from gnndelete.cli.construct import build_method, fit_function
     from gnndelete.cli.deletion_options import check_trained, read_request
-    from gnndelete.cli.run_folder import open_run
+    from gnndelete.cli.run_folder import open_model
     from gnndelete.cli.settings import SCHEDULE
     from gnndelete.comparison import compare as run_comparison
     from gnndelete.graph.validation import edge_table
@@ -93,7 +94,7 @@ def _table(
     chosen = (
         [method(name) for name in names] if names is not None else None
     )  # refuses mistakes before anything is loaded
-    model, graph, task = open_run(run, settings)
+    model, graph, task = open_model(run, settings)
     request = read_request(settings.deletion, graph, task)
     request, skipped = check_trained(request, graph, edge_table(graph.data), task, skip_unseen)
     table = run_comparison(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_format
 import secrets
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -44,7 +43,9 @@ def delete(
         ),
     ] = None,
     device: options.Device = None,
-    out: Annotated[Path | None, typer.Option(help="Also write a copy of the result to this folder, to serve it.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write a copy of the result to this folder, to serve it.")
+    ] = None,
     save_graph: Annotated[
         Path | None,
         typer.Option(
@@ -174,7 +175,7 @@ class _Serving:
 
     def plan(self) -> dict[str, Any]:
         """What `serve` would do, after all checks and without doing it."""
-        from gnndelete.assurance import explain
+        from gnndelete.notes import explain
 
         self._check()
         together = (self.deleted | self.request).check(self.data, self.table)
@@ -213,7 +214,7 @@ class _Serving:
 
     def serve(self, request_id: str | None, received: datetime) -> dict[str, Any]:
         """Delete, measure, and publish the result as a new version; then write the copies that were asked for."""
-        from gnndelete.cli.run_folder import AUDIT, CACHE, PRIVATE, TAKEN_OVER, facts, report_digest
+        from gnndelete.cli.run_folder import AUDIT, CACHE, PRIVATE, TAKEN_OVER, provenance, report_digest
         from gnndelete.graph.fingerprint import fingerprint
 
         self._check()
@@ -246,7 +247,7 @@ class _Serving:
                 "dropped": dropped,
                 "audit": report_digest(report),
             },
-            **facts(),
+            **provenance(),
         )
         # Cached references were trained on what is deleted now.
         for path in (self.run.root / AUDIT / CACHE).glob("*"):

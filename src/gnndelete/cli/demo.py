@@ -48,7 +48,7 @@ def demo(
 def _run(out: Path, epochs: int) -> dict[str, Any]:
     from gnndelete.auditing import audit
     from gnndelete.cli.construct import prepare, start_model
-    from gnndelete.cli.run_folder import check_folder, to_bytes, versions
+    from gnndelete.cli.run_folder import check_folder, provenance, to_bytes
     from gnndelete.cli.settings import resolve
     from gnndelete.datasets.forget import forget_edges
     from gnndelete.graph.deletion import Deletion
@@ -59,7 +59,7 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
     from gnndelete.training.loop import train
     from gnndelete.unlearner import Unlearner
 
-    check_folder(out)
+    check_folder(out, "results.json")
     files.require_writable(out)
     chosen = {
         "data.dataset": "digits",
@@ -119,7 +119,7 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
         "verdict": audited.to_dict()["verdict"],
         "seed": SEED,
         "device": str(data.edge_index.device),
-        "versions": versions(),
+        "versions": provenance()["software"],
     }
     note("drawing")
     files.commit(

@@ -27,6 +27,7 @@ def inspect(
     checkpoint: options.Checkpoint = None,
     task: options.Task = None,
     device: options.Device = None,
+    trust: options.Trust = False,
     config: options.Config = None,
     set_: options.Set = None,
     json: options.Json = False,
@@ -35,7 +36,7 @@ def inspect(
 
     [bold]gnndelete inspect runs/a[/] or [bold]gnndelete inspect --dataset digits --model gcn[/]
     """
-    from gnndelete.cli.run_folder import open_run, run_settings, unchanged
+    from gnndelete.cli.run_folder import open_model, open_run, run_settings
     from gnndelete.cli.settings import resolve
 
     chosen = {
@@ -48,15 +49,17 @@ def inspect(
         "task.name": task,
         "train.device": device,
     }
-    settings = resolve(None if run is None else run_settings(run), config, set_, chosen)
-    if run is not None:
-        unchanged(run, settings)
+    opened = None if run is None else open_run(run)
+    if opened is None:
+        settings = resolve(None, config, set_, chosen)
+    else:
+        settings = run_settings(opened, config, set_, chosen, trust=trust)
     # imports torch, after the settings were checked
     from gnndelete.cli.construct import build_function, prepare, start_model
     from gnndelete.inspection import inspect as inspect_model
 
-    if run is not None:
-        network, named, of_task = open_run(run, settings)
+    if opened is not None:
+        network, named, of_task = open_model(opened, settings)
     else:
         named, of_task = prepare(settings)
         network = start_model(settings, named.data)

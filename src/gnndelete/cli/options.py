@@ -63,6 +63,12 @@ Patience = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of weights and training.", rich_help_panel=_TRAIN)]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.", rich_help_panel=_TRAIN)]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Use the model code that the run names, from now on until it changes.", rich_help_panel=_RUN
+    ),
+]
 SkipUnseen = Annotated[
     bool,
     typer.Option("--skip-unseen", help="Leave out edges that only validate or test the model, and say how many."),

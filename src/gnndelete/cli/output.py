@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from gnndelete.errors import GNNDeleteError
+from gnndelete.errors import AppliedError, GNNDeleteError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,22 +47,69 @@ class Failure:
     message: str
     exit_code: int
     trace: str = ""
+    applied: bool = False
 
     def print(self, as_json: bool) -> None:
+        message = _CONTROL.sub(" ", self.message)
+        message = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
         sys.stderr.write(self.trace)
-        note(f"[bold red]error:[/] {plain(self.message)}")
+        note(f"[bold red]error:[/] {plain(message)}")
         if as_json:
-            error = {"kind": self.kind, "message": self.message, "exit_code": self.exit_code}
+            error = {"kind": self.kind, "message": message, "exit_code": self.exit_code, "applied": self.applied}
             _put({"error": error})
             sys.stdout.flush()
 
 
+#: What a message must not hold, since ids and file names are in it, and how long it may be.
+_CONTROL, _LONGEST = re.compile(r"[\x00-\x1f\x7f-\x9f]+"), 4000
+
+
+class Stopped(BaseException):
+    """A signal that ends the process, such as SIGTERM."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGINT") if hasattr(signal, name)]
+
+
+@contextmanager
+def signals() -> Iterator[None]:
+    """Raise `Stopped` where the process is asked to end; what `hold_signals` did is undone at the end of the block."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _: object) -> None:
+        raise Stopped(number)
+
+    before = {each: signal.getsignal(each) for each in _SIGNALS}
+    try:
+        for each in _SIGNALS:
+            if each != signal.SIGINT and before[each] is signal.SIG_DFL:
+                signal.signal(each, stop)
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def hold_signals() -> None:
+    """Ignore Ctrl-C and the like until the command ends: from here on it cannot be undone, only reported."""
+    if threading.current_thread() is threading.main_thread():
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+
+
 def failure(error: BaseException) -> Failure:
-    """An exception as a failure with its exit code: 2 for a bad request, 1 for a failed run, 130 for an interrupt."""
-    if isinstance(error, KeyboardInterrupt):
-        return Failure("Interrupted", "stopped; earlier results are intact and nothing was half written", 130)
+    """An exception as a failure with its exit code: 2 for a bad request, 1 for a failed run, 130 or 143 if stopped."""
+    if isinstance(error, (KeyboardInterrupt, Stopped)):
+        number = error.number if isinstance(error, Stopped) else signal.SIGINT
+        said = f"stopped by {signal.Signals(number).name}; earlier results are intact and nothing was half written"
+        return Failure("Interrupted", said, 128 + number)
     if isinstance(error, GNNDeleteError):
-        return Failure(type(error).__name__, str(error), error.exit_code)
+        return Failure(type(error).__name__, str(error), error.exit_code, applied=isinstance(error, AppliedError))
     if isinstance(error, OSError):
         where = f" ('{error.filename}')" if error.filename else ""
         return Failure(type(error).__name__, f"{error.strerror or error}{where}; earlier results are intact", 1)

@@ -26,14 +26,6 @@ from gnndelete.nn.layers import working_copy
 from gnndelete.result import Unlearned
 from gnndelete.unlearner import Unlearner
 
-#: How the names of cached references begin.
-PREFIX = "reference-"
-
-
-def cached_references(out: Path) -> list[Path]:
-    """The cached references of the audit in ``out``."""
-    return sorted((out / CACHE).glob(f"{PREFIX}*"))
-
 
 def reference(unlearned: Unlearned, out: Path, settings: Settings) -> Unlearned:
     """The same deletion by `Retrain`: from the cache in ``out``, else trained by the schedule of the run and cached."""
@@ -41,7 +33,7 @@ def reference(unlearned: Unlearned, out: Path, settings: Settings) -> Unlearned:
     assert unlearned.base is not None
     method = _method(unlearned, settings)
     key = _key(unlearned, method, settings)
-    file = out / CACHE / f"{PREFIX}{key}.safetensors"
+    file = out / CACHE / f"reference-{key}.safetensors"
     cached = _cached(file, unlearned, method) if file.is_file() else None
     if cached is not None:
         note(f"the reference was trained before; taken from {file}")
@@ -60,7 +52,7 @@ def reference(unlearned: Unlearned, out: Path, settings: Settings) -> Unlearned:
     trained = replace(unlearner.delete(unlearned.deletion), notes=())
     assert trained.model is not None
     facts = {"seconds": trained.seconds, "fingerprint": model_fingerprint(trained.model)}
-    commit({file: dump_weights(trained.model, {"reference": json.dumps(facts)})}, remove=_older(file))
+    commit({file: dump_weights(trained.model, {"reference": json.dumps(facts)})})
     return trained
 
 
@@ -124,9 +116,3 @@ def _cached(file: Path, unlearned: Unlearned, method: Retrain) -> Unlearned | No
     except (OSError, SafetensorError, ModelError, ValueError, KeyError, TypeError) as error:
         note(f"the cached reference {file} is damaged ({type(error).__name__}), so it is trained again")
         return None
-
-
-def _older(file: Path) -> list[Path]:
-    """Cached references of other deletions: they may have been trained on elements that were deleted since."""
-    same_graph = file.name.rpartition("-")[0]
-    return [path for path in cached_references(file.parent.parent) if not path.name.startswith(f"{same_graph}-")]

@@ -81,7 +81,7 @@ def check_folder(folder: Path, mark: str, reserved: Iterable[Path] = (), option:
         raise SettingError(f"'{folder}' holds other files and no earlier result; give {option} a new folder")
 
 
-def facts() -> dict[str, Any]:
+def provenance() -> dict[str, Any]:
     """What the manifest of every version says about the software and who uses it."""
     import torch
     import torch_geometric
@@ -285,7 +285,9 @@ def open_result(run: Versions, folder: Path, settings: Settings) -> Unlearned:
     deleted = union(history)
     remaining = deleted.remaining(graph.data)
     if fingerprint(remaining) != run.latest.remaining or deleted.counts != run.latest.counts:
-        raise AdapterError(f"'{run.folder() / STATE}' names other requests than {MANIFEST}", "restore both from a backup")
+        raise AdapterError(
+            f"'{run.folder() / STATE}' names other requests than {MANIFEST}", "restore both from a backup"
+        )
     if CONFIG in run.latest.files:
         unlearned = load(folder, model, remaining, task=task)
     else:

@@ -33,6 +33,12 @@ def _factory(name: str) -> str:
     return f"{Path(path).expanduser().absolute()}:{factory}" if colon and path.endswith(".py") else name
 
 
+def same_file(name: Any, other: Any) -> bool:
+    """Whether two names mean a factory in the same model file, which may have moved to another folder."""
+    files = [str(each).rpartition(":")[0] for each in (name, other)]
+    return all(file.endswith(".py") for file in files) and Path(str(name)).name == Path(str(other)).name
+
+
 def _neighbors(count: int) -> int:
     if count >= 1 or count == -1:
         return count
@@ -180,14 +186,13 @@ class Settings(Section):
         return self.model_copy(update={section: type(getattr(self, section)).model_validate(full)})
 
     def to_yaml(self, *sections: str, header: str = "") -> str:
-        """The effective settings of all or some sections, without elements that are named in place: these are sensitive."""
+        """The effective settings of all or some sections, without elements and files that are named: these are sensitive."""
         values = self.model_dump(mode="json", include=set(sections) or None)
         for name in set(_TABLES) - self.data.table_options.keys():
             values.get("data", {}).pop(name, None)
-        for name in ("edges", "nodes", "graphs", "features", "labels"):
-            if values.get("deletion", {}).get(name):
-                values["deletion"][name] = []
-                header += f"# deletion.{name}: named in place; left out here, because they say who was deleted\n"
+        for name in [name for name in _SOURCES if name != "random" and values.get("deletion", {}).get(name)]:
+            del values["deletion"][name]
+            header += f"# deletion.{name}: left out here, because it says who was deleted\n"
         return header + yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
@@ -247,7 +252,8 @@ def _together(parts: Iterable[Layer]) -> Layer:
 
 def _still_valid(section: str, below: Layer, above: Layer) -> Layer:
     """The part of a lower layer that an upper one leaves valid: options of one model do not fit another."""
-    if section in ("model", "method") and below.get("name", above.get("name")) != above.get("name", below.get("name")):
+    names = below.get("name", above.get("name")), above.get("name", below.get("name"))
+    if section in ("model", "method") and names[0] != names[1] and not same_file(*names):
         return {}
     if section == "data" and any(above.get(name) for name in ("dataset", "graph")):
         dropped = ("dataset", "graph", *(_TABLES if above.get("dataset") else ()))

@@ -75,7 +75,7 @@ def train(
 def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     """Train by the settings and write the run; everything that can be refused is refused before the first epoch."""
     from gnndelete.cli.construct import dump_weights, model_options, prepare, start_model
-    from gnndelete.cli.run_folder import METRICS, MODEL, SETTINGS, facts, graph_facts, to_bytes, trust_model
+    from gnndelete.cli.run_folder import METRICS, MODEL, SETTINGS, graph_facts, provenance, to_bytes, trust_model
     from gnndelete.cli.settings import SCHEDULE
     from gnndelete.graph.deletion import Deletion
     from gnndelete.graph.fingerprint import fingerprint
@@ -100,7 +100,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     model = start_model(settings, data)
     schedule = settings.train.model_dump(include=set(SCHEDULE))
     result = fit(model, data, task, seed=settings.train.seed, progress=True, **schedule)
-    about = facts()
+    about = provenance()
     values = {
         "model": settings.model.name,
         "task": settings.task.name,
@@ -138,12 +138,13 @@ def _publish(out: Path, force: bool, make: Callable[[Path], None], **fields: Any
     import shutil
 
     from gnndelete.io.files import ensure_folder
-    from gnndelete.io.versions import LOCK, Versions, locked
+    from gnndelete.io.versions import CURRENT, LOCK, Versions, locked
 
     with ensure_folder(out):
         try:
             with locked(out):
                 _refuse_overwriting(out, force)  # another train may have been faster
+                (out / CURRENT).unlink(missing_ok=True)
                 shutil.rmtree(out / "base", ignore_errors=True)
                 Versions(out).publish(make, **fields)
         except BaseException:

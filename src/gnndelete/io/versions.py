@@ -82,7 +82,7 @@ class Manifest(BaseModel):
     base: Digest
     graph: Digest
     remaining: Digest | None = None
-    facts: dict[Text, Text | int | None] = {}
+    facts: dict[Text, Text | int | float | None] = {}
     software: dict[Text, Text] = {}
     files: dict[FileName, Digest]
 
@@ -185,9 +185,7 @@ class Versions:
             return frozenset()
         return frozenset(name for manifest in self.chain for name in manifest.files) - self.latest.files.keys()
 
-    def publish(
-        self, make: Callable[[Path], None], private: frozenset[str] = frozenset(), **fields: Any
-    ) -> Manifest:
+    def publish(self, make: Callable[[Path], None], private: frozenset[str] = frozenset(), **fields: Any) -> Manifest:
         """Add a version; its files are what ``make`` puts into the folder that it is given. Hold `locked` meanwhile.
 
         When this returns, the version is on disk and live. After an `AppliedError` it is live too; after any other error the
@@ -195,21 +193,17 @@ class Versions:
         """
         number = len(self.chain)
         manifest = Manifest(version=number, previous=self.latest.digest if self.chain else None, files={}, **fields)
-        with staged(self.root / "versions", make, private) as (writing, files):
-            manifest = manifest.model_copy(update={"files": files, "served": datetime.now(UTC)})
-            write_file(writing / MANIFEST, manifest.to_bytes())
-            sync_folder(writing)
-            writing.rename(self.folder(number))
-        self.chain.append(manifest)
+        folder = self.root / f"versions/{number:04}" if number else self.root / "base"
+        self.chain.append(seal(folder, make, manifest, private, self.root / "versions"))
         try:
-            sync_folder(self.folder(number).parent)
+            sync_folder(folder.parent)
             self._point()
         except OSError as error:
             raise AppliedError(
                 f"version {number} is live, and the disk did not confirm it ({error.strerror or error})",
                 f"look with gnndelete verify {self.root}",
             ) from error
-        return manifest
+        return self.latest
 
     def _point(self) -> None:
         content = {"version": self.latest.version, "digest": self.latest.digest}
@@ -233,37 +227,48 @@ class Versions:
                 sync_folder(self.folder(number))
 
 
-@contextmanager
-def staged(
-    parent: Path, make: Callable[[Path], None], private: frozenset[str] = frozenset()
-) -> Iterator[tuple[Path, dict[str, str]]]:
-    """A folder with the files that ``make`` writes, on disk, and their digests; the block renames it to its place."""
-    new = not parent.exists()
-    parent.mkdir(exist_ok=True)
-    writing = parent / WRITING
-    shutil.rmtree(writing, ignore_errors=True)
+def seal(
+    folder: Path,
+    make: Callable[[Path], None],
+    manifest: Manifest,
+    private: frozenset[str] = frozenset(),
+    parent: Path | None = None,
+) -> Manifest:
+    """Write a folder with the files that ``make`` puts into it and their manifest, as a whole; an earlier one is replaced.
+
+    It is completed in ``parent``, by default the folder that will hold it.
+    """
+    parent = folder.parent if parent is None else parent
+    new, writing = not parent.exists(), parent / WRITING
     try:
-        writing.mkdir()
+        writing.mkdir(parents=True)
         make(writing)
         files = {}
-        for path in sorted(each for each in writing.rglob("*") if each.is_file()):
+        for path in sorted(writing.rglob("*")):
+            if path.is_dir():
+                sync_folder(path)
+                continue
             name = path.relative_to(writing).as_posix()
             if name in private:
                 path.chmod(0o600)
             with path.open("rb") as file:
                 files[name] = hashlib.file_digest(file, "sha256").hexdigest()
                 os.fsync(file.fileno())
-        for folder in (each for each in writing.rglob("*") if each.is_dir()):
-            sync_folder(folder)
-        yield writing, files
+        manifest = manifest.model_copy(update={"files": files, "served": datetime.now(UTC)})
+        write_file(writing / MANIFEST, manifest.to_bytes())
+        sync_folder(writing)
+        if folder.exists():
+            shutil.rmtree(folder)
+        writing.rename(folder)
     except OSError as error:
         raise RunError(
-            f"could not write to '{parent}' ({error.strerror or error}); earlier files there are unchanged"
+            f"could not write to '{folder}' ({error.strerror or error}); earlier results are unchanged"
         ) from error
     finally:
         shutil.rmtree(writing, ignore_errors=True)
-        if new and not any(parent.iterdir()):
+        if new and parent.exists() and not any(parent.iterdir()):
             parent.rmdir()
+    return manifest
 
 
 @contextmanager

@@ -81,6 +81,7 @@ def _facts(audit: Audit) -> list[tuple[str, str]]:
         ("Task", request.task_title),
         ("Nodes in the graph", number(request.nodes)),
         ("Directed entries of edge_index", f"{number(request.edges_before)} → {number(request.edges_after)}"),
+        *((f"Fingerprint of the {name}", digest[:16]) for name, digest in audit.subject.items()),
     ]
 
 

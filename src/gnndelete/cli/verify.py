@@ -1,0 +1,47 @@
+"""``gnndelete verify``: whether everything in a run is as it was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gnndelete.cli import options
+from gnndelete.cli.output import Report, prose
+
+
+def verify(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote.")],
+    json: options.Json = False,
+) -> Report:
+    """Check every file of a run against the digests in its chain of versions.
+
+    [bold]gnndelete verify runs/a[/]
+
+    The exit code is 1 where something is missing, was changed, or does not belong together.
+    """
+    from gnndelete.cli.run_folder import AUDIT
+    from gnndelete.errors import AdapterError, SettingError
+    from gnndelete.io.versions import Manifest, Versions, folder_problems
+
+    problems: list[str] = []
+    versions: list[str] = []
+    if not (run / "base").exists():
+        raise SettingError(f"'{run}' is no run; give the folder that gnndelete train wrote")
+    try:
+        opened = Versions(run)
+        versions = [manifest.digest for manifest in opened.chain]
+        for manifest in opened.chain:
+            problems += opened.problems(manifest.version)
+        for folder in sorted((run / AUDIT).glob("[0-9]*")):
+            audit = Manifest.read(folder)
+            problems += folder_problems(folder, audit.files)
+            if audit.kind != "audit" or audit.previous not in versions:
+                problems.append(f"the audit in '{folder}' is about no version of this run")
+    except AdapterError as error:
+        problems.append(error.why)
+    values = {"run": str(run), "versions": versions, "problems": problems, "verified": not problems}
+    good = f"{run}: {len(versions)} version(s), every file is as it was written"
+    lines = [*problems, "Restore the folder from a backup."] if problems else [good]
+    return Report(values, lambda console: prose(console, lines), exit_code=1 if problems else 0)
