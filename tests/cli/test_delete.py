@@ -170,7 +170,7 @@ def test_a_held_out_edge_is_explained(cli: Cli, link_run: Path) -> None:
         (("--node", "60"), "ids go from 0 to 59"),
         (("--node", "-1"), "--node -1 (nodes have numbers here, from 0"),
         (("--edges", "missing.csv"), "the request file 'missing.csv' cannot be read: it does not exist"),
-        (("--edges", "other.csv"), "are separated by ';' ('1;2'); separate them by commas"),
+        (("--edges", "other.csv"), "are separated by ';' ('1;2'); use commas"),
         (("--edges", "wrong.csv"), "2 lines of"),
         (("--random", "0"), "'deletion.random': input should be greater than 0 (got 0"),
         (("--random", "99999999"), "(got 99999999)"),

@@ -234,7 +234,7 @@ def test_the_remaining_graph_of_a_file(cli: Cli, link_run: Path, tmp_path: Path)
     assert "a run, its result or its graph" in refused.sentence
     done = cli("delete", link_run, "--node", 9, "--save-graph", "left", "--json")
     assert done.code == 0, done.err
-    assert contents(tmp_path / "left").keys() == {"graph.json", "graph.safetensors", "remaining.json"}
+    assert contents(tmp_path / "left").keys() == {"graph.json", "graph.pt", "remaining.json"}
     left = gd.datasets.load_graph(tmp_path / "left").data
     assert fingerprint(left) == done.values["remaining_fingerprint"]
     assert not left.x[9].any()

@@ -377,7 +377,7 @@ def _show_plan(console: Console, values: dict[str, Any]) -> None:
     lines.append(f"assurance: {level}. {values['assurance_meaning']}")
     if values["aim"]:
         lines.append(f"aim: {_aim(values)}.")
-    lines.append(f"The result would go to {values['out']}, the list of requests to {values['state']}.")
+    lines.append(f"The result would be a new version of {values['run']}.")
     prose(console, [*lines, "Nothing was written."])
 
 
@@ -420,11 +420,11 @@ def _show(console: Console, values: dict[str, Any]) -> None:
         )
     lines.append("Both columns are measured without deleted elements in the test data.")
     lines += [f"note: {note['text']}" for note in values["notes"] if note["code"] != "calibration"]
-    lines.append(f"requests so far: {values['requests']}; written to {values['out']}")
+    lines.append(f"requests so far: {values['requests']}; written to {values['folder']}")
     saved = values["remaining_graph"]
     how = (
         f": {saved}" if saved else f"; 'gnndelete delete {values['run']} --save-graph DIR' writes it, deleting nothing"
     )
     lines.append(f"serve it on the remaining graph{how}")
-    lines.append(f"SENSITIVE: {values['state']} names what was deleted; it is needed for later requests only")
+    lines.append(f"SENSITIVE: {values['state']} names what was deleted; later requests need it")
     prose(console, lines)

@@ -326,12 +326,12 @@ def export_result(run: Versions, out: Path) -> None:
 
 def export_graph(folder: Path, graph: NamedGraph, deleted: Tensor, values: Mapping[str, Any]) -> None:
     """Write a remaining graph as `save_graph` does, without the names of deleted nodes."""
-    from gnndelete.datasets.formats import save_graph
+    from gnndelete.datasets.formats import graph_contents
 
     if graph.ids is not None:
         graph = replace(graph, ids=without_names(graph.ids, deleted))
-    save_graph(graph, folder)
-    commit({folder / REMAINING: to_bytes(values)})
+    contents = {folder / name: content for name, content in graph_contents(graph).items()}
+    commit(contents | {folder / REMAINING: to_bytes(values)})
 
 
 def without_names(ids: IdMap, nodes: Tensor) -> IdMap:
