@@ -278,7 +278,7 @@ class _Serving:
         from gnndelete.cli.run_folder import STATE
 
         folder = self.run.folder(version)
-        return {"run": str(self.run.root), "version": version, "folder": str(folder), "state": str(folder / STATE)}
+        return {"run": str(self.run.root), "version": version, "out": str(folder), "state": str(folder / STATE)}
 
     def _values(self, unlearned: Unlearned) -> dict[str, Any]:
         from gnndelete.result import evidence
@@ -328,9 +328,9 @@ class _Serving:
                 export_graph(self.graph_folder, graph, gone, facts)
         except (GNNDeleteError, OSError) as error:
             raise AppliedError(f"the request was applied as version {version}, and its copy failed: {error}") from error
-        copies = {"out": self.out, "remaining_graph": self.graph_folder}
-        shown = {name: None if path is None else str(path) for name, path in copies.items()}
-        return {**values, "applied": True, **self._places(version), **shown}
+        graph_folder = None if self.graph_folder is None else str(self.graph_folder)
+        values = {**values, "applied": True, **self._places(version), "remaining_graph": graph_folder}
+        return values if self.out is None else {**values, "out": str(self.out)}
 
 
 def _new(request: Deletion, deleted: Deletion, skip: bool) -> tuple[Deletion, int]:
@@ -420,7 +420,7 @@ def _show(console: Console, values: dict[str, Any]) -> None:
         )
     lines.append("Both columns are measured without deleted elements in the test data.")
     lines += [f"note: {note['text']}" for note in values["notes"] if note["code"] != "calibration"]
-    lines.append(f"requests so far: {values['requests']}; written to {values['folder']}")
+    lines.append(f"requests so far: {values['requests']}; written to {values['out']}")
     saved = values["remaining_graph"]
     how = (
         f": {saved}" if saved else f"; 'gnndelete delete {values['run']} --save-graph DIR' writes it, deleting nothing"

@@ -289,7 +289,10 @@ def refuse_links(root: Path) -> None:
     """Refuse a folder in which anything but files and folders lies: a link could lead out of it."""
     for parent, folders, files in os.walk(root):
         for name in (*folders, *files):
-            mode = os.lstat(os.path.join(parent, name)).st_mode
+            try:
+                mode = os.lstat(os.path.join(parent, name)).st_mode
+            except FileNotFoundError:  # a writer is at work
+                continue
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 raise AdapterError(
                     f"'{os.path.join(parent, name)}' is a link or a device, and everything in '{root}' must be a file",
