@@ -106,8 +106,8 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
     scores |= {name: _scores(result.model, remaining, task, deletion, remaining) for name, result in results.items()}
     strata = edge_strata(degrees(remaining).cpu(), deletion.edges.cpu(), task.unseen(data, "test").cpu())
     for row in rows:
-        found = scores[row["name"]]
-        row["unseen_auc"] = unseen_test(found["deleted"], found["unseen"], **strata).auc
+        kinds = scores[row["name"]]
+        row["unseen_auc"] = unseen_test(kinds["deleted"], kinds["unseen"], **strata).auc
     note("auditing gnndelete against retrain, with a shadow model to train for the attacks")
     audited = audit(results["gnndelete"], results["retrain"], seed=SEED, progress=True)
     values: dict[str, Any] = {

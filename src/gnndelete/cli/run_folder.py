@@ -206,7 +206,9 @@ def open_model(run: Versions, settings: Settings) -> tuple[nn.Module, NamedGraph
         raise GraphError(
             f"the graph of the run '{run.root}' is not the one it was trained on: its file or its split has changed"
         )
-    before = {name.removeprefix("data."): value for name, value in trained.facts.items() if name.startswith("data.")}
+    before = {
+        name.removeprefix("data."): str(value) for name, value in trained.facts.items() if name.startswith("data.")
+    }
     other = changed(before, attributes(data, labels=task.learns_labels))
     if other:
         raise GraphError(
