@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,7 +26,7 @@ from gnndelete.cli.demo import demo as _demo
 from gnndelete.cli.inspect import inspect as _inspect
 from gnndelete.cli.ls import ls as _ls
 from gnndelete.cli.options import UsageError, Verb, Verbs
-from gnndelete.cli.output import Failure, Report, Stopped, failure, note, signals
+from gnndelete.cli.output import SIGNALS, Failure, Report, Stopped, catch_signals, failure, hold_signals, note
 from gnndelete.cli.status import status as _status
 from gnndelete.cli.train import train as _train
 from gnndelete.cli.verify import verify as _verify
@@ -62,7 +64,9 @@ def main() -> None:
             stream.reconfigure(errors="replace")
         elif stream is None:  # the caller has closed it
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-    code = run(sys.argv[1:])
+    catch_signals()
+    code = _run(sys.argv[1:])
+    hold_signals()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -76,6 +80,16 @@ def run(arguments: Sequence[str]) -> int:
 
     With ``--json`` exactly one object goes to standard output; whatever else a verb prints goes to standard error.
     """
+    handlers = {each: signal.getsignal(each) for each in SIGNALS}
+    try:
+        return _run(arguments)
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for each, handler in handlers.items():
+                signal.signal(each, handler)
+
+
+def _run(arguments: Sequence[str]) -> int:
     arguments = list(arguments)
     if arguments in ([], ["bench"]):  # without a verb, list the verbs
         arguments.append("--help")
@@ -83,24 +97,18 @@ def run(arguments: Sequence[str]) -> int:
         print(f"gnndelete {__version__}")
         return 0
     as_json = "--json" in arguments and "--help" not in arguments
-    with signals():
-        with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-            outcome = _outcome(arguments)
-        if isinstance(outcome, int):  # --help
-            return outcome
-        try:
-            outcome.print(as_json)
-        except (OSError, ValueError) as error:  # standard output is full or closed
-            return _untold(outcome, error)
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        outcome = _outcome(arguments)
+    if isinstance(outcome, int):  # --help
+        return outcome
+    try:
+        outcome.print(as_json)
+    except (OSError, ValueError, SystemExit) as error:  # standard output is full or closed; rich exits on a broken pipe
+        applied = isinstance(outcome, Report) and bool(outcome.values.get("applied"))
+        with contextlib.suppress(OSError, ValueError):
+            note(f"note: the outcome could not be printed ({error})" + ("; the request was applied" if applied else ""))
+        return 0 if applied else outcome.exit_code or 1
     return outcome.exit_code
-
-
-def _untold(outcome: Report | Failure, error: Exception) -> int:
-    """The exit code where the outcome cannot be printed: what was applied is a success nevertheless."""
-    applied = isinstance(outcome, Report) and bool(outcome.values.get("applied"))
-    with contextlib.suppress(OSError, ValueError):
-        note(f"note: the outcome could not be printed ({error})" + ("; the request was applied" if applied else ""))
-    return 0 if applied else outcome.exit_code or 1
 
 
 def _outcome(arguments: list[str]) -> Report | Failure | int:

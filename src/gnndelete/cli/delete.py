@@ -261,7 +261,7 @@ class _Serving:
         self.run.check(version)
         values = json_format.loads((self.run.folder(version) / RESULT).read_bytes())
         note(f"note: this request was served before, as version {version}; nothing was done")
-        return {**values, "applied": True, "repeated": True, **self._places(version)}
+        return {**values, "applied": True, "repeated": True, **self._places(version), "remaining_graph": None}
 
     def _check(self) -> None:
         """Read the request, and refuse what is not there or leave it out."""

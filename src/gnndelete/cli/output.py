@@ -9,8 +9,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -71,34 +70,25 @@ class Stopped(BaseException):
         self.number = number
 
 
-_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGINT") if hasattr(signal, name)]
+#: Signals that ask the process to end.
+SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGINT") if hasattr(signal, name)]
 
 
-@contextmanager
-def signals() -> Iterator[None]:
-    """Raise `Stopped` where the process is asked to end; what `hold_signals` did is undone at the end of the block."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def catch_signals() -> None:
+    """Raise `Stopped` where the process is asked to end."""
 
     def stop(number: int, _: object) -> None:
         raise Stopped(number)
 
-    before = {each: signal.getsignal(each) for each in _SIGNALS}
-    try:
-        for each in _SIGNALS:
-            if each != signal.SIGINT and before[each] is signal.SIG_DFL:
-                signal.signal(each, stop)
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+    for each in SIGNALS:
+        if each != signal.SIGINT and signal.getsignal(each) is signal.SIG_DFL:
+            signal.signal(each, stop)
 
 
 def hold_signals() -> None:
-    """Ignore Ctrl-C and the like until the command ends: from here on it cannot be undone, only reported."""
+    """Ignore Ctrl-C and the like until the process ends: what was done cannot be undone, only reported."""
     if threading.current_thread() is threading.main_thread():
-        for each in _SIGNALS:
+        for each in SIGNALS:
             signal.signal(each, signal.SIG_IGN)
 
 

@@ -10,7 +10,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictFloat, StrictInt, ValidationError
 from pydantic_core import PydanticCustomError
 
-from gnndelete.errors import SettingError, unknown
+from gnndelete.errors import SettingError, bounded, unknown
 from gnndelete.io.yaml import Loader, read_yaml
 
 Whole = Annotated[int, Field(strict=True, ge=0)]
@@ -266,13 +266,16 @@ def _still_valid(section: str, below: Layer, above: Layer) -> Layer:
 def _assignment(text: str) -> Layer:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise SettingError(f"'--set {text}' has no value; write --set section.name=value, such as --set method.lam=0.3")
+        raise SettingError(
+            f"'--set {bounded(text, 100)}' has no value; write --set section.name=value, such as --set method.lam=0.3"
+        )
     try:
         return _nested(name.strip().split("."), yaml.load(value, Loader=Loader))
-    except yaml.YAMLError as error:
-        raise SettingError(
-            f"the value in '--set {text}' is not YAML ({getattr(error, 'problem', None) or error})"
-        ) from None
+    except SettingError:
+        raise
+    except (yaml.YAMLError, ValueError) as error:
+        said = getattr(error, "problem", None) or error
+        raise SettingError(f"the value in '--set {bounded(text, 100)}' is not YAML ({said})") from None
 
 
 def _nested(path: list[str], value: Any) -> Layer:
@@ -288,4 +291,4 @@ def _sentence(problem: Any) -> str:
         known = Settings.model_fields if not dot else Settings.model_fields[section].annotation.model_fields  # type: ignore[union-attr]
         return unknown("there is no setting", name, known, prefix=f"{section}{dot}")
     message = problem["msg"]
-    return f"'{path}': {message[:1].lower()}{message[1:]} (got {problem['input']!r})"
+    return f"'{path}': {message[:1].lower()}{message[1:]} (got {bounded(repr(problem['input']), 200)})"
