@@ -43,6 +43,7 @@ class Inspection:
         error: Why the model could not be run on the graph; None where it runs.
         notes: What a user should know.
         counted: How edges are counted, in words.
+        not_local: Why requests cannot be solved locally; empty where they can.
     """
 
     model: str
@@ -58,10 +59,16 @@ class Inspection:
     error: str | None = None
     notes: tuple[Note, ...] = ()
     counted: str = ""
+    not_local: str = ""
+
+    @property
+    def local(self) -> bool:
+        """Whether a request can be solved on the neighbourhood of the deletion (``engine="local"``)."""
+        return not self.not_local
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
-        result = asdict(self)
+        result = {**asdict(self), "local": self.local}
         result["sites"] = [{**site, "rows": len(site["rows"])} for site in result["sites"]]
         result["methods"] = {
             name: {"fits": not unfit, "reasons": [{"why": r.why, "remedy": r.remedy} for r in unfit]}
@@ -92,7 +99,16 @@ class Inspection:
         if not self.sites:
             lines.append("  none")
         reach = "the whole graph" if not self.bounded else f"{self.hops} hops" if self.hops is not None else "unknown"
-        lines += [f"receptive field of the output: {reach}", f"operator parameters: {self.sizes()}", "", "methods:"]
+        local = (
+            f"no: {self.not_local}" if self.not_local else "yes: a request costs its own neighbourhood, after prepare()"
+        )
+        lines += [
+            f"receptive field of the output: {reach}",
+            f"local requests: {local}",
+            f"operator parameters: {self.sizes()}",
+            "",
+            "methods:",
+        ]
         for name, unfit in self.methods.items():
             lines.append(f"  {name:<14} {'fits' if not unfit else f'does not fit: {unfit[0]}'}")
         return "\n".join([*lines, *(f"note: {note.text}" for note in self.notes)])
@@ -148,6 +164,8 @@ def inspect(
             session.require_reading_edges()
         except ModelError as blind:
             notes.append(Note("edges-not-read", str(blind)))
+        if sites:
+            session.prepare()
         notes += () if known is None else known.remarks(session.model, output)
     notes += [MODEL_RANDOM] if session.random else []
     notes += nearly_undirected(session.table)
@@ -167,6 +185,7 @@ def inspect(
         methods=methods,
         error=error,
         notes=tuple(notes),
+        not_local=session.not_local,
         counted=data.types.ways() if isinstance(data, HeteroGraph) else ways(session.table.undirected),
     )
 

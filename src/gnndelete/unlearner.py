@@ -204,8 +204,10 @@ class Unlearner:
             outcome = self.method.unlearn(context)
             operators = outcome.operators or (outcome.adapter.operators if outcome.adapter is not None else [])
             block = context.block or blocks.near(context.deletion, share=1.0)
+            assert block is not None
             near = replace(context, block=block).near
             output = blocks.commit(block, near.remaining, context.deletion, operators)
+            assert blocks.segments is not None
         except BaseException:
             blocks.segments = before
             raise
@@ -230,6 +232,8 @@ class Unlearner:
             session.prepare()
             if session.blocks is None and self.engine == "local":
                 raise ModelError(f"the model cannot be run locally: {session.not_local}", "use engine='auto'")
+            with self._lock, torch.inference_mode(False):
+                self.method.prepare(self._context)
         return self
 
     def _require_fit(self, context: Context) -> None:

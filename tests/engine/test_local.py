@@ -82,12 +82,13 @@ def test_requests_after_another_are_solved_together() -> None:
 @pytest.mark.parametrize("aim", ["retrained", "nonexistent"])
 def test_calibration_finds_the_same_lam(aim: str) -> None:
     model, data, task = problem("gcn")
-    deletion = gd.Deletion(edges=data.edge_index[:, 5:17])
-    lams = [
-        gd.Unlearner(model, data, task=task, method=gd.GNNDelete(aim=aim), engine=engine).delete(deletion).lam
+    deletion = gd.Deletion(edges=data.edge_index[:, 5:45])
+    full, local = [
+        gd.Unlearner(model, data, task=task, method=gd.GNNDelete(aim=aim), engine=engine).delete(deletion)
         for engine in ("full", "local")
     ]
-    assert lams[0] == pytest.approx(lams[1], abs=1e-6)
+    assert (full.engine, local.engine) == ("full", "local")
+    assert full.lam == pytest.approx(local.lam, abs=1e-6)
 
 
 def stream(name: str, sequence: str, count: int = 12, lam: float = 0.3) -> tuple[gd.Unlearner, list[gd.Unlearned]]:
@@ -126,3 +127,27 @@ def test_segments_at_lam_0_equal_unlink() -> None:
     assert close(results[-1].output(), last.output())
     pairs = torch.randint(NODES, (2, 200), generator=torch.Generator().manual_seed(1))
     assert close(results[-1].predict(pairs), last.predict(pairs))
+
+
+def test_small_requests_take_the_rehearsed_lam() -> None:
+    data = gd.datasets.load("digits")
+    split = gd.datasets.split_links(data)
+    task = gd.LinkPrediction(validation=split.validation, test=split.test)
+    torch.manual_seed(0)
+    model = gd.models.GCN(64)
+    gd.train(model, split.data, task, epochs=20, lr=0.01)
+    unlearner = gd.Unlearner(model, split.data, task=task, method=gd.GNNDelete(aim="nonexistent")).prepare()
+    small = unlearner.delete(gd.Deletion(edges=split.data.edge_index[:, [5]]))
+    assert small.calibration["status"] == "rehearsed"
+    assert small.lam > 0
+    assert "rehearsed" in str(small)
+    assert next(note for note in small.notes if note.code == "calibration")
+    large = gd.Deletion(edges=gd.datasets.forget_edges(split.data, 0.02))
+    assert gd.Unlearner(model, split.data, task=task).prepare().delete(large).calibration["status"] != "rehearsed"
+
+
+def test_inspect_says_whether_requests_can_be_local() -> None:
+    model, data, task = problem("sage")
+    found = gd.inspect(model, data, task=task)
+    assert found.local
+    assert "local requests: yes" in str(found)

@@ -82,7 +82,8 @@ class Session:
         self.hooks = 0  # its own forward hooks behind every layer, which may act twice
         self.random = False  # whether the model draws random numbers in evaluation mode; known after the probe
         self.blocks: Blocks | None = None  # how requests are served locally; set by `prepare`
-        self.not_local = "prepare() was not called"  # why there are no blocks
+        self.rehearsed: Any = None  # what a method found on a trial deletion, for requests too small to find it by
+        self.not_local = "the model has not been tried on a part of the graph"  # why there are no blocks
         self._reads_edges = False
         self._trial: nn.Module | None = (
             None  # a working copy, never that of a result; checks and probes leave it as it was

@@ -196,6 +196,14 @@ class Method(ABC):
             context: Model, graph, task and deletion.
         """
 
+    def prepare(self, context: Context) -> None:
+        """Compute what later requests can start from; `Unlearner.prepare` calls this once.
+
+        Args:
+            context: Model, graph and task.
+        """
+        return None
+
     def runs_on_block(self, context: Context) -> bool:
         """Return whether this request can be solved on a block of the graph, `Context.near`, instead of the whole graph.
 

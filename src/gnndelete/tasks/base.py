@@ -270,6 +270,14 @@ class Task(ABC):
         """
         return self.learned(data)
 
+    def deletion_of(self, elements: Tensor) -> Deletion | None:
+        """The deletion of some elements; None for a task that has no rehearsals.
+
+        Args:
+            elements: Elements that the model was trained on.
+        """
+        return None
+
     def elements(self, deletion: Deletion, data: Any, *, incident: bool = False) -> Tensor:
         """The deleted elements that the model was trained on and has a score for; `unscored` says why there are none.
 

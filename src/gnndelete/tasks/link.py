@@ -331,6 +331,9 @@ class LinkPrediction(Task):
     def learned(self, data: Any) -> Tensor:
         return positives(data) if self._relation is None else self._supervised(data).positives
 
+    def deletion_of(self, elements: Tensor) -> Deletion | None:
+        return Deletion(edges=elements)
+
     def learned_once(self, data: Any) -> Tensor:
         if self._relation is None:
             return distinct_positives(data)

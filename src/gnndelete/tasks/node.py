@@ -164,6 +164,9 @@ class NodeClassification(Classification):
         every = torch.arange(count_nodes(data), device=data.edge_index.device)
         return predict(every).detach().double().max(dim=1).values
 
+    def deletion_of(self, elements: Tensor) -> Deletion | None:
+        return Deletion(nodes=elements)
+
     def never_learned(self, deletion: Deletion, data: Any) -> str:
         if not deletion.labels.numel() or self.learned_labels(deletion.labels, data).numel():
             return ""

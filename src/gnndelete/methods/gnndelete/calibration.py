@@ -23,7 +23,7 @@ from typing import Literal
 from gnndelete.methods.gnndelete.forgetting_score import ForgettingScore, Trial
 
 Aim = Literal["retrained", "nonexistent"]
-Status = Literal["reached", "already", "unreached", "fallback"]
+Status = Literal["reached", "already", "unreached", "fallback", "rehearsed"]
 Measure = Callable[[float], Trial]
 
 #: Limit on the cost of a search. With the base pass, no search costs more than eight deletions at a fixed lam.
@@ -52,6 +52,12 @@ AUC_PER_UTILITY, WEAKER = 10.0, (0.75, 0.5)
 
 #: Standard error of the AUC past which "within a standard error" says little, and twice the error is allowed.
 VAGUE_SE = 0.05
+
+#: A request with fewer scored elements takes the rehearsed lam: the standard error of its AUC would be above `VAGUE_SE`.
+SMALL_REQUEST = 30
+
+#: A rehearsal deletes this share of the training elements, at the least and at the most so many: for a standard error of .02.
+REHEARSED_SHARE, REHEARSED_LEAST, REHEARSED_MOST = 0.025, 60, 400
 
 #: What a deletion does at lam 0, by the kinds that it deletes; where anything else is deleted, too, the graph is cut.
 ACTIONS: dict[frozenset[str], str] = {
@@ -99,6 +105,15 @@ def choose_lam(aim: Aim, measure: Measure, score: ForgettingScore, budget: float
     else:
         found = as_retrained(measure, score.kept, noun, action)
     return replace(found, sentence=" ".join([found.sentence, *score.remarks()]))
+
+
+def rehearsed(calibration: Calibration, count: int, noun: str) -> Calibration:
+    """The lam of a rehearsal, for a request that is too small to be calibrated by itself."""
+    text = (
+        f"lam {calibration.lam:.3g} was rehearsed: the request is too small to calibrate by, and this is the lam that "
+        f"{count:,} training {noun}s needed in a trial deletion."
+    )
+    return replace(calibration, status="rehearsed", sentence=text, trials=[])
 
 
 def nothing_learned(aim: Aim) -> Calibration:

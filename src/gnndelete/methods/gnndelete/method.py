@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import count
 from numbers import Real
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import nn
 
 from gnndelete.engine.local import BlockSession
@@ -16,15 +17,21 @@ from gnndelete.engine.session import MODEL_RANDOM
 from gnndelete.errors import ModelError, SettingError, some
 from gnndelete.graph.edge_table import Hops
 from gnndelete.graph.hetero import HeteroGraph
+from gnndelete.graph.validation import check_deletion
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
 from gnndelete.methods.gnndelete.calibration import (
     ACTIONS,
     CUTTING,
     CUTTING_AND_RESETTING,
+    REHEARSED_LEAST,
+    REHEARSED_MOST,
+    REHEARSED_SHARE,
+    SMALL_REQUEST,
     Aim,
     Calibration,
     choose_lam,
     nothing_learned,
+    rehearsed,
 )
 from gnndelete.methods.gnndelete.forgetting_score import ForgettingScore, Trial
 from gnndelete.methods.gnndelete.layerwise import Layerwise, Solved
@@ -276,8 +283,36 @@ class GNNDelete(Method):
         """Isolated nodes whose embeddings are reset."""
         return isolated_nodes(context, model, probe.sites) if self._may_reset(context) else (None, ())
 
+    def prepare(self, context: Context) -> None:
+        """Rehearse lam: calibrate it on training elements that stay, for requests that are too small to calibrate by.
+
+        Args:
+            context: Model, graph and task.
+        """
+        task, session = context.task, context.session
+        if self.lam != "auto" or task is None or session.rehearsed is not None or session.blocks is None:
+            return
+        learned = task.learned_once(context.data)
+        count = min(
+            max(int(REHEARSED_SHARE * learned.size(-1)), REHEARSED_LEAST), REHEARSED_MOST, learned.size(-1) // 4
+        )
+        chosen = torch.randperm(learned.size(-1), generator=torch.Generator().manual_seed(context.seed))[:count]
+        deletion = task.deletion_of(learned[..., chosen.to(learned.device)].cpu()) if count else None
+        if deletion is None:
+            return
+        trial = context.for_deletion(check_deletion(deletion, context.data, session.table))
+        if self.runs_on_block(trial):
+            trial = replace(trial, block=session.blocks.near(trial.deletion))
+        found = self.unlearn(trial).details.get("calibration")
+        if found is not None and found["status"] != "fallback":
+            session.rehearsed = rehearsed(Calibration(**found), count, task.noun)
+
     def _search(self, context: Context, layerwise: Layerwise) -> tuple[Calibration, Solved, Any]:
         """The lam that reaches the aim on validation data, its operators, and on a block the output."""
+        known, task = context.session.rehearsed, context.task
+        small = task is not None and task.elements(context.deletion, context.data).size(-1) < SMALL_REQUEST
+        if known is not None and small:
+            return known, *self._solve(known.lam, layerwise)
         action = ACTIONS.get(frozenset(context.deletion.counts), CUTTING)
         action = action if layerwise.isolated is None else CUTTING_AND_RESETTING
         score = ForgettingScore(context, by_surroundings=self.aim == "retrained")
