@@ -283,7 +283,7 @@ def seconds_of(setting: Setting, method: Method, repeats: int = TIMING_REPEATS) 
         fixed = GNNDelete(**method.settings() | {"lam": TIMED_LAM if method.lam == "auto" else method.lam})
         warm = setting.unlearner(fixed)
         warm.delete(request)
-        work |= {"delete": lambda: setting.unlearner(fixed).delete(request), "further": warm.current}
+        work |= {"delete": lambda: setting.unlearner(fixed).delete(request), "further": warm.compact}
         if method.inputs == "remaining":  # inputs="enclosing" has no search for lam
             search = GNNDelete(**method.settings() | {"lam": "auto"})
             work["calibrated"] = lambda: setting.unlearner(search).delete(request)
