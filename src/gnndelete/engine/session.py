@@ -163,7 +163,10 @@ class Session:
 
     def prepare(self, cache: Cache | None = None) -> None:
         """Find out whether requests can be served on blocks of the graph, and compute what they start from."""
-        found = Blocks.find(self, cache)
+        try:
+            found = Blocks.find(self, cache)
+        except ModelError as error:  # no graph layer that is known by its class
+            found = error.why
         self.blocks, self.not_local = (None, found) if isinstance(found, str) else (found, "")
 
     def answer(self, model: nn.Module, data: Data) -> Any:
