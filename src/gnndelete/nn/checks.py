@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +14,8 @@ from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.kinds import further_edge_sets
 from gnndelete.graph.validation import count_nodes
 from gnndelete.nn.forward import Forward, arguments, call, evaluating
-from gnndelete.nn.hooks import Finished
 from gnndelete.nn.layers import graph_layers, working_copy
-from gnndelete.nn.receptive_field import Reading, line, moved_rows, run
+from gnndelete.nn.receptive_field import line, moved_rows, run
 from gnndelete.notes import Note
 
 
@@ -49,21 +47,11 @@ def _reads_edges(model: nn.Module, data: Data, forward: Forward, layers: list[st
     def rows(graph: Data) -> list[Tensor]:
         return [reading.h for reading in run(model, graph, forward, layers).readings if not (layers and reading.output)]
 
-    def first_rows(graph: Data) -> Tensor:
-        """Of the first layer, which shows it as a rule: the others need not run then."""
-        found: list[Tensor] = []
-
-        def stop(reading: Reading) -> Tensor:
-            found.append(reading.h)
-            raise Finished
-
-        with suppress(Finished):
-            run(model, graph, forward, layers, change=stop)
-        return found[0]
-
     try:
         blank, joined = _without_edges(data), line(data)[0]
-        if not torch.equal(first_rows(blank), first_rows(joined)):
+        # the first layer shows it as a rule: the others need not run then
+        one, other = (run(model, graph, forward, layers, only_first=True).readings[0].h for graph in (blank, joined))
+        if not torch.equal(one, other):
             return True
         without = rows(blank)
         for graph in (joined, data):

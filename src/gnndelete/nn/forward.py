@@ -70,8 +70,11 @@ def call(model: nn.Module, data: Any) -> Any:
             positional.append(value)
         elif value is not None:
             keywords[argument.name] = value
-    with _types_explained(model, graph):
+    try:
         return model(*positional, **keywords)
+    except RuntimeError as error:
+        _explain_types(model, graph, error)
+        raise
 
 
 def resolve_forward(forward: Forward | None) -> Forward:
@@ -87,8 +90,11 @@ class UserForward:
 
     def __call__(self, model: nn.Module, data: Any) -> Any:
         graph = as_user_graph(data)
-        with _types_explained(model, graph):
+        try:
             return self.function(model, graph)
+        except RuntimeError as error:
+            _explain_types(model, graph, error)
+            raise
 
 
 def arguments(model: nn.Module, data: Any) -> list[tuple[inspect.Parameter, Any]]:
@@ -132,17 +138,13 @@ def _refuse_hidden_arguments(model: nn.Module, data: Any) -> None:
         )
 
 
-@contextmanager
-def _types_explained(model: nn.Module, data: Any) -> Iterator[None]:
-    """Where a pass fails and numbers of the graph have another type than the weights, the error says so."""
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
-        dtype = next((p.dtype for p in model.parameters() if p.dtype.is_floating_point), None)
-        if dtype is None or not isinstance(data, Data | HeteroData) or not (found := _other_types(data, dtype)):
-            raise
+def _explain_types(model: nn.Module, data: Any, error: RuntimeError) -> None:
+    """Where a pass failed and numbers of the graph have another type than the weights, raise an error that says so."""
+    dtype = next((p.dtype for p in model.parameters() if p.dtype.is_floating_point), None)
+    if isinstance(error, torch.OutOfMemoryError) or dtype is None or not isinstance(data, Data | HeteroData):
+        return
+    found = _other_types(data, dtype)
+    if found:
         cast = {torch.float32: ".float()", torch.float64: ".double()"}.get(dtype, f".to({dtype})")
         raise ModelError(
             f"{some(f'{name} is {kind}' for name, kind in found.items())}, '{type(model).__name__}' computes with {dtype}, and "
@@ -171,9 +173,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     other threads use is not for this, unless it is in evaluation mode already (see `nn.layers.evaluation_view`).
     """
     flags = [module for module in model.modules() if module.training]
-    caches = {
-        module: {"cached": True, **graph} for module in model.modules() if (graph := kept_graph(module)) is not None
-    }
+    caches = {module: {"cached": True, **(kept_graph(module) or {})} for module in caching_layers(model)}
     for module in flags:
         module.training = False
     for module in caches:
@@ -213,6 +213,11 @@ def unchanged(model: nn.Module) -> Iterator[None]:
             for buffer, values, version in buffers:
                 if buffer._version != version:
                     buffer.copy_(values)
+
+
+def caching_layers(model: nn.Module) -> list[nn.Module]:
+    """The layers with ``cached=True``: they keep the normalised graph of their first call."""
+    return [module for module in model.modules() if getattr(module, "cached", None) is True]
 
 
 def kept_graph(module: nn.Module) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from torch_geometric.nn import GPSConv, HeteroConv, MessagePassing
 from torch_geometric.nn.models import DeepGCNLayer
 
 from gnndelete.errors import ModelError, SettingError, some
-from gnndelete.nn.forward import forget_graph, kept_graph
+from gnndelete.nn.forward import caching_layers, forget_graph
 
 #: Blocks whose output, not that of the layers inside, is the node representation.
 BLOCKS = (GPSConv, HeteroConv, DeepGCNLayer)
@@ -59,8 +59,9 @@ def graph_layers(model: nn.Module) -> list[str]:
 def working_copy(model: nn.Module) -> nn.Module:
     """A deep copy to work on. Layers that keep a normalised graph from an earlier call forget it: it holds deleted edges."""
     result = copied(model)
+    for layer in caching_layers(result):
+        forget_graph(layer)
     for module in result.modules():
-        forget_graph(module)
         if isinstance(module, GraphModule):
             gather(module)
     return result
@@ -71,11 +72,11 @@ def evaluation_view(model: nn.Module) -> nn.Module:
 
     Other threads may use the model meanwhile, so nothing is written into it.
     """
-    if not any(module.training or kept_graph(module) is not None for module in model.modules()):
+    if not caching_layers(model) and not any(module.training for module in model.modules()):
         return model
     result = copied(model, share=True).eval()
-    for module in result.modules():
-        forget_graph(module)
+    for layer in caching_layers(result):
+        forget_graph(layer)
     return result
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -106,11 +108,13 @@ def run(
     shift: float = 0.0,
     inputs: Iterable[str] = (),
     change: Callable[[Reading], Tensor] | None = None,
+    only_first: bool = False,
 ) -> Run:
     """Run a working copy once, read every node representation behind ``layers`` and in the output; leave no trace in it.
 
     ``shift`` is added to the rows of ``nodes`` in the graph's features and in what each layer of ``inputs`` takes; NaN
-    survives almost any arithmetic. ``change`` maps what a site gave to what is handed on.
+    survives almost any arithmetic. ``change`` maps what a site gave to what is handed on. ``only_first`` ends
+    the run at the first site.
     """
     rows, readings = Rows(data), list[Reading]()
 
@@ -119,6 +123,8 @@ def run(
             if not len(own):
                 continue
             readings.append(Reading(Site(name or "", call, key, h[0].numel(), rows=own), h.detach(), name is None))
+            if only_first:
+                raise Finished
             if change is not None:
                 output = replaced(output, key, change(readings[-1]))
         return output
@@ -126,13 +132,14 @@ def run(
     handles = []
     if nodes is not None:
         data = _shifted_features(data, nodes, shift)
-        for module in map(model.get_submodule, inputs):
-            hook = _input_hook(module, rows, nodes, shift)
-            handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+        hook = partial(_shifted_inputs, rows, nodes, shift)
+        for name in inputs:
+            handles.append(model.get_submodule(name).register_forward_pre_hook(hook, with_kwargs=True))
+    output = None
     try:
-        with unchanged(model), evaluating(model), listening(model, list(layers), visit):
+        with suppress(Finished), unchanged(model), evaluating(model), listening(model, list(layers), visit):
             output = visit(None, 0, forward(model, data))
-    except (GNNDeleteError, torch.OutOfMemoryError, Finished):
+    except (GNNDeleteError, torch.OutOfMemoryError):
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
         raise ModelError(
@@ -163,9 +170,10 @@ def _shifted_features(data: Data, nodes: Tensor, shift: float) -> Data:
     return HeteroGraph.of(result, data.types) if isinstance(data, HeteroGraph) else result
 
 
-def _input_hook(module: nn.Module, rows: Rows, nodes: Tensor, shift: float) -> Callable[..., Any]:
+def _shifted_inputs(
+    rows: Rows, nodes: Tensor, shift: float, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """A pre-hook that shifts the rows of ``nodes`` in every node representation that a layer takes, not in its edges."""
-    names = list(inspect.signature(module.forward).parameters)
 
     def shifted(value: Any, key: Any = None) -> Any:
         if isinstance(value, dict):
@@ -177,12 +185,10 @@ def _input_hook(module: nn.Module, rows: Rows, nodes: Tensor, shift: float) -> C
             return value
         return _shifted(value, nodes[(nodes >= own.start) & (nodes < own.stop)] - own.start, shift)
 
-    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        positional = zip([*names, *[""] * len(args)], args, strict=False)
-        changed = tuple(value if name.startswith("edge") else shifted(value) for name, value in positional)
-        return changed, {name: value if name.startswith("edge") else shifted(value) for name, value in kwargs.items()}
-
-    return hook
+    names = [*inspect.signature(module.forward).parameters, *[""] * len(args)]
+    positional = zip(names, args, strict=False)
+    changed = tuple(value if name.startswith("edge") else shifted(value) for name, value in positional)
+    return changed, {name: value if name.startswith("edge") else shifted(value) for name, value in kwargs.items()}
 
 
 def dependent_rows(
@@ -247,7 +253,11 @@ def line(data: Data, length: int = LINE_NODES) -> tuple[Data, Tensor]:
     places = torch.full((len(whole),), -1, device=data.edge_index.device)
     lines: dict[Any, Tensor] = {}
     for name, rows in ({None: whole} if types is None else types.nodes).items():
-        lines[name] = _random_nodes(data, rows, length)
+        nodes, batch = torch.arange(len(rows), device=places.device), data.get("batch")
+        if isinstance(batch, Tensor) and batch.numel() == len(nodes) > 0:  # no edge leaves a graph: take the largest
+            nodes = (batch == torch.bincount(batch).argmax()).nonzero().flatten()
+        order = torch.randperm(len(nodes), generator=torch.Generator().manual_seed(0)).to(places.device)
+        lines[name] = nodes[order[: min(length, max(len(nodes) - 1, 1))]]
         places[lines[name] + rows.start] = torch.arange(len(lines[name]), device=places.device)
         (graph if name is None else graph[name]).num_nodes = len(rows)
     if types is None:
@@ -256,15 +266,6 @@ def line(data: Data, length: int = LINE_NODES) -> tuple[Data, Tensor]:
     for kind in types.edges:
         _join(graph, graph[kind], lines[kind[0]], lines[kind[2]])
     return HeteroGraph.of(graph, types), places
-
-
-def _random_nodes(data: Data, rows: range, length: int) -> Tensor:
-    """Some nodes of one type, by their numbers within it; in a batch those of the largest graph, since no edge leaves one."""
-    nodes, batch = torch.arange(len(rows), device=data.edge_index.device), data.get("batch")
-    if isinstance(batch, Tensor) and batch.numel() == len(nodes) > 0:
-        nodes = (batch == torch.bincount(batch).argmax()).nonzero().flatten()
-    order = torch.randperm(len(nodes), generator=torch.Generator().manual_seed(0)).to(nodes.device)
-    return nodes[order[: min(length, max(len(nodes) - 1, 1))]]
 
 
 def _join(graph: Any, store: Any, source: Tensor, target: Tensor) -> None:

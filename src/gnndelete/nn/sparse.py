@@ -13,6 +13,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -52,10 +53,17 @@ def sparse_products(model: nn.Module, *graphs: Data, loopless: bool = False) -> 
     >>> torch.allclose(product, layer(graph.x, graph.edge_index))
     True
     """
-    matrices = _Matrices(graphs, loopless)
+    tensors = [(name, v) for graph in graphs for name, v in graph.to_dict().items() if isinstance(v, Tensor)]
+    matrices = _Matrices(
+        tensors={id(tensor): tensor for _, tensor in tensors if not tensor.is_inference()},
+        loopless={
+            id(t): t._version for name, t in tensors if name == "edge_index" and loopless and not t.is_inference()
+        },
+    )
     layers = [module for module in model.modules() if _multiplies(module)]
     for layer in layers:
-        layer.forward = matrices.forward(layer)
+        forward = functools.partial(matrices.run, layer, layer.forward)
+        layer.forward = functools.update_wrapper(forward, layer.forward)
     try:
         yield
     finally:
@@ -84,38 +92,30 @@ def _multiplies(module: Any) -> bool:
     return not any(hooks for name, hooks in vars(module).items() if name.endswith(_HOOKS))
 
 
+@dataclass
 class _Matrices:
     """The matrices of some graphs, made when first needed."""
 
-    def __init__(self, graphs: tuple[Data, ...], loopless: bool) -> None:
-        named = [(name, v) for graph in graphs for name, v in graph.to_dict().items() if isinstance(v, Tensor)]
-        self._tensors = [tensor for _, tensor in named]
-        self._loopless = {self._version(v) for name, v in named if loopless and name == "edge_index"}
-        self._made: dict[Any, Tensor] = {}
+    tensors: dict[int, Tensor]  # those of the graphs, by their identity
+    loopless: dict[int, int]  # edges without self-loops, and how often they had been written to
+    made: dict[Any, Tensor] = field(default_factory=dict)
 
-    def forward(self, layer: Any) -> Callable[..., Any]:
-        """The layer's ``forward`` with a matrix in place of edges that are known."""
-        compute = layer.forward
-        names = tuple(inspect.signature(compute).parameters)
+    def run(self, layer: Any, compute: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run the layer's ``forward``, with a matrix in place of edges that are known."""
+        named = dict(zip(inspect.signature(compute).parameters, args, strict=False)) | kwargs
         normalizes = type(layer) in _NORMALIZING
         settings = (getattr(layer, "improved", False), layer.add_self_loops) if normalizes else None
-
-        @functools.wraps(compute)
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            named = dict(zip(names, args, strict=False)) | kwargs
-            found = self._find(settings, **named) if "x" in named and "edge_index" in named else None
-            if found is None:
-                return compute(*args, **kwargs)
-            if not normalizes:
-                weights = {"edge_weight": None} if "edge_weight" in named else {}  # they are in the matrix
-                return compute(**named | {"edge_index": found} | weights)
-            layer.cached, layer._cached_edge_index = True, (found, None)  # the layer looks here before it normalises
-            try:
-                return compute(*args, **kwargs)
-            finally:
-                layer.cached, layer._cached_edge_index = False, None
-
-        return forward
+        found = self._find(settings, **named) if "x" in named and "edge_index" in named else None
+        if found is None:
+            return compute(*args, **kwargs)
+        if not normalizes:
+            weights = {"edge_weight": None} if "edge_weight" in named else {}  # they are in the matrix
+            return compute(**named | {"edge_index": found} | weights)
+        layer.cached, layer._cached_edge_index = True, (found, None)  # the layer looks here before it normalises
+        try:
+            return compute(*args, **kwargs)
+        finally:
+            layer.cached, layer._cached_edge_index = False, None
 
     def _find(
         self,
@@ -137,26 +137,21 @@ class _Matrices:
             return None
         if edge_weight is not None and (edge_weight.dtype != x.dtype or edge_weight.dim() != 1):
             return None
-        edges, weights = self._version(edge_index), self._version(edge_weight)
-        if edges is None or edge_index.size(0) != 2 or (weights is None and edge_weight is not None):
+        given = [edge_index] if edge_weight is None else [edge_index, edge_weight]
+        if edge_index.size(0) != 2 or not all(id(tensor) in self.tensors for tensor in given):
             return None
-        key = edges, weights, x.size(0), x.dtype, settings
-        if key in self._made:
-            return self._made[key]
+        key = *((id(tensor), tensor._version) for tensor in given), x.size(0), x.dtype, settings
+        if key in self.made:
+            return self.made[key]
         if settings is not None:
             improved, loops = settings
-            if loops and edge_weight is None and edges in self._loopless:
+            if loops and edge_weight is None and self.loopless.get(id(edge_index)) == edge_index._version:
                 nodes = torch.arange(x.size(0), device=edge_index.device)
                 edge_index, loops = torch.cat([edge_index, nodes.expand(2, -1)], dim=1), False
             edge_index, edge_weight = gcn_norm(edge_index, edge_weight, x.size(0), improved, loops, dtype=x.dtype)
         elif edge_weight is None:
             edge_weight = torch.ones(edge_index.size(1), dtype=x.dtype, device=edge_index.device)
-        return self._made.setdefault(key, matrix(edge_index, edge_weight, x.size(0)))
-
-    def _version(self, tensor: Any) -> tuple[int, int] | None:
-        """Which tensor of the graphs it is, and how often it was written to; None for any other."""
-        found = next((index for index, known in enumerate(self._tensors) if known is tensor), None)
-        return None if found is None or tensor.is_inference() else (found, tensor._version)
+        return self.made.setdefault(key, matrix(edge_index, edge_weight, x.size(0)))
 
 
 def matrix(edge_index: Tensor, weights: Tensor, nodes: int) -> Tensor:
