@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ from functools import reduce
 from operator import or_
 from os import PathLike
 from pathlib import Path
+from threading import RLock
 from typing import Any, Literal
 
 import torch
@@ -21,13 +23,14 @@ from gnndelete.engine.local import Answers
 from gnndelete.engine.session import Session
 from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError, SettingError, why
 from gnndelete.graph.batch import GraphBatch, as_user_graph, collate
-from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.deletion import NOTHING, Deletion
 from gnndelete.graph.fingerprint import changed
 from gnndelete.graph.hetero import HeteroGraph
+from gnndelete.graph.kinds import further_edge_sets
 from gnndelete.graph.validation import check_deletion, further_edges_cut, nearly_undirected
 from gnndelete.io.files import write
-from gnndelete.io.locks import ForkSafeLock
-from gnndelete.methods import Method, require_fit
+from gnndelete.io.locks import ProcessLocks
+from gnndelete.methods import GNNDelete, Method, require_fit
 from gnndelete.methods import resolver as methods
 from gnndelete.methods.base import Context, Fit, Outcome, synchronize
 from gnndelete.nn.checks import POOLS_DELETED, note_precomputed, pools_deleted
@@ -90,14 +93,17 @@ class Unlearner:
         seed: int = 0,
         progress: bool = False,
     ) -> None:
-        self.method: Method = by_name("method", method if method is not None else "gnndelete", methods)
+        method = GNNDelete() if method is None else method
+        self.method = method if isinstance(method, Method) else by_name("method", method, methods)
         if engine not in ("auto", "full", "local"):
             raise SettingError(f"'engine' must be 'auto', 'full' or 'local' (got {engine!r})")
         if sequence not in ("joint", "segments") or (sequence == "segments" and engine == "full"):
             raise SettingError(f"'sequence' must be 'joint' or, with a local engine, 'segments' (got {sequence!r})")
         self.engine, self.sequence = engine, sequence
         data = collate(data)
-        self.task: Task | None = None if task is None else by_name("task", task, tasks).on(data)
+        if task is not None:
+            task = (task if isinstance(task, Task) else by_name("task", task, tasks)).on(data)
+        self.task = task
         # A shallow copy: attributes that the user assigns to data later do not reach the base of the sequence.
         base = data.__copy__() if isinstance(data, Data) else data
         check_output = None if self.task is None else self.task.check_output
@@ -108,8 +114,8 @@ class Unlearner:
         if self.task is not None:
             self.task.check(data)  # Negatives must be drawn before any edge is gone.
         self._requests: tuple[Deletion, ...] = ()
-        self._earlier = Deletion()  # the union of all requests
-        self._lock = ForkSafeLock()
+        self._earlier = NOTHING  # the union of all requests
+        self._locks = ProcessLocks(RLock)  # a forked child starts with a free one
         require_fit(self.method, self._context)
 
     @property
@@ -146,7 +152,8 @@ class Unlearner:
 
     def _serve(self, deletion: Deletion, on_top: bool) -> Unlearned:
         """Solve a request: on top of the earlier ones where that is possible, or together with them."""
-        with self._lock, torch.inference_mode(False):  # Some methods train, wherever they are called from.
+        # some methods train, wherever they are called from
+        with self._locks[os.getpid()], torch.inference_mode(False):
             start = time.perf_counter()
             request = self._check(deletion)
             union = self._union(request)
@@ -180,7 +187,7 @@ class Unlearner:
         """What remains: of the block around the deletion where the request is served locally, else of the graph."""
         if self.engine == "local" or self.sequence == "segments":
             self.prepare()
-        context = self._context.for_deletion(union, request)
+        context = replace(self._context, deletion=union, request=request)
         blocks = context.session.blocks
         if self.engine != "full" and blocks is not None:
             alone = replace(context, deletion=request, earlier=self._earlier)
@@ -232,7 +239,7 @@ class Unlearner:
             session.prepare()
             if session.blocks is None and self.engine == "local":
                 raise ModelError(f"the model cannot be run locally: {session.not_local}", "use engine='auto'")
-            with self._lock, torch.inference_mode(False):
+            with self._locks[os.getpid()], torch.inference_mode(False):
                 self.method.prepare(self._context)
         return self
 
@@ -255,9 +262,9 @@ class Unlearner:
             notes.append(POOLS_DELETED)
         if cuts_edges or deletion.features.size(1):
             notes += note_precomputed(session.model, data, session.forward)
-        if cuts_edges and not isinstance(data, HeteroGraph):
-            notes += further_edges_cut(data)
-        if deletion.edges.size(1):
+        if cuts_edges and not isinstance(data, HeteroGraph) and (further := further_edge_sets(data)):
+            notes.append(further_edges_cut(further))
+        if deletion.edges.size(1) and not session.table.undirected:
             notes += nearly_undirected(session.table, deletion.edges, deletion.nodes)
         return notes
 
@@ -333,7 +340,7 @@ class Unlearner:
         """
         if not self._requests:
             raise RunError("nothing was deleted yet", "call delete(Deletion(…)) first")
-        with self._lock:
+        with self._locks[os.getpid()]:
             earlier = copy.copy(self)  # other threads and forked children see the whole history all the time
             earlier._remember(self._requests[:-1])
             return earlier._serve(self._requests[-1], on_top=False)
@@ -341,4 +348,4 @@ class Unlearner:
     def _remember(self, requests: tuple[Deletion, ...]) -> None:
         """Set the history, and the union of all its requests."""
         self._requests = requests
-        self._earlier = reduce(or_, requests, Deletion())
+        self._earlier = reduce(or_, requests, NOTHING)

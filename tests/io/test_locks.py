@@ -7,18 +7,18 @@ import os
 import pickle
 import subprocess
 import sys
-from threading import Event, Thread
+from threading import Event, RLock, Thread
 
 import pytest
 
-from gnndelete.io.locks import ForkSafeLock
+from gnndelete.io.locks import ProcessLocks
 
 
 def test_one_thread_at_a_time_and_again_in_the_same(at_once):
-    lock, inside = ForkSafeLock(), []
+    locks, inside = ProcessLocks(RLock), []
 
     def work(seed):
-        with lock, lock:
+        with locks[os.getpid()], locks[os.getpid()]:
             inside.append(seed)
             assert len(inside) == 1
             inside.clear()
@@ -27,10 +27,10 @@ def test_one_thread_at_a_time_and_again_in_the_same(at_once):
 
 
 def test_copies_and_pickles_are_free():
-    lock = ForkSafeLock()
-    with lock:
-        for other in (copy.deepcopy(lock), copy.copy(lock), pickle.loads(pickle.dumps(lock))):
-            thread = Thread(target=other.__enter__, daemon=True)
+    locks = ProcessLocks(RLock)
+    with locks[os.getpid()]:
+        for other in (copy.deepcopy(locks), pickle.loads(pickle.dumps(locks))):
+            thread = Thread(target=other[os.getpid()].__enter__, daemon=True)
             thread.start()
             thread.join(5)
             assert not thread.is_alive()
@@ -38,10 +38,10 @@ def test_copies_and_pickles_are_free():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_finds_it_free():
-    lock, held, done = ForkSafeLock(), Event(), Event()
+    locks, held, done = ProcessLocks(RLock), Event(), Event()
 
     def hold():
-        with lock:
+        with locks[os.getpid()]:
             held.set()
             done.wait(30)
 
@@ -53,7 +53,7 @@ def test_a_forked_child_finds_it_free():
         import signal
 
         signal.alarm(20)
-        with lock:
+        with locks[os.getpid()]:
             os._exit(0)
     status = os.waitpid(child, 0)[1]
     done.set()

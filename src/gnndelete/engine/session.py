@@ -23,7 +23,7 @@ from gnndelete.nn.checks import refuse_blind
 from gnndelete.nn.forward import Forward
 from gnndelete.nn.hooks import Rows, Site
 from gnndelete.nn.layers import Layers, working_copy
-from gnndelete.nn.operator import layer_operators
+from gnndelete.nn.operator import LayerOperators
 from gnndelete.nn.receptive_field import Probe, probe, run
 from gnndelete.notes import Note
 
@@ -64,7 +64,7 @@ class Session:
     def __init__(self, model: nn.Module, data: Data, forward: Forward, check: Check | None = None) -> None:
         if not isinstance(model, nn.Module):
             raise ModelError(f"model is a '{type(model).__name__}'", "pass a trained torch.nn.Module")
-        if layer_operators(model):
+        if any(isinstance(module, LayerOperators) for module in model.modules()):
             raise ModelError(
                 "the model already carries deletion operators",
                 "give the base model, and further requests to the Unlearner that served the first (unlearner.delete, or "

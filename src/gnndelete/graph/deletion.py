@@ -170,15 +170,6 @@ class Deletion(Elements):
         return self if ids is None else self.replace(names=Names(ids.names, relations or None))
 
     @property
-    def counts(self) -> dict[str, int]:
-        """How many elements of each kind are named, without empty kinds; for features, how many nodes lose some."""
-        found = dict.fromkeys(KINDS, 0)
-        for part in (self, *self.by_type.values()):
-            for kind in part.kinds:
-                found[kind.name] += kind.count(part)
-        return {name: count for name, count in found.items() if count}
-
-    @property
     def feature_nodes(self) -> Tensor:
         """The nodes that lose features, each once."""
         return torch.unique(self.features[0])
@@ -346,3 +337,7 @@ class Deletion(Elements):
                 "leave them out, earlier requests stay in force",
             )
         return self
+
+
+#: The deletion that names nothing.
+NOTHING = Deletion()

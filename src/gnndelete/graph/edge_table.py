@@ -160,22 +160,18 @@ class EdgeTable:
                 return 0
         return edges.size(1) - both if both >= NEARLY_UNDIRECTED_EDGES else 0
 
-    @cached_property
-    def _pointers(self) -> Tensor:
-        scale = self.num_nodes * self.num_relations
-        bounds = torch.arange(self.num_nodes + 1, device=self.keys.device) * scale
-        return torch.searchsorted(self.keys, bounds)
-
     def neighbors(self, nodes: Tensor) -> Tensor:
         """The targets of all edges that leave the given nodes, repeats included; the cost follows their number."""
-        pointers = self._pointers
-        keys = self.keys[ranges(pointers[nodes], pointers[nodes + 1])]
+        first = nodes * (self.num_nodes * self.num_relations)  # the smallest key of each node
+        stop = first + self.num_nodes * self.num_relations
+        keys = self.keys[ranges(torch.searchsorted(self.keys, first), torch.searchsorted(self.keys, stop))]
         return (keys // self.num_relations if self.num_relations > 1 else keys) % self.num_nodes
 
     @cached_property
     def degree(self) -> Tensor:
         """The out-degree of every node."""
-        return self._pointers.diff()
+        first = torch.arange(self.num_nodes + 1, device=self.keys.device) * (self.num_nodes * self.num_relations)
+        return torch.searchsorted(self.keys, first).diff()
 
 
 class Neighborhood:

@@ -69,6 +69,15 @@ class Elements:
         """The kinds of which elements are named."""
         return [kind for name, kind in KINDS.items() if getattr(self, name).size(-1)]
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many elements of each kind are named, without empty kinds; for features, how many nodes lose some."""
+        found = dict.fromkeys(KINDS, 0)
+        for part in (self, *self.by_type.values()):
+            for kind in part.kinds:
+                found[kind.name] += kind.count(part)
+        return {name: count for name, count in found.items() if count}
+
     def replace(self, **changes: Any) -> Self:
         """A copy with other values of some fields, which are taken as they are: sorted and distinct."""
         result = object.__new__(type(self))
@@ -145,7 +154,7 @@ class Edges(Kind):
                 wrong = some(names.edges(edges[:, outside]))
                 raise DeletionError(f"edges name {what} that are not in the graph: {wrong}; they go from 0 to {last}")
         if table.undirected:
-            edges = distinct(edges.sort(dim=0).values)
+            edges = table.edges(table.key(edges.sort(dim=0).values).unique())
         elif table.mirrored:
             edges = distinct(table.forward(edges))
         exists = table.contains(edges.to(table.keys.device)).cpu()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from gnndelete.errors import DeletionError, GraphError, some
 from gnndelete.graph.edge_table import EdgeTable, ends_of
 from gnndelete.graph.hetero import ONE_GRAPH, HeteroGraph
-from gnndelete.graph.kinds import KINDS, E, Elements, further_edge_sets, merge_cells, remaining_edges
+from gnndelete.graph.kinds import KINDS, E, Elements, merge_cells, remaining_edges
 from gnndelete.graph.parsing import Names, is_among
 from gnndelete.notes import Note
 
@@ -115,16 +115,13 @@ def nearly_undirected(table: EdgeTable, deleted: Tensor | None = None, nodes: Te
     return (Note("nearly-undirected", f"{text}. {advice}"),)
 
 
-def further_edges_cut(data: Data) -> tuple[Note, ...]:
+def further_edges_cut(names: Iterable[str]) -> Note:
     """A note on further sets of edges that deleted edges are cut from: their names alone do not prove what they are."""
-    names = [f"'{name}'" for name in further_edge_sets(data)]
-    if not names:
-        return ()
     text = (
-        f"Deleted edges and nodes were also cut from {' and '.join(names)}, which were taken for further edges among the nodes. "
-        "If they hold something else, choose a name without 'edge_index'."
+        f"Deleted edges and nodes were also cut from {' and '.join(map(repr, names))}, which were taken for further edges "
+        "among the nodes. If they hold something else, choose a name without 'edge_index'."
     )
-    return (Note("further-edges-cut", text),)
+    return Note("further-edges-cut", text)
 
 
 def count_nodes(data: Data) -> int:

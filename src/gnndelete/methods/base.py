@@ -16,7 +16,7 @@ from gnndelete.engine.blocks import Block
 from gnndelete.engine.local import Answers, BlockSession, Solved
 from gnndelete.engine.session import Session
 from gnndelete.errors import SettingError, UnfitError
-from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.deletion import NOTHING, Deletion
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.kinds import cut
 from gnndelete.nn.adapter import Adapter
@@ -67,8 +67,8 @@ class Context:
 
     session: Session
     task: Task | None = None
-    deletion: Deletion = field(default_factory=Deletion)
-    request: Deletion = field(default_factory=Deletion)
+    deletion: Deletion = NOTHING
+    request: Deletion = NOTHING
     memory: dict[str, Any] = field(default_factory=dict)
     fit: Fit | None = None
     build: Callable[[], nn.Module] | None = None
@@ -118,7 +118,7 @@ class Context:
             deletion: Everything that is deleted so far, checked against the graph.
             request: The newest request alone. The default is ``deletion``.
         """
-        return replace(self, deletion=deletion, request=request or deletion)
+        return replace(self, deletion=deletion, request=deletion if request is None else request)
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import RLock
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gnndelete.errors import ModelError, some
-from gnndelete.io.locks import ForkSafeLock
+from gnndelete.io.locks import ProcessLocks
 from gnndelete.nn.forward import Forward
 from gnndelete.nn.layers import copied
 from gnndelete.notes import Note
@@ -19,7 +21,7 @@ from gnndelete.notes import Note
 _UNTOUCHED = 12345.5
 
 #: The random state is that of all threads, so only one at a time may draw from it.
-_SEEDING = ForkSafeLock()
+_SEEDING = ProcessLocks(RLock)
 
 _REMEDY = "add that method, or pass build=… (a function that makes a new model)"
 
@@ -28,7 +30,7 @@ def untrained(model: nn.Module, build: Callable[[], nn.Module] | None, seed: int
     """What ``build`` makes from this seed, or else a `fresh` copy; the global random state stays as it is."""
     if build is None:
         return fresh(model, seed)
-    with _SEEDING, torch.random.fork_rng():
+    with _SEEDING[os.getpid()], torch.random.fork_rng():
         torch.manual_seed(seed)
         return build()
 
@@ -151,7 +153,7 @@ def _title(model: nn.Module, name: str) -> str:
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """The global random state of the CPU and of ``device`` from ``seed``; restored afterwards. Threads wait for each other."""
-    with _SEEDING:
+    with _SEEDING[os.getpid()]:
         if device is None or device.type == "cpu":
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import RLock
 from typing import Any
 
 import torch
@@ -24,7 +26,7 @@ from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils.sparse import index2ptr
 
-from gnndelete.io.locks import ForkSafeLock
+from gnndelete.io.locks import ProcessLocks
 
 #: Layers that normalise the edges first, and can keep the result.
 _NORMALIZING = (GCNConv, GCN2Conv, APPNP)
@@ -35,7 +37,7 @@ _PLAIN = (GINConv, SAGEConv, GraphConv)
 _STEPS = ("propagate", "message", "aggregate", "message_and_aggregate")
 _HOOKS = tuple(f"_{step}_forward{when}_hooks" for step in _STEPS for when in ("", "_pre"))
 
-_LOCK = ForkSafeLock()
+_LOCKS = ProcessLocks(RLock)
 
 
 @contextmanager
@@ -175,7 +177,7 @@ def matrix(edge_index: Tensor, weights: Tensor, nodes: int) -> Tensor:
 @functools.cache
 def _warn_silently() -> None:
     """Have torch say once that this layout is new, where nobody hears it."""
-    with _LOCK, warnings.catch_warnings():  # which is for one thread at a time
+    with _LOCKS[os.getpid()], warnings.catch_warnings():  # which is for one thread at a time
         warnings.simplefilter("ignore", UserWarning)
         torch.sparse_csr_tensor(
             torch.tensor([0, 0]), torch.tensor([]).long(), torch.tensor([]), (1, 1), check_invariants=False

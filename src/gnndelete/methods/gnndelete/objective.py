@@ -80,11 +80,6 @@ def objective(problem: Problem, apply: nn.Module) -> float:
     return total / problem.width
 
 
-def shares(counts: Tensor) -> Tensor:
-    """Weights that sum to 1, such as c_i / sum_j c_j; all zero where every count is."""
-    return counts / counts.sum().clamp_(min=1e-30)
-
-
 def ring_problem(
     h: Tensor, rows: Tensor, c_shares: Tensor | None, k_shares: Tensor | float, lam: float, mu: Tensor, t: Tensor | None
 ) -> Problem:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from gnndelete.graph.edge_table import Hops
 from gnndelete.methods.base import Context
-from gnndelete.methods.gnndelete.objective import shares
 from gnndelete.nn.hooks import Site
 from gnndelete.nn.receptive_field import Probe
 
@@ -71,7 +70,7 @@ def row_groups(
     deletion, device = context.deletion, context.data.edge_index.device
     step = deletion.edges.size(0) - 1  # from the first row to the last, of pairs as of triples
     edges, gone = deletion.edges[::step].flatten().to(device), deletion.nodes.to(device)
-    features, none = deletion.feature_nodes.to(device), gone[:0]
+    features, none = deletion.features[0].unique().to(device), gone[:0]
     isolated = none if isolated is None else isolated
     labels = deletion.labels
     if labels.numel() and context.task is not None:
@@ -88,7 +87,9 @@ def row_groups(
 
     at = {}
     for site in probe.sites:
-        learned = labels if probe.is_last(site) else none  # labels are learned by the last layer alone
+        learned = (
+            labels if labels.numel() and probe.is_last(site) else none
+        )  # labels are learned by the last layer alone
         c = counts.index_add(0, learned, ones[: learned.numel()]) if learned.numel() else counts
         if shared:
             rows = torch.cat([*rings[: site.hops + 1], learned]).unique()
@@ -114,10 +115,15 @@ def _group(kind: Kind, nodes: Tensor, counts: Tensor | None, site: Site, gone: T
     c = None if counts is None else counts[site.rows.start : site.rows.stop][rows]
     k: Tensor | float = 1 / max(rows.numel(), 1)
     if gone.numel():  # to keep a deleted node as it was is the opposite of forgetting
-        k = shares((~torch.isin(rows, site.local(gone))).double())
+        k = _shares((~torch.isin(rows, site.local(gone))).double())
     if not keep_ends and c is not None:
-        k = shares((c == 0).double() * k)
-    return Group(kind, rows, None if c is None else shares(c), k)
+        k = _shares((c == 0).double() * k)
+    return Group(kind, rows, None if c is None else _shares(c), k)
+
+
+def _shares(counts: Tensor) -> Tensor:
+    """Weights that sum to 1, such as c_i / sum_j c_j; all zero where every count is."""
+    return counts / counts.sum().clamp_(min=1e-30)
 
 
 def _without(rows: Tensor, others: Tensor) -> Tensor:
