@@ -222,11 +222,15 @@ class Unlearner:
             outcome, answers=Answers(blocks, output), operators=blocks.segments.operators, model=None, adapter=None
         )
 
-    def prepare(self) -> Unlearner:
-        """Compute once what local requests start from: the rows of every layer on the original graph.
+    def prepare(self, folder: str | PathLike[str] | None = None) -> Unlearner:
+        """Compute once what local requests start from: the rows of every layer on the original graph, and a rehearsed lam.
 
         It is checked whether the model's answers near a deletion can be computed on a part of the graph. Where they can,
         later requests are served there (`Unlearned.engine` says so); `gnndelete.inspect` tells why they cannot.
+
+        Args:
+            folder: Where the rows are kept, to be read from there the next time. The files are **sensitive**: they hold
+                what the model says of the graph before any deletion. The default is to keep them in memory.
 
         Returns:
             This unlearner.
@@ -236,7 +240,7 @@ class Unlearner:
         """
         session = self._context.session
         if session.blocks is None and self.engine != "full":
-            session.prepare()
+            session.prepare(None if folder is None else Path(folder))
             if session.blocks is None and self.engine == "local":
                 raise ModelError(f"the model cannot be run locally: {session.not_local}", "use engine='auto'")
             with self._locks[os.getpid()], torch.inference_mode(False):

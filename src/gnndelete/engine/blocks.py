@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 import types
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -407,8 +407,21 @@ class Blocks:
 
     # Finding out whether blocks give the right rows
 
+    def facts(self) -> dict[str, Any]:
+        """What was found out about the model, as plain values for `of`."""
+        tables = [[name, nodes.start, nodes.stop] for name, nodes in self.reads.tables]
+        return {"tables": tables, "all_edges": self.reads.all_edges, "degrees": self.degrees}
+
     @classmethod
-    def find(cls, session: Any, cache: Cache | None = None) -> Blocks | str:
+    def of(cls, session: Any, cache: Cache, facts: Mapping[str, Any]) -> Blocks:
+        """Blocks that `find` has found before, for the same model and graph."""
+        tables = tuple((name, range(start, stop)) for name, start, stop in facts["tables"])
+        edges = Edges(session.data, session.table, _edge_weight(session.data))
+        reads = Reads(tables, facts["all_edges"])
+        return cls(session, session.probe("all"), cache, reads, edges, facts["degrees"])
+
+    @classmethod
+    def find(cls, session: Any) -> Blocks | str:
         """The first way to give the model blocks that is right in every check; otherwise why there is none."""
         probe = session.probe("all")
         if not probe.bounded or probe.hops is None:
@@ -416,7 +429,7 @@ class Blocks:
         if not isinstance(session.data, HeteroGraph) and "adj_t" in session.data:
             return "the graph holds its edges as a sparse matrix 'adj_t'"
         model = working_copy(session.model)
-        cache = Cache.compute(session, model, probe.sites) if cache is None else cache
+        cache = Cache.compute(session, model, probe.sites)
         if not cache.output:
             return "the output of the model does not have one row per node"
         edges = Edges(session.data, session.table, _edge_weight(session.data))

@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 
-from gnndelete.errors import AdapterError
-from gnndelete.io.files import ensure_folder, write
+from gnndelete.errors import AdapterError, why
+from gnndelete.io.files import write
 from gnndelete.nn.forward import evaluating
 from gnndelete.nn.hooks import Key, Site, entry, listening, representations
 
-MANIFEST = "cache.json"
+MANIFEST, ROWS = "cache.json", "rows.safetensors"
 _FORMAT = 1
 _REMEDY = "remove the folder and prepare again"
 
@@ -66,89 +68,68 @@ class Cache:
         """Bytes of all rows."""
         return sum(value.numel() * value.element_size() for value in (*self.rows.values(), *self.output.values()))
 
-    def save(self, folder: Path, identity: Mapping[str, str]) -> None:
-        """Write the rows as raw files, and last the manifest that names and digests them.
+    def save(self, folder: Path, identity: Mapping[str, str], **facts: Any) -> None:
+        """Write the rows to one file, and last the manifest that names and digests them.
 
         Args:
             folder: Where to write; it is made.
             identity: Digests of the model and the graph that the rows belong to.
+            **facts: Further plain values, which `load` gives back.
         """
-        ensure_folder(folder)
-        entries = []
-        for name, tensor, facts in self._named():
-            data = tensor.detach().contiguous().cpu()
-            raw = data.view(torch.uint8).numpy().tobytes() if data.dim() else b""
-            write(folder / name, raw, private=True)
-            shape, digest = list(data.shape), hashlib.sha256(raw).hexdigest()
-            entries.append({**facts, "file": name, "shape": shape, "dtype": str(data.dtype)[6:], "sha256": digest})
-        manifest = {"format": _FORMAT, "identity": dict(identity), "entries": entries}
-        write(folder / MANIFEST, json.dumps(manifest, indent=1).encode(), private=True)
-
-    def _named(self) -> list[tuple[str, Tensor, dict[str, Any]]]:
-        sites = [
-            (
-                f"site-{number}{suffix}.bin",
-                tensor,
-                {"kind": kind, "site": {**asdict(site), "rows": [site.rows.start, site.rows.stop]}},
-            )
-            for number, site in enumerate(self.rows)
-            for kind, suffix, tensor in (("rows", "", self.rows[site]), ("sums", "-sum", self.sums[site]))
+        tensors = {f"rows.{number}": rows for number, rows in enumerate(self.rows.values())}
+        tensors |= {f"sums.{number}": self.sums[site] for number, site in enumerate(self.rows)}
+        alone = {
+            key: rows for key, rows in self.output.items() if not any(rows is known for known in self.rows.values())
+        }
+        tensors |= {f"output.{number}": rows for number, rows in enumerate(alone.values())}
+        same = [
+            [key, number]
+            for key, rows in self.output.items()
+            for number, known in enumerate(self.rows.values())
+            if rows is known
         ]
-        outputs = [
-            (f"output-{number}.bin", tensor, {"kind": "output", "key": key})
-            for number, (key, tensor) in enumerate(self.output.items())
-        ]
-        return [*sites, *outputs]
+        content = save({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()})
+        manifest = {
+            "format": _FORMAT,
+            "identity": dict(identity),
+            "sites": [{**asdict(site), "rows": [site.rows.start, site.rows.stop]} for site in self.rows],
+            "output": list(alone),
+            "output_of_site": same,
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "facts": facts,
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder / ROWS, content, private=True)
+        write(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode(), private=True)
 
     @classmethod
-    def load(cls, folder: Path, identity: Mapping[str, str]) -> Cache | None:
-        """Map the files of `save` into memory; None where there are none, or they belong to another model or graph.
+    def load(cls, folder: Path, identity: Mapping[str, str]) -> tuple[Cache, dict[str, Any]] | None:
+        """Map the file of `save` into memory; None where there is none, or it belongs to another model or graph.
 
         Args:
             folder: The folder that `save` wrote.
             identity: Digests of the model and the graph at hand.
 
+        Returns:
+            The cache, whose rows are read from the disk as they are used, and the further facts.
+
         Raises:
             AdapterError: If the files are damaged.
         """
+        if not (folder / MANIFEST).exists():
+            return None
         try:
             manifest = json.loads((folder / MANIFEST).read_text())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
+            if manifest["format"] != _FORMAT or manifest["identity"] != dict(identity):
+                return None
+            sites = [Site(**{**site, "rows": range(*site["rows"])}) for site in manifest["sites"]]
+            with safe_open(folder / ROWS, framework="pt") as file:
+                rows = {site: file.get_tensor(f"rows.{number}") for number, site in enumerate(sites)}
+                sums = {site: file.get_tensor(f"sums.{number}") for number, site in enumerate(sites)}
+                output = {key: file.get_tensor(f"output.{n}") for n, key in enumerate(manifest["output"])}
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise AdapterError(
-                f"the cache at '{folder}' cannot be read ({error})", "remove the folder and prepare again"
+                f"the cache at '{folder}' cannot be read ({why(error)})", "remove the folder and prepare again"
             ) from error
-        if manifest.get("format") != _FORMAT or manifest.get("identity") != dict(identity):
-            return None
-        rows: dict[Site, Tensor] = {}
-        sums: dict[Site, Tensor] = {}
-        output: dict[Key, Tensor] = {}
-        for item in manifest["entries"]:
-            tensor = _mapped(folder, item)
-            if item["kind"] == "output":
-                output[item["key"]] = tensor
-                continue
-            site = Site(**{**item["site"], "rows": range(*item["site"]["rows"])})
-            (rows if item["kind"] == "rows" else sums)[site] = tensor
-        return cls(rows, output, sums)
-
-
-def _facts(site: Site) -> dict[str, Any]:
-    return {**asdict(site), "rows": [site.rows.start, site.rows.stop]}
-
-
-def _mapped(folder: Path, item: Mapping[str, Any]) -> Tensor:
-    """A tensor of a raw file, read page by page as it is used."""
-    path, dtype = folder / Path(item["file"]).name, getattr(torch, item["dtype"])
-    count = 1
-    for size in item["shape"]:
-        count *= size
-    expected = count * torch.empty((), dtype=dtype).element_size()
-    if not path.is_file() or path.stat().st_size != expected:
-        raise AdapterError(
-            f"the cache file '{path}' is missing or has another size", "remove the folder and prepare again"
-        )
-    if not count:
-        return torch.empty(item["shape"], dtype=dtype)
-    return torch.from_file(str(path), shared=False, size=count, dtype=dtype).view(item["shape"])
+        output |= {key: rows[sites[number]] for key, number in manifest["output_of_site"]}
+        return cls(rows, output, sums), manifest["facts"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -161,13 +162,24 @@ class Session:
             total -= rows[deleted].double().sum(dim=0)
         return total / max(h.size(0) - deleted.numel(), 1)
 
-    def prepare(self, cache: Cache | None = None) -> None:
-        """Find out whether requests can be served on blocks of the graph, and compute what they start from."""
+    def prepare(self, folder: Path | None = None) -> None:
+        """Find out whether requests can be served on blocks of the graph, and compute what they start from.
+
+        With a ``folder`` this is read from there; where it holds nothing for this model and graph, it is written there.
+        """
+        identity = {} if folder is None else self.identity()
+        known = None if folder is None else Cache.load(folder, identity)
         try:
-            found = Blocks.find(self, cache)
+            found = Blocks.find(self) if known is None else Blocks.of(self, *known)
         except ModelError as error:  # no graph layer that is known by its class
             found = error.why
         self.blocks, self.not_local = (None, found) if isinstance(found, str) else (found, "")
+        if folder is not None and known is None and self.blocks is not None:
+            self.blocks.cache.save(folder, identity, **self.blocks.facts())
+
+    def identity(self) -> dict[str, str]:
+        """Digests of the model, the graph and its attributes."""
+        return {"model": self.base_fingerprint(), "graph": self.graph_fingerprint(), **self.graph_attributes}
 
     def answer(self, model: nn.Module, data: Data) -> Any:
         """The output of a whole pass, which the task has checked."""
