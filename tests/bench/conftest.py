@@ -65,7 +65,6 @@ def numbers(store: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def environment(*paths: Path) -> dict[str, str]:
-    """For a process that runs this source, and packages from further folders."""
-    source = Path(__file__).parents[2] / "src"
-    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (source, *paths))), "OMP_NUM_THREADS": "1"}
+def environment() -> dict[str, str]:
+    """For a process that runs this source."""
+    return os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src"), "OMP_NUM_THREADS": "1"}

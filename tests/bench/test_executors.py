@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,7 @@ def test_jobs_beside_a_killed_one_are_done_and_it_is_recorded(
     small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """One job takes its process with it whenever it runs, another only beside others, as where memory is short."""
-    jobs = [Job("cell", cell, tmp_path, "cpu", 1, 2) for cell in cells(small, "cpu")]
+    jobs = [Job("cell", cell, tmp_path, "cpu", 1, 2) for cell in cells(small, "cpu")[:3]]
     always, once, flag = jobs[1].digest, jobs[0].digest, str(tmp_path / "seen")
 
     def perform(job: Any, parent: int) -> Any:
@@ -111,27 +109,27 @@ def test_killed_before_its_first_cell_it_leaves_no_process(write: Write, tmp_pat
 
 
 @pytest.mark.slow
-def test_killed_five_times_at_random(write: Write, tmp_path: Path) -> None:
-    file, store = write(seeds=[1, 2, 3, 4], train={"epochs": 40, "lr": 0.05}), tmp_path / "out/results.jsonl"
+def test_killed_three_times_at_random(write: Write, tmp_path: Path) -> None:
+    file, store = write(train={"epochs": 40, "lr": 0.05}), tmp_path / "out/results.jsonl"
     chance = random.Random()
     killed = 0
-    for attempt in range(5):
+    for attempt in range(3):
         before = store.read_bytes() if store.exists() else b""
         process = _start(file, store, jobs=1 + attempt % 2)
-        _wait_for_rows(process, store, _rows(store) + chance.randint(0, 2))
+        _wait_for_rows(process, store, _rows(store) + chance.randint(0, 1))
         time.sleep(chance.random() * 0.3)
         if process.poll() is None:
             os.kill(process.pid, signal.SIGKILL)  # the parent alone: its processes must not write any more
             killed += 1
         process.wait()
         assert (store.read_bytes() if store.exists() else b"").startswith(before)
-    assert killed >= 3
+    assert killed >= 2
     experiment = read(str(file))
     kept = len(Store(store))
     summary = run([experiment], store=store)
-    assert (summary.already, summary.done, summary.failed) == (kept, 12 - kept, 0)
+    assert (summary.already, summary.done, summary.failed) == (kept, 6 - kept, 0)
     found = [json.dumps(line["key"], sort_keys=True) for line in lines(store)]
-    assert len(found) == len(set(found)) == 12  # none twice
+    assert len(found) == len(set(found)) == 6  # none twice
     assert set(found) == {json.dumps(cell.key, sort_keys=True) for cell in cells(experiment)}  # none lost
     assert run([experiment], store=store).done == 0
     fresh = tmp_path / "fresh/results.jsonl"
@@ -141,19 +139,19 @@ def test_killed_five_times_at_random(write: Write, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_asked_to_end_it_keeps_what_is_done(write: Write, tmp_path: Path) -> None:
-    file, store = write(seeds=[1, 2, 3, 4], train={"epochs": 200, "lr": 0.05}), tmp_path / "out/results.jsonl"
+    file, store = write(train={"epochs": 200, "lr": 0.05}), tmp_path / "out/results.jsonl"
     process = _start(file, store, jobs=2)
     _wait_for_rows(process, store, 1)
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 130
     kept = len(lines(store))
-    assert 0 < kept < 12
+    assert 0 < kept < 6
     _wait_for_the_end(process.pid)  # its processes end as well
     assert run([read(str(file))], store=store).already == kept
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [0.0, 0.5, 1.5])
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
 def test_ctrl_c_while_processes_start_is_one_message(write: Write, tmp_path: Path, seconds: float) -> None:
     store = tmp_path / "out/results.jsonl"
     options = ["--store", str(store), "--device", "cpu", "--jobs", "2"]
@@ -177,7 +175,8 @@ def test_ctrl_c_while_processes_start_is_one_message(write: Write, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_processes_and_a_ray_cluster_give_the_same_numbers(write: Write, tmp_path: Path, ray_folder: Path) -> None:
+def test_processes_and_a_ray_cluster_give_the_same_numbers(write: Write, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
     file = write(measures=["scores", "unseen"])
     stores = {name: tmp_path / name / "results.jsonl" for name in ("processes", "ray")}
     for name, store in stores.items():
@@ -185,7 +184,7 @@ def test_processes_and_a_ray_cluster_give_the_same_numbers(write: Write, tmp_pat
         options += ["--ray", "local"] if name == "ray" else []
         done = subprocess.run(
             [sys.executable, *SWEEP, str(file), *options],
-            env=environment(ray_folder) | {"RAY_TMPDIR": "/tmp", "RAY_USAGE_STATS_ENABLED": "0"},
+            env=environment() | {"RAY_TMPDIR": "/tmp", "RAY_USAGE_STATS_ENABLED": "0"},
             capture_output=True,
             text=True,
             timeout=600,
@@ -194,32 +193,6 @@ def test_processes_and_a_ray_cluster_give_the_same_numbers(write: Write, tmp_pat
         values: dict[str, Any] = json.loads(done.stdout)
         assert (values["done"], values["failed"], values["models"]) == (6, 0, 2)
     assert numbers(stores["processes"]) == numbers(stores["ray"])
-
-
-@pytest.fixture(scope="module")
-def ray_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with the ``[ray]`` extra: nothing to add where it is installed, else it is installed there."""
-    folder = tmp_path_factory.mktemp("ray")
-    if subprocess.run([sys.executable, "-c", "import ray"], capture_output=True).returncode == 0:
-        yield folder
-        return
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--target",
-        str(folder),
-    ]
-    done = subprocess.run([*install, "ray>=2.40"], capture_output=True, text=True)
-    works = subprocess.run([sys.executable, "-c", "import ray"], capture_output=True, env=environment(folder))
-    if done.returncode or works.returncode:
-        said = (done.stderr or works.stderr.decode()).strip().splitlines()
-        pytest.skip(f"the [ray] extra cannot be installed here: {said[-1] if said else 'no reason given'}")
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_only_threads_of_the_pool_are_quiet_while_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
