@@ -13,7 +13,9 @@ from gnndelete.errors import ModelError
 from gnndelete.methods.gnndelete.calibration import (
     ACTIONS,
     CUTTING,
+    FREE_LAM,
     LARGEST_LAM,
+    MARK,
     MAX_TRIALS,
     as_nonexistent,
     as_retrained,
@@ -53,12 +55,23 @@ def test_the_smallest_change_where_cutting_is_enough():
 
 
 def test_where_no_lam_reaches_it_retraining_is_recommended_with_the_figure():
-    found = as_retrained(curve(lambda lam: 0.7 - 0.1 * lam))
+    found = as_retrained(curve(lambda lam: 0.7 - 0.1 * lam, lambda lam: 0.9))
     assert found.status == "unreached"
     assert found.retrain_recommended
-    assert "0.620" in found.sentence
+    assert "0.600" in found.sentence
+    assert "costs nothing" in found.sentence
     assert "Retrain to forget" in found.sentence
-    assert found.lam == LARGEST_LAM
+    assert found.lam == FREE_LAM
+
+
+def test_a_lam_that_marks_the_nodes_is_not_taken():
+    def measure(lam):
+        return Trial(lam, auc=0.7 - 0.3 * lam, se=0.01, utility=0.9, mark=0.5 * lam)
+
+    found = as_retrained(measure)
+    assert (found.status, found.retrain_recommended) == ("unreached", True)
+    assert found.lam <= 0.12
+    assert "a mark on its nodes" in found.sentence
 
 
 def test_what_gains_next_to_nothing_is_not_paid_for_where_nothing_reaches_it():
@@ -75,19 +88,15 @@ def test_answers_that_are_no_numbers_are_refused():
         unlearner.delete(gd.Deletion(nodes=data.train_mask.nonzero().flatten()[:5]))
 
 
-def test_forgetting_that_costs_much_says_so():
-    found = as_retrained(curve(lambda lam: 0.6 - 0.2 * lam, lambda lam: 0.9 - 0.08 * lam))
+def test_what_reaches_it_at_a_cost_says_so_and_at_a_high_cost_is_not_taken():
+    found = as_retrained(curve(lambda lam: 0.6 - 0.2 * lam, lambda lam: 0.9 - 0.04 * lam))
     assert found.status == "reached"
-    assert found.retrain_recommended
-    assert "costs 0.04" in found.sentence
-
-
-def test_the_model_is_not_ruined_to_reach_it():
-    found = as_retrained(curve(lambda lam: 0.7 - 0.3 * lam, lambda lam: 0.9 - 0.2 * lam))
-    assert found.status == "unreached"
-    assert found.retrain_recommended
-    assert 0.2 < found.lam <= 0.25  # as far as a loss of 0.05 goes
-    assert "bearable" in found.sentence
+    assert not found.retrain_recommended
+    assert "costs 0.02" in found.sentence
+    for cost in (0.08, 0.2):
+        found = as_retrained(curve(lambda lam: 0.6 - 0.2 * lam, lambda lam, cost=cost: 0.9 - cost * lam))
+        assert (found.status, found.lam, found.retrain_recommended) == ("unreached", 0.0, True)
+        assert "lam stays 0" in found.sentence
 
 
 @pytest.mark.parametrize("power", [1, 2, 3])
@@ -144,7 +153,8 @@ def test_on_a_model_that_remembers_lam_is_found_and_stated(memory, tmp_path):
     assert found is not None
     assert found["status"] == "reached"
     assert 0 < unlearned.lam == found["lam"] < 1
-    first, best = found["trials"][0], min(found["trials"], key=lambda trial: abs(trial["auc"] - 0.5))
+    taken = [trial for trial in found["trials"] if trial["mark"] <= MARK]
+    first, best = taken[0], min(taken, key=lambda trial: abs(trial["auc"] - 0.5))
     assert first["auc"] > 0.5 + first["se"]
     assert best["lam"] == found["lam"]
     assert abs(best["auc"] - 0.5) <= best["se"]
@@ -327,7 +337,7 @@ def test_damage_around_the_deletion_is_not_paid_for():
     )
     assert found.status == "unreached"
     assert found.retrain_recommended
-    assert 0.1 < found.lam <= 0.25
+    assert found.lam <= 0.2  # as far as it is free
 
 
 def test_edges_around_the_deletion_are_scored_apart(memory):

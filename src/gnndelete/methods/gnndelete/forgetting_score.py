@@ -24,6 +24,9 @@ FEW_MATCHED = 0.5
 #: constant was chosen on these runs, so they are no test of it. Without it such nodes would be forgotten too strongly.
 KEPT_WITH_LABEL = 2 / 3
 
+#: Nodes that each end is scored with to see its spread, and pairs that are asked about for it.
+PARTNERS, PARTNER_LIMIT = 16, 100_000
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -34,6 +37,7 @@ class Trial:
     se: float | None = None  # its standard error
     utility: float | None = None  # the validation score
     near: float | None = None  # the validation score on edges that touch the deletion
+    mark: float | None = None  # how far the spread of scores tells the ends of deleted edges, beyond lam 0
 
     def loss(self, first: Trial) -> float:
         """U(0) - U(lam): what the trial costs of the validation score."""
@@ -89,13 +93,15 @@ class ForgettingScore:
             return
         self.matching = self.task.match(self.deleted, self.unseen, self.original, self.data, by_surroundings)
         self._elements = torch.cat([self.deleted.to(self.unseen.device), self.unseen], dim=-1)
+        self._unmarked: float | None = None
         if self.task.pairwise:
+            self._beside = beside(self._elements, self.unseen)
             with suppress(GraphError):  # no negatives can be drawn
                 self._near = self.task.validation_near(self.data, ends_of(self.deleted).unique())
 
     def trial(self, lam: float, model: nn.Module, output: Any, presented: Any) -> Trial:
         """Measure one lam by the model's output on the remaining graph, and by the one where deleted elements are asked."""
-        auc, se, utility, near = None, None, None, None
+        auc, se, utility, near, mark = None, None, None, None, None
         if self.task is not None:
             with suppress(GraphError):  # there is nothing to validate on
                 utility = self.task.validate(model, output, self.data)
@@ -112,7 +118,22 @@ class ForgettingScore:
             test = self.matching.test(*scores.split([self.deleted.size(-1), self.unseen.size(-1)]))
             auc, se = test.auc, test.standard_error
             near = None if self._near is None else self._near.validate(model, output, self.data)
-        return Trial(lam, auc, se, utility, near)
+            if self.task.pairwise:
+                spread = self.task.scores(partial(self.task.predict, model, presented), data, self._beside)
+                mark = self._mark(spread.view(2, self._elements.size(1), -1))
+        return Trial(lam, auc, se, utility, near, mark)
+
+    def _mark(self, scores: Tensor) -> float:
+        """How far the spread of their scores with other nodes tells the ends of deleted edges, compared with lam 0.
+
+        A map that is too strong draws the ends together: their deleted edges then score like unseen ones, and all their
+        other edges lose as much, so that the ends can be recognised without the deleted edges.
+        """
+        spread = scores.double().std(dim=2).clamp(min=1e-12).log().sum(dim=0)
+        found = self.matching.test(*spread.split([self.deleted.size(-1), self.unseen.size(-1)])).auc
+        if self._unmarked is None:  # the first trial is lam 0
+            self._unmarked = found
+        return abs(found - self._unmarked)
 
     def remarks(self) -> list[str]:
         """Sentences about the comparison itself, for the note of a calibration."""
@@ -127,6 +148,16 @@ class ForgettingScore:
         overlap = self.task.count_overlap(self.unseen, self.original, self._table)
         found += [self.task.overlap_sentence(overlap), self.matching.how]
         return [sentence for sentence in found if sentence]
+
+
+def beside(edges: Tensor, unseen: Tensor) -> Tensor:
+    """Each edge with its second end replaced by those of some unseen edges, and then with its first end replaced."""
+    count = max(4, min(PARTNERS, PARTNER_LIMIT // edges.size(1)))
+    chosen = torch.randint(unseen.size(1), (count,), generator=torch.Generator().manual_seed(0)).to(unseen.device)
+    second = edges.repeat_interleave(count, dim=1)
+    first = second.clone()
+    second[-1], first[0] = unseen[-1, chosen].repeat(edges.size(1)), unseen[0, chosen].repeat(edges.size(1))
+    return torch.cat([second, first], dim=1)
 
 
 def comparable_edges(context: Context, deleted: Tensor, unseen: Tensor) -> Tensor:
