@@ -182,6 +182,11 @@ class Unlearned:
             **objects,
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is made when it is asked for is made now; a copy answers from its model."""
+        made = {name: getattr(self, name) for name in ("model", "data", "adapter")}
+        return {**vars(self), **made, "served": None}
+
     @cached_property
     def graph(self) -> Data | None:
         """The remaining graph as the library holds it: the node types of a ``HeteroData`` in one table."""

@@ -29,13 +29,14 @@ from torch_geometric.nn import (
 from torch_geometric.utils import degree
 
 import gnndelete as gd
-from gnndelete.engine.blocks import Blocks, close
+from gnndelete.engine.blocks import Blocks, close, computed_rows
 from gnndelete.engine.session import Session
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.kinds import cut
+from gnndelete.graph.validation import check_deletion
 from gnndelete.nn.forward import call, evaluating
 from gnndelete.nn.layers import working_copy
-from tests.hetero import Convs, make_hetero
+from tests.hetero import WRITES, Convs, make_hetero
 
 NODES, WIDTH, HIDDEN = 400, 6, 8
 
@@ -313,7 +314,17 @@ def test_types_of_nodes() -> None:
     session = Session(model.eval(), data, call)
     blocks = Blocks.find(session)
     assert isinstance(blocks, Blocks), blocks
-    assert [name for name, _ in blocks.reads.tables] == []
+    deletion = Deletion(edges={WRITES: hetero[WRITES].edge_index[:, [4, 30]]}, nodes={"author": [20]})
+    deletion = check_deletion(deletion, data, session.table)
+    block = blocks.near(deletion, share=1.0)
+    assert block is not None
+    assert block.nodes.numel() < data.num_nodes
+    rows = blocks.forward(block, blocks.model, cut(block.deletion(deletion), block.data, block.table))
+    with evaluating(model):
+        whole = call(model, cut(deletion, data, session.table))
+    for key, value in whole.items():
+        ids, computed = computed_rows(blocks, block, blocks.output_nodes(key))
+        assert close(rows[key][computed], value[ids])
 
 
 def test_the_model_of_the_user_is_not_changed() -> None:

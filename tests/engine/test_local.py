@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -151,3 +153,29 @@ def test_inspect_says_whether_requests_can_be_local() -> None:
     found = gd.inspect(model, data, task=task)
     assert found.local
     assert "local requests: yes" in str(found)
+
+
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_copies_and_pickles_go_on(clone: Any) -> None:
+    unlearner, results = stream("gcn", "segments", count=4)
+    pairs = torch.randint(NODES, (2, 200), generator=torch.Generator().manual_seed(1))
+    assert close(clone(results[-1]).predict(pairs), results[-1].predict(pairs))
+    request = gd.Deletion(edges=results[-1].data.edge_index[:, [0]])
+    other = clone(unlearner).delete(request)
+    assert other.engine == "local"
+    assert torch.equal(other.predict(pairs), unlearner.delete(request).predict(pairs))
+
+
+def test_labels_are_deleted_where_they_are() -> None:
+    torch.manual_seed(0)
+    data, model = make_graph(), MODELS["sage"]().eval()
+    data.train_mask = torch.rand(NODES) < 0.6
+    data.val_mask = ~data.train_mask
+    deletion = gd.Deletion(labels=data.train_mask.nonzero().flatten()[:5].tolist())
+    full, local = (
+        gd.Unlearner(model, data, task="node", method=gd.GNNDelete(lam=0.5), engine=engine).delete(deletion)
+        for engine in ("full", "local")
+    )
+    assert local.engine == "local"
+    assert local.parameters == full.parameters > 0
+    assert close(local.output(), full.output())

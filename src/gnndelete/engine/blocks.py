@@ -35,9 +35,9 @@ from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable, ends_of, entries, ranges
 from gnndelete.graph.hetero import HeteroGraph, Types
 from gnndelete.graph.kinds import cut
-from gnndelete.nn.forward import evaluating, forget_graph, kept_graph
+from gnndelete.nn.forward import caching_layers, evaluating, forget_graph
 from gnndelete.nn.hooks import Key, Site, entry, listening, replaced
-from gnndelete.nn.layers import working_copy
+from gnndelete.nn.layers import copied, working_copy
 from gnndelete.nn.receptive_field import Probe
 
 #: Rows are equal if they differ by no more than this share of the largest number in the rows compared.
@@ -45,7 +45,6 @@ TOLERANCE = 1e-5
 
 #: So many nodes lie in each block of the check on the unchanged graph, and so many edges are cut in the trial.
 CHECKED_NODES, CHECKED_EDGES = 8, 4
-
 
 #: A block with more than this share of the edges of the graph costs no less than the whole graph.
 LARGEST_SHARE = 0.5
@@ -96,7 +95,7 @@ class Block:
             name: getattr(deletion, name)[_contains(self.nodes, getattr(deletion, name))]
             for name in ("nodes", "labels", "inside_graphs")
         }
-        return replace_elements(deletion, edges=edges, features=cells[:, chosen], fill=deletion.fill[chosen], **inside)
+        return deletion.replace(edges=edges, features=cells[:, chosen], fill=deletion.fill[chosen], **inside)
 
     def deletion(self, deletion: Deletion) -> Deletion:
         """A checked deletion in the numbers of the block."""
@@ -108,15 +107,7 @@ class Block:
         if cells.size(1):
             cells = torch.stack([self.local(cells[0]), cells[1]])
         changes = {name: self.local(getattr(deletion, name)) for name in ("nodes", "labels", "inside_graphs")}
-        return replace_elements(deletion, edges=edges, features=cells, **changes)
-
-
-def replace_elements(deletion: Deletion, **changes: Any) -> Deletion:
-    """A copy of a checked deletion with other elements."""
-    result = copy.copy(deletion)
-    for name, value in changes.items():
-        object.__setattr__(result, name, value)
-    return result
+        return deletion.replace(edges=edges, features=cells, **changes)
 
 
 class Edges:
@@ -125,12 +116,15 @@ class Edges:
     def __init__(self, data: Data, table: EdgeTable, weight: Tensor | None) -> None:
         self.edge_index = data.edge_index
         targets, self._order = torch.sort(data.edge_index[1], stable=True)
-        self._pointers = torch.searchsorted(targets, torch.arange(table.num_nodes + 1, device=targets.device))
+        ids = torch.arange(table.num_nodes + 1, device=targets.device)
+        self._pointers = torch.searchsorted(targets, ids)
         self._loops = data.edge_index[0] == data.edge_index[1]
         self.loopless = not bool(self._loops.any())
-        self._weight = torch.ones(self._loops.numel()) if weight is None else weight.detach().flatten()
-        self._out = EdgesBySource(data.edge_index, table.num_nodes)
-        self.degree = self._in_degree(torch.ones(self._loops.numel()), table.num_nodes)
+        self._weight = (
+            torch.ones_like(self._loops, dtype=torch.float32) if weight is None else weight.detach().flatten()
+        )
+        self._table = table
+        self.degree = self._in_degree(torch.ones_like(self._loops, dtype=torch.float32), table.num_nodes)
         self.weighted = self._in_degree(self._weight, table.num_nodes)
 
     def _in_degree(self, weight: Tensor, nodes: int) -> Tensor:
@@ -144,7 +138,7 @@ class Edges:
 
     def at(self, nodes: Tensor) -> Tensor:
         """The columns of all edges that enter or leave the given nodes."""
-        return torch.cat([self.into(nodes), self._out(nodes)])
+        return torch.cat([self.into(nodes), self._table.leaving(nodes)])
 
     def lost_degrees(self, columns: Tensor) -> tuple[Tensor, Tensor]:
         """The targets of some edges, and what each edge adds to their degree by weight; a loop adds nothing."""
@@ -157,17 +151,6 @@ class Edges:
             return nodes[:0]
         columns = self.into(nodes)
         return columns[self._loops[columns]]
-
-
-class EdgesBySource:
-    """The columns of all edges that leave a node, by look-up."""
-
-    def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
-        sources, self._order = torch.sort(edge_index[0], stable=True)
-        self._pointers = torch.searchsorted(sources, torch.arange(num_nodes + 1, device=sources.device))
-
-    def __call__(self, nodes: Tensor) -> Tensor:
-        return self._order[ranges(self._pointers[nodes], self._pointers[nodes + 1])]
 
 
 class Blocks:
@@ -192,7 +175,6 @@ class Blocks:
         self.sites = {site: site for site in probe.sites}  # by layer, call and key
         self.degrees = degrees
         self.model = shared_copy(session.model)
-        self.model.eval()
         self._block: Block | None = None
         self.segments: Segments | None = None  # where requests are solved on top of each other
         self.rows_suffice: bool | None = None  # whether the task scores elements by the rows of their nodes alone
@@ -294,7 +276,8 @@ class Blocks:
             result[key] = value
         local: dict[str, range] = {}
         for name, rows in data.types.nodes.items():
-            start, stop = torch.searchsorted(nodes, torch.tensor([rows.start, rows.stop])).tolist()
+            bounds = torch.tensor([rows.start, rows.stop], device=nodes.device)
+            start, stop = torch.searchsorted(nodes, bounds).tolist()
             local[name] = range(start, stop)
             _copy_store(data.hetero, data.hetero[name], result[name], nodes[start:stop] - rows.start)
             result[name].num_nodes = stop - start
@@ -377,11 +360,9 @@ class Blocks:
 
     def rows(self, site: Site, local: Tensor) -> Tensor:
         """Rows of a site before the request."""
-        return (
-            self.cache.rows[site].index_select(0, local)
-            if self.segments is None
-            else self.segments.rows[site].read(local)
-        )
+        if self.segments is not None:
+            return self.segments.rows[site].read(local)
+        return self.cache.rows[site].index_select(0, local)
 
     def _normalize(
         self, normalize: Callable[..., Any], edge_index: Any, edge_weight: Any = None, *args: Any, **kw: Any
@@ -397,7 +378,7 @@ class Blocks:
             kw["num_nodes"] = count + 1
         degrees = self.edges if self.segments is None else self.segments
         lacking = (degrees.degree if edge_weight is None else degrees.weighted)[block.nodes[block.boundary]]
-        weight = torch.ones(edge_index.size(1), dtype=lacking.dtype) if edge_weight is None else edge_weight
+        weight = lacking.new_ones(edge_index.size(1)) if edge_weight is None else edge_weight
         outside = torch.stack([torch.full_like(block.boundary, count), block.boundary])
         more, norm = normalize(
             torch.cat([edge_index, outside], dim=1), torch.cat([weight, lacking.to(weight.dtype)]), *args, **kw
@@ -475,7 +456,8 @@ class Blocks:
             right = rows[site] if site in rows else self.cache.rows[site].index_select(0, ids)
             if not close(h.index_select(0, computed), right):
                 return f"on a part of the graph the layer '{site.title}' gives other rows than on the whole"
-        for key, value in block_output(answer, self.cache.output).items():
+        for key in self.cache.output:
+            value = entry(answer, key)
             ids, computed = computed_rows(self, block, self.output_nodes(key))
             right = output[key] if key in output else self.cache.output[key].index_select(0, ids)
             if not close(value.index_select(0, computed), right):
@@ -564,9 +546,8 @@ def _reach(probe: Probe) -> int:
 
 
 def ends_of_deletion(deletion: Deletion) -> Tensor:
-    """Every node that a deletion names: ends of edges, nodes, and nodes that lose features."""
-    edges = deletion.edges
-    return torch.cat([edges[:: edges.size(0) - 1].flatten(), deletion.nodes, deletion.feature_nodes])
+    """Every node that a deletion names: ends of edges, nodes, and nodes that lose features or a label."""
+    return torch.cat([ends_of(deletion.edges).flatten(), deletion.nodes, deletion.feature_nodes, deletion.labels])
 
 
 def close(a: Tensor, b: Tensor) -> bool:
@@ -581,18 +562,11 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [""])[0][:200]
 
 
-def block_output(answer: Any, known: Any) -> dict[Key, Tensor]:
-    """The entries of an output on a block that have a row per node on the whole graph."""
-    return {key: entry(answer, key) for key in known}
-
-
 def shared_copy(model: nn.Module) -> nn.Module:
-    """A copy of a model's modules that shares all its tensors, so that it costs nothing however large the model is."""
-    tensors = [*model.parameters(), *model.buffers()]
-    result = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
-    for module in result.modules():
-        if kept_graph(module) is not None:
-            forget_graph(module)
+    """A copy of a model in evaluation mode that shares all its tensors, so that it costs nothing however large it is."""
+    result = copied(model, share=True).eval()
+    for module in caching_layers(result):
+        forget_graph(module)
     return result
 
 

@@ -16,7 +16,7 @@ from gnndelete.engine.session import Session
 from gnndelete.graph.edge_table import Hops, Neighborhood
 from gnndelete.nn.forward import evaluating
 from gnndelete.nn.hooks import Key, Site, entry
-from gnndelete.nn.layers import Layers
+from gnndelete.nn.layers import Layers, evaluation_view
 from gnndelete.nn.operator import Operator
 from gnndelete.nn.receptive_field import Probe
 
@@ -131,7 +131,7 @@ class Answers:
 
     def predict(self, task: Any, elements: Any) -> Tensor:
         """What the task says of some elements, by the rows of their nodes alone where these are enough."""
-        model, blocks = self.blocks.session.model, self.blocks
+        model, blocks = evaluation_view(self.blocks.session.model), self.blocks
         with evaluating(model):
             if blocks.rows_suffice is not False and list(self.output) == [None]:
                 ids, local = task.local(elements)

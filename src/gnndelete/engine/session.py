@@ -177,6 +177,20 @@ class Session:
         if folder is not None and known is None and self.blocks is not None:
             self.blocks.cache.save(folder, identity, **self.blocks.facts())
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Blocks hold functions that cannot be pickled; they are made again from their cache."""
+        state, blocks = dict(vars(self)), self.blocks
+        kept = None if blocks is None else (blocks.cache, blocks.facts(), blocks.segments)
+        return {**state, "blocks": None, "_kept_blocks": kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        kept = state.pop("_kept_blocks")
+        vars(self).update(state)
+        if kept is not None:
+            cache, facts, segments = kept
+            self.blocks = Blocks.of(self, cache, facts)
+            self.blocks.segments = segments
+
     def identity(self) -> dict[str, str]:
         """Digests of the model, the graph and its attributes."""
         return {"model": self.base_fingerprint(), "graph": self.graph_fingerprint(), **self.graph_attributes}

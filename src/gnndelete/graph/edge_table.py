@@ -162,10 +162,17 @@ class EdgeTable:
 
     def neighbors(self, nodes: Tensor) -> Tensor:
         """The targets of all edges that leave the given nodes, repeats included; the cost follows their number."""
+        keys = self.keys[self._leaving(nodes)]
+        return (keys // self.num_relations if self.num_relations > 1 else keys) % self.num_nodes
+
+    def leaving(self, nodes: Tensor) -> Tensor:
+        """The columns of ``edge_index`` with the edges that leave the given nodes."""
+        return self.order[self._leaving(nodes)]
+
+    def _leaving(self, nodes: Tensor) -> Tensor:
         first = nodes * (self.num_nodes * self.num_relations)  # the smallest key of each node
         stop = first + self.num_nodes * self.num_relations
-        keys = self.keys[ranges(torch.searchsorted(self.keys, first), torch.searchsorted(self.keys, stop))]
-        return (keys // self.num_relations if self.num_relations > 1 else keys) % self.num_nodes
+        return ranges(torch.searchsorted(self.keys, first), torch.searchsorted(self.keys, stop))
 
     @cached_property
     def degree(self) -> Tensor:
