@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip install -c constraints.txt
 TORCH  := $(shell grep '^torch==' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint types imports docs check clean
+.PHONY: help venv demo test fuzz lint types imports docs check clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -29,6 +29,9 @@ demo: $(USABLE)  ## delete something from a small trained model and show the res
 
 test: venv  ## run the tests and the doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -rs tests src
+
+fuzz: venv  ## the tests of faults, flips and hostile input at twenty times their size
+	GNNDELETE_FUZZ=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/io/test_versions.py tests/cli/test_faults.py tests/cli/test_verify.py
 
 lint: venv  ## check style and formatting
 	$(BIN)/ruff check .

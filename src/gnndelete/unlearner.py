@@ -282,7 +282,7 @@ class Unlearner:
         """
         session = self._context.session
         state = {
-            "warning": "SENSITIVE: this file lists what was deleted; keep it as safe as the data itself, or remove it",
+            "warning": "SENSITIVE: this file lists what was deleted; keep it as safe as the data, while requests follow",
             "format": STATE_FORMAT,
             "base_fingerprint": session.base_fingerprint(),
             "graph_fingerprint": session.graph_fingerprint(),

@@ -21,7 +21,7 @@ from gnndelete import __version__
 from gnndelete.errors import AdapterError, some, why
 from gnndelete.graph.fingerprint import tensor_digest
 from gnndelete.graph.kinds import in_words
-from gnndelete.io.files import STAGING_PREFIX, write_all
+from gnndelete.io.files import STAGING_PREFIX, commit
 from gnndelete.nn.forward import bare, unwrapped
 from gnndelete.nn.hooks import Key, Site
 from gnndelete.nn.operator import PREFIX, GivenRows, LinearMap, Operator, attach, detach, disabled, layer_operators
@@ -116,7 +116,8 @@ class Adapter:
         _refuse_other_files(Path(path))
         tensors: dict[str, Tensor] = {}
         entries = []
-        for index, (site, operator) in enumerate(self.operators):
+        for index, (site, attached) in enumerate(self.operators):
+            operator = _ordered(attached)
             entries.append(asdict(OperatorConfig.of(site, operator, bare(self.model, site.layer))))
             for name, value in operator.state_dict().items():
                 tensors[f"{index}.{name}"] = value.detach().cpu().contiguous()
@@ -135,7 +136,17 @@ class Adapter:
         if missing := [name for name in REQUIRED if name not in config]:
             raise AdapterError(f"the adapter does not know {some(missing)}", "save the result: unlearned.save(path)")
         written = (json.dumps(config, indent=2) + "\n").encode()
-        write_all(Path(path), {TENSORS: content, CONFIG: written, CARD: card(config).encode()})
+        folder = Path(path)
+        files = {folder / TENSORS: content, folder / CONFIG: written, folder / CARD: card(config).encode()}
+        commit(files, private=[folder / TENSORS])
+
+
+def _ordered(operator: Operator) -> Operator:
+    """The same operator with its groups by their first row: their order must not tell which rows are the deleted ones."""
+    groups = operator.rows.split(operator.sizes)
+    order = sorted(range(len(groups)), key=lambda index: groups[index].tolist()[:1])
+    maps = list(operator.maps)
+    return Operator(operator.num_rows, operator.width, [groups[i] for i in order], [maps[i] for i in order])
 
 
 def _refuse_other_files(folder: Path) -> None:
