@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from gnndelete.cli.settings import Settings
     from gnndelete.io.versions import Versions
 
-_WHAT = "What is measured"
+_what = partial(typer.Option, rich_help_panel="What is measured")
 
 
 def audit(
@@ -31,25 +32,16 @@ def audit(
     ] = None,
     reference: Annotated[
         bool | None,
-        typer.Option(
-            "--reference/--no-reference",
-            help="Retrain without the deleted data and compare every figure with that; on by default.",
-            rich_help_panel=_WHAT,
+        _what(
+            "--reference/--no-reference", help="Retrain without the deleted data and compare with that; on by default."
         ),
     ] = None,
     attacks: Annotated[
         bool | None,
-        typer.Option(
-            "--attacks/--no-attacks",
-            help="Attack the result, for which a shadow model is trained; on by default.",
-            rich_help_panel=_WHAT,
-        ),
+        _what("--attacks/--no-attacks", help="Attack the result, which trains a shadow model; on by default."),
     ] = None,
     seed: Annotated[
-        int | None,
-        typer.Option(
-            help="Seed of both trainings and of every sample; that of the run by default.", rich_help_panel=_WHAT
-        ),
+        int | None, _what(help="Seed of both trainings and of every sample; that of the run by default.")
     ] = None,
     device: options.Device = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the report; RUN/audit/VERSION by default.")] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,21 +18,16 @@ if TYPE_CHECKING:
     from gnndelete.comparison import Comparison
     from gnndelete.io.versions import Versions
 
-_HOW = "How"
+_how = partial(typer.Option, rich_help_panel="How")
 
 
 @deletion_options
 def compare(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote.")],
     request: dict[str, Any],
-    methods: Annotated[
-        str | None,
-        typer.Option(help="Names separated by commas; every method that fits by default.", rich_help_panel=_HOW),
-    ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.", rich_help_panel=_HOW)] = 3,
-    controls: Annotated[
-        bool, typer.Option(help="Also show the scores of models ruined on purpose.", rich_help_panel=_HOW)
-    ] = True,
+    methods: Annotated[str | None, _how(help="Names separated by commas; every method that fits by default.")] = None,
+    seeds: Annotated[int, _how(min=1, help="Number of seeds.")] = 3,
+    controls: Annotated[bool, _how(help="Also show the scores of models ruined on purpose.")] = True,
     device: options.Device = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; RUN/comparison by default.")] = None,
     skip_unseen: options.SkipUnseen = False,

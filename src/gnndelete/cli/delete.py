@@ -7,6 +7,7 @@ import secrets
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ import typer
 
 from gnndelete.cli import options
 from gnndelete.cli.deletion_options import deletion_options
-from gnndelete.cli.output import Report, hold_signals, note, plain, prose, score_title
+from gnndelete.cli.output import Report, hold_signals, note, plain, prose, score_title, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,23 +25,17 @@ if TYPE_CHECKING:
     from gnndelete.io.versions import Versions
     from gnndelete.result import Unlearned
 
-_HOW = "How"
+_how = partial(typer.Option, rich_help_panel="How")
 
 
 @deletion_options
 def delete(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote.")],
     request: dict[str, Any],
-    method: Annotated[str | None, typer.Option(help="See 'gnndelete ls methods'.", rich_help_panel=_HOW)] = None,
-    lam: Annotated[
-        str | None, typer.Option(help="Weight of forgetting: auto, or from 0 to 1 (gnndelete).", rich_help_panel=_HOW)
-    ] = None,
+    method: Annotated[str | None, _how(help="See 'gnndelete ls methods'.")] = None,
+    lam: Annotated[str | None, _how(help="Weight of forgetting: auto, or from 0 to 1 (gnndelete).")] = None,
     aim: Annotated[
-        str | None,
-        typer.Option(
-            help="Forget as if retrained, or as if nonexistent (gnndelete); as for earlier requests by default.",
-            rich_help_panel=_HOW,
-        ),
+        str | None, _how(help="As if retrained, or as if nonexistent; as for earlier requests by default.")
     ] = None,
     device: options.Device = None,
     out: Annotated[
@@ -396,21 +391,12 @@ def _show_saved(console: Console, values: dict[str, Any]) -> None:
 
 
 def _show(console: Console, values: dict[str, Any]) -> None:
-    from rich.table import Table
-
     before, after = values["before"], values["after"]
     console.print(f"{_counts(values['counts'])} forgotten with {values['method']}", markup=False, style="bold")
-    table = Table()
-    table.add_column("")
-    table.add_column("before", justify="right")
-    table.add_column("after", justify="right")
-    for name in after:
-        table.add_row(score_title(name), f"{before[name]:.4f}", f"{after[name]:.4f}")
-    if not after:
-        table.add_row("scores", "no test data", "no test data")
-    table.add_row("seconds", "", f"{values['seconds']:.3g}")
-    table.add_row("parameters changed", "", f"{values['parameters']:,}")
-    console.print(table)
+    rows = [(score_title(name), f"{before[name]:.4f}", f"{after[name]:.4f}") for name in after]
+    rows = rows or [("scores", "no test data", "no test data")]
+    rows += [("seconds", "", f"{values['seconds']:.3g}"), ("parameters changed", "", f"{values['parameters']:,}")]
+    console.print(table(("", "before", "after"), rows))
     lines = [f"assurance: {values['assurance']}, {values['weights']} weights. {values['assurance_meaning']}"]
     if values["aim"]:
         lines.append(f"aim: {values['aim']}: {values['aim_meaning']}.")

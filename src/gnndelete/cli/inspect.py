@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from gnndelete.cli import options
 from gnndelete.cli.output import Report
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def inspect(
@@ -65,36 +62,4 @@ def inspect(
         network = start_model(settings, named.data)
     build = build_function(settings, named.data, lambda: settings.train.seed)
     inspection = inspect_model(network, named.data, task=of_task, build=build)
-    return Report(inspection.to_dict(), lambda console: _show(console, inspection))
-
-
-def _show(console: Console, found: Any) -> None:
-    from rich.table import Table
-
-    from gnndelete.graph.validation import ways
-
-    kind = ways(found.undirected)
-    console.print(f"[bold]{found.model}[/] on {found.nodes:,} nodes and {found.edges:,} edges ({kind})\n")
-    if found.error:
-        console.print(f"error: the model could not be run on this graph: {found.error}\n", markup=False, soft_wrap=True)
-    console.print("graph layers, each of which can get an operator:")
-    layers = Table()
-    layers.add_column("layer", overflow="fold")
-    layers.add_column("width", justify="right")
-    layers.add_column("reach")
-    for site in found.sites:
-        reach = f"{site.hops} hop{'s' * (site.hops != 1)}" if site.bounded else "the whole graph"
-        layers.add_row(site.title, f"{site.width}", reach + ("" if site.probed else " (counted, not measured)"))
-    console.print(layers if found.sites else "no layers were found")
-    reach = "the whole graph" if not found.bounded else "unknown" if found.hops is None else f"{found.hops} hops"
-    console.print(f"receptive field of the output: {reach}")
-    console.print(f"operator parameters: {found.sizes()}\n", markup=False)
-    console.print("methods:")
-    methods = Table()
-    for column in ("method", "fits", "why not, and the way out"):
-        methods.add_column(column, overflow="fold")
-    for name, reasons in found.methods.items():
-        methods.add_row(name, "no" if reasons else "yes", "\n".join(str(reason) for reason in reasons))
-    console.print(methods)
-    for note in found.notes:
-        console.print(f"note: {note.text}", markup=False)
+    return Report(inspection.to_dict(), lambda console: console.print(str(inspection), markup=False, soft_wrap=True))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.output import Report
+from gnndelete.cli.output import Report, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,36 +42,23 @@ def ls(
     json: options.Json = False,
 ) -> Report:
     """List the datasets, models, methods and tasks that can be named."""
-    found = {"datasets": _datasets, "models": _models, "methods": _methods, "tasks": _tasks}
-    values = {name: listing() for name, listing in found.items() if kind in (None, name)}
+    values = {str(name): _entries(str(name)) for name in Kind if kind in (None, name)}
     return Report(values, lambda console: _show(console, values))
 
 
-def _datasets() -> list[dict[str, Any]]:
-    from gnndelete.datasets.registry import ENTRIES  # which needs no torch, as whatever lies in gnndelete.datasets does
+def _entries(kind: str) -> list[dict[str, Any]]:
+    if kind == "datasets":
+        from gnndelete.datasets.registry import ENTRIES  # which needs no torch
 
-    return [{name: getattr(entry, name) for name in _COLUMNS["datasets"]} for entry in ENTRIES.values()]
+        return [{name: getattr(entry, name) for name in _COLUMNS[kind]} for entry in ENTRIES.values()]
+    from gnndelete import methods, models, tasks
 
-
-def _models() -> list[dict[str, Any]]:
-    from gnndelete.models import resolver
-
-    return [{"name": name, "description": _first(kind)} for name, kind in sorted(resolver.lookup_dict.items())]
-
-
-def _methods() -> list[dict[str, Any]]:
-    from gnndelete.methods import resolver
-
+    known = {"models": models, "methods": methods, "tasks": tasks}[kind].resolver.lookup_dict
+    described = [(name, each, getattr(each, "summary", "") or _first(each)) for name, each in sorted(known.items())]
     return [
-        {"name": name, "assurance": kind.assurance, "needs": kind.needs, "description": kind.summary or _first(kind)}
-        for name, kind in sorted(resolver.lookup_dict.items())
+        {"name": name, **{column: getattr(each, column) for column in _COLUMNS[kind][1:-1]}, "description": text}
+        for name, each, text in described
     ]
-
-
-def _tasks() -> list[dict[str, Any]]:
-    from gnndelete.tasks import resolver
-
-    return [{"name": kind.name, "description": _first(kind)} for kind in resolver.lookup_dict.values()]
 
 
 def _first(kind: type) -> str:
@@ -81,17 +68,9 @@ def _first(kind: type) -> str:
 
 
 def _show(console: Console, values: dict[str, list[dict[str, Any]]]) -> None:
-    from rich.table import Table
-
     for kind, entries in values.items():
         console.print(kind, style="bold")
-        table = Table()
         columns = [name for name in _COLUMNS[kind] if name != "source" or console.width >= _WIDE]
-        for column in columns:
-            numeric = bool(entries) and isinstance(entries[0][column], int)
-            table.add_column(column, justify="right" if numeric else "left", no_wrap=numeric or column == "name")
-        for entry in entries:
-            table.add_row(*(f"{entry[c]:,}" if isinstance(entry[c], int) else entry[c] for c in columns))
-        console.print(table)
+        console.print(table(columns, [[entry[column] for column in columns] for entry in entries]))
         if kind in _MORE:
             console.print(_MORE[kind], markup=False)

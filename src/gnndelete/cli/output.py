@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from gnndelete.errors import AppliedError, GNNDeleteError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,20 @@ def prose(console: Console, lines: Iterable[str]) -> None:
     for line in lines:
         words = wrap(line, console.width, break_long_words=False, break_on_hyphens=False)
         console.print("\n".join(words) if console.is_terminal else line, markup=False, soft_wrap=True)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """A table with the names of its rows first; numbers stand to the right."""
+    from rich.table import Table
+
+    cells = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
+    made = Table(show_header=any(columns))
+    for place, name in enumerate(columns):
+        numbers = all(row[place][:1] in "0123456789" for row in cells)
+        made.add_column(name, justify="right" if numbers else "left", no_wrap=numbers or not place)
+    for row in cells:
+        made.add_row(*row)
+    return made
 
 
 def score_title(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.output import Report
+from gnndelete.cli.output import Report, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,20 +46,22 @@ def status(
 
 
 def _show(console: Console, values: dict[str, Any]) -> None:
-    from rich.table import Table
-
     from gnndelete.graph.kinds import in_words
 
-    table = Table()
-    for column in ("version", "", "request", "requests", "id", "by", "served", "audited"):
-        table.add_column(column)
-    for each in values["versions"]:
-        words = ", ".join(in_words(each["request"]))
-        named = each["request_id"] or ""
-        audited = "yes" if each["audited"] else ""
-        cells = (str(each["version"]), each["kind"], words, str(each["requests"]), named, each["actor"], each["served"])
-        table.add_row(*cells, audited)
-    console.print(table)
+    rows = [
+        (
+            str(each["version"]),
+            each["kind"],
+            ", ".join(in_words(each["request"])),
+            each["requests"],
+            each["request_id"] or "",
+            each["actor"],
+            each["served"].partition(".")[0].replace("T", " "),
+            "yes" if each["audited"] else "",
+        )
+        for each in values["versions"]
+    ]
+    console.print(table(("version", "made by", "request", "requests", "id", "actor", "served (UTC)", "audited"), rows))
     force = ", ".join(in_words(values["counts"])) or "nothing"
     closed = "; closed: the ids were erased" if values["closed"] else ""
     console.print(f"deleted: {force}{closed}. Serve {values['folder']}.", markup=False, soft_wrap=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.output import Report, hold_signals, score_title
+from gnndelete.cli.output import Report, hold_signals, score_title, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -178,29 +178,24 @@ def _refuse_overwriting(out: Path, force: bool) -> None:
 
 
 def _show(console: Console, values: dict[str, Any]) -> None:
-    from rich.table import Table
-
     from gnndelete.errors import some
     from gnndelete.graph.validation import ways
 
     console.print(f"{values['model']} for {values['task']}s of {values['graph']}", markup=False, style="bold")
-    table = Table(show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for name, value in values["test"].items():
-        table.add_row(score_title(f"test_{name}"), f"{value:.4f}")
-    if not values["test"]:
-        table.add_row("test", "no test data")
+    rows: list[tuple[str, object]] = [(score_title(f"test_{n}"), f"{v:.4f}") for n, v in values["test"].items()]
     best = values["validation"]
     if best["best"] is not None:
-        table.add_row("best validation", f"{best['best']:.4f} (epoch {best['epoch']})")
-    table.add_row("nodes", f"{values['nodes']:,}")
-    table.add_row("edges to train on", f"{values['edges']:,} ({ways(values['undirected'])})")
-    table.add_row("epochs", f"{values['epochs']}")
-    table.add_row("seconds", f"{values['seconds']:.1f}")
-    table.add_row("parameters", f"{values['parameters']:,}")
-    table.add_row("seed", f"{values['seed']}")
-    console.print(table)
+        rows.append(("best validation", f"{best['best']:.4f} (epoch {best['epoch']})"))
+    rows += [
+        *([] if values["test"] else [("test", "no test data")]),
+        ("nodes", values["nodes"]),
+        ("edges to train on", f"{values['edges']:,} ({ways(values['undirected'])})"),
+        ("epochs", values["epochs"]),
+        ("seconds", f"{values['seconds']:.1f}"),
+        ("parameters", values["parameters"]),
+        ("seed", values["seed"]),
+    ]
+    console.print(table(("", ""), rows))
     if classes := values.get("classes"):
         nodes = some((f"{name} ({count:,})" for name, count in classes.items()), 8)
         none = f"; {values['unlabelled']:,} nodes without a label" if values["unlabelled"] else ""
