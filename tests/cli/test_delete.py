@@ -165,7 +165,7 @@ def test_a_held_out_edge_is_explained(cli: Cli, link_run: Path) -> None:
         (("--edge", '"0,1'), "--edge 0,5"),
         (("--edge", ""), "it is written source,target"),
         (("--node", "ann"), "nodes have numbers here"),
-        (("--set", "deletion.nodes=[true]"), "'deletion.nodes': input should be an id"),
+        (("--set", "deletion.nodes=[true]"), "'deletion.nodes': input should be a valid string"),
         (("--edge", "0,60"), "go from 0 to 59"),
         (("--node", "60"), "go from 0 to 59"),
         (("--node", "-1"), "--node -1 (nodes have numbers here, from 0"),

@@ -13,9 +13,9 @@ import yaml
 from torch_geometric.transforms import RandomLinkSplit
 
 import gnndelete as gd
-from gnndelete.cli.construct import load_weights
 from gnndelete.datasets.formats import load_saved
 from gnndelete.errors import GraphError, ModelError
+from gnndelete.training.weights import load_weights
 
 from .conftest import NODES, SMALL, Cli, contents, make_graph
 
@@ -176,19 +176,6 @@ def test_a_model_trained_elsewhere_becomes_a_run(cli: Cli, trained: Path, graph_
     refused = cli("train", "--graph", graph_file, "--checkpoint", "elsewhere.pt", "--out", "other")
     assert refused.code == 2
     assert "does not fit" in refused.sentence
-
-
-def test_a_prefix_that_the_models_own_names_have_stays(tmp_path: Path) -> None:
-    """Weights of a wrapped model fit the wrapped model, and names of which some alone have the prefix are not touched."""
-    plain, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
-    wrapped = torch.nn.DataParallel(plain)
-    torch.save(wrapped.state_dict(), tmp_path / "wrapped.pt")
-    again = torch.nn.DataParallel(other)
-    load_weights(tmp_path / "wrapped.pt", again)
-    assert torch.equal(other.weight, plain.weight)
-    torch.save({"module.weight": plain.weight.detach(), "bias": plain.bias.detach()}, tmp_path / "mixed.pt")
-    with pytest.raises(ModelError, match=r"lacks weight; check"):
-        load_weights(tmp_path / "mixed.pt", other)
 
 
 def test_saved_graphs_come_back(tmp_path: Path) -> None:

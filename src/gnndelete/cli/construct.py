@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as dump_tensors
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.data import Data
 
 from gnndelete.cli.settings import SCHEDULE, DataSettings, ModelSettings, Settings
 from gnndelete.datasets import NamedGraph, load, load_graph, split_graphs, split_links, split_nodes
-from gnndelete.datasets.formats import load_pickle, load_saved
+from gnndelete.datasets.formats import load_saved
 from gnndelete.datasets.tables import SUFFIXES
 from gnndelete.errors import GraphError, ModelError, SettingError, some, unknown
 from gnndelete.graph.batch import GraphBatch, collate, with_split
+from gnndelete.io.code import load_module
 from gnndelete.methods import Method
 from gnndelete.methods import resolver as methods
 from gnndelete.methods.base import Fit
 from gnndelete.models import fill_options, model_factory
 from gnndelete.models import resolver as models
-from gnndelete.nn.forward import WRAPPERS
 from gnndelete.registry import check_parameters
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.training import loop
+from gnndelete.training.weights import load_weights
 
 
 def prepare(settings: Settings) -> tuple[NamedGraph, Task]:
@@ -184,100 +177,11 @@ def find_factory(name: str) -> Callable[..., Any]:
             raise SettingError(
                 f"{sentence} (a model of your own is named file.py:factory or package.module:factory)"
             ) from None
-    module = _module_of_file(Path(path)) if path.endswith(".py") else _module_of_package(path)
-    factory = getattr(module, attribute, None)
+    factory = getattr(load_module(path), attribute, None)
     if isinstance(factory, nn.Module) or not callable(factory):
         what = "is not in it" if factory is None else f"is a '{type(factory).__name__}'"
         raise SettingError(f"'{attribute}' of model '{name}' {what}; name a class or function that makes a model")
     return factory
-
-
-def _module_of_file(path: Path) -> Any:
-    if not path.is_file():
-        raise SettingError(f"there is no model file '{path}'; check the path before the colon")
-    # A unique name, so that a file named like an installed package does not shadow it.
-    name = f"gnndelete_model_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise SettingError(f"'{path}' is no Python file; a model is named file.py:factory")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickle look it up there
-    _search(path.parent)  # for imports from the same folder
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
-        raise ModelError(
-            f"the model file '{path}' does not run ({type(error).__name__}: {error}); correct it"
-        ) from error
-    return module
-
-
-def _module_of_package(name: str) -> Any:
-    _search(Path.cwd())
-    try:
-        return importlib.import_module(name)
-    except Exception as error:
-        raise SettingError(
-            f"the module '{name}' of the model cannot be imported ({type(error).__name__}: {error})"
-        ) from error
-
-
-def _search(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-
-
-def load_weights(path: Path, model: nn.Module) -> None:
-    """Put the weights in a ``.safetensors`` file, or in a state dict that ``torch.save`` wrote, into ``model``."""
-    state = _safetensors(path) if path.suffix == ".safetensors" else load_pickle(path, ModelError, "checkpoint")
-    for name in ("state_dict", "model_state_dict", "model"):
-        if isinstance(state, dict) and isinstance(state.get(name), dict):
-            state = state[name]
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ModelError(f"'{path}' holds no weights by name; save model.state_dict()")
-    needed = model.state_dict()
-    state = _unwrapped(state, needed)
-    for what, names in (
-        ("lacks", needed.keys() - state.keys()),
-        ("also holds", state.keys() - needed.keys()),
-    ):
-        if names:
-            raise ModelError(
-                f"the checkpoint '{path}' does not fit: it {what} {some(sorted(names))}; check the model's options"
-            )
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        first = str(error).splitlines()[1:2] or [str(error)]
-        raise ModelError(
-            f"the checkpoint '{path}' does not fit: {first[0].strip()} Check the model's options"
-        ) from None
-
-
-def _unwrapped(state: dict[str, Tensor], needed: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights without the prefixes that ``DataParallel`` and ``torch.compile`` add to all names."""
-    for prefix in WRAPPERS * 2:  # in either order
-        if (
-            state
-            and all(name.startswith(prefix) for name in state)
-            and not any(name.startswith(prefix) for name in needed)
-        ):
-            state = {name.removeprefix(prefix): value for name, value in state.items()}
-    return state
-
-
-def dump_weights(model: nn.Module, facts: dict[str, str] | None = None) -> bytes:
-    """The weights as the content of a safetensors file, with metadata."""
-    weights = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
-    return dump_tensors(weights, facts)
-
-
-def _safetensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_tensors(path.read_bytes())
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"the weights '{path}' cannot be read ({getattr(error, 'strerror', None) or error})") from None
 
 
 def build_method(settings: Settings) -> Method:

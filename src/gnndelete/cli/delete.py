@@ -294,9 +294,9 @@ class _Serving:
 
     def _write(self, folder: Path, unlearned: Unlearned, values: dict[str, Any]) -> None:
         """The files of the version: the result, the settings, all requests, and the adapter or the whole model."""
-        from gnndelete.cli.construct import dump_weights
         from gnndelete.cli.run_folder import MODEL, RESULT, SETTINGS, STATE, to_bytes
         from gnndelete.io.files import write_file
+        from gnndelete.training.weights import dump_weights
 
         if unlearned.adapter is not None:
             unlearned.save(folder)

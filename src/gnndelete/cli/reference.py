@@ -13,7 +13,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from gnndelete import __version__
-from gnndelete.cli.construct import dump_weights, load_weights
 from gnndelete.cli.output import note
 from gnndelete.cli.run_folder import CACHE
 from gnndelete.cli.settings import Settings
@@ -24,6 +23,7 @@ from gnndelete.methods import Retrain
 from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.nn.layers import working_copy
 from gnndelete.result import Unlearned
+from gnndelete.training.weights import dump_weights, load_weights
 from gnndelete.unlearner import Unlearner
 
 

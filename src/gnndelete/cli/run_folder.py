@@ -11,16 +11,13 @@ This module imports torch only where a function needs it, so that bad settings a
 from __future__ import annotations
 
 import getpass
-import hashlib
 import json
 import os
 import platform
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
-from importlib.machinery import PathFinder
 from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +26,7 @@ from gnndelete import __version__
 from gnndelete.cli.output import note, plain, to_json
 from gnndelete.cli.settings import Layer, Settings, resolve, same_file
 from gnndelete.errors import AdapterError, DeletionError, GraphError, SettingError
+from gnndelete.io.code import require_trust
 from gnndelete.io.files import commit
 from gnndelete.io.versions import MANIFEST, Manifest, Versions, folder_problems, locked
 from gnndelete.io.yaml import read_yaml
@@ -121,41 +119,8 @@ def run_settings(run: Versions, *layers: Any, trust: bool = False) -> Settings:
                     f"'{section}.{name}' is {now.get(name)!r}, but the run '{run.root}' was trained with "
                     f"{before.get(name)!r}; leave it out, or train another run"
                 )
-    trust_model(settings.model.name, trust or "name" in given.model.model_fields_set)
+    require_trust(settings.model.name, trust or "name" in given.model.model_fields_set)
     return settings
-
-
-def trust_model(name: str, trusted: bool) -> None:
-    """Refuse a model class from a file or package that is not trusted; one that the user names is trusted from now on."""
-    if ":" not in name:
-        return
-    source, _, attribute = name.rpartition(":")
-    code = _source(source)
-    content = b"" if code is None else code.read_bytes()
-    line = hashlib.sha256(f"{Path(source).name}:{attribute}\n".encode() + content).hexdigest()
-    store = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "gnndelete" / "trusted"
-    known = store.read_text().split() if store.is_file() else []
-    if line in known:
-        return
-    if not trusted:
-        raise SettingError(
-            f"the model of this run is code from '{code or source}', which is not trusted here or has changed; look at it, "
-            "then give --trust once"
-        )
-    commit({store: "\n".join([*known, line, ""]).encode()}, private=[store])
-
-
-def _source(name: str) -> Path | None:
-    """The file of a module, found without running anything; None where it has none."""
-    if name.endswith(".py"):
-        return Path(name) if Path(name).is_file() else None
-    path: Any = [*sys.path, str(Path.cwd())]
-    origin = None
-    parts = name.split(".")
-    for length in range(1, len(parts) + 1):
-        spec = None if path is None else PathFinder.find_spec(".".join(parts[:length]), path)
-        origin, path = (spec.origin, spec.submodule_search_locations) if spec is not None else (None, None)
-    return Path(origin) if origin is not None and Path(origin).is_file() else None
 
 
 def take_over(settings: Settings, latest: Manifest) -> tuple[Settings, str]:
@@ -196,8 +161,9 @@ TAKEN_OVER = ("aim", "lam")
 
 def open_model(run: Versions, settings: Settings) -> tuple[nn.Module, NamedGraph, Task]:
     """The trained model, its training graph and its task; refused where the graph has changed."""
-    from gnndelete.cli.construct import build_model, load_weights, prepare
+    from gnndelete.cli.construct import build_model, prepare
     from gnndelete.graph.fingerprint import attributes, changed, fingerprint
+    from gnndelete.training.weights import load_weights
 
     trained = run.chain[0]
     graph, task = prepare(settings)
@@ -265,11 +231,12 @@ def union(history: Iterable[Deletion]) -> Deletion:
 
 def open_result(run: Versions, folder: Path, settings: Settings) -> Unlearned:
     """The latest deletion of a run as `Unlearner.delete` returned it, with its files from a folder that has a copy of them."""
-    from gnndelete.cli.construct import build_function, fit_function, load_weights
+    from gnndelete.cli.construct import build_function, fit_function
     from gnndelete.graph.fingerprint import fingerprint
     from gnndelete.nn.adapter import CONFIG
     from gnndelete.nn.layers import working_copy
     from gnndelete.result import Unlearned, load
+    from gnndelete.training.weights import load_weights
     from gnndelete.unlearner import Unlearner
 
     require_state(run)

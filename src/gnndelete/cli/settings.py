@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictFloat, StrictInt, ValidationError
-from pydantic_core import PydanticCustomError
 
 from gnndelete.errors import SettingError, bounded, unknown
 from gnndelete.io.yaml import Loader, read_yaml
@@ -18,13 +17,7 @@ Share = Annotated[float, Field(strict=True, ge=0, lt=1)]
 File = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
 
-def _id(value: Any) -> Any:
-    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
-        return value
-    raise PydanticCustomError("id", "input should be an id: a text, or a whole number from 0")
-
-
-Id = Annotated[Any, AfterValidator(_id)]
+Id = Annotated[str, Field(strict=True)] | Whole
 
 
 def _factory(name: str) -> str:
@@ -39,13 +32,7 @@ def same_file(name: Any, other: Any) -> bool:
     return all(file.endswith(".py") for file in files) and Path(str(name)).name == Path(str(other)).name
 
 
-def _neighbors(count: int) -> int:
-    if count >= 1 or count == -1:
-        return count
-    raise PydanticCustomError("neighbors", "input should be a number of neighbours from 1, or -1 for all")
-
-
-_Neighbors = Annotated[int, Field(strict=True), AfterValidator(_neighbors)]
+_Neighbors = Literal[-1] | Annotated[int, Field(strict=True, ge=1)]
 
 
 class Section(BaseModel):
@@ -285,7 +272,7 @@ def _nested(path: list[str], value: Any) -> Layer:
 
 
 def _sentence(problem: Any) -> str:
-    path = ".".join(str(part) for part in problem["loc"] if not isinstance(part, int) and "[" not in str(part))
+    path = ".".join(str(part) for part in problem["loc"][:2])  # the rest says which of several types it is not
     if problem["type"] == "extra_forbidden":
         section, dot, name = path.rpartition(".")
         known = Settings.model_fields if not dot else Settings.model_fields[section].annotation.model_fields  # type: ignore[union-attr]

@@ -74,17 +74,19 @@ def train(
 
 def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     """Train by the settings and write the run; everything that can be refused is refused before the first epoch."""
-    from gnndelete.cli.construct import dump_weights, model_options, prepare, start_model
-    from gnndelete.cli.run_folder import METRICS, MODEL, SETTINGS, graph_facts, provenance, to_bytes, trust_model
+    from gnndelete.cli.construct import model_options, prepare, start_model
+    from gnndelete.cli.run_folder import METRICS, MODEL, SETTINGS, graph_facts, provenance, to_bytes
     from gnndelete.cli.settings import SCHEDULE
     from gnndelete.graph.deletion import Deletion
     from gnndelete.graph.fingerprint import fingerprint
     from gnndelete.graph.validation import check_graph, count_nodes, edge_table
+    from gnndelete.io.code import require_trust
     from gnndelete.io.files import require_writable, write_file
     from gnndelete.models import FROM_GRAPH
     from gnndelete.nn.adapter import model_fingerprint
     from gnndelete.result import evidence
     from gnndelete.training.loop import train as fit
+    from gnndelete.training.weights import dump_weights
 
     received = datetime.now(UTC)
     _refuse_overwriting(out, force)
@@ -127,7 +129,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
         write_file(folder / METRICS, to_bytes(values))
         hold_signals()
 
-    trust_model(settings.model.name, trusted=True)
+    require_trust(settings.model.name, trusted=True)
     fields = {"base": model_fingerprint(model), "graph": fingerprint(data), "facts": graph_facts(data, task, graph)}
     _publish(out, force, make, kind="train", received=received, served=received, **fields, **about)
     return {"out": str(out), **values}
