@@ -109,7 +109,7 @@ def _audit(run: Versions, folder: Path, out: Path, settings: Settings) -> Audit:
         )
     unlearned = open_result(run, folder, settings)
     assert unlearned.data is not None
-    retrained = reference(unlearned, out, settings) if options.reference else None
+    retrained = reference(unlearned, run.latest.digest, out, settings) if options.reference else None
     before, now = str(run.latest.facts.get("device")), str(unlearned.data.edge_index.device)
     if retrained is not None and before != now:
         note(f"note: the deletion ran on {before} and the reference on {now}, so their times are not compared")

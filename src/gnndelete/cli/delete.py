@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import secrets
+import shutil
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -245,8 +246,7 @@ class _Serving:
             **provenance(),
         )
         # Cached references were trained on what is deleted now.
-        for path in (self.run.root / AUDIT / CACHE).glob("*"):
-            path.unlink(missing_ok=True)
+        shutil.rmtree(self.run.root / AUDIT / CACHE, ignore_errors=True)
         return self._exported(values, replace(self.graph, data=unlearned.data), unlearned.deletion.nodes)
 
     def stored(self, version: int) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def _entries(kind: str) -> list[dict[str, Any]]:
     from gnndelete import methods, models, tasks
 
     known = {"models": models, "methods": methods, "tasks": tasks}[kind].resolver.lookup_dict
+    known = {each.name: each for each in known.values()} if kind == "tasks" else known
     described = [(name, each, getattr(each, "summary", "") or _first(each)) for name, each in sorted(known.items())]
     return [
         {"name": name, **{column: getattr(each, column) for column in _COLUMNS[kind][1:-1]}, "description": text}

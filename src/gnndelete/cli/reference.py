@@ -6,18 +6,14 @@ import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from gnndelete import __version__
 from gnndelete.cli.output import note
 from gnndelete.cli.run_folder import CACHE
 from gnndelete.cli.settings import Settings
 from gnndelete.errors import ModelError
-from gnndelete.graph.fingerprint import fingerprint, tensor_digest
 from gnndelete.io.files import commit
 from gnndelete.methods import Retrain
 from gnndelete.nn.adapter import model_fingerprint
@@ -27,12 +23,12 @@ from gnndelete.training.weights import dump_weights, load_weights
 from gnndelete.unlearner import Unlearner
 
 
-def reference(unlearned: Unlearned, out: Path, settings: Settings) -> Unlearned:
+def reference(unlearned: Unlearned, version: str, out: Path, settings: Settings) -> Unlearned:
     """The same deletion by `Retrain`: from the cache in ``out``, else trained by the schedule of the run and cached."""
     assert unlearned.original is not None
     assert unlearned.base is not None
     method = _method(unlearned, settings)
-    key = _key(unlearned, method, settings)
+    key = _key(version, method, settings, unlearned.original.edge_index.device.type)
     file = out / CACHE / f"reference-{key}.safetensors"
     cached = _cached(file, unlearned, method) if file.is_file() else None
     if cached is not None:
@@ -65,29 +61,16 @@ def _method(unlearned: Unlearned, settings: Settings) -> Retrain:
     return Retrain(schedule.epochs, schedule.lr, schedule.patience, seed)
 
 
-def _key(unlearned: Unlearned, method: Retrain, settings: Settings) -> str:
-    """A name for everything the reference depends on; it starts with the fingerprint of the remaining graph."""
-    assert unlearned.data is not None
-    assert unlearned.base is not None
-    data = unlearned.data
-    tensors: dict[str, Any] = {f"data.{name}": value for name, value in data.to_dict().items()}
-    if unlearned.task is not None:
-        tensors |= unlearned.task.measured_on(unlearned.original)
+def _key(version: str, method: Retrain, settings: Settings, device: str) -> str:
+    """A name for everything the reference depends on; the digest of the version covers model, graph and requests."""
     facts = {
-        "version": __version__,
-        "base": model_fingerprint(unlearned.base),
-        "deletion": unlearned.deletion.fingerprint,
-        "data": tensor_digest(
-            {n: v for n, v in tensors.items() if isinstance(v, Tensor) and v.layout == torch.strided}
-        ),
-        "model": settings.model.model_dump(mode="json", exclude={"checkpoint"}),
-        "task": settings.task.model_dump(mode="json"),
+        "version": version,
+        "gnndelete": __version__,
         "train": settings.train.model_dump(mode="json", exclude={"device"}),
         "seed": method.seed,
-        "device": data.edge_index.device.type,
+        "device": device,
     }
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    return f"{fingerprint(data)[:16]}-{digest[:16]}"
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _cached(file: Path, unlearned: Unlearned, method: Retrain) -> Unlearned | None:

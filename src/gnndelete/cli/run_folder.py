@@ -62,7 +62,8 @@ def open_run(folder: Path) -> Versions:
 @contextmanager
 def writing(folder: Path) -> Iterator[Versions]:
     """A run that nobody else writes to for the length of a block."""
-    open_run(folder)
+    if not (folder / "base").is_dir():
+        open_run(folder)  # says that it is no run
     with locked(folder, lambda: note(f"waiting for another command that writes to {plain(str(folder))}")):
         run = open_run(folder)
         run.repair()

@@ -240,6 +240,7 @@ def seal(
     """
     parent = folder.parent if parent is None else parent
     new, writing = not parent.exists(), parent / WRITING
+    shutil.rmtree(writing, ignore_errors=True)  # of a writer that was killed
     try:
         writing.mkdir(parents=True)
         make(writing)
@@ -275,7 +276,7 @@ def seal(
 def locked(folder: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Keep other writers out for the length of a block; ``waiting`` is called where one is at work."""
     refuse_links(folder)
-    with open(os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600), "wb") as file:
+    with open(os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o666), "wb") as file:
         if fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
