@@ -17,16 +17,28 @@ from gnndelete.auditing.measures.attack import AttackResult
 from gnndelete.auditing.measures.distance import DistanceSection, Divergence
 from gnndelete.auditing.measures.forgetting import (
     AdjustedTest,
-    EdgeKind,
     ForgettingSection,
     QueryTest,
     UnseenAUC,
 )
+from gnndelete.auditing.measures.integrity import IntegritySection, Movement, Reading
+from gnndelete.auditing.measures.lists import ListsSection
 from gnndelete.auditing.measures.membership import MembershipSection, ShadowQuality
+from gnndelete.auditing.measures.reference import ReferenceSection
+from gnndelete.auditing.measures.touched import Gap, TouchedSection
 from gnndelete.auditing.measures.trend import TrendSection
 from gnndelete.auditing.measures.utility import Skill, UtilitySection
 from gnndelete.auditing.report.text import key_numbers, sign
-from gnndelete.auditing.verdict import DELETED_MINIMUM, TOLERANCE, Findings, claimed, decide, judge, judged_auc
+from gnndelete.auditing.verdict import (
+    DELETED_MINIMUM,
+    TOLERANCE,
+    Findings,
+    claimed,
+    decide,
+    judge,
+    judge_suppression,
+    judged_auc,
+)
 from gnndelete.metrics.edge_matching import ADJUSTED
 
 
@@ -142,13 +154,12 @@ def test_the_membership_attack_speaks_against_a_good_verdict():
     assert attacked(None) is None
 
 
-def whole(served, old_id, new_id, kinds=(), adapter=True, **sections):
+def whole(served, old_id, new_id, adapter=True, **sections):
     """The verdict on deleted edges whose tests gave these AUCs, without a reference."""
     tests = {}
     for name, value in (("served", served), ("old_id", old_id), ("new_id", new_id)):
         opinion = judge(alone(side(value)))
         tests[name] = alone(side(value), verdict=opinion.code, sentence=opinion.text)
-    tests["served"] = replace(tests["served"], kinds=tuple(kinds))
     forgetting = ForgettingSection(ranking={}, unseen=tests, not_asked={})
     return decide(findings(forgetting=forgetting, adapter=adapter, **sections))
 
@@ -161,7 +172,7 @@ def signed(verdict):
 def test_another_graph_that_speaks_against_it_takes_the_tick_away_and_is_named():
     found = whole(0.5, 0.4, 0.5)
     assert (found.code, found.doubts) == ("indistinguishable", ("old_id",))
-    assert found.title.endswith("as served; but not presented again under their old ids")
+    assert found.title.endswith(", as served; but not presented again under their old ids")
     assert signed(found) == "≈"
     assert signed(whole(0.5, 0.5, 0.5)) == "✓"
 
@@ -182,33 +193,6 @@ def test_an_attack_that_tells_takes_the_word_away_and_is_named():
     assert whole(0.8, 0.5, 0.5, membership=attack(0.2)).code == "under-forgotten"
 
 
-def kind(after, reference=None, deleted=90, unseen=80):
-    return EdgeKind(kind="an end has no edge left", deleted=deleted, unseen=unseen, after=after, reference=reference)
-
-
-def test_one_kind_of_edges_that_stands_out_is_not_hidden_by_the_others():
-    def said(*kinds):
-        opinion = rules.one_kind_differs(
-            findings(
-                forgetting=ForgettingSection(ranking={}, unseen={"served": alone(side(0.5), kinds=kinds)}, not_asked={})
-            )
-        )
-        return opinion and opinion.text
-
-    assert "(90 of the deleted edges) the AUC is 0.990, and 0.600" in said(kind(0.5, 0.5), kind(0.99, 0.6))
-    assert said(kind(0.3, 0.6)) is not None
-    few = kind(0.99, 0.6, deleted=DELETED_MINIMUM - 1)
-    for harmless in (kind(0.62, 0.6), kind(0.99), few, kind(None, unseen=0)):
-        assert said(harmless) is None
-    assert said() is None
-
-
-def test_such_a_kind_is_warned_of():
-    found = whole(0.5, 0.5, 0.5, kinds=[kind(0.99, 0.6)])
-    assert found.code == "indistinguishable"
-    assert found.warnings[0].text.startswith("Where an end has no edge left")
-
-
 def apart(deleted, others):
     """Bits between a model's scores and the reference's, beyond what sampling gives."""
     parts = {"deleted": deleted, "unseen": others, "remaining": others / 2}
@@ -225,18 +209,111 @@ def test_scores_that_are_spread_otherwise_take_the_tick_away_though_ranks_agree(
         assert whole(0.5, 0.5, 0.5, distance=other).code == "indistinguishable"
 
 
-def test_a_trend_that_tells_and_a_reference_of_another_kind_are_warned_of():
-    def trend(after, reference):
-        counts = {"deleted": 41, "non_edges": 200}
-        found = {"after": result(after), "reference": result(reference)}
-        return TrendSection(**found, counts=counts, without_bits=PerModel(), shadow={"auc": 0.6, "without_bits": 0.5})
+def trend(after, reference):
+    counts = {"deleted": 410, "non_edges": 2000}
+    found = {"after": result(after), "reference": result(reference)}
+    return TrendSection(**found, counts=counts, without_bits=PerModel(), shadow={"auc": 0.6, "without_bits": 0.5})
 
-    def codes(**sections):
-        return [note.code for note in whole(0.5, 0.5, 0.5, **sections).warnings]
 
-    assert codes(trend=trend(0.92, 0.5)) == ["trend-differs"]
-    assert codes(distance=apart(0.7, 0.6)) == ["reference-differs"]
-    assert not codes(trend=trend(0.92, 0.9), distance=apart(0.05, 0.05))
+def test_a_trend_that_tells_takes_the_tick_away_and_a_reference_of_another_kind_is_warned_of():
+    found = whole(0.5, 0.5, 0.5, trend=trend(0.92, 0.5))
+    assert (found.code, found.rule) == ("marked", "trend-differs")
+    assert whole(0.5, 0.5, 0.5, trend=trend(0.92, 0.9)).code == "indistinguishable"
+    far = whole(0.5, 0.5, 0.5, distance=apart(0.7, 0.6))
+    assert [note.code for note in far.warnings] == ["reference-differs"]
+
+
+def touched(ends, pairs=0.0, error=0.01, against="reference"):
+    gaps = {"ends_gap": Gap(ends, error), "pairs_gap": Gap(pairs, error)}
+    aucs = {"ends": PerModel(None, 0.5 + ends), "pairs": PerModel(None, 0.5 + pairs)}
+    return TouchedSection(**aucs, **gaps, unlink={}, against=against, counts={"touched": 300, "untouched": 300})
+
+
+def test_a_mark_on_the_nodes_takes_the_tick_away():
+    def code(*gaps, **rest):
+        return whole(0.5, 0.5, 0.5, touched=touched(*gaps, **rest)).code
+
+    assert code(0.2) == code(0.0, 0.2) == "marked"
+    assert code(0.04, 0.04) == code(-0.2, -0.2) == "indistinguishable"
+    assert code(0.08, error=0.06) == "undecided", "above the limit, and not above its error"
+    assert "by their nodes alone with AUC 0.700" in whole(0.5, 0.5, 0.5, touched=touched(0.2)).text
+    assert whole(0.8, 0.5, 0.5, touched=touched(0.2)).code == "under-forgotten"
+
+
+def moved(deleted, neighbors, elsewhere=0.01, consistency=0.9):
+    return IntegritySection(movement=Movement(deleted, neighbors, elsewhere, 1.0, consistency))
+
+
+def test_answers_that_do_not_follow_from_their_ends_are_called():
+    def rule(section):
+        return whole(0.5, 0.5, 0.5, integrity=section).rule
+
+    assert rule(moved(1.0, 0.001)) == "only-scores-moved"
+    assert rule(moved(1.0, 0.3, consistency=0.02)) == "only-scores-moved"
+    assert rule(moved(1.0, 0.3)) == "unseen-test"
+    assert rule(moved(1.0, 0.9, elsewhere=0.9, consistency=0.0)) == "unseen-test", "another training moves everything"
+    assert rule(moved(0.01, 0.0)) == "unseen-test", "nothing was moved"
+
+
+def test_a_model_that_keeps_the_old_graph_is_called():
+    assert whole(0.5, 0.5, 0.5, integrity=IntegritySection(reading=Reading(0.3, 0.0))).rule == "keeps-old-graph"
+    assert whole(0.5, 0.5, 0.5, integrity=IntegritySection(reading=Reading(0.3, 0.1))).rule == "unseen-test"
+    assert whole(0.5, 0.5, 0.5, integrity=IntegritySection(reading=Reading(0.0, 0.0))).rule == "unseen-test"
+
+
+def test_a_reference_that_was_continued_or_remembers_decides_nothing():
+    def rule(**values):
+        return whole(0.5, 0.5, 0.5, examined=ReferenceSection(**values)).rule
+
+    assert rule(correlation=0.99) == "reference-not-fresh"
+    assert rule(correlation=0.05) == "unseen-test"
+    assert rule(correlation=0.95, usual=0.9) == "unseen-test", "any two trainings of this model agree"
+    assert rule(unseen=side(0.63), gap=0.0, gap_error=0.02) == "reference-not-fresh"
+    assert rule(unseen=side(0.63), gap=0.2, gap_error=0.02) == "unseen-test"
+    assert rule(unseen=side(0.52), gap=0.0, gap_error=0.02) == "unseen-test"
+
+
+def lists(deleted, reference=None, decides=True, before=0.4, after=0.4):
+    mrr = Skill("mrr", PerModel(before, after), 0.01, 0.01, 400, "test edges", before_error=0.01)
+    hits = PerModel(0.4, 0.4)
+    return ListsSection(
+        mrr=mrr, hits=hits, deleted=PerModel(None, deleted, reference), deleted_count=400, decides=decides
+    )
+
+
+def test_suppression_is_judged_where_it_was_asked_for():
+    def verdict(auc, **sections):
+        opinion = judge_suppression(alone(side(auc)))
+        test = alone(side(auc), verdict=opinion.code, sentence=opinion.text)
+        forgetting = ForgettingSection(ranking={}, unseen={"served": test}, not_asked={})
+        return decide(findings(forgetting=forgetting, **sections))
+
+    assert verdict(0.2).code == "suppressed"
+    assert verdict(0.2, touched=touched(0.4)).code == "suppressed", "it can be recognised, as was said"
+    assert verdict(0.5).code == verdict(0.69).code == "missed"
+    assert verdict(0.2, lists=lists(0.44, 0.24)).rule == "still-listed"
+    assert verdict(0.2, lists=lists(0.24, 0.24)).code == "suppressed"
+    assert judge_suppression(alone(side(0.2, deleted=5))).code == "undecided"
+
+
+def test_what_users_feel_is_in_the_title_or_ruin():
+    assert (
+        "at a cost: MRR 0.350, 0.400 before" in whole(0.5, 0.5, 0.5, lists=lists(0.1, after=0.35), utility=fine()).title
+    )
+    assert whole(0.5, 0.5, 0.5, lists=lists(0.1, after=0.2), utility=fine()).code == "ruined"
+    assert "cost" not in whole(0.5, 0.5, 0.5, lists=lists(0.1, decides=False, after=0.2), utility=fine()).title
+
+
+def fine(before=0.9, count=2000):
+    values = PerModel(before, before)
+    return UtilitySection(metrics={"auroc": values}, tested=Skill("auroc", values, 0.5, 0.5, count, "test elements"))
+
+
+def test_a_model_at_chance_is_told_and_gets_no_tick():
+    found = whole(0.5, 0.5, 0.5, utility=fine(0.505))
+    assert (found.code, found.rule) == ("undecided", "no-better-than-chance")
+    assert whole(0.5, 0.5, 0.5, utility=fine(0.6)).code == "indistinguishable"
+    assert [note.code for note in whole(0.8, 0.5, 0.5, utility=fine(0.5)).warnings][-1] == "no-better-than-chance"
 
 
 def test_every_rule_has_an_effect_and_the_last_that_decides_always_applies():

@@ -232,7 +232,7 @@ def audit(
         case = replace(case, shadow=train_shadow(case))
     sections = {measure.name: run_measure(measure, case) for measure in track(measures(), "auditing", progress, _name)}
     sections = judge_tests(case, sections)
-    findings = Findings(sections, case.task.blank(case.deletion), unlearned.adapter is not None)
+    findings = Findings(sections, case.task.blank(case.deletion), unlearned.adapter is not None, unlearned.aim)
     return Audit(
         verdict=decide(findings),
         sections=sections,

@@ -40,6 +40,16 @@ def number(value: Any, digits: int = 3) -> str:
     return str(value)
 
 
+def close(*values: float) -> tuple[str, ...]:
+    """Numbers with so many digits that they differ where they are not the same, three at least.
+
+    >>> close(0.93, 0.95), close(0.50004, 0.5)
+    (('0.930', '0.950'), ('0.50004', '0.50000'))
+    """
+    digits = next((n for n in (3, 4, 5) if len({round(value, n) for value in values}) == len(set(values))), 5)
+    return tuple(f"{value:.{digits}f}" for value in values)
+
+
 def share(value: float | None) -> str:
     """A share as a percentage.
 
@@ -78,7 +88,7 @@ def label(key: str) -> str:
     ('macro f1', 'AUROC')
     """
     words = key.replace("_", " ")
-    return words.upper() if words in {"auroc", "auprc", "auc", "f1"} else words
+    return words.upper() if words in {"auroc", "auprc", "auc", "f1", "mrr"} else words
 
 
 def sentence(words: str) -> str:

@@ -4,7 +4,9 @@ A rule looks at what the measures found and has an opinion or none. It *decides*
 good verdict, or *warns*. To add a rule, write a function and add a line to the table.
 
 The codes of a verdict: ``ruined`` (judged first: a ruined model forgets everything, and that is worth nothing),
-``under-forgotten``, ``over-forgotten``, ``indistinguishable`` (no difference seen) and ``undecided``.
+``under-forgotten``, ``over-forgotten``, ``indistinguishable`` (no difference seen), ``marked`` (scores are right, and the nodes
+of the deletion can be told by other means) and ``undecided``. Where suppression was asked for (``aim="nonexistent"``):
+``suppressed`` or ``missed``.
 """
 
 from __future__ import annotations
@@ -16,14 +18,17 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from gnndelete.auditing.case import Case
-from gnndelete.auditing.formatting import label, sentence
+from gnndelete.auditing.formatting import close, label, sentence
 from gnndelete.auditing.measures.base import Section, Unmeasured
 from gnndelete.auditing.measures.distance import DistanceSection
 from gnndelete.auditing.measures.forgetting import ForgettingSection, QueryTest, UnseenAUC
 from gnndelete.auditing.measures.integrity import IntegritySection
+from gnndelete.auditing.measures.lists import TOP, ListsSection
 from gnndelete.auditing.measures.membership import MembershipSection
+from gnndelete.auditing.measures.reference import ReferenceSection
+from gnndelete.auditing.measures.touched import TouchedSection
 from gnndelete.auditing.measures.trend import TrendSection
-from gnndelete.auditing.measures.utility import UtilitySection
+from gnndelete.auditing.measures.utility import Skill, UtilitySection
 from gnndelete.metrics.ranking import auc_variance
 from gnndelete.notes import Note
 
@@ -37,8 +42,9 @@ RESOLUTION = 0.15
 DELETED_MINIMUM = 12
 #: A smaller share of deleted elements with an unseen match is pointed out.
 MATCHED_SHARE = 0.8
-#: How far the AUC of an attack, which matches nothing, may be off without taking a good verdict away.
-ATTACK_TOLERANCE = 0.1
+#: How far the AUC of an attack may be from the reference's without taking a good verdict away; without a reference from 0.5,
+#: since it matches nothing.
+ATTACK_TOLERANCE, ALONE_TOLERANCE = 0.05, 0.1
 #: Bits beyond sampling by which scores of deleted elements may differ from the reference's, although their ranks agree.
 SPREAD_BITS = 0.1
 #: And how many times further than scores of other elements: two trainings differ anyway.
@@ -49,17 +55,29 @@ REFERENCE_BITS = 0.2
 SKILL_KEPT, SKILL_KEPT_NEAR = 0.75, 0.4
 #: Skill above chance that a model must have had before its loss can be judged, and the smallest loss that can.
 SKILL_MINIMUM = 0.02
-#: A loss near the deletion that is worth a warning.
-NEAR_LOSS = 0.05
+#: A loss near the deletion that is worth a warning, and a loss on all test elements that the title tells.
+NEAR_LOSS, TITLE_LOSS = 0.05, 0.02
 #: Movement of deleted pairs, in spreads of the scores, below which nothing was moved at all.
 MOVED = 0.02
-#: The least share of that movement that pairs next to them must show.
-MOVED_NEIGHBORS = 0.02
+#: The least share of that movement that pairs next to them must show, and the largest that any other pairs may show for the
+#: change to count as local.
+MOVED_NEIGHBORS, MOVED_ELSEWHERE = 0.02, 0.5
+#: The least consistency of a local change; an answer from a list beside noise has 0.
+CONSISTENCY = 0.25
+#: A model that reads its graph less than this share of what the base model does keeps another one inside.
+READING = 0.02
+#: A larger correlation of weights than this is none of two fresh trainings.
+CORRELATION = 0.5
+#: Verdicts that another measure can take away.
+GOOD = ("indistinguishable", "suppressed")
 
 TITLES = {
     "ruined": "The model is ruined",
     "under-forgotten": "Under-forgotten: the deleted data can still be recognised",
     "over-forgotten": "Over-forgotten: the deleted data stand out by low scores",
+    "marked": "Marked: the nodes of the deletion can be recognised, whatever the deleted data score",
+    "suppressed": "Suppressed, as asked for: the deleted data score lower than data the model never saw",
+    "missed": "Missed its aim: the deleted data are not suppressed",
     "undecided": "Undecided",
 }
 #: The graphs on which deleted elements may be asked about, in sentences.
@@ -79,7 +97,8 @@ class Verdict:
     """The verdict of an audit.
 
     Args:
-        code: ``"ruined"``, ``"under-forgotten"``, ``"over-forgotten"``, ``"indistinguishable"`` or ``"undecided"``.
+        code: ``"ruined"``, ``"under-forgotten"``, ``"over-forgotten"``, ``"indistinguishable"``, ``"marked"``,
+            ``"undecided"``; with ``aim="nonexistent"`` also ``"suppressed"`` or ``"missed"``.
         title: One line for people.
         text: The reason.
         rule: The code of the rule that decided.
@@ -118,6 +137,7 @@ class Findings:
     sections: Mapping[str, Section] = field(default_factory=dict)
     blank: bool = False  # nothing of the deleted elements is left as served, so that they are judged presented again
     adapter: bool = False
+    aim: str | None = None
     code: str = ""  # the verdict, for rules that warn
 
     def get(self, kind: type[S]) -> S | None:
@@ -145,7 +165,7 @@ def judge_tests(case: Case, sections: Mapping[str, Section]) -> dict[str, Sectio
     retrained = case.unlearned.assurance == "retrained" and case.reference is None
     judged = {}
     for name, test in forgetting.unseen.items():
-        opinion = judge(test)
+        opinion = judge_suppression(test) if case.unlearned.aim == "nonexistent" else judge(test)
         if retrained and opinion.code.endswith("-forgotten"):
             opinion = Opinion(f"{opinion.text} {_RETRAINED}", "undecided")
         judged[name] = replace(test, verdict=opinion.code, sentence=opinion.text)
@@ -155,7 +175,8 @@ def judge_tests(case: Case, sections: Mapping[str, Section]) -> dict[str, Sectio
 def decide(found: Findings) -> Verdict:
     """Apply the table of rules."""
     rule, opinion = next(_opinions("decides", found))
-    if opinion.code == "indistinguishable":
+    found = replace(found, code=opinion.code)
+    if opinion.code in GOOD:
         objecting, objection = next(_opinions("withdraws", found), (rule, None))
         if objection is not None:
             rule, opinion = objecting, Opinion(f"{opinion.text} But {objection.text}.", objection.code)
@@ -170,10 +191,9 @@ def decide(found: Findings) -> Verdict:
     doubts = tuple(
         name
         for name in ("served", "old_id")
-        if code == "indistinguishable" and by_query.get(name) in ("under-forgotten", "over-forgotten")
+        if code in GOOD and by_query.get(name) in ("under-forgotten", "over-forgotten", "missed")
     )
-    title = TITLES.get(code) or _good_title(found, doubts)
-    return Verdict(code, title, opinion.text, rule.code, warnings, by_query, doubts)
+    return Verdict(code, _title(found, rule, doubts), opinion.text, rule.code, warnings, by_query, doubts)
 
 
 def _opinions(effect: str, found: Findings) -> Iterator[tuple[Rule, Opinion]]:
@@ -184,13 +204,33 @@ def _opinions(effect: str, found: Findings) -> Iterator[tuple[Rule, Opinion]]:
             yield rule, opinion
 
 
-def _good_title(found: Findings, doubts: tuple[str, ...]) -> str:
-    """What the headline may claim of a test that saw no difference: from what, and how much it could have missed."""
-    assert found.headline is not None
-    claim = claimed(found.tests[found.headline])
-    if not doubts:
-        return claim
-    return f"{claim}, {QUERY_WORDS[found.headline]}; but not {' or '.join(QUERY_WORDS[name] for name in doubts)}"
+def _title(found: Findings, rule: Rule, doubts: tuple[str, ...]) -> str:
+    """The claim, the question it answers, and what it cost."""
+    claim = TITLES.get(found.code) or claimed(found.tests[found.headline or "served"])
+    if found.headline is not None and found.code != "undecided" and rule.code == "unseen-test":
+        claim += f", {QUERY_WORDS[found.headline]}"
+    if doubts:
+        claim += f"; but not {' or '.join(QUERY_WORDS[name] for name in doubts)}"
+    loss = next(iter(_losses(found)), "") if found.code in GOOD else ""
+    return f"{claim}, at a cost: {loss}" if loss else claim
+
+
+def _losses(found: Findings) -> Iterator[str]:
+    """Losses of utility beside a good verdict that a user feels."""
+    for skill in _felt(found):
+        if skill.lowest is None or skill.values.after is None:
+            continue
+        name, base = skill.lowest
+        loss = base - skill.values.after
+        if loss > max(TITLE_LOSS, Z95 * skill.error(name)):
+            yield f"{label(skill.metric)} {close(skill.values.after, base)[0]}, {close(skill.values.after, base)[1]} before"
+
+
+def _felt(found: Findings) -> list[Skill]:
+    """The scores that users feel: the task's first one, and the rank in lists on typed and bipartite graphs."""
+    utility, lists = found.get(UtilitySection), found.get(ListsSection)
+    skills = [utility.tested] if utility is not None else []
+    return skills + ([lists.mrr] if lists is not None and lists.decides and lists.mrr is not None else [])
 
 
 # The rules that decide ----------------------------------------------------------------------------------------------------
@@ -213,17 +253,63 @@ def graph_holds_deleted(found: Findings) -> Opinion | None:
     return Opinion(text, "under-forgotten")
 
 
-def only_scores_moved(found: Findings) -> Opinion | None:
-    """Deleted pairs answer differently from the base model on the same graph, and pairs next to them do not."""
+def keeps_old_graph(found: Findings) -> Opinion | None:
+    """At the deletion the base model answers differently on the two graphs, and the served model does not."""
     checks = found.get(IntegritySection)
-    moved = checks and checks.movement
-    if not moved or moved.deleted <= MOVED * moved.spread or moved.neighbors >= MOVED_NEIGHBORS * moved.deleted:
+    reading = checks and checks.reading
+    if not reading or reading.base <= 1e-6 or reading.after >= READING * reading.base:
         return None
     text = (
-        f"Only the reported scores of the deleted pairs were moved (by {moved.deleted:.3g} on average, pairs next to them by "
-        f"{moved.neighbors:.3g}): what the model knows about their ends is unchanged."
+        "The served model does not read the graph it is given: its answers at the deletion are the same with the deleted "
+        f"elements and without them (mean change {reading.after:.2g}, base model {reading.base:.2g}). It may keep the old graph."
     )
     return Opinion(text, "under-forgotten")
+
+
+def only_scores_moved(found: Findings) -> Opinion | None:
+    """Deleted pairs answer differently from the base model on the same graph, and what is beside them does not follow."""
+    checks = found.get(IntegritySection)
+    moved = checks and checks.movement
+    if not moved or moved.deleted <= MOVED * moved.spread or moved.elsewhere >= MOVED_ELSEWHERE * moved.deleted:
+        return None
+    text = f"Only the reported scores of the deleted pairs were moved (by {moved.deleted:.3g} on average"
+    if moved.neighbors < MOVED_NEIGHBORS * moved.deleted:
+        return Opinion(
+            f"{text}, pairs next to them by {moved.neighbors:.3g}): what the model knows about their ends is unchanged.",
+            "under-forgotten",
+        )
+    if moved.consistency is not None and moved.consistency < CONSISTENCY:
+        return Opinion(
+            f"{text}), and not as their ends were: asked with nodes like the other end, these changed otherwise (cosine "
+            f"{moved.consistency:.2f}). Such answers come from a list and not from the model.",
+            "under-forgotten",
+        )
+    return None
+
+
+def reference_not_fresh(found: Findings) -> Opinion | None:
+    """The reference was continued from the weights before the deletion, or remembers as much as they do."""
+    section = found.get(ReferenceSection)
+    if section is None:
+        return None
+    usual = section.usual or 0.0
+    if section.correlation is not None and section.correlation > max(CORRELATION, usual + CORRELATION):
+        text = (
+            f"The reference does not stand for training without the data: its weights correlate {section.correlation:.2f} with "
+            "those from before the deletion, and those of a fresh training do not. Train it from fresh weights, or leave it out."
+        )
+        return Opinion(text, "undecided")
+    if section.unseen is None or section.gap is None or section.gap_error is None:
+        return None
+    above = section.unseen.low - 0.5
+    if above > TOLERANCE and section.gap < max(TOLERANCE, section.gap_error):
+        text = (
+            "The reference does not stand for training without the data: deleted elements score above unseen ones in it "
+            f"(AUC {_interval(section.unseen)}), as much as in the old weights on the same graph. It has seen them, or they are "
+            "of another kind than the unseen ones. Another training would show it."
+        )
+        return Opinion(text, "undecided")
+    return None
 
 
 def by_unseen_test(found: Findings) -> Opinion:
@@ -238,6 +324,76 @@ def by_unseen_test(found: Findings) -> Opinion:
 
 
 # The rules that withdraw a good verdict -------------------------------------------------------------------------------------
+
+
+def still_listed(found: Findings) -> Opinion | None:
+    """Suppression was asked for, and deleted edges are at the top of lists as often as they should not be."""
+    section = found.get(ListsSection)
+    if found.code != "suppressed" or section is None or section.deleted is None or section.deleted.after is None:
+        return None
+    after, reference, count = section.deleted.after, section.deleted.reference, section.deleted_count
+    expected = section.hits.after if reference is None else reference
+    if expected is None or after - expected <= Z95 * math.sqrt(2 * max(after * (1 - after), 0.05) / count):
+        return None
+    other = "test edges" if reference is None else "the retrained model"
+    return Opinion(f"{after:.1%} of them are in the top {TOP} of a list, and {expected:.1%} for {other}", "missed")
+
+
+def nodes_marked(found: Findings) -> Opinion | None:
+    """A classifier tells the nodes of the deletion, or the deleted pairs, better than it should."""
+    section = found.get(TouchedSection)
+    if section is None or found.code == "suppressed":
+        return None
+    other = "in the retrained model" if section.against == "reference" else "before the deletion on the same graph"
+    unclear = None
+    for gap, words, values in (
+        (section.ends_gap, "their nodes alone", section.ends),
+        (section.pairs_gap, "their nodes and scores", section.pairs),
+    ):
+        after = values.after if values is not None else None
+        if gap is None or after is None:
+            continue
+        text = f"a classifier tells deleted elements by {words} with AUC {after:.3f}, {after - gap.value:.3f} {other}"
+        if gap.marked:
+            return Opinion(text, "marked")
+        if gap.unclear:
+            error = (
+                f"{gap.value:+.3f} ± {1.96 * gap.error:.3f}, and there are too few elements to tell this from chance"
+            )
+            unclear = unclear or Opinion(f"{text}: {error}", "undecided")
+    return unclear
+
+
+def trend_differs(found: Findings) -> Opinion | None:
+    """The trend attack finds deleted edges better than in the retrained model."""
+    section = found.get(TrendSection)
+    if section is None or section.reference is None or found.code == "suppressed":
+        return None
+    after, reference = section.after.auc, section.reference.auc
+    sizes = section.counts["deleted"], section.counts["non_edges"]
+    error = Z95 * math.sqrt(auc_variance(after, *sizes) + auc_variance(reference, *sizes))
+    if after - reference <= max(ATTACK_TOLERANCE, error):
+        return None
+    text = f"the trend attack finds deleted edges with AUC {after:.3f}, against {reference:.3f} for the retrained model"
+    return Opinion(text, "marked")
+
+
+def no_better_than_chance(found: Findings) -> Opinion | None:
+    """The model was at chance before the deletion, so that nothing it answers means much."""
+    section = found.get(UtilitySection)
+    if section is None or section.tested.values.before is None or section.tested.count == 0:
+        return None
+    skill, before = section.tested, section.tested.values.before
+    chance = max(skill.chance, skill.constant)
+    if before - chance > max(
+        SKILL_MINIMUM, Z95 * math.sqrt(auc_variance(0.5, skill.count // 2 or 1, skill.count // 2 or 1))
+    ):
+        return None
+    text = (
+        f"the model was no better than chance before the deletion ({label(skill.metric)} {before:.3f}, and {chance:.3f} by one "
+        "answer for all): utility cannot be judged. Test data that its training never contrasts may be the cause"
+    )
+    return Opinion(text, "undecided")
 
 
 def membership_differs(found: Findings) -> Opinion | None:
@@ -255,7 +411,8 @@ def membership_differs(found: Findings) -> Opinion | None:
     after, sizes = section.after.auc, (section.counts["deleted"], section.counts["test"])
     variance = auc_variance(after, *sizes) + (0.0 if reference is None else auc_variance(reference, *sizes))
     off = after - (0.5 if reference is None else reference)
-    if abs(off) <= max(ATTACK_TOLERANCE, Z95 * math.sqrt(variance)):
+    tolerance = ALONE_TOLERANCE if reference is None else ATTACK_TOLERANCE
+    if found.code == "suppressed" or abs(off) <= max(tolerance, Z95 * math.sqrt(variance)):
         return None
     target = "0.5 if it could not tell" if reference is None else f"{reference:.3f} for the retrained model"
     text = f"the membership attack tells them from test elements with AUC {after:.3f}, against {target}"
@@ -265,7 +422,9 @@ def membership_differs(found: Findings) -> Opinion | None:
 def scores_spread_differently(found: Findings) -> Opinion | None:
     """Ranks agree with the reference's, but the distribution of scores does not."""
     section = found.get(DistanceSection)
-    if section is None or section.beyond_sampling[0] <= max(SPREAD_BITS, SPREAD_FACTOR * section.beyond_sampling[1]):
+    if found.code == "suppressed" or section is None:
+        return None
+    if section.beyond_sampling[0] <= max(SPREAD_BITS, SPREAD_FACTOR * section.beyond_sampling[1]):
         return None
     part, others = section.js["deleted"], section.beyond_sampling[1]
     text = (
@@ -289,7 +448,7 @@ def perhaps_ruined(found: Findings) -> Opinion | None:
 def other_graph(found: Findings, query: str) -> Opinion | None:
     """The unseen test on another graph contradicts the verdict."""
     test = found.tests.get(query)
-    if test is None or test.verdict in ("indistinguishable", "undecided", found.code):
+    if test is None or test.verdict in (*GOOD, "undecided", found.code):
         return None
     text = f"Deleted elements {QUERY_WORDS[query]} are {test.verdict}. {test.sentence}"
     if found.adapter and query == "new_id":
@@ -309,34 +468,6 @@ def loss_near_deletion(found: Findings) -> Opinion | None:
     return Opinion(
         f"The model got worse near the deletion: {label(near.metric)} {near.values.after:.3f} on {near.count:,} {near.what}, "
         f"{base:.3f} before or retrained."
-    )
-
-
-def one_kind_differs(found: Findings) -> Opinion | None:
-    """Deleted edges of one kind rank otherwise than in the retrained model, which the average over all hides."""
-    for kind in found.tests["served"].kinds if "served" in found.tests else ():
-        sizes = kind.deleted, kind.unseen
-        if kind.after is None or kind.reference is None or min(sizes) < DELETED_MINIMUM:
-            continue
-        error = Z95 * math.sqrt(auc_variance(kind.after, *sizes) + auc_variance(kind.reference, *sizes))
-        if abs(kind.after - kind.reference) > max(ATTACK_TOLERANCE, error):
-            return Opinion(
-                f"Where {kind.kind} ({sizes[0]:,} of the deleted edges) the AUC is {kind.after:.3f}, and {kind.reference:.3f} "
-                "for the retrained model: this kind is not forgotten as by retraining."
-            )
-    return None
-
-
-def trend_differs(found: Findings) -> Opinion | None:
-    """The trend attack finds deleted edges much better, or worse, than in the retrained model."""
-    section = found.get(TrendSection)
-    if section is None or section.reference is None:
-        return None
-    after, reference = section.after.auc, section.reference.auc
-    if abs(after - reference) <= ATTACK_TOLERANCE:
-        return None
-    return Opinion(
-        f"The trend attack finds deleted edges with AUC {after:.3f}, against {reference:.3f} for the retrained model."
     )
 
 
@@ -371,20 +502,25 @@ RULES = (
     # The first of these that applies gives the verdict.
     Rule("model-ruined", "decides", model_ruined),  # ruined
     Rule("graph-holds-deleted", "decides", graph_holds_deleted),  # under-forgotten
+    Rule("keeps-old-graph", "decides", keeps_old_graph),  # under-forgotten
     Rule("only-scores-moved", "decides", only_scores_moved),  # under-forgotten
-    Rule("unseen-test", "decides", by_unseen_test),  # under-, over-forgotten, indistinguishable or undecided
-    # Each of these takes "indistinguishable" away.
+    Rule("reference-not-fresh", "decides", reference_not_fresh),  # undecided
+    Rule("unseen-test", "decides", by_unseen_test),  # all others
+    # Each of these takes a good verdict away.
+    Rule("still-listed", "withdraws", still_listed),  # missed
+    Rule("nodes-marked", "withdraws", nodes_marked),  # marked, or undecided
+    Rule("trend-differs", "withdraws", trend_differs),  # marked
     Rule("membership-differs", "withdraws", membership_differs),  # under- or over-forgotten; or undecided
     Rule("scores-spread-differently", "withdraws", scores_spread_differently),  # undecided
     Rule("perhaps-ruined", "withdraws", perhaps_ruined),  # undecided
+    Rule("no-better-than-chance", "withdraws", no_better_than_chance),  # undecided
     # Each of these adds a warning, unless the model is ruined.
     Rule("served-differs", "warns", partial(other_graph, query="served")),
     Rule("old-id-differs", "warns", partial(other_graph, query="old_id")),
     Rule("new-id-differs", "warns", partial(other_graph, query="new_id")),
     Rule("loss-near-deletion", "warns", loss_near_deletion),
     Rule("perhaps-ruined", "warns", perhaps_ruined),
-    Rule("one-kind-differs", "warns", one_kind_differs),
-    Rule("trend-differs", "warns", trend_differs),
+    Rule("no-better-than-chance", "warns", no_better_than_chance),
     Rule("reference-differs", "warns", reference_differs),
     Rule("test-overlap", "warns", trained_on_test),
 )
@@ -503,6 +639,26 @@ def _judged(test: QueryTest, after: UnseenAUC, found: Difference) -> tuple[str, 
     return "indistinguishable", f"Deleted elements score {like}, as far as this test can see"
 
 
+def judge_suppression(test: QueryTest) -> Opinion:
+    """The verdict on one unseen test where the deleted elements were to score low, as if they did not exist.
+
+    >>> judge_suppression(QueryTest(graph="", after=UnseenAUC(0.62, 0.6, 0.64, 0.01, 900, 900))).code
+    'missed'
+    """
+    after = test.after
+    assert after is not None
+    figures = f"AUC {_interval(after)}, below 0.5 where they score lower"
+    if round(after.deleted * after.matched) < DELETED_MINIMUM:
+        return Opinion(f"Too few deleted elements to decide whether they are suppressed: {figures}.", "undecided")
+    if after.auc < 0.5 - TOLERANCE and after.high < 0.5:
+        return Opinion(
+            f"Deleted elements score below matched unseen ones, which was asked for: {figures}.", "suppressed"
+        )
+    return Opinion(
+        f"Deleted elements were to be suppressed, and score like matched unseen ones or above: {figures}.", "missed"
+    )
+
+
 def claimed(test: QueryTest) -> str:
     """What may be claimed of a test that saw no difference."""
     found = Difference.of(test)
@@ -536,11 +692,10 @@ def _ruin_signs(found: Findings) -> Iterator[_Sign]:
     if section.tested.values.after is None:
         yield _Sign("its answers are not finite", True)
         return
-    for skill, share, where in (
-        (section.tested, SKILL_KEPT, ""),
-        (section.near, SKILL_KEPT_NEAR, "around the deletion "),
-    ):
-        if skill is None or skill.lowest is None or skill.values.after is None:
+    skills = [(skill, SKILL_KEPT, "") for skill in _felt(found)]
+    skills += [(section.near, SKILL_KEPT_NEAR, "around the deletion ")] if section.near is not None else []
+    for skill, share, where in skills:
+        if skill.lowest is None or skill.values.after is None:
             continue
         name, base = skill.lowest
         after, loss = skill.values.after, base - skill.values.after

@@ -7,7 +7,10 @@ binary search.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -111,6 +114,43 @@ class NegativeSampler:
 
     def _split(self, key: Tensor) -> Tensor:
         return torch.stack([key // self.num_nodes, key % self.num_nodes])
+
+
+def bipartite_sides(edge_index: Tensor, num_nodes: int) -> Tensor | None:
+    """The part of each node where every edge joins two parts, such as users and items in one graph; else None.
+
+    A graph with fewer than two edges per node may have no odd cycle by chance, and is not taken for such a graph.
+
+    Args:
+        edge_index: The edges ``[2, E]``, in one or both directions.
+        num_nodes: Number of nodes.
+
+    Returns:
+        0 or 1 for each node, 0 for the part with the smallest id, and -1 for a node without an edge.
+
+    >>> users = torch.arange(6).repeat_interleave(6)
+    >>> bipartite_sides(torch.stack([users, users.new_tensor([6, 7, 8, 9, 10, 11]).repeat(6)]), 13).tolist()
+    [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, -1]
+    """
+    ends = edge_index.cpu().numpy()
+    linked = np.unique(ends)
+    low, high = np.sort(ends, axis=0)
+    if np.unique(low * num_nodes + high).size < 2 * max(linked.size, 1):
+        return None
+    # two copies of each node, and each edge between different copies: a component holds both copies after an odd cycle
+    row, column = np.append(ends[0], ends[0] + num_nodes), np.append(ends[1] + num_nodes, ends[1])
+    double = coo_matrix((np.ones(row.size), (row, column)), shape=(2 * num_nodes, 2 * num_nodes))
+    component = connected_components(double, directed=False)[1]
+    first, second = component[:num_nodes], component[num_nodes:]
+    if (first[linked] == second[linked]).any():
+        return None
+    smallest = np.full(component.max() + 1, 2 * num_nodes)
+    np.minimum.at(smallest, first, np.arange(num_nodes))
+    np.minimum.at(smallest, second, np.arange(num_nodes))
+    # the smallest id of a pair of components is in both, as itself and as its copy: the side is where it is itself
+    sides = np.full(num_nodes, -1)
+    sides[linked] = (first[linked] != first[smallest[first[linked]]]).astype(int)
+    return torch.from_numpy(sides)
 
 
 def triples(data: Data) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gnndelete.datasets.negatives import NegativeSampler, TripleCorrupter, triples
+from gnndelete.datasets.negatives import NegativeSampler, TripleCorrupter, bipartite_sides, triples
 from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable, ends_of
@@ -486,6 +486,9 @@ class LinkPrediction(Task):
             )
             return self._relation.triples(self._relation.sampler(known).sample(count, generator, distinct=distinct))
         known = torch.cat([data.edge_index.cpu(), *listed], dim=1)
+        sides = bipartite_sides(known, data.num_nodes)
+        if sides is not None:  # pairs within a part would be told by their parts alone
+            return _between_parts(known, sides, count, generator, distinct)
         sampler = NegativeSampler(known, data.num_nodes, undirected=supervision.sampler.undirected)
         return sampler.sample(count, generator, distinct=distinct)
 
@@ -541,6 +544,18 @@ class LinkPrediction(Task):
         drawn = self._non_edges(data, held, true, sum(counts), torch.Generator().manual_seed(self.seed))
         for name, negatives in zip(missing, drawn.split(counts, dim=1), strict=True):
             setattr(self, name, LabeledEdges(getattr(self, name).positives, negatives))
+
+
+def _between_parts(known: Tensor, sides: Tensor, count: int, generator: torch.Generator, distinct: bool) -> Tensor:
+    """Pairs of a bipartite graph that join its two parts and are no edges."""
+    parts = [(sides == side).nonzero().flatten() for side in (0, 1)]
+    position = torch.zeros_like(sides)
+    for part in parts:
+        position[part] = torch.arange(part.numel())
+    across = torch.where(sides[known[0]] == 0, known, known.flip(0))
+    sampler = NegativeSampler(position[across], parts[0].numel(), targets=parts[1].numel())
+    source, target = sampler.sample(count, generator, distinct=distinct)
+    return torch.stack([parts[0][source], parts[1][target]])
 
 
 def _within(edges: LabeledEdges | None, nodes: Tensor, total: int) -> Tensor | None:

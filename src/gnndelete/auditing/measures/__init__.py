@@ -15,9 +15,12 @@ from gnndelete.auditing.measures.distance import Distance
 from gnndelete.auditing.measures.figure_data import Embedding, Scores
 from gnndelete.auditing.measures.forgetting import Forgetting
 from gnndelete.auditing.measures.integrity import Integrity
+from gnndelete.auditing.measures.lists import Lists
 from gnndelete.auditing.measures.membership import Membership
 from gnndelete.auditing.measures.outliers import Outliers
+from gnndelete.auditing.measures.reference import Reference
 from gnndelete.auditing.measures.theorem import Theorem
+from gnndelete.auditing.measures.touched import Touched
 from gnndelete.auditing.measures.trend import Trend
 from gnndelete.auditing.measures.utility import Utility
 
@@ -27,11 +30,14 @@ GROUP = "gnndelete.measures"
 #: In the order of the report.
 BUILT_IN: tuple[type[Measure], ...] = (
     Utility,
+    Lists,
     Forgetting,
+    Touched,
     Membership,
     Trend,
     Distance,
     Integrity,
+    Reference,
     Theorem,
     Outliers,
     Cost,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -21,8 +21,6 @@ from gnndelete.graph.validation import edge_table
 from gnndelete.metrics.edge_matching import match_edges
 from gnndelete.metrics.unseen_test import CLASS_QUANTILES, UnseenTest, degrees, edge_strata, unseen_test
 
-#: The two kinds of deleted edges that are also tested separately.
-CONNECTED, ISOLATED = "both ends have edges left", "an end has no edge left"
 NOT_FINITE = "some answers are not finite"
 
 
@@ -86,15 +84,6 @@ class AdjustedTest(PerModel[UnseenAUC]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EdgeKind(PerModel[float]):
-    """The AUC of one kind of deleted edges: an average over all can hide that these stand out."""
-
-    kind: str
-    deleted: int
-    unseen: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class QueryTest(PerModel[UnseenAUC]):
     """The unseen test on one graph.
 
@@ -103,7 +92,6 @@ class QueryTest(PerModel[UnseenAUC]):
         unfair: Why only a reference shows what to expect here; empty where 0.5 is to be expected.
         gap: The AUC minus the reference's, and ``gap_error`` the half-width of its 95% interval.
         adjusted: The test adjusted for surroundings.
-        kinds: Two kinds of edges separately; empty where all deleted edges are of one kind.
         verdict: The code of the verdict on this test, and ``sentence`` the reason for it.
     """
 
@@ -112,7 +100,6 @@ class QueryTest(PerModel[UnseenAUC]):
     gap: float | None = None
     gap_error: float | None = None
     adjusted: AdjustedTest | None = None
-    kinds: tuple[EdgeKind, ...] = ()
     verdict: str = ""
     sentence: str = ""
 
@@ -123,9 +110,6 @@ class QueryTest(PerModel[UnseenAUC]):
             rows.append(row("AUC, adjusted for surroundings", self.adjusted, names, interval))
         rows.append(row("standard error", self, names, lambda test: number(test and test.se)))
         rows.append(row("AUC without matching", self, names, lambda test: number(test and test.plain_auc)))
-        for kind in self.kinds:
-            title = f"AUC where {kind.kind} ({number(kind.deleted)} deleted, {number(kind.unseen)} unseen)"
-            rows.append(row(title, kind, names))
         parts = [f"{verdict_words(self.verdict).capitalize()}." if self.verdict else "", self.graph, self.sentence]
         if self.gap is not None and "reference" in names:
             error = "" if self.gap_error is None else f" ± {number(self.gap_error)}"
@@ -245,7 +229,7 @@ def _query(case: Case, query: str, seed: int) -> QueryTest:
         found = replace(found, gap=gap, gap_error=1.96 * error)
     if query != "served" or not case.deleted_edges.size(1):
         return found
-    return replace(found, adjusted=_adjusted(case, tests), kinds=_kinds(case, tests))
+    return replace(found, adjusted=_adjusted(case, tests))
 
 
 def _adjusted(case: Case, tests: dict[str, UnseenTest]) -> AdjustedTest | None:
@@ -262,22 +246,13 @@ def _adjusted(case: Case, tests: dict[str, UnseenTest]) -> AdjustedTest | None:
     return AdjustedTest(**found, how=matching.how, kind_auc=kind_auc, target=target)
 
 
-def _kinds(case: Case, tests: dict[str, UnseenTest]) -> tuple[EdgeKind, ...]:
-    strata = _edge_strata(case, *compared(case))
-    isolated = [strata[f"kind_{part}"] % 3 > 0 for part in ("deleted", "unseen")]  # `edge_strata` counts up to two ends
-    if bool(isolated[0].all()) or not bool(isolated[0].any()):
-        return ()
-    found = []
-    for is_isolated, words in ((False, CONNECTED), (True, ISOLATED)):
-        masks = [part == is_isolated for part in isolated]
-        chosen = {name: values[masks[name.endswith("unseen")]] for name, values in strata.items()}
-        counts = {"deleted": int(masks[0].sum()), "unseen": int(masks[1].sum())}
-        aucs: dict[str, Any] = {}
-        for name, test in tests.items() if counts["unseen"] else ():
-            scores = [torch.from_numpy(part)[mask] for part, mask in zip(test.scores, masks, strict=True)]
-            aucs[name] = unseen_test(scores[0], scores[1], **chosen).auc
-        found.append(EdgeKind(**aucs, kind=words, **counts))
-    return tuple(found)
+def adjusted_tests(case: Case, subjects: Mapping[str, Subject]) -> dict[str, UnseenTest]:
+    """The unseen test of some models as served, adjusted for surroundings where that applies."""
+    tests = {name: test for name, subject in subjects.items() if (test := measure_unseen(case, subject)) is not None}
+    matching = match_edges(case.remaining, *compared(case)) if case.deleted_edges.size(1) else None
+    if matching is None or not matching.how:
+        return tests
+    return {name: matching.test(*(torch.from_numpy(part) for part in test.scores)) for name, test in tests.items()}
 
 
 def measure_unseen(case: Case, subject: Subject, move: Move = lambda elements: elements) -> UnseenTest | None:

@@ -21,6 +21,9 @@ SIGNS = {
     "under-forgotten": ("▲", "warn"),
     "over-forgotten": ("▼", "warn"),
     "indistinguishable": ("✓", "good"),
+    "marked": ("◆", "warn"),
+    "suppressed": ("▽", "good"),
+    "missed": ("△", "warn"),
     "undecided": ("?", "open"),
 }
 #: In place of the tick where another graph contradicts it.

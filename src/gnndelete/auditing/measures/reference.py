@@ -1,0 +1,114 @@
+"""The reference: does it stand for training without the deleted elements?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from gnndelete.auditing.case import Case
+from gnndelete.auditing.formatting import number
+from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, Section, Table
+from gnndelete.auditing.measures.forgetting import NOT_FINITE, UnseenAUC, adjusted_tests, why_untestable
+from gnndelete.auditing.queries import with_base
+
+#: Matrices of fewer entries correlate by chance.
+ENTRY_MINIMUM = 64
+
+WHAT = (
+    "Two trainings from fresh weights have nothing in common entry by entry, so a correlation with the weights from before the "
+    "deletion shows a reference that was continued from them. One that never saw the deleted elements knows no more of them than "
+    "of unseen ones, and less than the old weights do."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceSection(Section):
+    """What speaks for and against the reference.
+
+    Args:
+        correlation: Of its weights with those from before the deletion; None where there are too few to compare.
+        usual: The same for the shadow model, which is fresh; None without one.
+        unseen: Its own unseen AUC, adjusted for surroundings where that applies.
+        gap: The unseen AUC of the base model on the same graph minus its own, and ``gap_error`` its 95% half-width.
+    """
+
+    correlation: float | None = None
+    usual: float | None = None
+    unseen: UnseenAUC | None = None
+    gap: float | None = None
+    gap_error: float | None = None
+
+    def tables(self, names: Names) -> Iterable[Table]:
+        rows = [("correlation of its weights with those before the deletion", number(self.correlation))]
+        rows.append(("the same for the shadow model", number(self.usual)))
+        if self.unseen is not None:
+            rows.append(("its own unseen AUC", number(self.unseen.auc)))
+            rows.append(("that of the old weights above it", number(self.gap)))
+        yield Table(("the reference", "value"), tuple(rows))
+
+
+class Reference(Measure):
+    """Weights and memory of the reference."""
+
+    name: ClassVar[str] = "examined"
+    title: ClassVar[str] = "The reference"
+
+    def run(self, case: Case) -> ReferenceSection:
+        reference = case.subjects.get("reference")
+        if reference is None:
+            raise NotMeasuredError("there is no reference to examine")
+        correlation = usual = None
+        if reference.model is not None:
+            correlation = weight_correlation(case.base, reference.model)
+            if case.shadow is not None and case.shadow.subject is not None and case.shadow.subject.model is not None:
+                usual = weight_correlation(case.base, case.shadow.subject.model)
+        said = "none could be compared" if correlation is None else f"{correlation:.2f}"
+        section = ReferenceSection(
+            correlation=correlation,
+            usual=usual,
+            what=WHAT,
+            sentence=f"Correlation of the reference's weights with those from before the deletion: {said}.",
+        )
+        if why_untestable(case) or case.task.no_served_answer(case.deletion) or case.task.blank(case.deletion):
+            return section
+        tests = adjusted_tests(case, {"reference": reference, "unlink": with_base(case, case.remaining)})
+        if len(tests) < 2:
+            raise NotMeasuredError(NOT_FINITE)
+        gap, error = tests["unlink"].against(tests["reference"])
+        found = {"unseen": UnseenAUC.of(tests["reference"], case.seed), "gap": gap, "gap_error": 1.96 * error}
+        return ReferenceSection(**{**vars(section), **found})
+
+
+def weight_correlation(base: nn.Module, other: nn.Module) -> float | None:
+    """The mean correlation of trained matrices of the same name; None where there is nothing to compare.
+
+    A model of one matrix is convex, so any two trainings of it agree, unless it is a table of vectors.
+
+    >>> first, second = (nn.Sequential(nn.Linear(30, 30), nn.Linear(30, 30)) for _ in range(2))
+    >>> round(weight_correlation(first, first), 3), abs(weight_correlation(first, second)) < 0.2
+    (1.0, True)
+    """
+    theirs = dict(other.named_parameters())
+    tables = [module.weight for module in base.modules() if isinstance(module, nn.Embedding)]
+    found: list[tuple[int, Tensor]] = []
+    for name, mine in base.named_parameters():
+        match = theirs.get(name)
+        if match is None or match.shape != mine.shape or mine.dim() < 2 or mine.numel() < ENTRY_MINIMUM:
+            continue
+        if not mine.requires_grad:  # frozen: an input, which every training keeps
+            continue
+        pair = torch.stack([_own_part(mine), _own_part(match)])
+        found.append((mine.numel(), torch.corrcoef(pair)[0, 1].nan_to_num()))
+    if (not tables and len(found) < 2) or not found:
+        return None
+    return float(sum(size * value for size, value in found) / sum(size for size, _ in found))
+
+
+def _own_part(matrix: Tensor) -> Tensor:
+    """Entries beyond the means of their row and column: frequent features have large weights in any training."""
+    flat = matrix.detach().double().cpu().flatten(1)
+    return (flat - flat.mean(dim=0) - flat.mean(dim=1, keepdim=True)).flatten()

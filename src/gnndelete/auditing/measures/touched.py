@@ -1,0 +1,252 @@
+"""Touched nodes: can what was deleted be told by its nodes, even without asking about it?
+
+A deletion that shrinks, smooths or overwrites rows near it can bring every deleted element to the right score and still
+leave a mark on these nodes. A classifier that need not be monotone looks for it: boosted trees, cross-validated on the
+deleted elements themselves, which is more than an attacker has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from torch import Tensor
+
+from gnndelete.auditing.case import Case, Subject
+from gnndelete.auditing.formatting import number
+from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, PerModel, Row, Section, Table, row
+from gnndelete.auditing.queries import with_base
+from gnndelete.auditing.samples import compared, node_rows, touched
+from gnndelete.graph.edge_table import ends_of
+from gnndelete.metrics.ranking import Floats
+from gnndelete.metrics.unseen_test import UnseenTest, degrees
+
+#: Elements of each kind that are examined at most, and the fewest of which a classifier can learn anything.
+ELEMENT_LIMIT, ELEMENT_MINIMUM = 1_000, 40
+#: Other nodes that every node is scored with, and edges at the nodes in question that are asked about at most.
+PARTNERS, EDGE_LIMIT = 48, 60_000
+#: Parts of the cross-validation.
+FOLDS = 5
+#: How far the two AUC of a model may be above those it is compared with, as long as they are within their error.
+MARK = 0.05
+
+WHAT = (
+    "Boosted trees, cross-validated, try to tell {groups}. 'Ends alone' reads what a model says of the nodes without the pair "
+    "being asked: length of their rows, level and spread of their scores with {partners} others, agreement with their "
+    "neighbours, degree. 'With the score' also reads the answer about the pair. Deleted elements differ in kind from others in "
+    "any model, so only the gap to the retrained model counts, or to the model before the deletion on the same graph."
+)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """An AUC minus that of the model it is compared with, and the standard error of the difference."""
+
+    value: float
+    error: float
+
+    @property
+    def marked(self) -> bool:
+        """Whether it is above the limit and its own error."""
+        return self.value > max(MARK, 1.96 * self.error)
+
+    @property
+    def unclear(self) -> bool:
+        """Whether it is above the limit but not above its error."""
+        return not self.marked and self.value > MARK
+
+
+@dataclass(frozen=True, kw_only=True)
+class TouchedSection(Section):
+    """How well a classifier tells touched from untouched.
+
+    Args:
+        ends: The AUC by the nodes alone.
+        pairs: The AUC with the score of the element itself; None where nodes are the elements.
+        unlink: Both AUC of the model before the deletion on the graph as served.
+        against: What ``after`` is compared with: ``"reference"`` or ``"unlink"``.
+        ends_gap: The gap of the first AUC; None where there is nothing to compare with.
+        pairs_gap: The gap of the second AUC; only a reference shows what to expect of it.
+        counts: Elements of each group.
+    """
+
+    ends: PerModel[float]
+    pairs: PerModel[float] | None = None
+    unlink: dict[str, float]
+    against: str
+    ends_gap: Gap | None = None
+    pairs_gap: Gap | None = None
+    counts: dict[str, int]
+
+    def tables(self, names: Names) -> Iterable[Table]:
+        shown = [("ends alone", self.ends, self.unlink.get("ends"))]
+        if self.pairs is not None:
+            shown.append(("with the score", self.pairs, self.unlink.get("pairs")))
+        rows = tuple((*row(title, values, names), number(unlink)) for title, values, unlink in shown)
+        yield Table(("AUC, touched against untouched", *names.values(), "before, as served"), rows)
+
+    def key_rows(self, names: Names) -> Iterable[Row]:
+        yield row("Touched nodes, AUC by the ends alone", self.ends, names)
+
+
+class Touched(Measure):
+    """Cross-validated attacks on touched nodes, compared with the reference's and with those on plain cutting."""
+
+    name: ClassVar[str] = "touched"
+    title: ClassVar[str] = "Touched nodes"
+
+    def run(self, case: Case) -> TouchedSection:
+        first, second, groups = _groups(case)
+        if min(first.size(-1), second.size(-1)) < ELEMENT_MINIMUM:
+            few = f"{first.size(-1)} and {second.size(-1)} of them are too few for a classifier to learn from"
+            raise NotMeasuredError(f"the attack tells {groups}, and {few}")
+        subjects = {name: subject for name, subject in case.subjects.items() if name != "before"}
+        if case.after.model is not None:
+            subjects["unlink"] = with_base(case, case.remaining)
+        tests: dict[str, dict[str, UnseenTest]] = {}
+        for name, subject in subjects.items():
+            features = _features(case, subject, torch.cat([first, second], dim=-1))
+            if not all(np.isfinite(part).all() for part in features.values()):
+                raise NotMeasuredError("a model gives NaN or infinite answers, so that nothing can be compared")
+            if name == "unlink" and "reference" in subjects:  # shown beside the reference, which decides
+                features = {"ends": features["ends"]}
+            tests[name] = {kind: _attack(part, first.size(-1), case.seed) for kind, part in features.items()}
+        against = "reference" if "reference" in tests else "unlink"
+        gaps: dict[str, Any] = {}
+        for kind in ("ends", "pairs"):
+            known = against in tests and kind in tests[against]
+            if known and (kind == "ends" or against == "reference"):
+                gaps[f"{kind}_gap"] = Gap(*tests["after"][kind].against(tests[against][kind]))
+        aucs: dict[str, Any] = {
+            kind: PerModel(**{name: part[kind].auc for name, part in tests.items() if name != "unlink"})
+            for kind in tests["after"]
+        }
+        after, other = tests["after"]["ends"].auc, tests.get(against, {}).get("ends")
+        where = "in the retrained model" if against == "reference" else "before the deletion on the same graph"
+        sentence = f"A classifier tells {groups} by their nodes alone with AUC {after:.3f}"
+        return TouchedSection(
+            **aucs,
+            **gaps,
+            unlink={kind: test.auc for kind, test in tests.get("unlink", {}).items()},
+            against=against,
+            counts={"touched": first.size(-1), "untouched": second.size(-1)},
+            sentence=f"{sentence}." if other is None else f"{sentence}, {other.auc:.3f} {where}.",
+            what=WHAT.format(groups=groups, partners=PARTNERS),
+        )
+
+
+def _groups(case: Case) -> tuple[Tensor, Tensor, str]:
+    """Deleted and unseen edges between nodes that remain; else nodes beside the deletion and others of like degree."""
+    if not case.task.on_nodes:
+        raise NotMeasuredError(
+            "the attack reads what a model says of single nodes, and this one answers for whole graphs"
+        )
+    if case.deleted_edges.size(1):
+        deleted, unseen = compared(case)
+        deleted = deleted[:, ~torch.isin(ends_of(deleted), case.deletion.nodes.cpu()).any(dim=0)]
+        sampled = [case.sample(part, ELEMENT_LIMIT, 31 + place) for place, part in enumerate((deleted, unseen))]
+        return sampled[0], sampled[1], "deleted edges from unseen ones"
+    near, far = touched(case)
+    degree = degrees(case.original).cpu()
+    if near.numel():
+        far = far[(degree[far] >= degree[near].min()) & (degree[far] <= degree[near].max())]
+    sampled = [case.sample(part, ELEMENT_LIMIT, 31 + place) for place, part in enumerate((near, far))]
+    return sampled[0], sampled[1], "nodes beside the deletion from others of like degree"
+
+
+def _features(case: Case, subject: Subject, elements: Tensor) -> dict[str, Floats]:
+    """What the classifier reads of each element: of its nodes alone, and with the score of the element."""
+    if not case.task.pairwise:
+        return {"ends": _of_classes(case, subject, elements)}
+    learned = case.task.learned_once(case.remaining).cpu()
+    if elements.dim() == 1:
+        relation = [learned[1, :1].expand(elements.numel())] if learned.size(0) == 3 else []
+        return {"ends": _of_nodes(case, subject, torch.stack([elements, *relation]), learned, first=True)}
+    source, *relation, target = elements
+    sides = [
+        _of_nodes(case, subject, torch.stack([source, *relation]), learned, first=True),
+        _of_nodes(case, subject, torch.stack([target, *relation]), learned, first=False),
+    ]
+    ends = np.concatenate([np.minimum(*sides), np.maximum(*sides)], axis=1)  # so that direction plays no part
+    score = _scores(subject, elements).numpy()
+    beyond = [(score - side[:, 0]) / (side[:, 1] + 1e-9) for side in sides]  # in units of what each end scores
+    return {"ends": ends, "pairs": np.column_stack([ends, score, np.minimum(*beyond), np.maximum(*beyond)])}
+
+
+def _of_nodes(case: Case, subject: Subject, named: Tensor, learned: Tensor, first: bool) -> Floats:
+    """Level and spread of a node's scores with others and with its neighbours, its row and its degree.
+
+    ``named`` are the nodes and, on a typed graph, a relation for each; ``first`` says which end of an edge they are.
+    """
+    asked, place = torch.unique(named, dim=1, return_inverse=True)
+    ids, nodes = asked[0], int(case.original.num_nodes)
+    others = case.sample(learned[-1 if first else 0].unique(), PARTNERS, 33)
+    repeated, partners = asked.repeat_interleave(others.numel(), dim=1), others.repeat(ids.numel())
+    ends = [repeated[0], partners] if first else [partners, repeated[0]]
+    scores = _scores(subject, torch.stack([ends[0], *repeated[1:], ends[1]])).view(ids.numel(), others.numel())
+    near = case.sample(learned[:, torch.isin(ends_of(learned), ids).any(dim=0)], EDGE_LIMIT, 34)
+    own = _scores(subject, near)
+    mean, degree = _mean_at_ends(own, near, nodes)
+    spread = (_mean_at_ends(own.square(), near, nodes)[0] - mean.square()).clamp(min=0).sqrt()
+    columns = [scores.mean(1), scores.std(1), scores.min(1).values, scores.max(1).values, scores.median(1).values]
+    columns += [mean[ids], spread[ids], mean[ids] - scores.mean(1), degree[ids]]
+    z = node_rows(subject, nodes)
+    if z is not None:
+        columns += _of_rows(z.double().cpu(), ids, near)
+    return np.asarray(torch.stack(columns, dim=1).numpy()[place.numpy()])
+
+
+def _mean_at_ends(values: Tensor, edges: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
+    """The mean over the edges of each node, and their number."""
+    total, degree = torch.zeros(nodes, dtype=torch.double), torch.zeros(nodes, dtype=torch.double)
+    for end in ends_of(edges):
+        total.index_add_(0, end, values)
+        degree.index_add_(0, end, torch.ones_like(values))
+    return total / degree.clamp(min=1), degree
+
+
+def _of_rows(z: Tensor, ids: Tensor, edges: Tensor) -> list[Tensor]:
+    """The length of each row, its mean and largest entry, and how like its neighbours' rows it is."""
+    unit = z / z.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    u, v = ends_of(edges)
+    alike, _ = _mean_at_ends((unit[u] * unit[v]).sum(dim=1), edges, z.size(0))
+    return [z[ids].norm(dim=1), z[ids].mean(dim=1), z[ids].abs().max(dim=1).values, alike[ids]]
+
+
+def _of_classes(case: Case, subject: Subject, nodes: Tensor) -> Floats:
+    """The class probabilities of a node, how sure they are, and how far they agree with its neighbours'."""
+    edges = ends_of(case.remaining.edge_index.cpu())
+    edges = case.sample(edges[:, torch.isin(edges, nodes).any(dim=0)], EDGE_LIMIT, 34)
+    asked = torch.unique(torch.cat([nodes, edges.flatten()]))
+    chances = torch.zeros(int(case.original.num_nodes), case.task.num_classes(case.original), dtype=torch.double)
+    found = subject.predict(asked.to(subject.graph.edge_index.device)).detach().double().cpu()
+    chances[asked] = case.task.probabilities(found)
+    logs = chances[nodes].clamp(min=1e-12).log()
+    columns = [*logs.sort(dim=1, descending=True).values.t()[:5], -(chances[nodes] * logs).sum(dim=1)]
+    columns.append(degrees(case.remaining).cpu()[nodes])
+    columns += _of_rows(chances, nodes, edges)[3:]
+    z = node_rows(subject, int(case.original.num_nodes))
+    if z is not None:
+        columns += _of_rows(z.double().cpu(), nodes, edges)
+    return torch.stack(columns, dim=1).numpy()
+
+
+def _scores(subject: Subject, pairs: Tensor) -> Tensor:
+    return subject.predict(pairs.to(subject.graph.edge_index.device)).detach().double().cpu().view(-1)
+
+
+def _attack(features: Floats, count: int, seed: int) -> UnseenTest:
+    """Cross-validated answers of the classifier: the first ``count`` elements against the others, as one test."""
+    kinds = (np.arange(len(features)) < count).astype(int)
+    trees = HistGradientBoostingClassifier(
+        max_iter=50, max_depth=4, min_samples_leaf=10, early_stopping=False, random_state=seed
+    )
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    answers = cross_val_predict(trees, features, kinds, cv=folds, method="predict_proba")[:, 1]
+    whole = [(np.arange(count), np.arange(len(answers) - count))]
+    return UnseenTest(whole, torch.from_numpy(answers[:count]), torch.from_numpy(answers[count:]))
