@@ -21,7 +21,7 @@ from torch_geometric.data import Data, HeteroData
 
 from gnndelete.engine.local import Answers
 from gnndelete.engine.session import Session
-from gnndelete.errors import AdapterError, DeletionError, ModelError, RunError, SettingError, why
+from gnndelete.errors import AdapterError, ModelError, RunError, SettingError, why
 from gnndelete.graph.batch import GraphBatch, as_user_graph, collate
 from gnndelete.graph.deletion import NOTHING, Deletion
 from gnndelete.graph.fingerprint import changed
@@ -32,7 +32,7 @@ from gnndelete.io.files import write
 from gnndelete.io.locks import ProcessLocks
 from gnndelete.methods import GNNDelete, Method, require_fit
 from gnndelete.methods import resolver as methods
-from gnndelete.methods.base import Context, Fit, Outcome, synchronize
+from gnndelete.methods.base import Context, Fit, Outcome
 from gnndelete.nn.checks import POOLS_DELETED, note_precomputed, pools_deleted
 from gnndelete.nn.forward import Forward, resolve_forward
 from gnndelete.notes import Note
@@ -155,31 +155,22 @@ class Unlearner:
         # some methods train, wherever they are called from
         with self._locks[os.getpid()], torch.inference_mode(False):
             start = time.perf_counter()
-            request = self._check(deletion)
-            union = self._union(request)
+            unseen = None if self.task is None else self.task.unseen_edges()
+            request = check_deletion(deletion, self._context.data, self._context.session.table, unseen)
+            union = self._union(request) if self._requests else request
             context = self._cut(union, request, on_top)
-            self._require_fit(context)
-            outcome = self._solve(context)
+            require_fit(self.method, context)
+            outcome = self._solve_segment(context) if self.sequence == "segments" else self.method.unlearn(context)
             notes = (*outcome.notes, *self._notes(context))
-            synchronize(context.data.edge_index.device)
+            if (device := context.data.edge_index.device).type == "cuda":
+                torch.cuda.synchronize(device)  # the seconds are those of finished work
             history, seconds = (*self._requests, request), time.perf_counter() - start
             unlearned = Unlearned.from_outcome(outcome, context, self.method, history, notes, seconds)
             self._requests, self._earlier = history, self._earlier | request if self._requests else request
             return unlearned
 
-    def _check(self, deletion: Deletion) -> Deletion:
-        """The request in the terms of the graph."""
-        if not isinstance(deletion, Deletion):
-            raise DeletionError(
-                f"delete takes a Deletion (got '{type(deletion).__name__}')", "write gnndelete.Deletion(edges=…)"
-            )
-        unseen = None if self.task is None else self.task.unseen_edges()
-        return check_deletion(deletion, self._context.data, self._context.session.table, unseen)
-
     def _union(self, request: Deletion) -> Deletion:
         """The request together with all earlier ones."""
-        if not self._requests:
-            return request
         union = request.require_new(self._earlier) | self._earlier
         return union.check(self._context.data, self._context.session.table)
 
@@ -199,10 +190,10 @@ class Unlearner:
             context.remaining  # noqa: B018  (cut here, so that no later step does it as a side effect)
         return context
 
-    def _solve(self, context: Context) -> Outcome:
-        """What the method makes of the request; with ``sequence="segments"`` it becomes what later ones start from."""
+    def _solve_segment(self, context: Context) -> Outcome:
+        """What the method makes of the request, which becomes what later ones start from."""
         blocks = context.session.blocks
-        if self.sequence != "segments" or blocks is None:
+        if blocks is None:
             return self.method.unlearn(context)
         before, is_alone = blocks.segments, context.deletion is context.request and context.block is not None
         if not is_alone or before is None:  # solved from the base model
@@ -246,15 +237,6 @@ class Unlearner:
             with self._locks[os.getpid()], torch.inference_mode(False):
                 self.method.prepare(self._context)
         return self
-
-    def _require_fit(self, context: Context) -> None:
-        """Refuse what the method cannot serve, and a model that does not read the edges that are cut."""
-        deletion = context.deletion
-        if self.task is not None and isinstance(context.data, HeteroGraph) and context.block is None:
-            self.task.refuse_nothing_left(context.remaining, deletion.nodes)
-        require_fit(self.method, context)
-        if self.method.keeps_model and (deletion.edges.size(1) or deletion.nodes.numel()):
-            context.session.require_reading_edges()
 
     def _notes(self, context: Context) -> list[Note]:
         """What a user must know about the model and its graph, whatever the method."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -80,6 +81,7 @@ class Session:
             )
         self.model, self.data, self.forward, self._check = model, data, forward, check
         self.table = edge_table(data)
+        self.row_ranges = Rows(data)  # which nodes the rows of a tensor can be
         self.hooks = 0  # its own forward hooks behind every layer, which may act twice
         self.random = False  # whether the model draws random numbers in evaluation mode; known after the probe
         self.blocks: Blocks | None = None  # how requests are served locally; set by `prepare`
@@ -91,11 +93,6 @@ class Session:
         )
         self._near: dict[str, Neighborhood] = {}
         self._probes: dict[str, Probe] = {}
-
-    @cached_property
-    def row_ranges(self) -> Rows:
-        """Which nodes the rows of a tensor can be."""
-        return Rows(self.data)
 
     @cached_property
     def loopless(self) -> bool:
@@ -110,21 +107,17 @@ class Session:
 
     def require_reading_edges(self) -> None:
         """Refuse a model that does not read the edges of the graph; checked once."""
+        if self._reads_edges:
+            return
+        if (
+            self.table.num_nodes >= LARGE_GRAPH
+        ):  # in a small one an edge of the model's own may look like one of the graph
+            with suppress(ModelError):  # no layer that a probe can read
+                self._reads_edges = self.probe().moves_along
         if not self._reads_edges:
-            if not self._moves_along_edges():
-                trial = working_copy(self.model)
-                refuse_blind(trial, self.sample, self.forward)
-                self._trial = trial  # the probe may have it
-            self._reads_edges = True
-
-    def _moves_along_edges(self) -> bool:
-        """Whether the probe shows that edges are read. In a small graph an edge of the model's own may look like one of it."""
-        if self.table.num_nodes < LARGE_GRAPH:
-            return False
-        try:
-            return self.probe().moves_along
-        except ModelError:  # no layer that a probe can read
-            return False
+            trial = working_copy(self.model)
+            refuse_blind(trial, self.sample, self.forward)
+            self._trial, self._reads_edges = trial, True  # the probe may have the copy
 
     def probe(self, layers: Layers = "all") -> Probe:
         """The sites of the model and their reach; measured once."""

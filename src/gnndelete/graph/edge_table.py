@@ -128,11 +128,6 @@ class EdgeTable:
         return self.order[ranges(torch.searchsorted(self.keys, key), torch.searchsorted(self.keys, key, right=True))]
 
     @cached_property
-    def distinct(self) -> int:
-        """The number of edges without parallel copies; an undirected edge and its reverse count as two."""
-        return int(torch.unique_consecutive(self.keys).numel())
-
-    @cached_property
     def undirected(self) -> bool:
         """Whether every edge has its reverse; a typed graph counts as directed."""
         if self.typed:

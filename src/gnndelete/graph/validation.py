@@ -161,6 +161,10 @@ def check_deletion(deletion: E, data: Data, table: EdgeTable, unseen: Mapping[st
     ``unseen`` holds edges that a model was not trained on, by what they are for (``"validation"``, ``"testing"``). A request
     that names one gets an error that says so.
     """
+    if not isinstance(deletion, Elements):
+        raise DeletionError(
+            f"delete takes a Deletion (got '{type(deletion).__name__}')", "write gnndelete.Deletion(edges=…)"
+        )
     request = across_types(deletion, data) if deletion.by_type or isinstance(data, HeteroGraph) else deletion
     if not request.kinds:
         kinds = ", ".join(f"{name}=" for name in KINDS)
@@ -188,8 +192,12 @@ def check_deletion(deletion: E, data: Data, table: EdgeTable, unseen: Mapping[st
         raise DeletionError(
             f"the deletion names all {table.num_nodes} nodes; no model is left to serve: retire it instead"
         )
-    many = checked.nodes.numel() or checked.edges.size(1) >= table.distinct // 2
-    if many and table.num_edges and not bool(remaining_edges(checked, data, table).any()):
+    if checked.nodes.numel():
+        is_left = not table.num_edges or bool(remaining_edges(checked, data, table).any())
+    else:
+        edges = table.both_ways(checked.edges.to(table.keys.device))
+        is_left = not edges.size(1) or table.positions(edges).numel() < table.num_edges
+    if not is_left:
         raise DeletionError(
             f"the deletion leaves none of the {table.num_edges} edges; train a new model without the graph instead"
         )

@@ -74,7 +74,7 @@ class Context:
     build: Callable[[], nn.Module] | None = None
     seed: int = 0
     progress: bool = False
-    earlier: Deletion = field(default_factory=Deletion)
+    earlier: Deletion = NOTHING
     block: Block | None = None
 
     @property
@@ -90,7 +90,8 @@ class Context:
     @cached_property
     def remaining(self) -> Data:
         """The graph without the deletion. It is cut when it is first asked for: a request on a block does without."""
-        return cut(self.deletion | self.earlier, self.data, self.session.table)
+        gone = self.deletion if self.earlier is NOTHING else self.deletion | self.earlier
+        return cut(gone, self.data, self.session.table)
 
     @cached_property
     def near(self) -> Context:
@@ -99,7 +100,7 @@ class Context:
             return self
         session = BlockSession(self.session.blocks, self.block)
         deletion, request = self.block.deletion(self.deletion), self.block.deletion(self.request)
-        return replace(self, session=session, deletion=deletion, request=request, earlier=Deletion(), block=None)
+        return replace(self, session=session, deletion=deletion, request=request, earlier=NOTHING, block=None)
 
     @cached_property
     def gone(self) -> Tensor:
@@ -246,13 +247,21 @@ def reasons(method: Method, context: Context) -> list[Reason]:
 def require_fit(method: Method, context: Context) -> None:
     """Refuse a method that does not fit, before any work is done.
 
+    With a deletion, also refuse one that leaves nothing for the task, and a model that does not read the edges that are cut.
+
     Args:
         method: The method to be used.
         context: The model, graph and task, and the deletion if there is one already.
 
     Raises:
         UnfitError: With the first reason, what to do about it, and a method that fits.
+        DeletionError: If nothing is left that the task is about.
+        ModelError: If the model does not read the edges of the graph.
     """
+    deletion = context.deletion
+    cuts_edges = bool(deletion.edges.size(1) or deletion.nodes.numel())
+    if cuts_edges and context.task is not None and isinstance(context.data, HeteroGraph) and context.block is None:
+        context.task.refuse_nothing_left(context.remaining, deletion.nodes)
     found = reasons(method, context)
     if found:
         from gnndelete.methods import nearest_fit  # the list of methods imports this module
@@ -260,6 +269,8 @@ def require_fit(method: Method, context: Context) -> None:
         other = nearest_fit(context)
         hint = "" if other in (None, method.name) else f" (method='{other}' fits)"
         raise UnfitError(f"method '{method.name}' does not fit: {found[0].why}", f"{found[0].remedy}{hint}")
+    if cuts_edges and method.keeps_model:
+        context.session.require_reading_edges()
 
 
 def check_numbers(method: Method, positive: tuple[str, ...] = (), whole: tuple[str, ...] = ()) -> None:

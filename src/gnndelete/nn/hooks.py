@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -99,6 +99,22 @@ def representations(output: Any, rows: Rows) -> list[tuple[Key, Tensor, range]]:
         entries = list(enumerate(output))
     found = [(key, value, nodes) for key, value in entries if (nodes := rows.of(value, key)) is not None]
     return found if isinstance(output, dict) else found[:1]
+
+
+def per_edge(output: Any, nodes: Iterable[int], edges: Any) -> Tensor | None:
+    """The tensor that a model returned, where it has one or two rows per edge and none per node; else None.
+
+    Other numbers of rows may be nodes and more, such as a virtual one, which is for the model to decide.
+
+    >>> graph = {"edge_index": torch.tensor([[0, 1, 2], [1, 2, 0]])}
+    >>> per_edge(torch.ones(3, 1), [3], graph) is None, per_edge((torch.ones(6, 1), "more"), [3], graph).shape
+    (True, torch.Size([6, 1]))
+    """
+    found = output[0] if isinstance(output, (tuple, list)) and output else output
+    if not isinstance(found, Tensor) or not found.dim() or found.size(0) in nodes:
+        return None
+    counts = [pairs.size(1) for name in ("edge_index", "edge_label_index") if (pairs := edges.get(name)) is not None]
+    return found if any(found.size(0) in (count, 2 * count) for count in counts) else None
 
 
 def entry(output: Any, key: Key) -> Tensor:

@@ -22,6 +22,7 @@ from gnndelete.graph.parsing import distinct, edge_list
 from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.metrics.edge_matching import Matching, match_edges
 from gnndelete.metrics.ranking import auc, ranking
+from gnndelete.nn.hooks import per_edge
 from gnndelete.notes import Note
 from gnndelete.tasks.base import (
     ONLY_DATA,
@@ -32,7 +33,6 @@ from gnndelete.tasks.base import (
     Task,
     Terms,
     draw,
-    per_edge,
     representation,
     shuffled,
 )
@@ -210,7 +210,10 @@ class LinkPrediction(Task):
         """
         if self._relation is not None:
             edges = self._relation.local(edges)
-        decode = bind(self.decoder, model) if self._relation is None or self.decoder != "dot" else self._relation.dot
+        if self.decoder == "dot":
+            decode = dot if self._relation is None else self._relation.dot
+        else:
+            decode = bind(self.decoder, model)
         scores = decode(output, edges)
         if not isinstance(scores, Tensor) or scores.numel() != edges.size(1):
             got = f"shape {list(scores.shape)}" if isinstance(scores, Tensor) else f"'{type(scores).__name__}'"
@@ -502,6 +505,9 @@ class LinkPrediction(Task):
     def never_learned(self, deletion: Deletion, data: Any) -> str:
         return f"A link model learns from no labels: these labels {ONLY_DATA}" if deletion.labels.numel() else ""
 
+    def untrained(self, deletion: Deletion, data: Any) -> bool:
+        return all(kind.name == "labels" for kind in deletion.kinds)
+
     def learned_labels(self, labels: Tensor, data: Any) -> Tensor:
         return labels[:0]
 
@@ -643,8 +649,6 @@ def bind(decoder: str | Decoder, model: nn.Module) -> Decoder:
     The library works on copies of the user's model. A decoder that is a module, or a method of one, is therefore replaced by
     its counterpart in ``model``, found by its class.
     """
-    if decoder == "dot":
-        return dot
     if decoder == "distmult":
         relation = relation_weight(model)
         return lambda output, triples: distmult(output, relation, triples)

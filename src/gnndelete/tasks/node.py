@@ -16,13 +16,13 @@ from gnndelete.graph.hetero import HeteroGraph, one_type
 from gnndelete.graph.parsing import ids_in_order
 from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.metrics.unseen_test import degrees
+from gnndelete.nn.hooks import per_edge
 from gnndelete.tasks.base import (
     ONLY_DATA,
     Classification,
     Near,
     Predict,
     Terms,
-    per_edge,
     shuffled,
 )
 

@@ -21,7 +21,7 @@ from gnndelete.methods.gnndelete.objective import (
     lost_features_problem,
     ring_problem,
 )
-from gnndelete.methods.gnndelete.row_groups import Group, RowGroups
+from gnndelete.methods.gnndelete.row_groups import RowGroups
 from gnndelete.nn.hooks import Finished, Site, entry, listening, replaced
 from gnndelete.nn.operator import Operator, attach, detach
 from gnndelete.nn.receptive_field import Probe
@@ -146,22 +146,19 @@ class Layerwise:
             if group.kind == "isolated" and self.isolated is not None:
                 found = self.isolated.map(site, h)
             elif group.rows.numel() and not (lam == 0 and self._rests):
-                problem = self._problem(site, group, h, lam, base, t)
+                mu, presented = base.mu[site], base.presented.get(site)
+                if group.kind == "deleted" and presented is not None:
+                    served = h.index_select(0, group.rows)
+                    problem = deleted_nodes_problem(served, presented[: group.rows.numel()], lam, mu)
+                else:
+                    problem = ring_problem(h, group.rows, group.c, group.k, lam, mu, t)
+                if group.kind == "lost-features" and presented is not None:
+                    problem = lost_features_problem(problem, presented[-group.rows.numel() :], lam)
                 found = None if problem.at_rest and not free else solve(site, problem)
             if found is not None:
                 rows.append(group.rows)
                 maps.append(found)
         return Operator(h.size(0), site.width, rows, maps) if rows else None
-
-    def _problem(self, site: Site, group: Group, h: Tensor, lam: float, base: BasePass, t: Tensor | None) -> Problem:
-        mu = base.mu[site]
-        if group.kind == "deleted":
-            presented = base.presented[site][: group.rows.numel()]
-            return deleted_nodes_problem(h.index_select(0, group.rows), presented, lam, mu)
-        problem = ring_problem(h, group.rows, group.c, group.k, lam, mu, t)
-        if group.kind == "lost-features":
-            return lost_features_problem(problem, base.presented[site][-group.rows.numel() :], lam)
-        return problem
 
     def _base_pass(self, whole: bool) -> BasePass:
         """The base model on the graph that sets the targets; ``whole`` runs it to the end for its output.

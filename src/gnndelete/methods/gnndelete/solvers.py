@@ -37,7 +37,15 @@ def closed_form(problem: Problem, ridge: float = 1e-6) -> LinearMap:
     identity = torch.eye(problem.width, dtype=dtype, device=problem.h.device)
     if problem.at_rest or not problem.rows.numel():
         return LinearMap(problem.width, identity)
-    left, right = _sides(problem)
+    # the system for W - I: H'(A + B)H (W - I) = H'(A(1 mu - H) + B(T - H))
+    mu = problem.mu.flatten().double()
+    left, right = torch.zeros(2, problem.width, problem.width, dtype=torch.float64, device=problem.h.device)
+    for h, a, b, t in problem.chunks():
+        pull = torch.zeros_like(h) if a is None else (mu - h).mul_(a)
+        if t is not h:
+            pull += (t - h).mul_(b)
+        left += _product(h, h * (b if a is None else a + b))
+        right += _product(h, pull)
     diagonal = left.diagonal()
     scale = diagonal.mean()
     diagonal.add_(scale, alpha=ridge)
@@ -53,19 +61,6 @@ def closed_form(problem: Problem, ridge: float = 1e-6) -> LinearMap:
     change.diagonal().add_(1)
     # a contiguous copy: column by column it would multiply in another order
     return LinearMap(problem.width, change.to(dtype, copy=True, memory_format=torch.contiguous_format))
-
-
-def _sides(problem: Problem) -> tuple[Tensor, Tensor]:
-    """Both sides of the system for W - I, without the ridge: L = H'(A + B)H and H'(A(1 mu - H) + B(T - H))."""
-    mu = problem.mu.flatten().double()
-    left, right = torch.zeros(2, problem.width, problem.width, dtype=torch.float64, device=problem.h.device)
-    for h, a, b, t in problem.chunks():
-        pull = torch.zeros_like(h) if a is None else (mu - h).mul_(a)
-        if t is not h:
-            pull += (t - h).mul_(b)
-        left += _product(h, h * (b if a is None else a + b))
-        right += _product(h, pull)
-    return left, right
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
