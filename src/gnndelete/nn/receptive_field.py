@@ -305,7 +305,7 @@ def probe(model: nn.Module, data: Data, forward: Forward, layers: Layers = "all"
         places = torch.zeros(count_nodes(data), dtype=torch.long, device=data.edge_index.device)
         readings = run(model, data, forward, names).readings
         responses = [Response(reading.site, reading.output, torch.zeros_like(places).bool()) for reading in readings]
-    result = _measured(responses, places, found)
+    result = _measured(responses, places, found, isinstance(data, HeteroGraph))
     if not result.sites:
         raise ModelError(
             f"none of the layers {some(names)} of '{type(model).__name__}' gave one row per node of the graph "
@@ -323,35 +323,35 @@ def probe(model: nn.Module, data: Data, forward: Forward, layers: Layers = "all"
     return result
 
 
-def _measured(responses: list[Response], places: Tensor, layers: list[str]) -> Probe:
+def _measured(responses: list[Response], places: Tensor, layers: list[str], typed: bool) -> Probe:
     """The sites and their reach, from the rows that move with the first node of each line.
 
-    All entries of one call of a layer reach equally far. Where the line ends, or a graph layer handed on nothing, the reach
-    is at least one hop further than that of the layer before.
+    Each entry of a call has a reach of its own; only those of node types reach equally far, and so do outputs. Where the line
+    ends, or a graph layer handed on nothing, the reach is at least one hop further than that of the layer before.
     """
     sites: list[Site] = []
     hops, bounded, moves_along = None, True, False
     for (output, layer, _), group in groupby(responses, attrgetter("output", "site.layer", "site.call")):
-        found = list(group)
-        reached = [places[response.moved].sort().values for response in found]
-        gaps = [int(each.diff(prepend=each.new_zeros(1)).max()) for each in reached if len(each)]
-        local = not any(bool((each < 0).any()) for each in reached) and max(gaps, default=0) <= LARGEST_GAP
-        measured = max((int(each[-1]) for each in reached if len(each)), default=None) if local else None
-        counted = 1 + max((site.hops for site in sites), default=0)
-        if measured is not None:
-            lengths = [int(places[each.site.rows.start : each.site.rows.stop].max()) for each in found]
-            idle = measured == 0 and layer in layers and not output
-            measured = max(measured, counted - output) if idle or measured >= min(lengths) else measured
-        bounded = bounded and local
-        moves_along = moves_along or (
-            local and any(each.tolist() == list(range(len(each))) for each in reached if len(each) > 1)
-        )
-        if output:
-            hops = measured
-            continue
-        probed = any(bool(response.moved.any()) for response in found)
-        reach = counted if measured is None else measured
-        sites += [replace(each.site, hops=reach, bounded=local, probed=probed) for each in found]
+        call, counted = list(group), 1 + max((site.hops for site in sites), default=0)
+        idle = layer in layers and not output and not any(bool(places[each.moved].any()) for each in call)
+        for found in [call] if typed or output else [[each] for each in call]:
+            reached = [places[response.moved].sort().values for response in found]
+            gaps = [int(each.diff(prepend=each.new_zeros(1)).max()) for each in reached if len(each)]
+            local = not any(bool((each < 0).any()) for each in reached) and max(gaps, default=0) <= LARGEST_GAP
+            measured = max((int(each[-1]) for each in reached if len(each)), default=None) if local else None
+            if measured is not None:
+                lengths = [int(places[each.site.rows.start : each.site.rows.stop].max()) for each in found]
+                measured = max(measured, counted - output) if idle or measured >= min(lengths) else measured
+            bounded = bounded and local
+            moves_along = moves_along or (
+                local and any(each.tolist() == list(range(len(each))) for each in reached if len(each) > 1)
+            )
+            if output:
+                hops = measured
+                continue
+            probed = any(bool(response.moved.any()) for response in found)
+            reach = counted if measured is None else measured
+            sites += [replace(each.site, hops=reach, bounded=local, probed=probed) for each in found]
     calls = {site.layer: site.call + 1 for site in sites}
     known = tuple(replace(site, calls=calls[site.layer]) for site in sites)
     return Probe(known, hops if bounded else None, bounded, moves_along)
