@@ -29,7 +29,7 @@ from torch_geometric.nn import (
 from torch_geometric.utils import degree
 
 import gnndelete as gd
-from gnndelete.engine.blocks import Blocks, close, computed_rows
+from gnndelete.engine.blocks import Blocks, close
 from gnndelete.engine.session import Session
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.kinds import cut
@@ -323,7 +323,7 @@ def test_types_of_nodes() -> None:
     with evaluating(model):
         whole = call(model, cut(deletion, data, session.table))
     for key, value in whole.items():
-        ids, computed = computed_rows(blocks, block, blocks.output_nodes(key))
+        ids, computed = blocks.computed_output(block, key)
         assert close(rows[key][computed], value[ids])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch_geometric.data import Data
 
 import gnndelete as gd
 from gnndelete.engine.blocks import close
@@ -179,3 +180,33 @@ def test_labels_are_deleted_where_they_are() -> None:
     assert local.engine == "local"
     assert local.parameters == full.parameters > 0
     assert close(local.output(), full.output())
+
+
+@pytest.mark.parametrize("sequence", ["joint", "segments"])
+@pytest.mark.parametrize("kind", ["edges", "nodes", "features", "graphs"])
+def test_of_many_graphs_only_those_that_are_touched_are_run(kind: str, sequence: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    graphs = []
+    for number in range(60):
+        ends = torch.stack([torch.arange(6 + number % 5), (torch.arange(6 + number % 5) + 1) % (6 + number % 5)])
+        x = torch.randn(ends.size(1), 4, generator=generator)
+        graphs.append(Data(x=x, edge_index=torch.cat([ends, ends.flip(0)], dim=1), y=torch.tensor([number % 2])))
+    parts = {"train": range(40), "validation": range(40, 50), "test": range(50, 60)}
+    data = gd.datasets.collate(graphs, parts)
+    torch.manual_seed(0)
+    model = gd.models.build("gcn", 4, hidden=8, out=2, pool="mean").eval()
+    requests = {
+        "edges": [gd.Deletion(edges=data.at(k, [[0], [1]])) for k in (7, 3)],
+        "nodes": [gd.Deletion(nodes=data.at(k, [0, 2])) for k in (7, 3)],
+        "features": [gd.Deletion(features=data.at(k, [0, 2])) for k in (7, 3)],
+        "graphs": [gd.Deletion(graphs=[k]) for k in (7, 3)],
+    }[kind]
+    full = gd.Unlearner(model, data, task="graph", method=gd.GNNDelete(lam=0.4), engine="full")
+    local = gd.Unlearner(model, data, task="graph", method=gd.GNNDelete(lam=0.4), engine="local", sequence=sequence)
+    asked = torch.arange(60)
+    for number, request in enumerate(requests):
+        expected, found = full.delete(request), local.delete(request)
+        assert found.engine == "local"
+        if sequence == "joint" or number == 0:
+            assert close(found.predict(asked), expected.predict(asked))
+        assert close(found.predict(asked), found.task.predict(model, found.output(), asked))

@@ -31,6 +31,7 @@ from torch_geometric.data import Data, HeteroData
 
 from gnndelete.engine.cache import Cache
 from gnndelete.engine.segments import Operators, Segments, Version
+from gnndelete.graph.batch import GraphBatch, Selection
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable, ends_of, entries, ranges
 from gnndelete.graph.hetero import HeteroGraph, Types
@@ -73,6 +74,7 @@ class Block:
         table: The edges of ``data``.
         computed: The numbers in the block of the rows that are computed; all others come from the cache.
         boundary: The numbers of the nodes whose own edges are not in the block.
+        graphs: The ids of the graphs that the block is made of, where the data is a set of graphs.
     """
 
     nodes: Tensor
@@ -80,6 +82,7 @@ class Block:
     table: EdgeTable
     computed: Tensor
     boundary: Tensor
+    graphs: Tensor | None = None
 
     def local(self, nodes: Tensor) -> Tensor:
         """The numbers in the block of nodes that are in it."""
@@ -95,6 +98,8 @@ class Block:
             name: getattr(deletion, name)[_contains(self.nodes, getattr(deletion, name))]
             for name in ("nodes", "labels", "inside_graphs")
         }
+        if self.graphs is not None:
+            inside["graphs"] = deletion.graphs[_contains(self.graphs, deletion.graphs)]
         return deletion.replace(edges=edges, features=cells[:, chosen], fill=deletion.fill[chosen], **inside)
 
     def deletion(self, deletion: Deletion) -> Deletion:
@@ -107,6 +112,8 @@ class Block:
         if cells.size(1):
             cells = torch.stack([self.local(cells[0]), cells[1]])
         changes = {name: self.local(getattr(deletion, name)) for name in ("nodes", "labels", "inside_graphs")}
+        if self.graphs is not None:
+            changes["graphs"] = torch.searchsorted(self.graphs, deletion.graphs)
         return deletion.replace(edges=edges, features=cells, **changes)
 
 
@@ -168,6 +175,9 @@ class Blocks:
     def __init__(self, session: Any, probe: Probe, cache: Cache, reads: Reads, edges: Edges, degrees: bool) -> None:
         self.session, self.probe, self.cache, self.reads, self.edges = session, probe, cache, reads, edges
         data = session.data
+        self._select = Selection(data) if isinstance(data, GraphBatch) else None
+        #: whether the model answers about graphs, with a row for each
+        self.per_graph = self._select is not None and all(len(v) == data.num_graphs for v in cache.output.values())
         self._kinds = {} if isinstance(data, HeteroGraph) else {key: _kind(data, key) for key in data.to_dict()}
         #: messages travel so far in one call of a layer
         self.hops_of_call = _hops_of_a_call(probe.sites)
@@ -228,13 +238,15 @@ class Blocks:
             segments.sums[site] = segments.sums[site] - segments.rows[site].read(gone).flatten(1).double().sum(0)
             segments.counts[site] -= gone.numel()
         for key in self.cache.output:
-            ids, computed = computed_rows(self, block, self.output_nodes(key))
+            ids, computed = self.computed_output(block, key)
             segments.output[key].append(ids, entry(output, key).index_select(0, computed), segments.version)
         segments.cut(deletion, self.session.table, self.edges)
         return {key: Version(rows, segments.version) for key, rows in segments.output.items()}
 
     def around(self, computed: Tensor) -> Block:
         """The block in which the rows of some nodes can be computed; ``computed`` is sorted."""
+        if self._select is not None:
+            return self._graphs_of(computed, self._select)
         edge_index, edges = self.session.data.edge_index, self.edges
         complete = computed  # nodes whose edges are all in the block
         for _ in range(self.hops_of_call - 1):
@@ -252,6 +264,14 @@ class Blocks:
         data = self._part(nodes, columns)
         local = self.session.table.of_part(data.edge_index, nodes.numel(), data.get("edge_type"))
         return Block(nodes, data, local, torch.searchsorted(nodes, computed), torch.searchsorted(nodes, boundary))
+
+    def _graphs_of(self, nodes: Tensor, select: Selection) -> Block:
+        """The graphs that some nodes are in, of which all rows are computed."""
+        graphs = self.session.data.batch[nodes].unique()
+        data = select(graphs)
+        ids = self.session.data.nodes_of(graphs)
+        table = self.session.table.of_part(data.edge_index, ids.numel(), data.get("edge_type"))
+        return Block(ids, data, table, torch.arange(ids.numel(), device=ids.device), ids[:0], graphs)
 
     def _part(self, nodes: Tensor, columns: Tensor) -> Data:
         """Some nodes and edges of the graph, with their attributes, numbered from 0."""
@@ -333,10 +353,12 @@ class Blocks:
         bounds = torch.tensor([nodes.start, nodes.stop], device=block.nodes.device)
         return range(*torch.searchsorted(block.nodes, bounds).tolist())
 
-    def output_nodes(self, key: Key) -> range:
-        """The nodes that have a row in an entry of the output."""
-        ranges_of = self.session.row_ranges
-        return ranges_of.types.get(key, ranges_of.whole)
+    def computed_output(self, block: Block, key: Key) -> tuple[Tensor, Tensor]:
+        """The computed rows of an entry of the output: their ids in it, and their numbers on the block."""
+        if self.per_graph and block.graphs is not None:
+            return block.graphs, torch.arange(block.graphs.numel(), device=block.graphs.device)
+        known = self.session.row_ranges
+        return computed_rows(self, block, known.types.get(key, known.whole))
 
     def _restore(self, name: str, _: nn.Module, __: Any, output: Any) -> Any:
         """Overwrite the rows that are not computed by those of the whole graph."""
@@ -405,14 +427,15 @@ class Blocks:
     def find(cls, session: Any) -> Blocks | str:
         """The first way to give the model blocks that is right in every check; otherwise why there is none."""
         probe = session.probe("all")
-        if not probe.bounded or probe.hops is None:
+        batch = isinstance(session.data, GraphBatch)  # its blocks are whole graphs, of which nothing is left out
+        if not batch and (not probe.bounded or probe.hops is None):
             return "every node sees every other"
         if not isinstance(session.data, HeteroGraph) and "adj_t" in session.data:
             return "the graph holds its edges as a sparse matrix 'adj_t'"
         model = working_copy(session.model)
         cache = Cache.compute(session, model, probe.sites)
         if not cache.output:
-            return "the output of the model does not have one row per node"
+            return f"the output of the model does not have one row per {'graph' if batch else 'node'}"
         edges = Edges(session.data, session.table, _edge_weight(session.data))
         trial = _Trial.make(session, probe, cache, model)
         if isinstance(trial, str):
@@ -458,7 +481,7 @@ class Blocks:
                 return f"on a part of the graph the layer '{site.title}' gives other rows than on the whole"
         for key in self.cache.output:
             value = entry(answer, key)
-            ids, computed = computed_rows(self, block, self.output_nodes(key))
+            ids, computed = self.computed_output(block, key)
             right = output[key] if key in output else self.cache.output[key].index_select(0, ids)
             if not close(value.index_select(0, computed), right):
                 return "on a part of the graph the output has other rows than on the whole"
@@ -495,28 +518,36 @@ class _Trial:
         near, far = (
             session.neighborhood().within(seeds(deletion, table, degrees), _reach(probe)) for degrees in (False, True)
         )
+        graphs = None
+        if isinstance(data, GraphBatch):
+            graphs = data.batch[far].unique()
+            near = far = data.nodes_of(graphs)
         rows: dict[Site, Tensor] = {}
         output: dict[Key, Tensor] = {}
         beyond = {"near": False, "far": False}
 
-        def compare(value: Tensor, before: Tensor, nodes: range) -> Tensor:
-            """The rows of ``far`` nodes; whether others have moved is noted."""
+        def compare(value: Tensor, before: Tensor, near: Tensor, far: Tensor) -> Tensor:
+            """The ``far`` rows; whether others have moved is noted."""
             moved = (value - before).flatten(1).abs().amax(dim=1) > TOLERANCE * before.abs().max().clamp_(min=1e-30)
             for name, computed in (("near", near), ("far", far)):  # the far nodes include the near ones
-                moved[_inside(computed, nodes)] = False
+                moved[computed] = False
                 beyond[name] |= bool(moved.any())
-            return value.index_select(0, _inside(far, nodes))
+            return value.index_select(0, far)
 
         def visit(name: str, call: int, value: Any) -> None:
             for site in probe.sites:
                 if (site.layer, site.call) == (name, call):
-                    rows[site] = compare(entry(value, site.key), cache.rows[site], site.rows)
+                    inside = _inside(near, site.rows), _inside(far, site.rows)
+                    rows[site] = compare(entry(value, site.key), cache.rows[site], *inside)
 
         with evaluating(model), listening(model, probe.layers, visit):
             answer = session.forward(model, cut(deletion, data, table))
-        ranges_of = session.row_ranges
-        for key in cache.output:
-            output[key] = compare(entry(answer, key), cache.output[key], ranges_of.types.get(key, ranges_of.whole))
+        for key, before in cache.output.items():
+            nodes = session.row_ranges.types.get(key, session.row_ranges.whole)
+            inside = _inside(near, nodes), _inside(far, nodes)
+            if graphs is not None and before.size(0) == data.num_graphs:
+                inside = graphs, graphs
+            output[key] = compare(entry(answer, key), before, *inside)
         if beyond["far"]:
             return "a trial cut moved rows beyond the reach of the model"
         nodes = torch.randint(table.num_nodes, (2, CHECKED_NODES), generator=generator).to(far.device)

@@ -19,6 +19,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from gnndelete.errors import AdapterError, why
+from gnndelete.graph.batch import GraphBatch
 from gnndelete.io.files import write
 from gnndelete.nn.forward import evaluating
 from gnndelete.nn.hooks import Key, Site, entry, listening, representations
@@ -57,6 +58,12 @@ class Cache:
         with evaluating(model), listening(model, names, visit):
             output = session.answer(model, session.data)
         entries = {key: value for key, value, _ in representations(output, session.row_ranges)}
+        if (
+            isinstance(session.data, GraphBatch)
+            and isinstance(output, Tensor)
+            and len(output) == session.data.num_graphs
+        ):
+            entries = {None: output}  # one row per graph
         for key, value in entries.items():  # the output of the last layer is often that of the model: kept once
             same = (kept for kept in rows.values() if kept.shape == value.shape and torch.equal(kept, value))
             entries[key] = next(same, value)

@@ -86,7 +86,7 @@ class BlockSession(Session):
         """Answers by the computed rows of an output on the block."""
         found: dict[Key, Overlay | Version] = {}
         for key, base in self.blocks.cache.output.items():
-            ids, computed = computed_rows(self.blocks, self.block, self.blocks.output_nodes(key))
+            ids, computed = self.blocks.computed_output(self.block, key)
             found[key] = Overlay(base, ids, entry(output, key).index_select(0, computed))
         return Answers(self.blocks, found)
 
@@ -133,7 +133,7 @@ class Answers:
         """What the task says of some elements, by the rows of their nodes alone where these are enough."""
         model, blocks = evaluation_view(self.blocks.session.model), self.blocks
         with evaluating(model):
-            if blocks.rows_suffice is not False and list(self.output) == [None]:
+            if blocks.rows_suffice is not False and not blocks.per_graph and list(self.output) == [None]:
                 ids, local = task.local(elements)
                 if ids.numel() and int(ids.min()) >= 0 and int(ids.max()) < blocks.session.table.num_nodes:
                     found = task.predict(model, self.output[None].read(ids.to(blocks.edges.edge_index.device)), local)
