@@ -210,3 +210,17 @@ def test_of_many_graphs_only_those_that_are_touched_are_run(kind: str, sequence:
         if sequence == "joint" or number == 0:
             assert close(found.predict(asked), expected.predict(asked))
         assert close(found.predict(asked), found.task.predict(model, found.output(), asked))
+
+
+def test_segments_go_on_after_a_request_on_the_whole_graph() -> None:
+    model, data, task = problem("table-whole")
+    unlearner = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(lam=0.3), engine="local", sequence="segments")
+    requests = [
+        gd.Deletion(edges=data.edge_index[:, [3]]),
+        gd.Deletion(nodes=[9]),
+        gd.Deletion(edges=data.edge_index[:, [60]]),
+    ]
+    pairs = torch.randint(NODES, (2, 300), generator=torch.Generator().manual_seed(1))
+    for request in requests:
+        found = unlearner.delete(request)
+        assert close(found.predict(pairs), found.task.predict(found.base, found.output(), pairs))

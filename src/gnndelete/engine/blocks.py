@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from gnndelete.engine.cache import Cache
-from gnndelete.engine.segments import Operators, Segments, Version
+from gnndelete.engine.segments import NONE, Operators, Segments, Version
 from gnndelete.graph.batch import GraphBatch, Selection
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable, ends_of, entries, ranges
@@ -322,7 +322,15 @@ class Blocks:
     def forward(self, block: Block, model: nn.Module, graph: Data) -> Any:
         """Run the model (`self.model`) on the original or the remaining graph of a block."""
         with self._on(block), torch.no_grad():
-            return self.session.forward(model, graph)
+            output = self.session.forward(model, graph)
+        for site in [] if self.segments is None else self.segments.behind_model:
+            ids, computed = self.computed_output(block, site.key)
+            h = entry(output, site.key)
+            for operator in self.segments.at(site, ids):
+                local = torch.full((len(h),), NONE, device=ids.device).index_copy_(0, computed, ids)
+                h = operator(h, local)
+            output = replaced(output, site.key, h)
+        return output
 
     @contextmanager
     def _on(self, block: Block) -> Iterator[None]:

@@ -132,10 +132,17 @@ class Segments:
         self.degree, self.weighted = degree.clone(), weighted.clone()
         self.gone = torch.zeros(edges, dtype=torch.bool, device=degree.device)
         self.segments: list[Segment] = []
-        self._last = {
-            site: torch.full((values.size(0),), NONE, dtype=torch.int32, device=values.device)
-            for site, values in cache.rows.items()
-        }
+        self._last = {site: self._last_of(len(values), values.device) for site, values in cache.rows.items()}
+
+    @staticmethod
+    def _last_of(size: int, device: torch.device) -> Tensor:
+        """Per row the last segment with an operator for it."""
+        return torch.full((size,), NONE, dtype=torch.int32, device=device)
+
+    @property
+    def behind_model(self) -> list[Site]:
+        """Where operators act on the output of the model itself."""
+        return [site for site in self._last if site not in self.rows]
 
     @property
     def version(self) -> int:
@@ -152,6 +159,9 @@ class Segments:
         number = len(self.segments)
         rows, before = {}, {}
         for site, operator in operators:
+            if site not in self._last:  # behind the model itself
+                size = len(self.output[site.key].base)
+                self._last[site] = self._last_of(size, operator.rows.device)
             rows[site] = operator.rows.sort().values
             before[site] = self._last[site][rows[site]]
             self._last[site][rows[site]] = number
