@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from gnndelete.cli.construct import find_device
 from gnndelete.errors import SettingError
+from gnndelete.training.loop import find_device
 
 
 def at_least_one(text: str) -> int:

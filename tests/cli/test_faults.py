@@ -193,6 +193,27 @@ def test_a_request_that_was_served_is_answered_from_its_record(cli: Cli, link_ru
     assert contents(link_run) == before
 
 
+def test_a_request_that_was_dropped_is_served_again(cli: Cli, link_run: Path) -> None:
+    named = ("delete", link_run, "--node", 4, "--lam", 0.2, "--request-id", "r1", "--json")
+    assert cli(*named).code == 0
+    assert cli("delete", link_run, "--node", 17, "--lam", 0.2, "--fresh").code == 0
+    again = cli(*named)
+    assert (again.code, "repeated" in again.values) == (0, False)
+    assert sorted(requests(link_run)) == [[4], [17]]
+
+
+def test_the_result_of_another_run_is_not_overwritten(
+    cli: Cli, trained: Path, trained_nodes: Path, tmp_path: Path
+) -> None:
+    runs = [Path(shutil.copytree(each, tmp_path / name)) for each, name in ((trained, "a"), (trained_nodes, "b"))]
+    assert cli("delete", runs[0], "--node", 4, "--lam", 0.2, "--out", "served").code == 0
+    before = contents(tmp_path / "served")
+    refused = cli("delete", runs[1], "--node", 4, "--lam", 0.2, "--out", "served")
+    assert (refused.code, "holds the result of another run" in refused.sentence) == (2, True)
+    assert contents(tmp_path / "served") == before
+    assert cli("delete", runs[0], "--node", 9, "--lam", 0.2, "--out", "served").code == 0
+
+
 # Run folders from elsewhere.
 
 

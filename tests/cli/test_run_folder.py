@@ -7,13 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 from safetensors.torch import load_file
 
 import gnndelete as gd
 from gnndelete.cli import run
-from gnndelete.cli.run_folder import without_names
 from gnndelete.datasets.forget import training_edges
 from gnndelete.graph.fingerprint import fingerprint
 
@@ -336,9 +334,3 @@ def test_graphs_that_cannot_be_read(
 def test_table_options_need_tables(cli: Cli) -> None:
     said = cli("train", "--dataset", "digits", "--undirected", "--out", "run").sentence
     assert "'data.undirected' says how tables are read, and --graph names none" in said
-
-
-def test_names_that_stand_for_deleted_nodes_are_never_taken() -> None:
-    ids = gd.datasets.IdMap(["deleted:1", "ann", "bob"])
-    assert without_names(ids, torch.tensor([1])).names == ("deleted:1", "_deleted:1", "bob")
-    assert without_names(ids, torch.tensor([], dtype=torch.long)) is ids

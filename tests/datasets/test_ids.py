@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gnndelete import Deletion
 from gnndelete.datasets import IdMap
+from gnndelete.datasets.ids import without_names
 from gnndelete.errors import DeletionError, GraphError
 
 USERS = IdMap(["user:4711", "user:12", "item:7", "user:9"])
@@ -109,3 +110,9 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
             IdMap.load(tmp_path / "ids.json")
     with pytest.raises(GraphError, match="cannot be read"):
         IdMap.load(tmp_path / "none.json")
+
+
+def test_names_that_stand_for_deleted_nodes_are_never_taken() -> None:
+    ids = IdMap(["deleted:1", "ann", "bob"])
+    assert without_names(ids, torch.tensor([1])).names == ("deleted:1", "_deleted:1", "bob")
+    assert without_names(ids, torch.tensor([], dtype=torch.long)) is ids

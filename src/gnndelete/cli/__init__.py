@@ -26,10 +26,11 @@ from gnndelete.cli.demo import demo as _demo
 from gnndelete.cli.inspect import inspect as _inspect
 from gnndelete.cli.ls import ls as _ls
 from gnndelete.cli.options import UsageError, Verb, Verbs
-from gnndelete.cli.output import SIGNALS, Failure, Report, Stopped, catch_signals, failure, hold_signals, note
+from gnndelete.cli.output import Failure, Report, failure, note
 from gnndelete.cli.status import status as _status
 from gnndelete.cli.train import train as _train
 from gnndelete.cli.verify import verify as _verify
+from gnndelete.io.signals import SIGNALS, Stopped, catch_signals, hold_signals
 
 _LOOKS: dict[str, Any] = {"add_completion": False, "rich_markup_mode": "rich", "pretty_exceptions_enable": False}
 _VERBS: dict[str, Callable[..., Report]] = {

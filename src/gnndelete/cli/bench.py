@@ -111,7 +111,7 @@ def run(
     _warn_of_seeds(experiments, seeds)
     from gnndelete.bench.runner import Choice  # takes seconds: a mistake in a file is reported before
     from gnndelete.bench.runner import run as run_cells
-    from gnndelete.cli.construct import find_device
+    from gnndelete.training.loop import find_device
 
     try:
         summary = run_cells(
@@ -201,7 +201,7 @@ def _listed_device(name: str | None, store: Path) -> str:
     """The kind of device whose cells are listed, which this machine need not have; by default that of most rows."""
     from gnndelete.bench.report.results import usual_device
     from gnndelete.bench.results_file import open_store
-    from gnndelete.cli.construct import find_device
+    from gnndelete.training.loop import find_device
 
     if name in ("cpu", "cuda"):
         return name

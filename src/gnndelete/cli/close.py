@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.output import Report, hold_signals
+from gnndelete.cli.output import Report
+from gnndelete.io.signals import hold_signals
 
 
 def close(

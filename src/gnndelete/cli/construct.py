@@ -27,6 +27,7 @@ from gnndelete.models import resolver as models
 from gnndelete.registry import check_parameters
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
 from gnndelete.training import loop
+from gnndelete.training.loop import find_device
 from gnndelete.training.weights import load_weights
 
 
@@ -41,23 +42,6 @@ def prepare(settings: Settings) -> tuple[NamedGraph, Task]:
     split = {"graph": _split_graphs, "link": _split_links, "node": _split_nodes}[settings.task.name]
     data, task = split(graphs, settings)
     return replace(parts[0], data=data.to(find_device(settings.train.device, "train.device"))), task
-
-
-def find_device(name: str, setting: str) -> torch.device:
-    """A device by its name, refused where this machine has none; ``setting`` is the option that named it."""
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
-    if name == "auto":
-        return accelerator or torch.device("cpu")
-    try:
-        chosen = torch.device(name)
-    except RuntimeError:
-        raise SettingError(f"'{setting}' must be auto, cpu or cuda (got '{name}')") from None
-    if chosen.type == "cpu":
-        return chosen
-    same = accelerator is not None and chosen.type == accelerator.type
-    if not same or (chosen.index or 0) >= torch.accelerator.device_count():
-        raise SettingError(f"'{setting}' is '{name}', and torch finds no such device here; use auto or cpu")
-    return chosen
 
 
 def _load(settings: DataSettings) -> tuple[NamedGraph, ...]:

@@ -16,7 +16,8 @@ import typer
 
 from gnndelete.cli import options
 from gnndelete.cli.deletion_options import deletion_options
-from gnndelete.cli.output import Report, hold_signals, note, plain, prose, score_title, table
+from gnndelete.cli.output import Report, note, plain, prose, score_title, table
+from gnndelete.io.signals import hold_signals
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,7 +74,7 @@ def delete(
     For link models the edges must be training edges of the run: the model never learned the others.
     state.json in a version names what was deleted and is needed for later requests: keep it as safe as the data itself.
     """
-    from gnndelete.cli.run_folder import open_run, run_settings, take_over, writing
+    from gnndelete.cli.run_folder import open_run, run_settings, served_before, take_over, writing
 
     received = datetime.now(UTC)
     chosen = {**request, "method.name": method, "method.lam": _number(lam), "method.aim": aim, "train.device": device}
@@ -87,7 +88,7 @@ def delete(
         if request_id is not None and not (0 < len(request_id) <= 200 and request_id.isprintable()):
             raise SettingError(f"--request-id takes 1 to 200 printable characters (got {request_id!r})")
         serving = _Serving(opened, settings, out, save_graph, fresh, skip_deleted, skip_unseen)
-        done = next((m.version for m in opened.chain if request_id is not None and m.request_id == request_id), None)
+        done = None if request_id is None else served_before(opened, request_id)
         if done is not None:
             values = serving.stored(done)
             return Report(values, lambda console: _show(console, values))
@@ -119,6 +120,7 @@ class _Serving:
         from gnndelete.cli.run_folder import REMAINING, RESULT, check_folder
         from gnndelete.errors import SettingError
         from gnndelete.io.files import require_writable
+        from gnndelete.io.versions import MANIFEST, Manifest
 
         self.method, root = build_method(self.settings), self.run.root
         if not self.method.keeps_model:
@@ -130,6 +132,8 @@ class _Serving:
         reserved = [root, root / "versions", self.run.folder(), *([] if source is None else [source, source.parent])]
         if self.out is not None:
             check_folder(self.out, RESULT, reserved)
+            if (self.out / MANIFEST).exists() and Manifest.read(self.out).base != self.run.latest.base:
+                raise SettingError(f"'{self.out}' holds the result of another run; give --out another folder")
         if self.graph_folder is not None:
             check_folder(self.graph_folder, REMAINING, [*reserved, *([self.out] if self.out else [])], "--save-graph")
         require_writable(*(folder for folder in (self.out, self.graph_folder) if folder is not None))

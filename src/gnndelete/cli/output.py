@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import math
 import re
-import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from signal import SIGINT, Signals
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from gnndelete.errors import AppliedError, GNNDeleteError
+from gnndelete.io.signals import Stopped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,40 +64,11 @@ class Failure:
 _CONTROL, _LONGEST = re.compile(r"[\x00-\x1f\x7f-\x9f]+"), 4000
 
 
-class Stopped(BaseException):
-    """A signal that ends the process, such as SIGTERM."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
-#: Signals that ask the process to end.
-SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGINT") if hasattr(signal, name)]
-
-
-def catch_signals() -> None:
-    """Raise `Stopped` where the process is asked to end."""
-
-    def stop(number: int, _: object) -> None:
-        raise Stopped(number)
-
-    for each in SIGNALS:
-        if each != signal.SIGINT and signal.getsignal(each) is signal.SIG_DFL:
-            signal.signal(each, stop)
-
-
-def hold_signals() -> None:
-    """Ignore Ctrl-C and the like until the process ends: what was done cannot be undone, only reported."""
-    if threading.current_thread() is threading.main_thread():
-        for each in SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
-
-
 def failure(error: BaseException) -> Failure:
     """An exception as a failure with its exit code: 2 for a bad request, 1 for a failed run, 130 or 143 if stopped."""
     if isinstance(error, (KeyboardInterrupt, Stopped)):
-        number = error.number if isinstance(error, Stopped) else signal.SIGINT
-        said = f"stopped by {signal.Signals(number).name}; earlier results are intact and nothing was half written"
+        number = error.number if isinstance(error, Stopped) else SIGINT
+        said = f"stopped by {Signals(number).name}; earlier results are intact and nothing was half written"
         return Failure("Interrupted", said, 128 + number)
     if isinstance(error, GNNDeleteError):
         return Failure(type(error).__name__, str(error), error.exit_code, applied=isinstance(error, AppliedError))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch_geometric.data import Data
 
-    from gnndelete.datasets import IdMap, NamedGraph
+    from gnndelete.datasets import NamedGraph
     from gnndelete.graph.deletion import Deletion
     from gnndelete.result import Unlearned
     from gnndelete.tasks import Task
@@ -223,6 +223,16 @@ def require_state(run: Versions) -> None:
         )
 
 
+def served_before(run: Versions, request_id: str) -> int | None:
+    """The version of a request that is in force under this name."""
+    found = None
+    for manifest in run.chain:
+        found = None if manifest.facts.get("dropped") else found
+        if manifest.kind == "delete" and manifest.request_id == request_id:
+            found = manifest.version
+    return found
+
+
 def union(history: Iterable[Deletion]) -> Deletion:
     """All requests as one."""
     from gnndelete.graph.deletion import Deletion
@@ -297,25 +307,9 @@ def export_result(run: Versions, out: Path) -> None:
 def export_graph(folder: Path, graph: NamedGraph, deleted: Tensor, values: Mapping[str, Any]) -> None:
     """Write a remaining graph as `save_graph` does, without the names of deleted nodes."""
     from gnndelete.datasets.formats import graph_contents
+    from gnndelete.datasets.ids import without_names
 
     if graph.ids is not None:
         graph = replace(graph, ids=without_names(graph.ids, deleted))
     contents = {folder / name: content for name, content in graph_contents(graph).items()}
     commit(contents | {folder / REMAINING: to_bytes(values)})
-
-
-def without_names(ids: IdMap, nodes: Tensor) -> IdMap:
-    """The ids without the names of deleted nodes; every node keeps its position.
-
-    >>> import torch
-    >>> from gnndelete.datasets import IdMap
-    >>> without_names(IdMap(["ann", "bob", "cy"]), torch.tensor([1])).names
-    ('ann', 'deleted:1', 'cy')
-    """
-    if not nodes.numel():
-        return ids
-    start = "deleted:"
-    while any(name.startswith(start) for name in ids.names):
-        start = f"_{start}"
-    deleted = set(nodes.tolist())
-    return type(ids)(f"{start}{node}" if node in deleted else name for node, name in enumerate(ids.names))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.output import Report, hold_signals, score_title, table
+from gnndelete.cli.output import Report, score_title, table
+from gnndelete.io.signals import hold_signals
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -191,6 +191,22 @@ class IdMap:
         return ids
 
 
+def without_names(ids: IdMap, nodes: Tensor) -> IdMap:
+    """The ids without the names of deleted nodes; every node keeps its position.
+
+    >>> import torch
+    >>> without_names(IdMap(["ann", "bob", "cy"]), torch.tensor([1])).names
+    ('ann', 'deleted:1', 'cy')
+    """
+    if not nodes.numel():
+        return ids
+    start = "deleted:"
+    while any(name.startswith(start) for name in ids.names):
+        start = f"_{start}"
+    deleted = set(nodes.tolist())
+    return type(ids)(f"{start}{node}" if node in deleted else name for node, name in enumerate(ids.names))
+
+
 def _usable(name: object) -> bool:
     if not isinstance(name, str) or not name or name != name.strip() or "\n" in name or "\r" in name:
         return False

@@ -298,3 +298,20 @@ def _parameters(model: nn.Module, data: Any, forward: Forward) -> list[nn.Parame
     if not trainable:
         raise ModelError(f"'{type(model).__name__}' has no parameter that requires a gradient; nothing can be trained")
     return trainable
+
+
+def find_device(name: str, setting: str) -> torch.device:
+    """A device by its name, refused where this machine has none; ``setting`` is the option that named it."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if name == "auto":
+        return accelerator or torch.device("cpu")
+    try:
+        chosen = torch.device(name)
+    except RuntimeError:
+        raise SettingError(f"'{setting}' must be auto, cpu or cuda (got '{name}')") from None
+    if chosen.type == "cpu":
+        return chosen
+    same = accelerator is not None and chosen.type == accelerator.type
+    if not same or (chosen.index or 0) >= torch.accelerator.device_count():
+        raise SettingError(f"'{setting}' is '{name}', and torch finds no such device here; use auto or cpu")
+    return chosen
