@@ -100,6 +100,7 @@ class Unlearner:
         if sequence not in ("joint", "segments") or (sequence == "segments" and engine == "full"):
             raise SettingError(f"'sequence' must be 'joint' or, with a local engine, 'segments' (got {sequence!r})")
         self.engine, self.sequence = engine, sequence
+        self._on_top = sequence == "segments"  # whether a request is solved on top of the earlier ones where it can be
         data = collate(data)
         if task is not None:
             task = (task if isinstance(task, Task) else by_name("task", task, tasks)).on(data)
@@ -148,17 +149,13 @@ class Unlearner:
             DeletionError: If the graph does not have what the deletion names.
             ModelError: If the method cannot serve this kind of deletion.
         """
-        return self._serve(deletion, on_top=self.sequence == "segments")
-
-    def _serve(self, deletion: Deletion, on_top: bool) -> Unlearned:
-        """Solve a request: on top of the earlier ones where that is possible, or together with them."""
         # some methods train, wherever they are called from
         with self._locks[os.getpid()], torch.inference_mode(False):
             start = time.perf_counter()
             unseen = None if self.task is None else self.task.unseen_edges()
             request = check_deletion(deletion, self._context.data, self._context.session.table, unseen)
             union = self._union(request) if self._requests else request
-            context = self._cut(union, request, on_top)
+            context = self._cut(union, request)
             require_fit(self.method, context)
             outcome = self._solve_segment(context) if self.sequence == "segments" else self.method.unlearn(context)
             notes = (*outcome.notes, *self._notes(context))
@@ -174,7 +171,7 @@ class Unlearner:
         union = request.require_new(self._earlier) | self._earlier
         return union.check(self._context.data, self._context.session.table)
 
-    def _cut(self, union: Deletion, request: Deletion, on_top: bool) -> Context:
+    def _cut(self, union: Deletion, request: Deletion) -> Context:
         """What remains: of the block around the deletion where the request is served locally, else of the graph."""
         if self.engine == "local" or self.sequence == "segments":
             self.prepare()
@@ -182,7 +179,7 @@ class Unlearner:
         blocks = context.session.blocks
         if self.engine != "full" and blocks is not None:
             alone = replace(context, deletion=request, earlier=self._earlier)
-            if on_top and self.method.runs_on_block(alone):
+            if self._on_top and self.method.runs_on_block(alone):
                 return replace(alone, block=blocks.near(request, share=1.0, earlier=self._earlier))
             if self.method.runs_on_block(context):
                 context = replace(context, block=blocks.near(union))
@@ -329,7 +326,8 @@ class Unlearner:
         with self._locks[os.getpid()]:
             earlier = copy.copy(self)  # other threads and forked children see the whole history all the time
             earlier._remember(self._requests[:-1])
-            return earlier._serve(self._requests[-1], on_top=False)
+            earlier._on_top = False
+            return earlier.delete(self._requests[-1])
 
     def _remember(self, requests: tuple[Deletion, ...]) -> None:
         """Set the history, and the union of all its requests."""

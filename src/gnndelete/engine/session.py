@@ -82,6 +82,11 @@ class Session:
         self.model, self.data, self.forward, self._check = model, data, forward, check
         self.table = edge_table(data)
         self.row_ranges = Rows(data)  # which nodes the rows of a tensor can be
+        #: whether no edge joins a node with itself; then no edge of a remaining graph does
+        self.loopless = not bool((data.edge_index[0] == data.edge_index[1]).any())
+        self.sample = data  # what the model is probed on: of many graphs the largest ones show as much as all
+        if isinstance(data, GraphBatch) and data.num_graphs > PROBED_GRAPHS:
+            self.sample = data.select(data.sizes.topk(PROBED_GRAPHS).indices)
         self.hooks = 0  # its own forward hooks behind every layer, which may act twice
         self.random = False  # whether the model draws random numbers in evaluation mode; known after the probe
         self.blocks: Blocks | None = None  # how requests are served locally; set by `prepare`
@@ -93,11 +98,6 @@ class Session:
         )
         self._near: dict[str, Neighborhood] = {}
         self._probes: dict[str, Probe] = {}
-
-    @cached_property
-    def loopless(self) -> bool:
-        """Whether no edge joins a node with itself; then no edge of a remaining graph does."""
-        return not bool((self.data.edge_index[0] == self.data.edge_index[1]).any())
 
     def neighborhood(self, hops: Hops = "undirected") -> Neighborhood:
         """The rings around nodes of the graph, walked as ``hops`` says."""
@@ -194,13 +194,6 @@ class Session:
         if self._check is not None:
             self._check(output, data)
         return output
-
-    @cached_property
-    def sample(self) -> Data:
-        """What the model is probed on: of many graphs the largest ones show as much as all."""
-        if not isinstance(self.data, GraphBatch) or self.data.num_graphs <= PROBED_GRAPHS:
-            return self.data
-        return self.data.select(self.data.sizes.topk(PROBED_GRAPHS).indices)
 
     def base_fingerprint(self) -> str:
         """A digest of the model's weights."""

@@ -153,7 +153,7 @@ class Edges(Kind):
             if bool(outside.any()):
                 wrong = some(names.edges(edges[:, outside]))
                 raise DeletionError(f"edges name {what} that are not in the graph: {wrong}; they go from 0 to {last}")
-        if table.undirected:
+        if table.undirected and bool((edges[0] > edges[1]).any()):
             edges = table.edges(table.key(edges.sort(dim=0).values).unique())
         elif table.mirrored:
             edges = distinct(table.forward(edges))

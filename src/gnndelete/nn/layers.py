@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import operator
 from collections import OrderedDict
-from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -99,8 +98,15 @@ def copied(model: nn.Module, share: bool = False) -> nn.Module:
             known[id(module.inspector)] = module.inspector  # what PyG knows about a signature never changes
         # a module has a dozen dicts of hooks, mostly empty: to copy them costs more than the weights of a small model
         known |= {id(v): OrderedDict() for v in vars(module).values() if type(v) is OrderedDict and not v}
-        tensors = _tensors(vars(module))
-        known |= {id(v): v if share else v.detach().clone() for v in tensors if share or not v.is_leaf}
+        left, visited = [vars(module)], set[int]()
+        while left:  # tensors may be in nested lists, tuples and dicts
+            part = left.pop()
+            visited.add(id(part))
+            for value in part.values() if isinstance(part, dict) else part:
+                if isinstance(value, Tensor) and (share or not value.is_leaf):
+                    known[id(value)] = value if share else value.detach().clone()
+                elif isinstance(value, (list, tuple, dict)) and value and id(value) not in visited:
+                    left.append(value)
     try:
         return copy.deepcopy(model, known)
     except (RuntimeError, TypeError) as error:
@@ -110,33 +116,19 @@ def copied(model: nn.Module, share: bool = False) -> nn.Module:
         ) from error
 
 
-def _tensors(value: object) -> Iterator[Tensor]:
-    """All tensors in nested lists, tuples and dicts."""
-    left, visited = [value], set[int]()
-    while left:
-        part = left.pop()
-        if isinstance(part, Tensor):
-            yield part
-        elif isinstance(part, (list, tuple, dict)) and part and id(part) not in visited:
-            visited.add(id(part))
-            left.extend(part.values() if isinstance(part, dict) else part)
-
-
-def chosen_layers(model: nn.Module, found: list[str], layers: Layers) -> list[str]:
-    """The layers that a setting names, where the model has the graph layers ``found``; an error where there are none."""
+def chosen_layers(model: nn.Module, layers: Layers) -> list[str]:
+    """The layers that a setting names in a model; an error where it names none, as in one without graph layers."""
     available = [name for name, _ in model.named_modules() if name]
+    if layers in ("all", "last"):
+        raise ModelError(
+            f"'{type(model).__name__}' has no graph layers (no MessagePassing, GPSConv, HeteroConv or {MARK} = True)",
+            "name the modules whose outputs are node representations with layers=[…]: "
+            f"{some(available, 10) or 'it has no submodules'}",
+        )
     if isinstance(layers, str):
-        if layers not in ("all", "last"):
-            raise SettingError(
-                f"'layers' must be 'all', 'last' or a list of module names (got {layers!r}); modules: {some(available, 10)}"
-            )
-        if not found:
-            raise ModelError(
-                f"'{type(model).__name__}' has no graph layers (no MessagePassing, GPSConv, HeteroConv or {MARK} = True)",
-                "name the modules whose outputs are node representations with layers=[…]: "
-                f"{some(available, 10) or 'it has no submodules'}",
-            )
-        return found
+        raise SettingError(
+            f"'layers' must be 'all', 'last' or a list of module names (got {layers!r}); modules: {some(available, 10)}"
+        )
     unknown = [name for name in layers if name not in available and name != ""]
     if unknown or not layers:
         raise SettingError(

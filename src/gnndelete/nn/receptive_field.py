@@ -131,7 +131,12 @@ def run(
 
     handles = []
     if nodes is not None:
-        data = _shifted_features(data, nodes, shift)
+        graph = copy.copy(as_user_graph(data))
+        for kind, store, mask, start in node_stores(data, nodes):
+            x = store.get("x")
+            if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
+                (graph if kind is None else graph[kind]).x = _shifted(x, nodes[mask] - start, shift)
+        data = HeteroGraph.of(graph, data.types) if isinstance(data, HeteroGraph) else graph
         hook = partial(_shifted_inputs, rows, nodes, shift)
         for name in inputs:
             handles.append(model.get_submodule(name).register_forward_pre_hook(hook, with_kwargs=True))
@@ -158,16 +163,6 @@ def _shifted(values: Tensor, rows: Tensor, shift: float) -> Tensor:
     if not rows.numel() or bool(torch.isnan(values[rows]).all()):
         return values
     return values.index_copy(0, rows, values[rows] + shift)
-
-
-def _shifted_features(data: Data, nodes: Tensor, shift: float) -> Data:
-    """A shallow copy of the graph with other features of some nodes; features that are no dense floats stay."""
-    result = copy.copy(as_user_graph(data))
-    for name, store, mask, start in node_stores(data, nodes):
-        x = store.get("x")
-        if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
-            (result if name is None else result[name]).x = _shifted(x, nodes[mask] - start, shift)
-    return HeteroGraph.of(result, data.types) if isinstance(data, HeteroGraph) else result
 
 
 def _shifted_inputs(
@@ -291,7 +286,7 @@ def _join(graph: Any, store: Any, source: Tensor, target: Tensor) -> None:
 def probe(model: nn.Module, data: Data, forward: Forward, layers: Layers = "all") -> Probe:
     """Run a working copy of a model and return every site where an operator can sit, with its true reach."""
     found = graph_layers(model)
-    names = chosen_layers(model, found, layers)
+    names = found if found and layers in ("all", "last") else chosen_layers(model, layers)
     # parts that `to_hetero` made take all node types, their layers the two ends of an edge type
     traced = [name for name, module in model.named_modules() if isinstance(module, GraphModule)]
     inputs = sorted({*found, *names, *traced})

@@ -145,9 +145,9 @@ class ForgettingScore:
                 f"Only {self.matching.matched:.0%} of the deleted {self.task.noun}s have unseen ones to compare with; lam was "
                 "chosen by these."
             )
-        overlap = self.task.count_overlap(self.unseen, self.original, self._table)
-        found += [self.task.overlap_sentence(overlap), self.matching.how]
-        return [sentence for sentence in found if sentence]
+        if overlap := self.task.count_overlap(self.unseen, self.original, self._table):
+            found.append(self.task.overlap_sentence(overlap))
+        return [*found, self.matching.how] if self.matching.how else found
 
 
 def beside(edges: Tensor, unseen: Tensor) -> Tensor:
