@@ -202,29 +202,27 @@ class Neighborhood:
             self._tables.append(EdgeTable(edge_index.flip(0), table.num_nodes))
 
     def rings(self, seeds: Tensor, hops: int) -> list[Tensor]:
-        """The rings 0 to ``hops``: ring k holds the sorted ids at distance k from the nearest seed, ring 0 the seeds."""
-        return walk(self._tables, seeds, hops)
+        """The rings 0 to ``hops``: ring k holds the sorted ids at distance k from the nearest seed, ring 0 the seeds.
+
+        The last rings may be empty.
+        """
+        nodes, device = self._tables[0].num_nodes, self._tables[0].keys.device
+        visited = torch.zeros(nodes, dtype=torch.bool, device=device)
+        rings: list[Tensor] = []
+        for hop in range(hops + 1):
+            found = torch.cat([table.neighbors(rings[-1]) for table in self._tables]) if hop else seeds.to(device)
+            if device.type == "cpu" and found.numel() * 8 < nodes:
+                ring = torch.unique(found[~visited[found]])
+                visited[ring] = True
+            else:  # cheaper than sorting, unless few nodes of a large graph are found
+                now = visited.index_fill(0, found, True)
+                ring, visited = (now ^ visited).nonzero().flatten(), now
+            rings.append(ring)
+        return rings
 
     def within(self, seeds: Tensor, hops: int) -> Tensor:
         """All nodes at distance at most ``hops``, sorted: S^l of the paper."""
         return torch.cat(self.rings(seeds, hops)).sort().values
-
-
-def walk(tables: Sequence[EdgeTable], seeds: Tensor, hops: int) -> list[Tensor]:
-    """Breadth-first rings over the union of edge tables; the last rings may be empty."""
-    nodes, device = tables[0].num_nodes, tables[0].keys.device
-    visited = torch.zeros(nodes, dtype=torch.bool, device=device)
-    rings: list[Tensor] = []
-    for hop in range(hops + 1):
-        found = torch.cat([table.neighbors(rings[-1]) for table in tables]) if hop else seeds.to(device)
-        if device.type == "cpu" and found.numel() * 8 < nodes:
-            ring = torch.unique(found[~visited[found]])
-            visited[ring] = True
-        else:  # cheaper than sorting, unless few nodes of a large graph are found
-            now = visited.index_fill(0, found, True)
-            ring, visited = (now ^ visited).nonzero().flatten(), now
-        rings.append(ring)
-    return rings
 
 
 def ranges(start: Tensor, stop: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import copy
 import operator
 from collections import OrderedDict
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -98,15 +99,16 @@ def copied(model: nn.Module, share: bool = False) -> nn.Module:
             known[id(module.inspector)] = module.inspector  # what PyG knows about a signature never changes
         # a module has a dozen dicts of hooks, mostly empty: to copy them costs more than the weights of a small model
         known |= {id(v): OrderedDict() for v in vars(module).values() if type(v) is OrderedDict and not v}
-        left, visited = [vars(module)], set[int]()
-        while left:  # tensors may be in nested lists, tuples and dicts
-            part = left.pop()
-            visited.add(id(part))
-            for value in part.values() if isinstance(part, dict) else part:
-                if isinstance(value, Tensor) and (share or not value.is_leaf):
-                    known[id(value)] = value if share else value.detach().clone()
-                elif isinstance(value, (list, tuple, dict)) and value and id(value) not in visited:
-                    left.append(value)
+    left: list[Any] = [vars(module) for module in model.modules()]
+    visited = set[int]()
+    while left:  # tensors may be in nested lists, tuples and dicts
+        part = left.pop()
+        visited.add(id(part))
+        for value in part.values() if isinstance(part, dict) else part:
+            if isinstance(value, Tensor) and (share or not value.is_leaf):
+                known[id(value)] = value if share else value.detach().clone()
+            elif isinstance(value, (list, tuple, dict)) and value and id(value) not in visited:
+                left.append(value)
     try:
         return copy.deepcopy(model, known)
     except (RuntimeError, TypeError) as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gnndelete.graph.edge_table import EdgeTable, ranges, walk
+from gnndelete.graph.edge_table import EdgeTable, ranges
 
 #: Neighbours that are looked up at once when common ones are counted.
 CHUNK_NEIGHBORS = 1 << 22
@@ -93,7 +93,11 @@ def reached(old: Adjacency, new: Adjacency, exchanged: Tensor, hops: int) -> Ten
         edges = a.edges(a.keys)
         changed.append(edges[:, ~b.contains(edges)])
     seeds, tables = torch.cat([edges[0] for edges in changed]), [old.table, new.table]
-    return torch.cat([*walk(tables, seeds, hops - 1), *walk(tables, exchanged, hops)]).unique()
+    found = exchanged.unique()
+    for hop in range(hops):
+        near = [table.neighbors(found) for table in tables]
+        found = torch.cat([found, *near, seeds] if hop == 0 else [found, *near]).unique()
+    return found
 
 
 def project(x: Tensor, dim: int, seed: int) -> Tensor:
