@@ -321,9 +321,11 @@ class Blocks:
 
     def forward(self, block: Block, model: nn.Module, graph: Data) -> Any:
         """Run the model (`self.model`) on the original or the remaining graph of a block."""
-        with self._on(block), torch.no_grad():
+        with self.on(block), torch.no_grad():
             output = self.session.forward(model, graph)
-        for site in [] if self.segments is None else self.segments.behind_model:
+        if self.segments is None:
+            return output
+        for site in self.segments.behind_model:
             ids, computed = self.computed_output(block, site.key)
             h = entry(output, site.key)
             for operator in self.segments.at(site, ids):
@@ -333,11 +335,15 @@ class Blocks:
         return output
 
     @contextmanager
-    def _on(self, block: Block) -> Iterator[None]:
+    def on(self, block: Block) -> Iterator[None]:
+        """The model with the rows of a block in its tables; again within such a block this only begins a new run."""
+        self._calls.clear()
+        if self._block is block:
+            yield
+            return
         before = self._block
         whole: list[tuple[dict[str, Any], str, Any]] = []
         self._block = block
-        self._calls.clear()
         try:
             for name, nodes in self.reads.tables:
                 owner, _, leaf = name.rpartition(".")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,6 +57,23 @@ class BlockSession(Session):
         """The output on the block."""
         return self.forward(model, data)
 
+    @property
+    def tables(self) -> frozenset[str]:  # type: ignore[override]
+        """The parameters of which the block has rows."""
+        return frozenset(name for name, _ in self.blocks.reads.tables)
+
+    def running(self) -> AbstractContextManager[None]:
+        """Keep the rows of the block in the model's tables for longer than one run."""
+        return self.blocks.on(self.block)
+
+    def parameter(self, name: str) -> Tensor:
+        """A parameter of the model, with the rows of the whole graph."""
+        return self.blocks.session.parameter(name)
+
+    def untrained_rows(self, name: str, deleted: Tensor) -> Tensor:
+        """The rows of a parameter for nodes of the graph that never had an edge and are not deleted."""
+        return self.blocks.session.untrained_rows(name, self.block.nodes[deleted])
+
     def mean_row(self, site: Site, h: Tensor, deleted: Tensor) -> Tensor:
         """The mean row of all nodes of the graph that are not deleted: that of the cache and what differs on the block."""
         blocks, nodes = self.blocks, self.blocks.sites[site].rows
@@ -72,7 +90,9 @@ class BlockSession(Session):
         """Operators in the numbers of the block as operators on the whole graph."""
         result = []
         for site, operator in solved:
-            whole = self.blocks.sites[site]
+            known = self.blocks.session.row_ranges
+            behind_model = replace(site, rows=known.types.get(site.key, known.whole))
+            whole = self.blocks.sites.get(site, behind_model)
             here = self.blocks.local_rows(self.block, whole.rows)
             rows = (self.block.nodes[operator.rows + here.start] - whole.rows.start).split(operator.sizes)
             result.append((whole, Operator(len(whole.rows), operator.width, list(rows), list(operator.maps))))

@@ -16,8 +16,8 @@ from torch_geometric.data import Data
 from gnndelete.engine.blocks import Blocks
 from gnndelete.engine.cache import Cache
 from gnndelete.errors import GraphError, ModelError
-from gnndelete.graph.batch import GraphBatch
-from gnndelete.graph.edge_table import Hops, Neighborhood
+from gnndelete.graph.batch import GraphBatch, label_edges
+from gnndelete.graph.edge_table import Hops, Neighborhood, ends_of
 from gnndelete.graph.fingerprint import attributes, fingerprint
 from gnndelete.graph.validation import check_graph, edge_table
 from gnndelete.nn.adapter import model_fingerprint
@@ -140,6 +140,29 @@ class Session:
                 found = replace(found, sites=tuple(replace(site, rows=whole) for site in found.sites))
             self._probes[key] = found
         return self._probes[key]
+
+    #: Parameters with a row per node, where they are known; None where any parameter of that size may be one.
+    tables: frozenset[str] | None = None
+
+    def parameter(self, name: str) -> Tensor:
+        """A parameter of the model, without its gradient."""
+        return self.model.get_parameter(name).detach()
+
+    @cached_property
+    def never_connected(self) -> Tensor:
+        """The nodes that have no edge to another node, neither to pass messages nor to learn from."""
+        has = torch.zeros(self.table.num_nodes, dtype=torch.bool, device=self.data.edge_index.device)
+        labels = label_edges(self.data)
+        for edges in (self.data.edge_index, *([] if labels is None else [ends_of(labels).to(has.device)])):
+            has[edges[:, edges[0] != edges[1]].flatten()] = True
+        return (~has).nonzero().flatten()
+
+    def untrained_rows(self, name: str, deleted: Tensor) -> Tensor:
+        """The rows of a parameter for nodes that never had an edge and are not deleted."""
+        values, known = self.parameter(name), self.row_ranges
+        nodes = next(each for each in (known.whole, *known.types.values()) if len(each) == len(values))
+        never = self.never_connected[~torch.isin(self.never_connected, deleted)]
+        return values[never[(never >= nodes.start) & (never < nodes.stop)] - nodes.start]
 
     def mean_row(self, site: Site, h: Tensor, deleted: Tensor) -> Tensor:
         """mu: the mean of the rows h of a site, without those of deleted nodes.

@@ -210,6 +210,7 @@ class LinkPrediction(Task):
         """
         if self._relation is not None:
             edges = self._relation.local(edges)
+        decode: Decoder
         if self.decoder == "dot":
             decode = dot if self._relation is None else self._relation.dot
         else:

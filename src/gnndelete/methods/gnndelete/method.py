@@ -214,7 +214,15 @@ class GNNDelete(Method):
         """
         if self.hops != "undirected" or self.inputs != "remaining" or not isinstance(self.layers, str):
             return False
-        return not (self._may_reset(context) and isolates(context))
+        tables = self._tables(context)
+        if not tables:
+            return True
+        # a block has the edges into its nodes: with both directions all there are, else half; and the tables it has rows of
+        session, data = context.session, context.data
+        both_ways = session.table.undirected or session.table.mirrored
+        learns_apart = not isinstance(data, HeteroGraph) and "edge_label_index" in data
+        known = set() if session.blocks is None else {name for name, _ in session.blocks.reads.tables}
+        return (both_ways and not learns_apart and tables <= known) or not isolates(context)
 
     def unlearn(self, context: Context) -> Outcome:
         """Find lam, solve the operators and attach them to a copy of the model.
@@ -233,7 +241,7 @@ class GNNDelete(Method):
         solved: Solved = []
         output: Any = None
         with evaluating(model), nullcontext() if on_block else self._products(context, model):
-            isolated, found = (None, ()) if on_block else self._isolated(context, model, probe)
+            isolated, found = self._isolated(near, model, probe) if self._tables(context) else (None, ())
             nodes, enclosing = None if isolated is None else isolated.nodes, self.inputs == "enclosing"
             groups = row_groups(near, probe, self.hops, self.operator != "ring", nodes, keep_ends=not enclosing)
             layerwise = Layerwise(near, model, probe, groups, isolated, self.targets, enclosing)
@@ -270,18 +278,19 @@ class GNNDelete(Method):
         """Whether trained embeddings of isolated nodes are reset: only then does the aim ask for it."""
         return self.aim == "retrained" and self.operator == "ring" and self.lam != 0
 
-    def _may_reset(self, context: Context) -> bool:
-        """Whether embeddings of isolated nodes are reset: if the model has any, and its scores are of pairs."""
+    def _tables(self, context: Context) -> set[str]:
+        """The embeddings that are reset for isolated nodes: those of the model, if its scores are of pairs."""
+        if not self.resets_embeddings or context.task is None or not context.task.pairwise:
+            return set()
         rows = context.session.row_ranges
         sizes = {len(nodes) for nodes in (rows.whole, *rows.types.values())}
-        has_tables = any(value.dim() == 2 and value.size(0) in sizes for value in context.model.parameters())
-        return self.resets_embeddings and has_tables and context.task is not None and context.task.pairwise
+        named = context.model.named_parameters()
+        return {name for name, value in named if value.dim() == 2 and value.size(0) in sizes}
 
-    def _isolated(
-        self, context: Context, model: nn.Module, probe: Probe
-    ) -> tuple[IsolatedNodes | None, tuple[Note, ...]]:
+    def _isolated(self, near: Context, model: nn.Module, probe: Probe) -> tuple[IsolatedNodes | None, tuple[Note, ...]]:
         """Isolated nodes whose embeddings are reset."""
-        return isolated_nodes(context, model, probe.sites) if self._may_reset(context) else (None, ())
+        with near.session.running() if isinstance(near.session, BlockSession) else nullcontext():
+            return isolated_nodes(near, model, probe.sites)
 
     def prepare(self, context: Context) -> None:
         """Rehearse lam: calibrate it on training elements that stay, for requests that are too small to calibrate by.

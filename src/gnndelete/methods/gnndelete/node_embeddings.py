@@ -83,9 +83,9 @@ class Vectors:
 def isolates(context: Context) -> bool:
     """Whether a deletion may take the last edge of a node: if it names a node, or all edges of one that are left."""
     deletion, table, blocks = context.deletion, context.session.table, context.session.blocks
-    if deletion.nodes.numel() or not (table.undirected or table.mirrored):
+    if deletion.nodes.numel() or blocks is None or not (table.undirected or table.mirrored):
         return True
-    if not deletion.edges.size(1) or blocks is None:
+    if not deletion.edges.size(1):
         return False
     degree = blocks.edges.degree if blocks.segments is None else blocks.segments.degree
     nodes, lost = ends_of(table.both_ways(deletion.edges.to(table.keys.device)))[1].unique(return_counts=True)
@@ -103,8 +103,13 @@ def isolated_nodes(
         model: The working copy of the model.
         sites: Its sites.
     """
-    nodes, never = _without_edges(context)
-    possible = [vectors for vectors in possible_vectors(model, context.data) if vectors.rows(nodes).numel()]
+    nodes = _without_edges(context)
+    tables = context.session.tables
+    possible = [
+        vectors
+        for vectors in possible_vectors(model, context.data)
+        if vectors.rows(nodes).numel() and (tables is None or vectors.parameter in tables)
+    ]
     if not possible:
         return None, ()
     traces = {vectors: _trace(context, model, sites, vectors, nodes) for vectors in possible}
@@ -114,7 +119,8 @@ def isolated_nodes(
         return None, _note(_covered(known, nodes), reset=False)
     nodes, bypass = _covered(found, nodes), any(traces[vectors].bypass for vectors in found)
     generator = torch.Generator().manual_seed(context.seed)
-    for fill in (partial(_untrained, nodes=nodes, never=never, generator=generator), partial(_mean, nodes=nodes)):
+    untrained = partial(_untrained, context=context, nodes=nodes, generator=generator)
+    for fill in (untrained, partial(_mean, context=context, nodes=nodes)):
         with _filled(model, found, nodes, fill):
             rows = _rows(context, model, sites, nodes)
         if all(bool(torch.isfinite(part).all()) for part in rows.values()):
@@ -153,8 +159,8 @@ def possible_vectors(model: nn.Module, data: Data) -> list[Vectors]:
     ]
 
 
-def _without_edges(context: Context) -> tuple[Tensor, Tensor]:
-    """Nodes that are deleted or lost the last edge that could teach them, and nodes that never had one."""
+def _without_edges(context: Context) -> Tensor:
+    """Nodes that are deleted or lost the last edge that could teach them."""
     device = context.data.edge_index.device
     had, has = torch.zeros(2, context.session.table.num_nodes, dtype=torch.bool, device=device)
     for data, marks in ((context.data, had), (context.remaining, has)):
@@ -163,7 +169,7 @@ def _without_edges(context: Context) -> tuple[Tensor, Tensor]:
             marks[edges[:, edges[0] != edges[1]].flatten()] = True  # a self-loop teaches nothing about others
     deleted = torch.zeros_like(had)
     deleted[context.gone] = True
-    return (had & (~has | deleted)).nonzero().flatten(), (~had & ~deleted).nonzero().flatten()
+    return (had & (~has | deleted)).nonzero().flatten()
 
 
 @dataclass
@@ -232,9 +238,9 @@ def _rows(context: Context, model: nn.Module, sites: tuple[Site, ...], nodes: Te
     return result
 
 
-def _untrained(vectors: Vectors, values: Tensor, nodes: Tensor, never: Tensor, generator: torch.Generator) -> Tensor:
+def _untrained(vectors: Vectors, values: Tensor, context: Context, nodes: Tensor, generator: torch.Generator) -> Tensor:
     """Embeddings like those of nodes that never had an edge; zeros where there are no such nodes."""
-    known, count = values[vectors.rows(never)], vectors.rows(nodes).numel()
+    known, count = context.session.untrained_rows(vectors.parameter, context.gone), vectors.rows(nodes).numel()
     if not known.size(0):
         return values.new_zeros(count, values.size(1))
     if known.size(0) >= count:
@@ -245,9 +251,9 @@ def _untrained(vectors: Vectors, values: Tensor, nodes: Tensor, never: Tensor, g
     return known.mean(dim=0) + drawn * known.std(dim=0)
 
 
-def _mean(vectors: Vectors, values: Tensor, nodes: Tensor) -> Tensor:
+def _mean(vectors: Vectors, values: Tensor, context: Context, nodes: Tensor) -> Tensor:
     """The mean of all embeddings: for models that cannot take zeros."""
-    return values.mean(dim=0).expand(vectors.rows(nodes).numel(), -1)
+    return context.session.parameter(vectors.parameter).mean(dim=0).expand(vectors.rows(nodes).numel(), -1)
 
 
 @contextmanager
