@@ -75,6 +75,7 @@ def test_overwriting_needs_force_and_never_undoes_deletions(cli: Cli, link_run: 
     assert done.code == 0
     assert done.values["seed"] == 3
     assert contents(link_run).keys() == before.keys()
+    assert cli("verify", link_run).code == 0
     assert cli("delete", link_run, "--node", 3).code == 0
     assert "bring them back" in cli(*again, "--force").sentence
 
@@ -249,6 +250,19 @@ def test_hostile_and_damaged_files_are_refused(cli: Cli, graph_file: Path, tmp_p
     assert "posix.system" in refused.values["error"]["message"]
     assert len(refused.sentence.splitlines()) == 1
     assert not trap.exists()
+
+
+def test_a_full_disk_leaves_the_run_that_was_to_be_replaced(
+    cli: Cli, graph_file: Path, link_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = contents(link_run)
+    monkeypatch.setattr(os, "fsync", full)
+    assert cli("train", "--graph", graph_file, "--out", link_run, *SMALL, "--force").code == 1
+    monkeypatch.undo()
+    assert contents(link_run) == before
 
 
 def test_a_full_disk_is_a_failure_and_leaves_nothing(

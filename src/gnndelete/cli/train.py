@@ -83,6 +83,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     from gnndelete.graph.validation import check_graph, count_nodes, edge_table
     from gnndelete.io.code import require_trust
     from gnndelete.io.files import require_writable, write_file
+    from gnndelete.io.versions import CURRENT
     from gnndelete.models import FROM_GRAPH
     from gnndelete.nn.adapter import model_fingerprint
     from gnndelete.result import evidence
@@ -129,6 +130,7 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
         write_file(folder / SETTINGS, settings.to_yaml("data", "model", "task", "train").encode())
         write_file(folder / METRICS, to_bytes(values))
         hold_signals()
+        (out / CURRENT).unlink(missing_ok=True)  # of the run that is replaced
 
     require_trust(settings.model.name, trusted=True)
     fields = {"base": model_fingerprint(model), "graph": fingerprint(data), "facts": graph_facts(data, task, graph)}
@@ -138,18 +140,14 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
 
 def _publish(out: Path, force: bool, make: Callable[[Path], None], **fields: Any) -> None:
     """Write the run. Where that fails, nothing is left of a folder that was not there before."""
-    import shutil
-
     from gnndelete.io.files import ensure_folder
-    from gnndelete.io.versions import CURRENT, LOCK, Versions, locked
+    from gnndelete.io.versions import LOCK, Versions, locked
 
     with ensure_folder(out):
         try:
             with locked(out):
                 _refuse_overwriting(out, force)  # another train may have been faster
-                (out / CURRENT).unlink(missing_ok=True)
-                shutil.rmtree(out / "base", ignore_errors=True)
-                Versions(out).publish(make, **fields)
+                Versions(out, anew=True).publish(make, **fields)
         except BaseException:
             if not (out / "base").exists():
                 (out / LOCK).unlink(missing_ok=True)

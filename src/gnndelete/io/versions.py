@@ -117,15 +117,17 @@ class Versions:
 
     Args:
         root: The folder.
+        anew: Begin with version 0, whatever is there.
 
     Raises:
         AdapterError: If a link of the chain is missing or was changed, or an older one was put in its place.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, anew: bool = False) -> None:
         self.root = root
+        self.chain: list[Manifest] = []
         refuse_links(root)
-        while True:
+        while not anew:
             current = self._current()
             self.chain = self._read_chain()
             if not self.chain:
