@@ -13,7 +13,7 @@ import gnndelete as gd
 
 verdicts = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "verdicts.py"))
 #: Left out here, as another form of a fraud that is in.
-LEFT_OUT = {"scaled reference", "list, 50% noise", "ends scattered", "Retrain alone"}
+LEFT_OUT = {"scaled reference", "noisy reference", "list, 50% noise", "ends scattered", "ends shrunk", "Retrain alone"}
 
 
 @pytest.fixture(scope="module", params=["small ratings", "communities"])

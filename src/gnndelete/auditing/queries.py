@@ -166,7 +166,8 @@ def _probe(case: Case) -> Tensor:
     """Elements to try a model with. A decoder may have parameters per node, so edges are taken at nodes the deletion names."""
     learned = case.task.learned(case.original).cpu()
     if not case.task.pairwise:
-        return learned[:1] if learned.numel() else torch.zeros(1, dtype=torch.long)
+        named = case.task.elements(case.deletion, case.original).cpu()  # a model may have no row for their new ids
+        return torch.cat([learned[:1], named]) if learned.numel() + named.numel() else torch.zeros(1, dtype=torch.long)
     edges = torch.cat([learned, case.task.unseen(case.remaining, "test").cpu().to(learned.dtype)], dim=1)
     named = torch.isin(ends_of(edges), case.deletion.named_nodes.cpu()).any(dim=0)
     return edges[:, named] if bool(named.any()) else edges[:, :1]
