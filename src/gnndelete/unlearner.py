@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
+from gnndelete.engine.blocks import LARGEST_SHARE
 from gnndelete.engine.local import Answers
 from gnndelete.engine.session import Session
 from gnndelete.errors import AdapterError, ModelError, RunError, SettingError, why
@@ -62,7 +63,7 @@ class Unlearner:
         build: ``build()`` returns an untrained model, where a fresh copy cannot be made from ``model``.
         engine: Where requests are solved. ``"local"``: on the neighbourhood of the deletion, so that a request costs the
             same however large the graph is; `prepare` checks that the model allows it. ``"full"``: on the whole graph.
-            ``"auto"``: locally after `prepare`, where model, method and request allow it.
+            ``"auto"``: locally after `prepare`, where model, method and request allow it and the neighbourhood is small.
         sequence: How a request is joined with earlier ones. ``"joint"``: all are solved again together, so that a sequence
             equals one big request. ``"segments"``: a request is solved on top of the earlier ones, at the price of its own
             neighbourhood; `compact` solves all of them together from time to time.
@@ -182,7 +183,8 @@ class Unlearner:
             if self._on_top and self.method.runs_on_block(alone):
                 return replace(alone, block=blocks.near(request, share=1.0, earlier=self._earlier))
             if self.method.runs_on_block(context):
-                context = replace(context, block=blocks.near(union))
+                share = 1.0 if self.engine == "local" else LARGEST_SHARE
+                context = replace(context, block=blocks.near(union, share))
         if context.block is None:
             context.remaining  # noqa: B018  (cut here, so that no later step does it as a side effect)
         return context

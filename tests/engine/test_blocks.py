@@ -280,7 +280,7 @@ def test_computed_rows_are_those_of_the_whole_graph(name: str, request_name: str
         pairs = kinds["edges"]
         kinds["edges"] = torch.stack([pairs[0], torch.zeros_like(pairs[0]), pairs[1]])
     deletion = Deletion(**kinds).check(session.data, session.table)
-    block = blocks.near(deletion)
+    block = blocks.near(deletion, share=1.0)
     computed = block.nodes[block.computed]
     remaining = cut(block.deletion(deletion), block.data, block.table)
     with torch.no_grad():

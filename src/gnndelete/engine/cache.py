@@ -72,8 +72,9 @@ class Cache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rows."""
-        return sum(value.numel() * value.element_size() for value in (*self.rows.values(), *self.output.values()))
+        """Bytes of all rows; those of the last layer are often the model's output, and held once."""
+        held = {value.data_ptr(): value for value in (*self.rows.values(), *self.output.values())}
+        return sum(value.numel() * value.element_size() for value in held.values())
 
     def save(self, folder: Path, identity: Mapping[str, str], **facts: Any) -> None:
         """Write the rows to one file, and last the manifest that names and digests them.

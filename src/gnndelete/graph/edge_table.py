@@ -23,6 +23,9 @@ NEARLY_UNDIRECTED_SHARE, NEARLY_UNDIRECTED_EDGES = 0.95, 20
 #: A sample of edges, and the share of them with a reverse below which all edges need not be looked at.
 _SAMPLE_EDGES, _SAMPLE_SHARE = 1024, 0.9
 
+#: Fewer nodes than one in so many are sorted; a mask over the graph finds more of them.
+FEW_NODES = 32
+
 
 class EdgeTable:
     """A sorted index over an edge list, built once per graph.
@@ -128,6 +131,11 @@ class EdgeTable:
         return self.order[ranges(torch.searchsorted(self.keys, key), torch.searchsorted(self.keys, key, right=True))]
 
     @cached_property
+    def sample(self) -> Tensor:
+        """The keys of some edges, spread over all of them."""
+        return self.keys[:: max(self.num_edges // _SAMPLE_EDGES, 1)]
+
+    @cached_property
     def undirected(self) -> bool:
         """Whether every edge has its reverse; a typed graph counts as directed."""
         if self.typed:
@@ -207,17 +215,20 @@ class Neighborhood:
         The last rings may be empty.
         """
         nodes, device = self._tables[0].num_nodes, self._tables[0].keys.device
-        visited = torch.zeros(nodes, dtype=torch.bool, device=device)
+        visited: Tensor | None = None
         rings: list[Tensor] = []
         for hop in range(hops + 1):
             found = torch.cat([table.neighbors(rings[-1]) for table in self._tables]) if hop else seeds.to(device)
-            if device.type == "cpu" and found.numel() * 8 < nodes:
-                ring = torch.unique(found[~visited[found]])
-                visited[ring] = True
-            else:  # cheaper than sorting, unless few nodes of a large graph are found
-                now = visited.index_fill(0, found, True)
-                ring, visited = (now ^ visited).nonzero().flatten(), now
-            rings.append(ring)
+            if visited is None and device.type == "cpu" and found.numel() * FEW_NODES < nodes:
+                ring = torch.unique(found)
+                rings.append(ring[~torch.isin(ring, torch.cat(rings))] if hop else ring)
+                continue
+            if visited is None:  # cheaper than sorting, unless few nodes of a large graph are found
+                visited = torch.zeros(nodes, dtype=torch.bool, device=device)
+                visited[torch.cat([found[:0], *rings])] = True
+            now = visited.index_fill(0, found, True)
+            rings.append((now ^ visited).nonzero().flatten())
+            visited = now
         return rings
 
     def within(self, seeds: Tensor, hops: int) -> Tensor:

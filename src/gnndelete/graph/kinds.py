@@ -459,6 +459,15 @@ def remaining_edges(deletion: Elements, data: Data, table: EdgeTable) -> Tensor:
     return mask
 
 
+def leaves_edges(deletion: Elements, data: Data, table: EdgeTable) -> bool:
+    """Whether any edge stays. A sample of the edges shows it as a rule; only where it does not are all looked at."""
+    nodes = deletion.nodes.to(table.keys.device)
+    stays = ~torch.isin(ends_of(table.edges(table.sample)), nodes).any(dim=0)
+    if deletion.edges.size(1):
+        stays &= ~torch.isin(table.sample, table.key(table.both_ways(deletion.edges.to(table.keys.device))))
+    return bool(stays.any()) or bool(remaining_edges(deletion, data, table).any())
+
+
 def with_edges(data: Data, mask: Tensor) -> Data:
     """A shallow copy with the edges of a mask and their attributes; all nodes and their ids stay."""
     if isinstance(data, HeteroGraph):

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from gnndelete.errors import DeletionError, GraphError, some
 from gnndelete.graph.edge_table import EdgeTable, ends_of
 from gnndelete.graph.hetero import ONE_GRAPH, HeteroGraph
-from gnndelete.graph.kinds import KINDS, E, Elements, merge_cells, remaining_edges
+from gnndelete.graph.kinds import KINDS, E, Elements, leaves_edges, merge_cells
 from gnndelete.graph.parsing import Names, is_among
 from gnndelete.notes import Note
 
@@ -193,7 +193,7 @@ def check_deletion(deletion: E, data: Data, table: EdgeTable, unseen: Mapping[st
             f"the deletion names all {table.num_nodes} nodes; no model is left to serve: retire it instead"
         )
     if checked.nodes.numel():
-        is_left = not table.num_edges or bool(remaining_edges(checked, data, table).any())
+        is_left = not table.num_edges or leaves_edges(checked, data, table)
     else:
         edges = table.both_ways(checked.edges.to(table.keys.device))
         is_left = not edges.size(1) or table.positions(edges).numel() < table.num_edges
