@@ -207,7 +207,7 @@ def compare(
     known: Task = by_name("task", task, tasks_resolver).on(data)
     known.check(data)
     session = Session(model, data, resolve_forward(forward))
-    checked = check_deletion(deletion, data, session.table, known.unseen_edges())
+    checked = check_deletion(deletion, data, session.table, known.unseen_edges)
     context = Context(session, task=known, fit=fit and as_fitting(fit), build=build).for_deletion(checked)
     chosen = _chosen(methods, context, controls)
     scope = {

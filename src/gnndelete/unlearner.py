@@ -153,7 +153,7 @@ class Unlearner:
         # some methods train, wherever they are called from
         with self._locks[os.getpid()], torch.inference_mode(False):
             start = time.perf_counter()
-            unseen = None if self.task is None else self.task.unseen_edges()
+            unseen: Any = dict if self.task is None else self.task.unseen_edges  # asked only where the check fails
             request = check_deletion(deletion, self._context.data, self._context.session.table, unseen)
             union = self._union(request) if self._requests else request
             context = self._cut(union, request)

@@ -270,7 +270,7 @@ def check_trained(
     if names and skip:
         request = _without_edges(request, list(found.values()), names)
     try:
-        return check_deletion(request, graph.data, table, unseen), len(names) if skip else 0
+        return check_deletion(request, graph.data, table, task.unseen_edges), len(names) if skip else 0
     except DeletionError as error:
         if not names or skip:
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -155,10 +155,10 @@ def edge_table(data: Data) -> EdgeTable:
     return EdgeTable(data.edge_index, count_nodes(data), kind, count_relations(data), mirror)
 
 
-def check_deletion(deletion: E, data: Data, table: EdgeTable, unseen: Mapping[str, Tensor] | None = None) -> E:
+def check_deletion(deletion: E, data: Data, table: EdgeTable, unseen: Callable[[], Mapping[str, Tensor]] = dict) -> E:
     """A deletion in the graph's terms: what it names exists, and is named as the graph names it.
 
-    ``unseen`` holds edges that a model was not trained on, by what they are for (``"validation"``, ``"testing"``). A request
+    ``unseen`` gives edges that a model was not trained on, by what they are for (``"validation"``, ``"testing"``). A request
     that names one gets an error that says so.
     """
     if not isinstance(deletion, Elements):
@@ -175,7 +175,7 @@ def check_deletion(deletion: E, data: Data, table: EdgeTable, unseen: Mapping[st
             if getattr(checked, name).size(-1):
                 checked = checked.replace(**kind.check(checked, data, table))
     except DeletionError:  # a link model has not learned the edges it is validated or tested with
-        names = name_unseen(request.edges, unseen_edges(request.edges, table, unseen or {}), table, request.names)
+        names = name_unseen(request.edges, unseen_edges(request.edges, table, unseen()), table, request.names)
         if not names:
             raise
         raise DeletionError(

@@ -84,14 +84,10 @@ class Probe:
     """What the probe of one model on its graph found."""
 
     sites: tuple[Site, ...]
+    layers: list[str]  # those that have sites, in the order of their first call
     hops: int | None  # of the model's output; None if unknown, or if it sees the whole graph
     bounded: bool
     moves_along: bool = False  # whether a change was seen to move along edges that only the probe's graph has
-
-    @property
-    def layers(self) -> list[str]:
-        """Names of the layers that have sites, in the order of their first call."""
-        return list(dict.fromkeys(site.layer for site in self.sites))
 
     def is_last(self, site: Site) -> bool:
         """Whether no later site has the same rows."""
@@ -314,7 +310,8 @@ def probe(model: nn.Module, data: Data, forward: Forward, layers: Layers = "all"
     if any(isinstance(module, CHOOSERS) for module in model.modules()):
         result = replace(result, hops=None, bounded=False)
     if layers == "last":
-        result = replace(result, sites=tuple(filter(result.is_last, result.sites)))
+        sites = tuple(filter(result.is_last, result.sites))
+        result = replace(result, sites=sites, layers=list(dict.fromkeys(site.layer for site in sites)))
     return result
 
 
@@ -349,7 +346,7 @@ def _measured(responses: list[Response], places: Tensor, layers: list[str], type
             sites += [replace(each.site, hops=reach, bounded=local, probed=probed) for each in found]
     calls = {site.layer: site.call + 1 for site in sites}
     known = tuple(replace(site, calls=calls[site.layer]) for site in sites)
-    return Probe(known, hops if bounded else None, bounded, moves_along)
+    return Probe(known, list(calls), hops if bounded else None, bounded, moves_along)
 
 
 def _refuse_other_row_order(model: nn.Module, data: Data, forward: Forward, layers: list[str]) -> None:
