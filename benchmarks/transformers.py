@@ -24,7 +24,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 import gnndelete as gd
-from gnndelete.graph.edge_table import EdgeTable, walk
+from gnndelete.graph.edge_table import EdgeTable, Neighborhood
 from gnndelete.methods.base import Method
 
 BATCH = 64
@@ -35,7 +35,8 @@ def part(data: Data, nodes: int, seed: int) -> Data:
     """An induced subgraph of so many nodes: rings around random nodes, several so that no single topic prevails."""
     generator = torch.Generator().manual_seed(seed)
     table = EdgeTable(data.edge_index, data.num_nodes)
-    rings = walk([table], torch.randperm(data.num_nodes, generator=generator)[: max(nodes // 10, 1)], 64)
+    starts = torch.randperm(data.num_nodes, generator=generator)[: max(nodes // 10, 1)]
+    rings = Neighborhood(table, data.edge_index).rings(starts, 64)
     order = torch.cat([ring[torch.randperm(ring.numel(), generator=generator)] for ring in rings])
     return data.subgraph(order[:nodes].sort().values)
 

@@ -36,9 +36,9 @@ from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable, ends_of, entries, ranges
 from gnndelete.graph.hetero import HeteroGraph, Types
 from gnndelete.graph.kinds import cut
-from gnndelete.nn.forward import caching_layers, evaluating, forget_graph
+from gnndelete.nn.forward import evaluating
 from gnndelete.nn.hooks import Key, Site, entry, listening, replaced
-from gnndelete.nn.layers import copied, working_copy
+from gnndelete.nn.layers import working_copy
 from gnndelete.nn.receptive_field import Probe
 
 #: Rows are equal if they differ by no more than this share of the largest number in the rows compared.
@@ -185,7 +185,7 @@ class Blocks:
         self.reach = _reach(probe)
         self.sites = {site: site for site in probe.sites}  # by layer, call and key
         self.degrees = degrees
-        self.model = shared_copy(session.model)
+        self.model = working_copy(session.model, share=True).eval()  # costs nothing, however large the model is
         self._block: Block | None = None
         self.segments: Segments | None = None  # where requests are solved on top of each other
         self.rows_suffice: bool | None = None  # whether the task scores elements by the rows of their nodes alone
@@ -606,14 +606,6 @@ def close(a: Tensor, b: Tensor) -> bool:
 def first_line(error: BaseException) -> str:
     """The first line of an error's text, at most 200 characters."""
     return (str(error).splitlines() or [""])[0][:200]
-
-
-def shared_copy(model: nn.Module) -> nn.Module:
-    """A copy of a model in evaluation mode that shares all its tensors, so that it costs nothing however large it is."""
-    result = copied(model, share=True).eval()
-    for module in caching_layers(result):
-        forget_graph(module)
-    return result
 
 
 def _ways(session: Any) -> list[Reads]:

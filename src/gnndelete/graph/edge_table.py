@@ -88,7 +88,7 @@ class EdgeTable:
         """
         if self.undirected:
             return torch.cat([edges, edges.flip(0)], dim=1)
-        if self._mirror is None:
+        if self._mirror is None or not edges.size(1):
             return edges
         other = self._mirror.to(edges.device)[edges[1]]
         return torch.cat([edges, torch.stack([edges[2], other, edges[0]])[:, other >= 0]], dim=1)

@@ -56,9 +56,12 @@ def graph_layers(model: nn.Module) -> list[str]:
     return found
 
 
-def working_copy(model: nn.Module) -> nn.Module:
-    """A deep copy to work on. Layers that keep a normalised graph from an earlier call forget it: it holds deleted edges."""
-    result = copied(model)
+def working_copy(model: nn.Module, share: bool = False) -> nn.Module:
+    """A deep copy to work on. Layers that keep a normalised graph from an earlier call forget it: it holds deleted edges.
+
+    With ``share`` all tensors are those of the model.
+    """
+    result = copied(model, share)
     for layer in caching_layers(result):
         forget_graph(layer)
     for module in result.modules():
