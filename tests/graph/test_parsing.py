@@ -15,6 +15,7 @@ from torch_geometric.data import Data, HeteroData
 from gnndelete import Deletion
 from gnndelete.datasets import IdMap
 from gnndelete.errors import DeletionError
+from gnndelete.graph.batch import collate
 
 from ..conftest import one_sentence
 
@@ -139,7 +140,8 @@ def test_anything_is_understood_or_refused(value, kind, fill):
     for request in ({kind: value}, {"features": value, "fill": fill}, {kind: {"a": value}}, {kind: {("has",): value}}):
         for graph in graphs():
             with suppress(DeletionError):
-                Deletion(**request).remaining(graph)
+                remaining = Deletion(**request).remaining(graph)
+                assert remaining.num_nodes == collate(graph).num_nodes, "ids never shift"
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=6))
