@@ -20,6 +20,12 @@ def test_import_does_not_pull_in_torch():
     assert python(code).strip() == "[]"
 
 
+def test_a_deletion_on_the_command_line_imports_only_what_it_needs():
+    heavy = "'scipy', 'sklearn', 'matplotlib', 'pandas'"
+    code = "import sys, gnndelete.cli, gnndelete.cli.construct, gnndelete.cli.run_folder, gnndelete.unlearner; "
+    assert python(f"{code}print([m for m in ({heavy}) if m in sys.modules])").strip() == "[]"
+
+
 def test_every_public_name_resolves():
     code = "import gnndelete as gd; print([n for n in gd.__all__ if getattr(gd, n, None) is None])"
     assert python(code).strip() == "[]"

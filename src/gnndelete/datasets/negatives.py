@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -132,6 +130,9 @@ def bipartite_sides(edge_index: Tensor, num_nodes: int) -> Tensor | None:
     >>> bipartite_sides(torch.stack([users, users.new_tensor([6, 7, 8, 9, 10, 11]).repeat(6)]), 13).tolist()
     [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, -1]
     """
+    from scipy.sparse import coo_matrix  # takes longer to import than a local request
+    from scipy.sparse.csgraph import connected_components
+
     ends = edge_index.cpu().numpy()
     linked = np.unique(ends)
     low, high = np.sort(ends, axis=0)

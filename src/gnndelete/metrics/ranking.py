@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 from gnndelete.errors import GraphError, RunError
@@ -76,6 +75,8 @@ def ranking(positives: Tensor, negatives: Tensor) -> dict[str, float]:
     scores = torch.cat([positives, negatives]).detach().double().cpu()
     labels = torch.zeros(scores.numel(), dtype=torch.long)
     labels[: positives.numel()] = 1
+    from sklearn.metrics import average_precision_score  # takes longer to import than a local request
+
     return {"auroc": area, "auprc": float(average_precision_score(labels.numpy(), scores.numpy()))}
 
 

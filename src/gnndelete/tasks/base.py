@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
 from gnndelete.errors import GraphError, ModelError, NotYetError, SettingError, some
@@ -806,6 +805,8 @@ class Classification(Task):
 
     def _scores(self, predict: Predict, data: Any, part: str) -> dict[str, float]:
         """Accuracy and macro-averaged F1."""
+        from sklearn.metrics import f1_score  # takes longer to import than a local request
+
         elements = self._require(data, part)
         predicted, true = predict(elements).argmax(dim=-1).cpu(), self.classes(data, elements).cpu()
         f1 = f1_score(true.numpy(), predicted.numpy(), average="macro", zero_division=0)

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from gnndelete.errors import GraphError, SettingError
@@ -344,6 +343,8 @@ def mixing_weights(scores: Tensor, target: Tensor, logits: bool) -> Tensor:
             )
         mixed = np.maximum(mixed, 1e-12)
         return float(-np.log(mixed).mean()), -E.T @ (1 / mixed) / len(E)
+
+    from scipy.optimize import minimize  # takes longer to import than a local request
 
     found = minimize(
         value_and_slope,

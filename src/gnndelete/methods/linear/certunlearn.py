@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -236,6 +235,8 @@ class _Objective:
             value = loss + self.ridge / 2 * w.square().sum() + (noise * w).sum()
             slope = self.gradient(w, z) + noise
             return float(value) / len(self.rows), (slope / len(self.rows)).cpu().numpy().ravel()
+
+        from scipy.optimize import minimize  # takes longer to import than a local request
 
         found = minimize(
             mean, np.zeros(noise.numel()), jac=True, method="L-BFGS-B", options={"maxiter": 1000, "gtol": 1e-9}
