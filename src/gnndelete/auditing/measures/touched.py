@@ -13,8 +13,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from torch import Tensor
 
 from gnndelete.auditing.case import Case, Subject
@@ -23,15 +21,20 @@ from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, P
 from gnndelete.auditing.queries import with_base
 from gnndelete.auditing.samples import compared, node_rows, touched
 from gnndelete.graph.edge_table import ends_of
+from gnndelete.metrics.marks import (
+    EDGE_LIMIT,
+    PARTNERS,
+    Answers,
+    class_features,
+    edge_features,
+    node_features,
+    tell_apart,
+)
 from gnndelete.metrics.ranking import Floats
 from gnndelete.metrics.unseen_test import UnseenTest, degrees
 
 #: Elements of each kind that are examined at most, and the fewest of which a classifier can learn anything.
 ELEMENT_LIMIT, ELEMENT_MINIMUM = 1_000, 40
-#: Other nodes that every node is scored with, and edges at the nodes in question that are asked about at most.
-PARTNERS, EDGE_LIMIT = 48, 60_000
-#: Parts of the cross-validation, and how often it is repeated with fewer elements than the second number: it is noisy there.
-FOLDS, ROUNDS, FEW = 5, 2, 400
 #: Where nothing tells the groups, cross-validated AUC scatter below 0.5. A lower one is not taken for what to expect.
 LEAST_EXPECTED = 0.45
 #: How far the two AUC of a model may be above those it is compared with, as long as they are within their error.
@@ -119,7 +122,7 @@ class Touched(Measure):
                 raise NotMeasuredError("a model gives NaN or infinite answers, so that nothing can be compared")
             if name == "unlink" and "reference" in subjects:  # shown beside the reference, which decides
                 features = {"ends": features["ends"]}
-            tests[name] = {kind: _attack(part, first.size(-1), case.seed) for kind, part in features.items()}
+            tests[name] = {kind: tell_apart(part, first.size(-1), case.seed) for kind, part in features.items()}
         against = "reference" if "reference" in tests else "unlink"
         gaps: dict[str, Any] = {}
         for kind in ("ends", "pairs"):
@@ -170,94 +173,28 @@ def _groups(case: Case) -> tuple[Tensor, Tensor, str]:
 
 def _features(case: Case, subject: Subject, elements: Tensor) -> dict[str, Floats]:
     """What the classifier reads of each element: of its nodes alone, and with the score of the element."""
+    z = node_rows(subject, int(case.original.num_nodes))
+    rows = None if z is None else z.double().cpu()
     if not case.task.pairwise:
-        return {"ends": _of_classes(case, subject, elements)}
+        return {"ends": _of_classes(case, subject, rows, elements)}
+
+    def scores(pairs: Tensor) -> Tensor:
+        return subject.predict(pairs.to(subject.graph.edge_index.device)).detach().double().cpu().view(-1)
+
     learned = case.task.learned_once(case.remaining).cpu()
-    if elements.dim() == 1:
-        relation = [learned[1, :1].expand(elements.numel())] if learned.size(0) == 3 else []
-        return {"ends": _of_nodes(case, subject, torch.stack([elements, *relation]), learned, first=True)}
-    source, *relation, target = elements
-    sides = [
-        _of_nodes(case, subject, torch.stack([source, *relation]), learned, first=True),
-        _of_nodes(case, subject, torch.stack([target, *relation]), learned, first=False),
-    ]
-    ends = np.concatenate([np.minimum(*sides), np.maximum(*sides)], axis=1)  # so that direction plays no part
-    score = _scores(subject, elements).numpy()
-    beyond = [(score - side[:, 0]) / (side[:, 1] + 1e-9) for side in sides]  # in units of what each end scores
-    return {"ends": ends, "pairs": np.column_stack([ends, score, np.minimum(*beyond), np.maximum(*beyond)])}
+    answers = Answers(scores, rows, learned, int(case.original.num_nodes), case.seed)
+    if elements.dim() == 2:
+        return edge_features(answers, elements)
+    relation = [learned[1, :1].expand(elements.numel())] if learned.size(0) == 3 else []
+    return {"ends": node_features(answers, torch.stack([elements, *relation]))}
 
 
-def _of_nodes(case: Case, subject: Subject, named: Tensor, learned: Tensor, first: bool) -> Floats:
-    """Level and spread of a node's scores with others and with its neighbours, its row and its degree.
-
-    ``named`` are the nodes and, on a typed graph, a relation for each; ``first`` says which end of an edge they are.
-    """
-    asked, place = torch.unique(named, dim=1, return_inverse=True)
-    ids, nodes = asked[0], int(case.original.num_nodes)
-    others = case.sample(learned[-1 if first else 0].unique(), PARTNERS, 33)
-    repeated, partners = asked.repeat_interleave(others.numel(), dim=1), others.repeat(ids.numel())
-    ends = [repeated[0], partners] if first else [partners, repeated[0]]
-    scores = _scores(subject, torch.stack([ends[0], *repeated[1:], ends[1]])).view(ids.numel(), others.numel())
-    near = case.sample(learned[:, torch.isin(ends_of(learned), ids).any(dim=0)], EDGE_LIMIT, 34)
-    own = _scores(subject, near)
-    mean, degree = _mean_at_ends(own, near, nodes)
-    spread = (_mean_at_ends(own.square(), near, nodes)[0] - mean.square()).clamp(min=0).sqrt()
-    columns = [scores.mean(1), scores.std(1), scores.min(1).values, scores.max(1).values, scores.median(1).values]
-    columns += [mean[ids], spread[ids], mean[ids] - scores.mean(1), degree[ids]]
-    z = node_rows(subject, nodes)
-    if z is not None:
-        columns += _of_rows(z.double().cpu(), ids, near)
-    return np.asarray(torch.stack(columns, dim=1).numpy()[place.numpy()])
-
-
-def _mean_at_ends(values: Tensor, edges: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
-    """The mean over the edges of each node, and their number."""
-    total, degree = torch.zeros(nodes, dtype=torch.double), torch.zeros(nodes, dtype=torch.double)
-    for end in ends_of(edges):
-        total.index_add_(0, end, values)
-        degree.index_add_(0, end, torch.ones_like(values))
-    return total / degree.clamp(min=1), degree
-
-
-def _of_rows(z: Tensor, ids: Tensor, edges: Tensor) -> list[Tensor]:
-    """The length of each row, its mean and largest entry, and how like its neighbours' rows it is."""
-    unit = z / z.norm(dim=1, keepdim=True).clamp(min=1e-12)
-    u, v = ends_of(edges)
-    alike, _ = _mean_at_ends((unit[u] * unit[v]).sum(dim=1), edges, z.size(0))
-    return [z[ids].norm(dim=1), z[ids].mean(dim=1), z[ids].abs().max(dim=1).values, alike[ids]]
-
-
-def _of_classes(case: Case, subject: Subject, nodes: Tensor) -> Floats:
-    """The class probabilities of a node, how sure they are, and how far they agree with its neighbours'."""
+def _of_classes(case: Case, subject: Subject, rows: Tensor | None, nodes: Tensor) -> Floats:
+    """What the classifier reads of nodes of a classifier."""
     edges = ends_of(case.remaining.edge_index.cpu())
     edges = case.sample(edges[:, torch.isin(edges, nodes).any(dim=0)], EDGE_LIMIT, 34)
     asked = torch.unique(torch.cat([nodes, edges.flatten()]))
     chances = torch.zeros(int(case.original.num_nodes), case.task.num_classes(case.original), dtype=torch.double)
     found = subject.predict(asked.to(subject.graph.edge_index.device)).detach().double().cpu()
     chances[asked] = case.task.probabilities(found)
-    logs = chances[nodes].clamp(min=1e-12).log()
-    columns = [*logs.sort(dim=1, descending=True).values.t()[:5], -(chances[nodes] * logs).sum(dim=1)]
-    columns.append(degrees(case.remaining).cpu()[nodes])
-    columns += _of_rows(chances, nodes, edges)[3:]
-    z = node_rows(subject, int(case.original.num_nodes))
-    if z is not None:
-        columns += _of_rows(z.double().cpu(), nodes, edges)
-    return torch.stack(columns, dim=1).numpy()
-
-
-def _scores(subject: Subject, pairs: Tensor) -> Tensor:
-    return subject.predict(pairs.to(subject.graph.edge_index.device)).detach().double().cpu().view(-1)
-
-
-def _attack(features: Floats, count: int, seed: int) -> UnseenTest:
-    """Cross-validated answers of the classifier: the first ``count`` elements against the others, as one test."""
-    kinds = (np.arange(len(features)) < count).astype(int)
-    answers = np.zeros(len(features))
-    for turn in range(ROUNDS if min(count, len(features) - count) < FEW else 1):
-        trees = HistGradientBoostingClassifier(
-            max_iter=50, max_depth=4, min_samples_leaf=10, early_stopping=False, random_state=seed + turn
-        )
-        folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed + turn)
-        answers += cross_val_predict(trees, features, kinds, cv=folds, method="predict_proba")[:, 1]
-    whole = [(np.arange(count), np.arange(len(answers) - count))]
-    return UnseenTest(whole, torch.from_numpy(answers[:count]), torch.from_numpy(answers[count:]))
+    return class_features(chances, rows, nodes, edges, degrees(case.remaining).cpu())
