@@ -168,7 +168,7 @@ def test_ctrl_c_while_processes_start_is_one_message(write: Write, tmp_path: Pat
     time.sleep(seconds)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     said += process.stderr.read()
-    assert process.wait(timeout=60) == 130
+    assert process.wait(timeout=60) == 130, said
     assert "Traceback" not in said
     assert said.count("topped") == 1
     _wait_for_the_end(process.pid)

@@ -66,8 +66,8 @@ _CONTROL, _LONGEST = re.compile(r"[\x00-\x1f\x7f-\x9f]+"), 4000
 
 def failure(error: BaseException) -> Failure:
     """An exception as a failure with its exit code: 2 for a bad request, 1 for a failed run, 130 or 143 if stopped."""
-    if isinstance(error, (KeyboardInterrupt, Stopped)):
-        number = error.number if isinstance(error, Stopped) else SIGINT
+    if (stop := _stop_behind(error)) is not None:
+        number = stop.number if isinstance(stop, Stopped) else SIGINT
         said = f"stopped by {Signals(number).name}; earlier results are intact and nothing was half written"
         return Failure("Interrupted", said, 128 + number)
     if isinstance(error, GNNDeleteError):
@@ -79,6 +79,13 @@ def failure(error: BaseException) -> Failure:
         return Failure("OutOfMemory", "memory ran out; use a smaller graph or model, or another device", 1)
     trace = "".join(traceback.format_exception(error))
     return Failure(type(error).__name__, f"unexpected {type(error).__name__}: {error}", 1, trace)
+
+
+def _stop_behind(error: BaseException | None) -> BaseException | None:
+    """The signal that an error comes from; an import that is stopped may raise an error of its own."""
+    while error is not None and not isinstance(error, (KeyboardInterrupt, Stopped)):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def note(text: str) -> None:
