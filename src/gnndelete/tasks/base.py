@@ -19,6 +19,7 @@ from gnndelete.graph.edge_table import EdgeTable
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.parsing import ids_in_order
 from gnndelete.metrics.edge_matching import Matching
+from gnndelete.metrics.lists import Lists
 from gnndelete.metrics.unseen_test import CLASS_QUANTILES, strata
 from gnndelete.notes import Note
 
@@ -219,6 +220,15 @@ class Task(ABC):
             data: The graph.
         """
         raise SettingError(f"a '{self.name}' task has no validation score")
+
+    def lists(self, data: Any, shown: bool = True) -> Lists | None:
+        """The lists in which edges are ranked; None for a task that ranks none.
+
+        Args:
+            data: The graph before the deletion, so that every model is ranked against the same candidates.
+            shown: Only where lists are what users see: on typed and on bipartite graphs.
+        """
+        return None
 
     def evaluate(self, model: nn.Module, output: Any, data: Any) -> dict[str, float]:
         """Compute all scores on the test data, by name.

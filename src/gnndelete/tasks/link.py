@@ -21,6 +21,7 @@ from gnndelete.graph.hetero import EdgeType, HeteroGraph
 from gnndelete.graph.parsing import distinct, edge_list
 from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.metrics.edge_matching import Matching, match_edges
+from gnndelete.metrics.lists import Lists
 from gnndelete.metrics.ranking import auc, ranking
 from gnndelete.nn.hooks import per_edge
 from gnndelete.notes import Note
@@ -127,6 +128,7 @@ class LinkPrediction(Task):
         self.decoder = decoder
         self.seed = seed
         self._supervision = SupervisionCache()
+        self._sides: tuple[int, Tensor | None] | None = None  # nodes and parts of the first graph, if it is bipartite
         self._relation: Relation | None = None  # the edge type of one graph
         self._typed: LinkPrediction | None = None  # the task on the last typed graph
 
@@ -299,6 +301,16 @@ class LinkPrediction(Task):
         true, false = self._part(data, "validation")
         scores = predict(torch.cat([true, false.to(true.device)], dim=1))
         return auc(*scores.split([true.size(1), false.size(1)]))
+
+    def lists(self, data: Any, shown: bool = True) -> Lists | None:
+        nodes, typed = int(data.num_nodes), data.get("edge_type") is not None
+        if not typed and (self._sides is None or self._sides[0] != nodes):
+            self._sides = nodes, bipartite_sides(data.edge_index, nodes)
+        sides = self._sides[1] if self._sides is not None and not typed else None
+        if shown and sides is None and not typed:
+            return None
+        held = [part.positives.cpu() for part in (self.validation, self.test) if part]
+        return Lists(torch.cat([self.learned(data).cpu(), *held], dim=1), nodes, sides, self.seed)
 
     def validation_near(self, data: Any, nodes: Tensor) -> LinkPrediction | None:
         if self.validation is None:

@@ -74,6 +74,22 @@ def test_a_lam_that_marks_the_nodes_is_not_taken():
     assert "a mark on its nodes" in found.sentence
 
 
+def test_ranks_that_users_would_miss_count_as_a_loss():
+    def measure(lam):
+        return Trial(lam, auc=0.6 - 0.2 * lam, se=0.01, utility=0.9, mrr=0.3 - 0.2 * lam)
+
+    found = as_retrained(measure)
+    assert (found.status, found.lam) == ("unreached", 0.0)
+    assert as_nonexistent(measure, 0.01).lam < 0.05
+    assert "of the mean reciprocal rank in lists" in as_nonexistent(measure, 0.01).sentence
+
+
+def test_suppression_that_its_budget_does_not_buy_is_not_called_reached():
+    found = as_nonexistent(lambda lam: Trial(lam, auc=0.7 - 0.2 * lam, se=0.01, utility=0.9 - 0.05 * lam), 0.01)
+    assert found.status == "unreached"
+    assert "not enough" in found.sentence
+
+
 def test_what_gains_next_to_nothing_is_not_paid_for_where_nothing_reaches_it():
     found = as_retrained(curve(lambda lam: 0.66 - 0.005 * lam, lambda lam: 0.9 - 0.05 * lam, se=0.05))
     assert (found.status, found.lam, found.retrain_recommended) == ("unreached", 0.0, True)

@@ -1,12 +1,8 @@
-"""Lists: where an element stands among everything that a user could be shown instead.
-
-Users of a recommender or a knowledge graph see the top of a list. There a model can lose half of its worth while its AUROC,
-over pairs drawn at random, stays where it was.
-"""
+"""Lists: the rank of test edges and of deleted ones among everything that a user could be shown instead."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,11 +13,11 @@ from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.formatting import number, share
 from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, PerModel, Row, Section, Table, row
 from gnndelete.auditing.measures.utility import Skill
-from gnndelete.datasets.negatives import bipartite_sides
 from gnndelete.graph.edge_table import ends_of
+from gnndelete.metrics.lists import CANDIDATES
 
-#: Edges of each kind whose place is found at most, and nodes that each is compared with.
-EDGE_LIMIT, CANDIDATES = 400, 500
+#: Edges of each kind that are ranked at most.
+EDGE_LIMIT = 400
 #: The length of a list as a user sees it.
 TOP = 20
 
@@ -72,33 +68,36 @@ class Lists(Measure):
     title: ClassVar[str] = "Lists"
 
     def run(self, case: Case) -> ListsSection:
-        if not case.task.pairwise:
+        lists = case.task.lists(case.original, shown=False)
+        if lists is None:
             raise NotMeasuredError(f"a list ranks edges, and the task predicts {case.task.noun}s")
-        sides = bipartite_sides(case.original.edge_index, int(case.original.num_nodes))
         deleted = case.task.elements(case.deletion, case.original).cpu()
         deleted = deleted[:, ~torch.isin(ends_of(deleted), case.deletion.nodes.cpu()).any(dim=0)]
         chosen = {"test": case.task.unseen(case.remaining, "test").cpu(), "deleted": deleted}
         chosen = {name: case.sample(edges, EDGE_LIMIT, 41) for name, edges in chosen.items() if edges.size(1)}
         if not chosen:
             raise NotMeasuredError("there is neither a test edge nor a deleted one to rank")
-        known = _known(case)
         ranks = {
-            kind: {name: _ranks(case, subject, edges, known, sides) for name, subject in case.subjects.items()}
+            kind: {name: lists.ranks(_scores(subject), edges) for name, subject in case.subjects.items()}
             for kind, edges in chosen.items()
         }
         listed = {
             kind: PerModel(**{name: float((found <= TOP).double().mean()) for name, found in by_model.items()})
             for kind, by_model in ranks.items()
         }
-        pool = _pool(case, sides).numel()
+        pool = lists.pool.numel()
         return ListsSection(
             mrr=_mrr(ranks["test"], pool) if "test" in ranks else None,
             hits=listed.get("test", PerModel()),
             deleted=listed.get("deleted"),
             deleted_count=chosen["deleted"].size(1) if "deleted" in chosen else 0,
-            decides=sides is not None or case.original.get("edge_type") is not None,
+            decides=lists.decide,
             what=WHAT.format(candidates=number(min(pool, CANDIDATES))),
         )
+
+
+def _scores(subject: Subject) -> Callable[[Tensor], Tensor]:
+    return lambda edges: subject.predict(edges.to(subject.graph.edge_index.device))
 
 
 def _mrr(ranks: dict[str, Tensor], pool: int) -> Skill:
@@ -113,47 +112,3 @@ def _mrr(ranks: dict[str, Tensor], pool: int) -> Skill:
     guessing = float((1 / torch.arange(1, pool + 1)).mean())
     values = PerModel(**{name: float(found.mean()) for name, found in inverse.items()})
     return Skill("mrr", values, guessing, guessing, count, "test edges", **errors)
-
-
-def _pool(case: Case, sides: Tensor | None) -> Tensor:
-    """What the second node of an edge could be."""
-    if sides is not None and case.original.get("edge_type") is None:
-        return (sides == 1).nonzero().flatten()
-    learned = case.task.learned(case.original).cpu()
-    return torch.unique(learned[-1])
-
-
-def _known(case: Case) -> Tensor:
-    """Keys of all true edges, in both directions where the graph has both."""
-    parts = [case.task.learned(case.original).cpu()]
-    parts += [case.task.unseen(case.original, part).cpu() for part in ("validation", "test")]
-    edges = torch.cat([part for part in parts if part.size(1)], dim=1)
-    return (
-        torch.unique(torch.cat([_key(case, edges), _key(case, edges.flip(0))]))
-        if edges.size(0) == 2
-        else _key(case, edges)
-    )
-
-
-def _key(case: Case, edges: Tensor) -> Tensor:
-    nodes = int(case.original.num_nodes)
-    relation = edges[1] if edges.size(0) == 3 else 0
-    return (relation * nodes + edges[0]) * nodes + edges[-1]
-
-
-def _ranks(case: Case, subject: Subject, edges: Tensor, known: Tensor, sides: Tensor | None) -> Tensor:
-    """The rank of each edge, estimated from a sample of candidates; ties count half."""
-    if sides is not None and edges.size(0) == 2:
-        edges = torch.where(sides[edges[0]] == 0, edges, edges.flip(0))
-    pool = _pool(case, sides)
-    candidates = case.sample(pool, CANDIDATES, 42)
-    other = edges.repeat_interleave(candidates.numel(), dim=1)
-    other[-1] = candidates.repeat(edges.size(1))
-    own, scores = (
-        subject.predict(part.to(subject.graph.edge_index.device)).detach().double().cpu().view(edges.size(1), -1)
-        for part in (edges, other)
-    )
-    counted = ~torch.isin(_key(case, other), known).view_as(scores)
-    above = ((scores > own).double() + (scores == own).double() / 2) * counted
-    ranks = 1 + above.sum(dim=1) * pool.numel() / candidates.numel()
-    return torch.where(torch.isfinite(own.view(-1)) & torch.isfinite(scores).all(dim=1), ranks, torch.inf)

@@ -249,12 +249,19 @@ def _retrained_sentence(status: Status, first: Trial, best: Trial, target: float
             f"{measured}, {first.auc:.3f} after {action} alone. Retrain to forget them."
         )
     if status == "reached" and best.loss(first) > FREE:
-        text += f" It costs {best.loss(first):.3f} of the validation score."
+        text += f" It costs {_cost(best, first)}."
     if se > VAGUE_SE:
         text += f" The sample is small: any AUC within ±{1.96 * se:.2f} of this one would say the same."
     if target > 0.5:
         text += f" The target is {target:.3f}, not 0.5: {noun}s that lost features are still trained on their labels."
     return text
+
+
+def _cost(best: Trial, first: Trial) -> str:
+    """What a trial costs, in words."""
+    score = max((first.utility or 0.0) - (best.utility or 0.0), 0.0)
+    ranks = f" and {max(best.lost_mrr(first), 0.0):.1%} of the mean reciprocal rank in lists"
+    return f"{score:.4f} of the validation score{'' if best.mrr is None else ranks}"
 
 
 def as_nonexistent(measure: Measure, budget: float, noun: str = "element") -> Calibration:
@@ -299,10 +306,14 @@ def as_nonexistent(measure: Measure, budget: float, noun: str = "element") -> Ca
     why = f"is the strongest within the budget of {budget:g}"
     if best is not low:
         why = f"forgets nearly as much as the budget of {budget:g} would buy (lam {low.lam:.3g})"
-    text = (
-        f"lam {best.lam:.3g} {why}; it costs {max(best.loss(first), 0.0):.4f} of the validation score. Deleted {noun}s are "
-        "pushed down, and anyone who knows typical scores can recognise them."
-    )
+    text = f"lam {best.lam:.3g} {why}; it costs {_cost(best, first)}."
+    if best.auc is not None and best.auc > 0.5 - (best.se or 0.0):
+        text += (
+            f" That is not enough: deleted {noun}s score as high as unseen ones or higher (unseen AUC {best.auc:.3f} ± "
+            f"{best.se or 0.0:.3f} on validation data). A larger budget may reach it."
+        )
+        return Calibration("nonexistent", best.lam, "unreached", text, trials, budget)
+    text += f" Deleted {noun}s score lower than unseen ones, and anyone who knows typical scores can recognise them."
     return Calibration("nonexistent", best.lam, "reached", text, trials, budget)
 
 

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from gnndelete.errors import GraphError, ModelError
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.methods.base import Context
+from gnndelete.metrics.lists import Lists
 from gnndelete.metrics.unseen_test import degrees
 from gnndelete.tasks import Task
+from gnndelete.tasks.base import draw
 
 #: Below this share of deleted elements with unseen ones to compare with, the result says that lam was chosen by a few.
 FEW_MATCHED = 0.5
@@ -27,6 +29,9 @@ KEPT_WITH_LABEL = 2 / 3
 #: Nodes that each end is scored with to see its spread, and pairs that are asked about for it.
 PARTNERS, PARTNER_LIMIT = 16, 100_000
 
+#: Validation edges that are ranked in lists at most.
+RANKED_LIMIT = 400
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -38,10 +43,22 @@ class Trial:
     utility: float | None = None  # the validation score
     near: float | None = None  # the validation score on edges that touch the deletion
     mark: float | None = None  # how far the spread of scores tells the ends of deleted edges, beyond lam 0
+    mrr: float | None = None  # the mean reciprocal rank of validation edges in lists, where lists are what users see
 
     def loss(self, first: Trial) -> float:
-        """U(0) - U(lam): what the trial costs of the validation score."""
-        return 0.0 if first.utility is None or self.utility is None else first.utility - self.utility
+        """U(0) - U(lam): what the trial costs of the validation score.
+
+        Where users see lists, a share of the mean reciprocal rank counts like the same share of the AUROC's skill above 0.5.
+
+        >>> Trial(0.1, utility=0.9, mrr=0.2).loss(Trial(0.0, utility=0.9, mrr=0.25))
+        0.08
+        """
+        score = 0.0 if first.utility is None or self.utility is None else first.utility - self.utility
+        return max(score, round(self.lost_mrr(first) * max((first.utility or 0.5) - 0.5, 0.0), 12))
+
+    def lost_mrr(self, first: Trial) -> float:
+        """The share of the mean reciprocal rank that the trial costs; 0 where lists are not what users see."""
+        return 0.0 if self.mrr is None or not first.mrr else 1 - self.mrr / first.mrr
 
     def loss_near(self, first: Trial) -> float:
         """The same around the deletion."""
@@ -66,11 +83,13 @@ class ForgettingScore:
         self.presented, self.kept, self.missing = False, 0.0, ""
         self._table, self._by_surroundings = context.session.table, by_surroundings
         self._near: Task | None = None
+        self._lists: Lists | None = None
         if self.task is None:
             self.missing = "no task says how deleted elements are scored (pass task=…)"
             return
         deletion = context.deletion
         self.task = self.task.without(deletion.nodes)
+        self._lists = self.task.lists(self.original)
         self.deleted = self.task.elements(deletion, self.original)
         if not self.deleted.size(-1):
             self.missing = self.task.unscored(deletion, self.original)
@@ -101,10 +120,13 @@ class ForgettingScore:
 
     def trial(self, lam: float, model: nn.Module, output: Any, presented: Any) -> Trial:
         """Measure one lam by the model's output on the remaining graph, and by the one where deleted elements are asked."""
-        auc, se, utility, near, mark = None, None, None, None, None
+        auc, se, utility, near, mark, mrr = None, None, None, None, None, None
         if self.task is not None:
             with suppress(GraphError):  # there is nothing to validate on
                 utility = self.task.validate(model, output, self.data)
+            if self._lists is not None and self.task.validates(self.data):
+                edges = draw(self.task.unseen(self.data, "validation"), RANKED_LIMIT, torch.Generator().manual_seed(0))
+                mrr = float((1 / self._lists.ranks(partial(self.task.predict, model, output), edges)).mean())
         if self.task is not None and not self.missing:
             data = self.original if self.presented else self.data
             self.task.check_output(presented, data)
@@ -121,7 +143,7 @@ class ForgettingScore:
             if self.task.pairwise:
                 spread = self.task.scores(partial(self.task.predict, model, presented), data, self._beside)
                 mark = self._mark(spread.view(2, self._elements.size(1), -1))
-        return Trial(lam, auc, se, utility, near, mark)
+        return Trial(lam, auc, se, utility, near, mark, mrr)
 
     def _mark(self, scores: Tensor) -> float:
         """How far the spread of their scores with other nodes tells the ends of deleted edges, compared with lam 0.
