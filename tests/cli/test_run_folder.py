@@ -249,9 +249,9 @@ def test_an_error_while_copying_says_that_the_request_was_applied(
             raise OSError(28, "No space left on device")
         return replace(self, target)
 
-    monkeypatch.setattr(Path, "replace", failing)
-    failed = cli("delete", named_run, "--node", name(9), "--save-graph", "left", "--json")
-    monkeypatch.undo()
+    with monkeypatch.context() as fault:  # undo() would leave the test's folder, too
+        fault.setattr(Path, "replace", failing)
+        failed = cli("delete", named_run, "--node", name(9), "--save-graph", "left", "--json")
     assert (failed.code, failed.values["error"]["applied"]) == (1, True), failed.err
     assert "was applied as version 1, and its copy failed" in failed.err
     assert cli("delete", named_run, "--save-graph", "left", "--json").values["counts"] == {"nodes": 1}
