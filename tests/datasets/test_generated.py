@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gnndelete.datasets import describe, load, split_links
-from gnndelete.datasets.generated import community_graph, digits, knowledge_graph
+from gnndelete.datasets.generated import community_graph, digits, knowledge_graph, ratings_graph
 from gnndelete.errors import SettingError
 from gnndelete.models import GCN
 from gnndelete.tasks import LinkPrediction
@@ -54,6 +54,32 @@ def test_knowledge_graph_counts(
     again = knowledge_graph(entities, triples, relations, community=community, mixing=mixing, seed=seed)
     assert torch.equal(data.edge_index, again.edge_index)
     assert torch.equal(data.edge_type, again.edge_type)
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(2, 40), st.integers(6, 60), st.floats(0.01, 1), st.integers(1, 6), st.floats(0, 1), st.integers(0, 5)
+)
+def test_ratings_graph_counts(users: int, items: int, fill: float, genres: int, mixing: float, seed: int) -> None:
+    edges = 2 * max(1, int(fill * (users * items // 4)))
+    data = ratings_graph(users, items, edges, genres=genres, mixing=mixing, seed=seed)
+    assert (data.num_nodes, data.num_edges) == (users + items, edges)
+    assert data.is_undirected()
+    assert data.coalesce().num_edges == edges
+    user, item = data.edge_index[:, : edges // 2]
+    assert int(user.max()) < users <= int(item.min())
+    assert data.y[users:].unique().tolist() == list(range(genres))
+    assert torch.equal(
+        data.edge_index, ratings_graph(users, items, edges, genres=genres, mixing=mixing, seed=seed).edge_index
+    )
+
+
+def test_users_like_their_genre_and_what_is_popular() -> None:
+    data = ratings_graph(seed=3)
+    user, item = data.edge_index[:, data.edge_index[0] < 600]
+    assert float((data.y[user] == data.y[item]).float().mean()) > 0.25  # by chance 1 of 12
+    popular = item.bincount()[600:].sort(descending=True).values
+    assert popular[:110].sum() > 0.3 * popular.sum()
 
 
 def test_another_seed_is_another_graph() -> None:

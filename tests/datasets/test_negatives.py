@@ -16,6 +16,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.datasets import NegativeSampler, TripleCorrupter, forget_edges, split_links, training_edges
+from gnndelete.datasets.negatives import BipartiteSampler, pair_sampler
 from gnndelete.errors import GraphError, SettingError
 
 DEVICES = [
@@ -54,6 +55,49 @@ def test_only_free_pairs(graph: tuple[int, Tensor, bool], count: int, seed: int)
     assert pairs.shape == (2, count)
     assert set(zip(*pairs.tolist(), strict=True)) <= expected
     assert torch.equal(pairs, sampler.sample(count, torch.Generator().manual_seed(seed)))
+
+
+@given(graphs(), st.integers(0, 1000))
+def test_pairs_beside_edges_keep_the_first_end(graph: tuple[int, Tensor, bool], seed: int) -> None:
+    nodes, edges, undirected = graph
+    pairs = NegativeSampler(edges, nodes, undirected=undirected)
+    if not pairs.available:
+        return
+    drawn = pairs.beside(edges, torch.Generator().manual_seed(seed))
+    expected = free(nodes, edges, False)
+    open_ends = {first for first, _ in expected}
+    assert set(zip(*drawn.tolist(), strict=True)) <= expected
+    assert [int(a) for a, b in zip(*drawn, strict=True)] == [
+        int(a) if int(a) in open_ends else int(b) for a, b in zip(edges[0], drawn[0], strict=True)
+    ]
+
+
+def test_pairs_beside_edges_are_uniform() -> None:
+    star = torch.tensor([[0, 0], [1, 2]])
+    drawn = NegativeSampler(star, 7).beside(star[:, :1].expand(2, 6000), torch.Generator().manual_seed(0))
+    counts = drawn[1].bincount(minlength=7).tolist()
+    assert counts[:3] == [0, 0, 0]
+    assert all(1380 < count < 1620 for count in counts[3:])
+
+
+@pytest.mark.parametrize("towards", [0, 1, None])
+def test_pairs_of_a_bipartite_graph_join_its_parts(towards: int | None) -> None:
+    users = torch.randint(0, 20, (150,), generator=torch.Generator().manual_seed(0))
+    items = torch.randint(20, 50, (150,), generator=torch.Generator().manual_seed(1))
+    edges = torch.stack([users, items] if towards == 1 else [items, users])
+    known = edges if towards is not None else torch.cat([edges, edges.flip(0)], dim=1)
+    sampler = pair_sampler(known, 50)
+    assert isinstance(sampler, BipartiteSampler)
+    generator = torch.Generator().manual_seed(2)
+    drawn, beside = sampler.sample(300, generator, distinct=True), sampler.beside(edges, generator)
+    first = 1 if towards == 0 else 0
+    true = set(zip(*torch.stack([users, items]).tolist(), strict=True))
+    for pairs in (drawn, beside):
+        assert int((pairs[first] < 20).sum()) == int((pairs[1 - first] >= 20).sum()) == pairs.size(1)
+        assert not true & set(zip(*pairs[[first, 1 - first]].tolist(), strict=True))
+    assert len(set(zip(*drawn.tolist(), strict=True))) == 300
+    assert torch.equal(beside[0], items if towards == 0 else users)
+    assert sampler.available == users.unique().numel() * items.unique().numel() - len(true)
 
 
 @given(graphs(), st.integers(0, 40), st.integers(0, 1000))

@@ -13,11 +13,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
+import gnndelete as gd
 from gnndelete import Deletion
 from gnndelete.datasets import LinkSplit, load, split_links
 from gnndelete.errors import GraphError, ModelError, RunError, SettingError
+from gnndelete.graph.batch import collate
+from gnndelete.models import GCN
 from gnndelete.tasks import LinkPrediction, resolver
 
 MODEL = nn.Identity()
@@ -109,6 +112,53 @@ def test_loss_is_bce_on_edges_and_as_many_negatives(split: LinkSplit) -> None:
     assert not torch.equal(seen[0], seen[3])  # redrawn
 
 
+@pytest.mark.parametrize("kind", ["plain", "bipartite", "directed", "typed", "hetero"])
+def test_bpr_compares_each_edge_with_a_non_edge_of_its_node(kind: str) -> None:
+    seen: list[Tensor] = []
+
+    def decoder(z: Any, edges: Tensor) -> Tensor:
+        seen.append(edges)
+        rows = z if isinstance(z, Tensor) else torch.cat([z["user"], z["item"]])
+        return rows[edges[0], 0] * edges[-1].cos()
+
+    data = load("generated:ratings?users=30&items=40&edges=600&genres=3")
+    users, items = data.edge_index[:, :300]
+    if kind == "plain":
+        data.edge_index = torch.cat([data.edge_index, torch.tensor([[0, 1, 0, 2, 1, 2], [1, 0, 2, 0, 2, 1]])], dim=1)
+    elif kind == "directed":
+        data.edge_index = torch.cat([data.edge_index[:, :300], torch.tensor([[0, 1, 2], [1, 2, 0]])], dim=1)
+    elif kind == "typed":
+        data.edge_index, data.edge_type = data.edge_index[:, :300], torch.arange(300) % 2
+    graph, z = data, torch.rand(70, 1)
+    if kind == "hetero":
+        made = HeteroData({"user": {"num_nodes": 30}, "item": {"num_nodes": 40}})
+        made["user", "likes", "item"].edge_index = torch.stack([users, items - 30])
+        graph, z = collate(made), {"user": z[:30], "item": z[30:]}
+    task = LinkPrediction(decoder=decoder, loss="bpr").on(graph)
+    loss = task.loss(MODEL, z, graph, torch.Generator().manual_seed(0))
+    true, false = seen[0].split(seen[0].size(1) // 2, dim=1)
+    same_first, same_last = true[0] == false[0], true[-1] == false[-1]
+    assert bool((same_first | same_last | (true[-1] == false[0])).all())
+    if kind in ("bipartite", "directed", "hetero"):
+        assert bool(same_first.all())
+    if kind == "bipartite":
+        assert bool((false[1] >= 30).all())
+    assert not pairs(false[[0, -1]]) & pairs(true[[0, -1]]) or kind == "typed"
+    scores = decoder(z, seen[0])
+    assert torch.allclose(loss, -F.logsigmoid(scores[: true.size(1)] - scores[true.size(1) :]).mean())
+    each = task.losses(MODEL, z, graph, task.learned(graph)[:, :5])
+    assert each.shape == (5,)
+    assert torch.allclose(each.sum(), task.losses(MODEL, z, graph, task.learned(graph)[:, :5], "sum"))
+
+
+def test_bpr_in_batches_learns(split: LinkSplit) -> None:
+    task = LinkPrediction(validation=split.validation, test=split.test, loss="bpr")
+    model = GCN(split.data.num_features, hidden=16, out=16)
+    before = task.evaluate(model, model(split.data.x, split.data.edge_index), split.data)["auroc"]
+    gd.train(model, split.data, task, epochs=2, lr=0.02, batch_size=2048)
+    assert task.evaluate(model, model(split.data.x, split.data.edge_index), split.data)["auroc"] > before + 0.05
+
+
 def test_labelled_positives_win_over_edge_index(split: LinkSplit) -> None:
     seen: list[Tensor] = []
     task = LinkPrediction(decoder=lambda z, edges: seen.append(edges) or z[edges[0], 0])
@@ -127,8 +177,8 @@ def test_sampler_is_built_once_per_graph_and_dies_with_it(split: LinkSplit, monk
     from gnndelete.tasks import supervision
 
     built: list[int] = []
-    real = supervision.NegativeSampler
-    monkeypatch.setattr(supervision, "NegativeSampler", lambda *a, **k: built.append(1) or real(*a, **k))
+    real = supervision.pair_sampler
+    monkeypatch.setattr(supervision, "pair_sampler", lambda *a, **k: built.append(1) or real(*a, **k))
     task = LinkPrediction()
     edges = split.data.edge_index.clone()
     data = Data(x=split.data.x, edge_index=edges)

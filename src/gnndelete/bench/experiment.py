@@ -95,6 +95,8 @@ def describe(dataset: str) -> Entry:
         name = {"entities": "nodes", "triples": "edges"}.get(name, name)
         if name in ("nodes", "edges", "features", "relations"):
             sizes[name] = value
+    if "users" in parameters:
+        sizes |= {"nodes": parameters["users"] + parameters["items"], "classes": parameters["genres"]}
     if "neighbors" in parameters:
         sizes["edges"] = 2 * entry.nodes * int(parameters["neighbors"])  # an upper bound
     return replace(entry, **sizes)

@@ -93,7 +93,7 @@ def _split_links(graphs: tuple[Data, ...], settings: Settings) -> tuple[Data, Ta
         given = typed and options.split == "given"
         split = split_links(data, seed=options.seed, val=options.val, test=options.test, given=given)
         data, parts = split.data, {name: getattr(split, name) for name in _PARTS}
-    return data, LinkPrediction(decoder=decoder, seed=options.seed, **parts)
+    return data, LinkPrediction(decoder=decoder, seed=options.seed, loss=settings.task.loss, **parts)
 
 
 _PARTS = ("validation", "test", "validation_negatives", "test_negatives")

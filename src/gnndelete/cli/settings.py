@@ -87,11 +87,12 @@ class ModelSettings(Section):
 class TaskSettings(Section):
     """What the model predicts; ``decoder`` is ``dot``, ``distmult`` or the name of a method of the model.
 
-    Left open it is ``distmult`` on a graph with typed edges, else ``dot``.
+    Left open it is ``distmult`` on a graph with typed edges, else ``dot``. ``loss`` is that of links.
     """
 
     name: Literal["link", "node", "graph"] = "link"
     decoder: str | None = None
+    loss: Literal["bce", "bpr"] = "bce"
 
 
 class TrainSettings(Section):

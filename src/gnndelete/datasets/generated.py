@@ -212,6 +212,90 @@ def _joins(relations: int) -> np.ndarray:
     return np.stack([order % kinds, (2 * order + order // kinds) % kinds])
 
 
+def ratings_graph(
+    users: int = 600,
+    items: int = 1_100,
+    edges: int = 68_000,
+    *,
+    genres: int = 12,
+    focus: float = 0.3,
+    mixing: float = 0.15,
+    exponent: float = 2.5,
+    seed: int = 0,
+) -> Data:
+    """Make an undirected bipartite graph of users and the items they like; the defaults have the size of MovieLens 100k.
+
+    Each item has a genre and a popularity, each user an activity and shares of genres. A user likes items of each genre by
+    these shares, popular ones first.
+
+    Args:
+        users: Number of users; they are the first nodes.
+        items: Number of items.
+        edges: Number of edges, counted in both directions.
+        genres: Number of genres.
+        focus: How evenly a user likes genres (the parameter of a Dirichlet distribution): small for one favourite.
+        mixing: Share of edges that taste plays no part in.
+        exponent: Exponent of the power laws of activity and popularity.
+        seed: Draws the graph.
+
+    Returns:
+        The graph with ``edge_index``, ``node_type`` (0 for users) and ``y``, the genre of an item and the favourite of a user.
+
+    Raises:
+        SettingError: If there is no such graph.
+
+    >>> data = ratings_graph(50, 80, 1_000, genres=4, seed=1)
+    >>> data.num_nodes, data.num_edges, data.is_undirected(), data.node_type.bincount().tolist()
+    (130, 1000, True, [50, 80])
+    """
+    _check_ratings_graph(**locals())
+    rng = np.random.default_rng(seed)
+    genre = np.sort(np.append(np.arange(genres), rng.integers(0, genres, items - genres)))
+    taste = rng.dirichlet(np.full(genres, focus), users)
+    weights = [rng.pareto(exponent - 1, count) + 1 for count in (users, items)]
+    active, weight = (np.minimum(w, w.mean() * np.sqrt(w.size) / 3) for w in weights)
+    first = np.searchsorted(genre, np.arange(genres + 1))
+    below_taste = np.cumsum(taste, axis=1) + np.arange(users)[:, None]
+
+    found = np.empty(0, dtype=np.int64)
+    while found.size < edges // 2:
+        below = np.concatenate([[0.0], np.cumsum(weight)])
+        count = int((edges // 2 - found.size) * 1.2) + 16
+        user = rng.choice(users, count, p=active / active.sum())
+        liked = np.searchsorted(below_taste.ravel(), user + rng.random(count)) - user * genres
+        liked = np.clip(liked, 0, genres - 1)
+        by_taste = rng.random(count) >= mixing
+        low = np.where(by_taste, below[first[liked]], 0.0)
+        high = np.where(by_taste, below[first[liked + 1]], below[-1])
+        item = np.searchsorted(below, low + rng.random(count) * (high - low), side="right") - 1
+        fresh = rng.permutation(_fresh(user * items + np.clip(item, 0, items - 1), found))
+        found = np.sort(np.concatenate([found, fresh[: edges // 2 - found.size]]))
+        if fresh.size < count // 2:
+            mixing, weight = _loosened(mixing, weight)
+            active = active**0.8
+    head, tail = torch.from_numpy(found // items), torch.from_numpy(found % items + users)
+    return Data(
+        edge_index=torch.stack([torch.cat([head, tail]), torch.cat([tail, head])]),
+        y=torch.from_numpy(np.concatenate([taste.argmax(axis=1), genre])),
+        node_type=torch.arange(users + items).ge(users).long(),
+        num_nodes=users + items,
+    )
+
+
+def _check_ratings_graph(*, users: int, items: int, edges: int, genres: int, focus: float, **common: Any) -> None:
+    """Refuse parameters that `ratings_graph` can make no graph of."""
+    _check_common(users=users, items=items, genres=genres, **common)
+    if genres > items:
+        raise SettingError(f"'genres' must be at most the number of items, {items} (got {genres})")
+    if not 0 < focus < np.inf:
+        raise SettingError(f"'focus' must be above 0 and finite (got {focus})")
+    if edges % 2 or not 0 < edges // 2 <= users * items // 4:
+        raise SettingError(
+            f"'edges' must be even, positive and at most {users * items // 4 * 2:,}, a quarter of all pairs of {users:,} users "
+            f"and {items:,} items in both directions (got {edges})"
+        )
+
+
 def _loosened(mixing: float, weight: np.ndarray) -> tuple[float, np.ndarray]:
     """Communities and hubs are full: let more edges leave their community and let hubs weigh less."""
     return min(1.0, 2 * mixing + 0.05), weight**0.8
@@ -294,6 +378,7 @@ MAKERS: dict[str, Callable[..., Data]] = {
     "digits": digits,
     "generated:collab": community_graph,
     "generated:biokg": knowledge_graph,
+    "generated:ratings": ratings_graph,
 }
 
 #: Functions that refuse parameters of which no graph can be made.
@@ -301,4 +386,5 @@ CHECKS: dict[str, Callable[..., None]] = {
     "digits": _check_digits,
     "generated:collab": _check_community_graph,
     "generated:biokg": _check_knowledge_graph,
+    "generated:ratings": _check_ratings_graph,
 }

@@ -50,9 +50,9 @@ class NegativeSampler:
             self.undirected = table.undirected if undirected is None else undirected
             self.num_nodes, self._ordered = num_nodes, num_nodes**2
             keys = torch.cat([table.keys, torch.arange(num_nodes, device=edge_index.device) * (num_nodes + 1)])
-        taken = torch.unique(keys)
-        self._free_below = taken - torch.arange(taken.numel(), device=taken.device)
-        self._ordered -= taken.numel()
+        self._taken = torch.unique(keys)
+        self._free_below = self._taken - torch.arange(self._taken.numel(), device=self._taken.device)
+        self._ordered -= self._taken.numel()
 
     @property
     def available(self) -> int:
@@ -98,6 +98,27 @@ class NegativeSampler:
         found = found[self._permutation(found.numel(), generator)[:count]]
         return self._split(found)
 
+    def beside(self, edges: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draw one pair for each edge, with the same first end.
+
+        Args:
+            edges: Edges ``[2, k]``; a first end that is joined with every node gets a pair of another one.
+            generator: Draws the second ends.
+
+        Returns:
+            ``[2, k]`` pairs; also on an undirected graph, the first end comes first.
+
+        >>> path = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+        >>> NegativeSampler(path, num_nodes=4).beside(torch.tensor([[3, 1], [2, 0]])).tolist()[0]
+        [3, 1]
+        """
+        first = edges[0] * self.num_nodes
+        low, high = (key - torch.searchsorted(self._taken, key) for key in (first, first + self.num_nodes))
+        device = self._taken.device if generator is None else generator.device
+        lot = torch.rand(edges.size(1), generator=generator, dtype=torch.float64, device=device).to(low.device)
+        rank = low + (lot * (high - low).clamp(min=1)).long()
+        return self._pairs(rank.clamp(max=self._ordered - 1), canonical=False)
+
     def _draw(self, count: int, generator: torch.Generator | None) -> Tensor:
         device = self._free_below.device if generator is None else generator.device
         return torch.randint(self._ordered, (count,), generator=generator, device=device).to(self._free_below.device)
@@ -112,6 +133,63 @@ class NegativeSampler:
 
     def _split(self, key: Tensor) -> Tensor:
         return torch.stack([key // self.num_nodes, key % self.num_nodes])
+
+
+class BipartiteSampler:
+    """Draws pairs of a bipartite graph that join its two parts and are no edges: pairs within a part are too easy to tell.
+
+    Args:
+        edge_index: The edges ``[2, E]``.
+        sides: The part of each node, as `bipartite_sides` gives it. Pairs begin in part 0; where all edges are directed
+            towards it, in the other.
+    """
+
+    def __init__(self, edge_index: Tensor, sides: Tensor) -> None:
+        sides = sides.to(edge_index.device)
+        self._first = int(bool((sides[edge_index[0]] == 1).all()))
+        self._sides = sides
+        self._parts = [(sides == side).nonzero().flatten() for side in (self._first, 1 - self._first)]
+        self._position = torch.zeros_like(sides)
+        for part in self._parts:
+            self._position[part] = torch.arange(part.numel(), device=part.device)
+        between = self._position[self.across(edge_index)]
+        self._pairs = NegativeSampler(between, self._parts[0].numel(), targets=self._parts[1].numel())
+
+    @property
+    def available(self) -> int:
+        """How many different negatives this graph has."""
+        return self._pairs.available
+
+    def across(self, edges: Tensor) -> Tensor:
+        """Edges with the end in the first part first."""
+        return torch.where(self._sides[edges[0]] == self._first, edges, edges.flip(0))
+
+    def sample(self, count: int, generator: torch.Generator | None = None, *, distinct: bool = False) -> Tensor:
+        """Draw pairs, as `NegativeSampler.sample` does."""
+        return self._placed(self._pairs.sample(count, generator, distinct=distinct))
+
+    def beside(self, edges: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draw one pair for each edge, with the same end in the first part, as `NegativeSampler.beside` does."""
+        return self._placed(self._pairs.beside(self._position[self.across(edges)], generator))
+
+    def _placed(self, pairs: Tensor) -> Tensor:
+        return torch.stack([part[ids] for part, ids in zip(self._parts, pairs, strict=True)])
+
+
+def pair_sampler(
+    edge_index: Tensor, num_nodes: int, undirected: bool | None = None
+) -> NegativeSampler | BipartiteSampler:
+    """A sampler of pairs that are no edges; of a bipartite graph, of pairs between its parts.
+
+    Args:
+        edge_index: The edges ``[2, E]``.
+        num_nodes: Number of nodes.
+        undirected: As in `NegativeSampler`.
+    """
+    sides = bipartite_sides(edge_index, num_nodes)
+    if sides is None:
+        return NegativeSampler(edge_index, num_nodes, undirected)
+    return BipartiteSampler(edge_index, sides)
 
 
 def bipartite_sides(edge_index: Tensor, num_nodes: int) -> Tensor | None:

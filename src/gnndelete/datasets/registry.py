@@ -160,6 +160,7 @@ ENTRIES = {
         _tu("PROTEINS", 1_113, 43_471, 162_088, 3),
         Entry("generated:collab", 235_868, 2_358_104, 128, 10, origin=f"{_HERE}.community_graph"),
         Entry("generated:biokg", 93_773, 5_088_434, 0, 0, relations=51, origin=f"{_HERE}.knowledge_graph"),
+        Entry("generated:ratings", 1_700, 68_000, 0, 12, origin=f"{_HERE}.ratings_graph"),
     )
 }
 

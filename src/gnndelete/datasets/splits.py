@@ -18,7 +18,7 @@ from safetensors.torch import save
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnndelete.datasets.negatives import NegativeSampler, TripleCorrupter
+from gnndelete.datasets.negatives import TripleCorrupter, pair_sampler
 from gnndelete.errors import GraphError, NotYetError, SettingError, why
 from gnndelete.graph.edge_table import EdgeTable, entries
 from gnndelete.graph.fingerprint import fingerprint, tensor_digest
@@ -61,7 +61,8 @@ class LinkSplit(_Sized):
 def split_links(data: Data, seed: int = 0, val: float = 0.05, test: float = 0.05, *, given: bool = False) -> LinkSplit:
     """Take validation and test edges out of a graph, with as many non-edges.
 
-    Self-loops stay in the training graph. Parallel copies of an edge stay or go together.
+    Self-loops stay in the training graph. Parallel copies of an edge stay or go together. Non-edges of a bipartite graph,
+    such as users and items, join its two parts.
 
     Args:
         data: The graph.
@@ -112,7 +113,7 @@ def split_links(data: Data, seed: int = 0, val: float = 0.05, test: float = 0.05
         taken = free[torch.randperm(free.numel(), generator=generator)[: num_val + num_test]]
     positives = table.edges(taken)
     if kind is None:
-        sampler = NegativeSampler(edge_index, num_nodes, undirected=table.undirected)
+        sampler = pair_sampler(edge_index, num_nodes, undirected=table.undirected)
         negatives = sampler.sample(taken.numel(), generator, distinct=True)
     else:
         negatives = TripleCorrupter(edge_index, kind.cpu(), num_nodes).corrupt(positives, generator)

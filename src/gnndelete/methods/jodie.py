@@ -150,7 +150,7 @@ class JODIE(Method):
         """Train on the original graph's stream."""
         data, generator = context.data, torch.Generator().manual_seed(context.seed)
         static, stream = _static(data, generator), edge_stream(data, generator)
-        undirected = SupervisionCache().of(data).sampler.undirected
+        undirected = SupervisionCache().of(data).undirected
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(context.seed)
             model = Coevolution(self.dim, static.size(1)).to(static.device)

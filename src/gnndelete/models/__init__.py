@@ -16,6 +16,7 @@ from torch_geometric.data import Data
 
 from gnndelete.errors import GraphError, SettingError
 from gnndelete.graph.validation import count_relations
+from gnndelete.models.embedding import EmbeddingGCN, LightGCN
 from gnndelete.models.encoders import GAT, GCN, GIN, Encoder
 from gnndelete.models.gps import GPS
 from gnndelete.models.graphormer import Graphormer
@@ -24,7 +25,7 @@ from gnndelete.models.relational import RGAT, RGCN
 from gnndelete.registry import check_parameters
 
 resolver: ClassResolver[nn.Module] = ClassResolver(
-    [GCN, GAT, GIN, GPS, Graphormer, RGCN, RGAT], base=nn.Module, base_as_suffix=False
+    [GCN, GAT, GIN, GPS, Graphormer, RGCN, RGAT, LightGCN, EmbeddingGCN], base=nn.Module, base_as_suffix=False
 )
 
 
@@ -32,7 +33,8 @@ def build(name: str | type[nn.Module], in_channels: int | None = None, **options
     """Make a new model by its name.
 
     Args:
-        name: ``"gcn"``, ``"gat"``, ``"gin"``, ``"gps"``, ``"graphormer"``, ``"rgcn"`` or ``"rgat"``, or a model class.
+        name: ``"gcn"``, ``"gat"``, ``"gin"``, ``"gps"``, ``"graphormer"``, ``"rgcn"``, ``"rgat"``, ``"lightgcn"`` or
+            ``"embeddinggcn"``, or a model class.
         in_channels: Number of node features.
         **options: Arguments of the model's constructor, such as ``num_relations`` of R-GCN. With ``pool`` the model
             classifies whole graphs (`pooled`).
@@ -154,9 +156,7 @@ def fill_options(
     takes = signature(factory).parameters
     needs = "in_channels" in takes and takes["in_channels"].default is Parameter.empty
     if needs and "in_channels" not in given and not data.num_features:
-        other = (
-            "take --model rgcn or rgat" if "edge_type" in data else "bring one that needs none: --model file.py:factory"
-        )
+        other = "take --model rgcn or rgat" if "edge_type" in data else "take --model lightgcn or embeddinggcn"
         raise GraphError(
             f"the graph has no node features, and the model '{name}' computes from them; add columns of numbers "
             f"to the table of nodes (data.x), or {other}"
@@ -180,8 +180,10 @@ __all__ = [
     "RGAT",
     "RGCN",
     "Categories",
+    "EmbeddingGCN",
     "Encoder",
     "Graphormer",
+    "LightGCN",
     "Pooled",
     "build",
     "pooled",

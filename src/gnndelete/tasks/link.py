@@ -5,15 +5,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from operator import attrgetter
 from types import MethodType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gnndelete.datasets.negatives import NegativeSampler, TripleCorrupter, bipartite_sides, triples
+from gnndelete.datasets.negatives import TripleCorrupter, pair_sampler, triples
 from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable, ends_of
@@ -70,7 +71,8 @@ class LinkPrediction(Task):
     """Is there an edge?
 
     A model is trained on the graph's edges, or on ``edge_label_index`` where the graph has one, against as many random
-    non-edges. It is validated by AUROC and tested by AUROC and AUPRC.
+    non-edges; on a bipartite graph, such as users and items, these join its two parts. It is validated by AUROC and tested
+    by AUROC and AUPRC.
 
     On a graph with ``edge_type`` all edges are ``[3, k]`` triples (head, relation, tail). A negative is a true triple with
     another head (or tail) that occurs with the same relation, and no triple that is known to be true. On a ``HeteroData`` the
@@ -88,6 +90,9 @@ class LinkPrediction(Task):
         test_negatives: Non-edges to test on; by default drawn in the same way.
         seed: Draws missing non-edges.
         edge_type: On a ``HeteroData``, the edge type (source type, relation, target type) that is predicted.
+        loss: ``"bce"``: true edges against non-edges, by cross-entropy. ``"bpr"``: each true edge above a non-edge of the
+            same node, as recommenders are trained (Rendle et al. 2009); the node is the user on a bipartite graph, the source
+            on a directed one and either end elsewhere.
 
     >>> from gnndelete.datasets import load, split_links
     >>> split = split_links(load("digits"))
@@ -116,7 +121,10 @@ class LinkPrediction(Task):
         test_negatives: Any = None,
         seed: int = 0,
         edge_type: EdgeType | None = None,
+        loss: Literal["bce", "bpr"] = "bce",
     ) -> None:
+        if loss not in ("bce", "bpr"):
+            raise SettingError(f"'loss' must be 'bce' or 'bpr' (got {loss!r})")
         if not isinstance(decoder, str) and not callable(decoder):
             raise SettingError(
                 f"'decoder' must be 'dot', 'distmult', the name of a method of the model, or a callable (z, edges) -> scores "
@@ -126,6 +134,7 @@ class LinkPrediction(Task):
         self.validation = labeled_edges(validation, validation_negatives, "validation", edge_type)
         self.test = labeled_edges(test, test_negatives, "test", edge_type)
         self.decoder = decoder
+        self.paired = loss == "bpr"
         self.seed = seed
         self._supervision = SupervisionCache()
         self._sides: tuple[int, Tensor | None] | None = None  # nodes and parts of the first graph, if it is bipartite
@@ -165,7 +174,7 @@ class LinkPrediction(Task):
         return torch.randint(targets.start, targets.stop, (count,), generator=generator)
 
     def _supervised(self, data: Any) -> Supervision:
-        return self._supervision.of(data, self._relation)
+        return self._supervision.of(data, self._relation, self.paired)
 
     def check(self, data: Any) -> None:
         if not isinstance(data.edge_index, Tensor):
@@ -259,6 +268,9 @@ class LinkPrediction(Task):
         positives = supervision.positives
         negatives = supervision.negatives(generator)
         logits = self.score(model, output, torch.cat([positives, negatives], dim=1))
+        if self.paired:
+            true, false = logits.split(positives.size(1))
+            return F.softplus(false - true).mean()
         target = torch.zeros_like(logits)
         target[: positives.size(1)] = 1
         return F.binary_cross_entropy_with_logits(logits, target)
@@ -270,14 +282,14 @@ class LinkPrediction(Task):
         if batch_size is None or near is None:
             yield data
             return
-        whole = self._supervision.of(data)
+        whole = self._supervised(data)
         positives, negatives = whole.positives, whole.negatives(generator)
         for chosen in shuffled(positives.size(1), batch_size, generator):
             chosen = chosen.to(positives.device)
             nodes, edges = self.local(torch.cat([positives[:, chosen], negatives[:, chosen]], dim=1))
             true, false = edges.split(chosen.numel(), dim=1)
             batch = near(nodes)
-            self._supervision.give(batch, Supervision(true, whole.sampler, drawn=false))
+            self._supervision.give(batch, replace(whole, positives=true, drawn=false))
             yield batch
 
     def local(self, elements: Tensor) -> tuple[Tensor, Tensor]:
@@ -436,6 +448,11 @@ class LinkPrediction(Task):
         classes: Tensor | None = None,
     ) -> Tensor:
         logits = self.score(model, output, elements)
+        if self.paired:  # a true edge against one non-edge of its node, always the same
+            generator = torch.Generator(device=elements.device).manual_seed(self.seed)
+            false = self.score(model, output, self._supervised(data).false(elements, generator))
+            each = F.softplus(false - logits)
+            return each if reduction == "none" else each.sum() if reduction == "sum" else each.mean()
         target = torch.ones_like(logits) if classes is None else classes.to(logits.dtype)
         return F.binary_cross_entropy_with_logits(logits, target, reduction=reduction)
 
@@ -445,6 +462,8 @@ class LinkPrediction(Task):
     def terms(self, data: Any, remaining: Any, deletion: Deletion, generator: torch.Generator) -> Terms:
         supervision = self._supervised(data)
         true, false = supervision.positives, supervision.negatives(generator)
+        if self.paired:  # the non-edges belong to the terms of true edges
+            false = false[:, :0]
         if remaining.get("edge_label_index") is None:
             table = edge_table(remaining)
         else:
@@ -502,10 +521,7 @@ class LinkPrediction(Task):
             )
             return self._relation.triples(self._relation.sampler(known).sample(count, generator, distinct=distinct))
         known = torch.cat([data.edge_index.cpu(), *listed], dim=1)
-        sides = bipartite_sides(known, data.num_nodes)
-        if sides is not None:  # pairs within a part would be told by their parts alone
-            return _between_parts(known, sides, count, generator, distinct)
-        sampler = NegativeSampler(known, data.num_nodes, undirected=supervision.sampler.undirected)
+        sampler = pair_sampler(known, data.num_nodes, supervision.undirected)
         return sampler.sample(count, generator, distinct=distinct)
 
     def blank(self, deletion: Deletion) -> bool:
@@ -563,18 +579,6 @@ class LinkPrediction(Task):
         drawn = self._non_edges(data, held, true, sum(counts), torch.Generator().manual_seed(self.seed))
         for name, negatives in zip(missing, drawn.split(counts, dim=1), strict=True):
             setattr(self, name, LabeledEdges(getattr(self, name).positives, negatives))
-
-
-def _between_parts(known: Tensor, sides: Tensor, count: int, generator: torch.Generator, distinct: bool) -> Tensor:
-    """Pairs of a bipartite graph that join its two parts and are no edges."""
-    parts = [(sides == side).nonzero().flatten() for side in (0, 1)]
-    position = torch.zeros_like(sides)
-    for part in parts:
-        position[part] = torch.arange(part.numel())
-    across = torch.where(sides[known[0]] == 0, known, known.flip(0))
-    sampler = NegativeSampler(position[across], parts[0].numel(), targets=parts[1].numel())
-    source, target = sampler.sample(count, generator, distinct=distinct)
-    return torch.stack([parts[0][source], parts[1][target]])
 
 
 def _within(edges: LabeledEdges | None, nodes: Tensor, total: int) -> Tensor | None:

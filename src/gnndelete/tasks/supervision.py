@@ -8,6 +8,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from torch_geometric.data import HeteroData
 
 from gnndelete.datasets.forget import training_edges
-from gnndelete.datasets.negatives import NegativeSampler, TripleCorrupter, triples
+from gnndelete.datasets.negatives import BipartiteSampler, NegativeSampler, TripleCorrupter, pair_sampler, triples
 from gnndelete.errors import GraphError, SettingError, some
 from gnndelete.graph.edge_table import EdgeTable, ends_of
 from gnndelete.graph.hetero import EdgeType, HeteroGraph, one_type
@@ -155,14 +156,25 @@ class Relation:
 class Supervision:
     """Training edges (each once, as u < v, where the graph is undirected), and how false ones are drawn for them.
 
-    On a typed graph both are triples. A false triple has another head or, for every other one, another tail.
+    On a typed graph both are triples. A false triple has another head or, for every other one, another tail. With ``paired``
+    every non-edge has an end of its true edge: the user on a bipartite graph, either end in turn on another undirected one.
     """
 
     positives: Tensor
-    sampler: NegativeSampler
+    known: Tensor  # edges that are never drawn
+    num_nodes: int
+    undirected: bool = False
+    paired: bool = False
     corrupter: TripleCorrupter | None = None
     relation: Relation | None = None
     drawn: Tensor | None = None  # the non-edges of one batch
+
+    @cached_property
+    def sampler(self) -> NegativeSampler | BipartiteSampler:
+        """Draws pairs that are no edges."""
+        if self.relation is not None:
+            return self.relation.sampler(self.known)
+        return pair_sampler(self.known, self.num_nodes, self.undirected)
 
     def negatives(self, generator: torch.Generator | None = None) -> Tensor:
         """As many non-edges as there are training edges."""
@@ -175,8 +187,20 @@ class Supervision:
             for end in (0, 1):
                 result[:, end::2] = self.corrupter.corrupt(true[:, end::2], generator, end)
             return result
-        pairs = self.sampler.sample(true.size(1), generator)
+        if self.paired:
+            pairs = self.sampler.beside(self._ends(true), generator)
+        else:
+            pairs = self.sampler.sample(true.size(1), generator)
         return pairs if self.relation is None else self.relation.triples(pairs)
+
+    def _ends(self, true: Tensor) -> Tensor:
+        """The two ends of true edges; the first is the one that a paired non-edge shares."""
+        pairs = true if self.relation is None else self.relation.local(true)
+        if not self.undirected or isinstance(self.sampler, BipartiteSampler):
+            return pairs
+        turned = pairs.clone()
+        turned[:, 1::2] = pairs[:, 1::2].flip(0)
+        return turned
 
 
 class SupervisionCache:
@@ -185,12 +209,12 @@ class SupervisionCache:
     def __init__(self) -> None:
         self._known: Any = WeakIdKeyDictionary()
 
-    def of(self, data: Any, relation: Relation | None = None) -> Supervision:
+    def of(self, data: Any, relation: Relation | None = None, paired: bool = False) -> Supervision:
         """The supervision of this graph, computed again where its edges were replaced or changed in place."""
         known, sources = self._known.get(data.edge_index, (None, []))
         now = [(id(tensor), _version(tensor)) for tensor in _sources(data)]
         if known is None or [(id(ref()), version) for ref, version in sources] != now:
-            known = supervise(data, relation)
+            known = supervise(data, relation, paired)
             self.give(data, known)
         return known
 
@@ -214,31 +238,31 @@ def _version(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
-def supervise(data: Any, relation: Relation | None = None) -> Supervision:
+def supervise(data: Any, relation: Relation | None = None, paired: bool = False) -> Supervision:
     """What a link model of this graph, or of one edge type of it, is trained on."""
-    known, num_nodes, corrupter = data.edge_index, data.num_nodes, None
+    known, num_nodes = data.edge_index.detach(), data.num_nodes  # not the tensor itself, which is the key of the cache
     if relation is not None:
         edges = relation.learned(data)
         if not edges.size(1):
             raise GraphError(f"the graph has no edges of {relation.kind} to learn links from")
-        sampler = relation.sampler(torch.cat([data.hetero[relation.kind].edge_index, edges], dim=1))
-        return Supervision(relation.triples(edges), sampler, relation=relation)
-    if data.get("edge_type") is not None:
+        known = torch.cat([data.hetero[relation.kind].edge_index, edges], dim=1)
+        triple = relation.triples(edges)
+        return Supervision(triple, known, num_nodes, relation.both, paired, relation=relation)
+    typed, corrupter = data.get("edge_type") is not None, None
+    undirected = not typed and EdgeTable(known, num_nodes).undirected
+    if typed:
         edges = triples(data)
         corrupter = TripleCorrupter(edges[[0, 2]], edges[1], num_nodes)
-        sampler = NegativeSampler(known, num_nodes)
         edges = edges[:, edges[0] != edges[2]]
     elif "edge_label_index" in data:
         edges = positives(data).clone()
-        undirected = EdgeTable(known, num_nodes).undirected
-        sampler = NegativeSampler(torch.cat([known, edges], dim=1), num_nodes, undirected=undirected)
+        known = torch.cat([known, edges], dim=1)
     else:
-        sampler = NegativeSampler(known, num_nodes)
-        edges = known[:, known[0] < known[1] if sampler.undirected else known[0] != known[1]]
+        edges = known[:, known[0] < known[1] if undirected else known[0] != known[1]]
     if not edges.size(1):
         what = "triples" if corrupter is not None else "edges"
         raise GraphError(f"the graph has no {what} to learn links from", "it needs 'edge_index' or 'edge_label_index'")
-    return Supervision(edges, sampler, corrupter)
+    return Supervision(edges, known, num_nodes, undirected, paired, corrupter)
 
 
 def positives(data: Any) -> Tensor:
