@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gnndelete.datasets.negatives import TripleCorrupter, pair_sampler, triples
+from gnndelete.datasets.negatives import TripleCorrupter, bipartite_sides, pair_sampler, triples
 from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable, ends_of
