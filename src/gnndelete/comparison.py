@@ -44,7 +44,13 @@ from gnndelete.unlearner import Unlearner
 Methods = Sequence[Method | str] | Mapping[str, Method | str]
 
 #: Scores in the order in which a table shows them, with their titles.
-COLUMNS = {"test_auroc": "test AUROC", "test_accuracy": "accuracy", "test_f1": "F1", "deleted_auroc": "deleted AUROC"}
+COLUMNS = {
+    "test_auroc": "test AUROC",
+    "test_ndcg@10": "NDCG@10",
+    "test_accuracy": "accuracy",
+    "test_f1": "F1",
+    "deleted_auroc": "deleted AUROC",
+}
 
 #: Columns of a terminal from which a table shows everything.
 WIDE = 130

@@ -151,6 +151,28 @@ def test_bpr_compares_each_edge_with_a_non_edge_of_its_node(kind: str) -> None:
     assert torch.allclose(each.sum(), task.losses(MODEL, z, graph, task.learned(graph)[:, :5], "sum"))
 
 
+@pytest.mark.parametrize("hetero", [False, True])
+def test_bipartite_graphs_are_tested_by_ndcg(hetero: bool) -> None:
+    data = load("generated:ratings?users=30&items=40&edges=600&genres=3")
+    kept = split_links(data, val=0.1, test=0.1)
+    graph, test, validation = kept.data, kept.test, kept.validation
+    if hetero:
+        users, items = (kept.data.edge_index[:, kept.data.edge_index[0] < 30] - torch.tensor([[0], [30]])).unbind()
+        made = HeteroData({"user": {"num_nodes": 30}, "item": {"num_nodes": 40}})
+        made["user", "likes", "item"].edge_index = torch.stack([users, items])
+        graph, (test, validation) = collate(made), (part - torch.tensor([[0], [30]]) for part in (test, validation))
+    true = pairs(kept.test)
+
+    def knows(z: Any, edges: Tensor) -> Tensor:
+        shift = 30 if hetero else 0
+        return torch.tensor([float((int(u), int(v) + shift) in true) for u, v in edges.t()])
+
+    task = LinkPrediction(validation=validation, test=test, decoder=knows).on(graph)
+    assert task.evaluate(MODEL, torch.zeros(70, 1), graph)["ndcg@10"] == pytest.approx(1.0)
+    blind = LinkPrediction(validation=validation, test=test, decoder=lambda z, edges: -edges[0].float()).on(graph)
+    assert blind.evaluate(MODEL, torch.zeros(70, 1), graph)["ndcg@10"] < 0.5
+
+
 def test_bpr_in_batches_learns(split: LinkSplit) -> None:
     task = LinkPrediction(validation=split.validation, test=split.test, loss="bpr")
     model = GCN(split.data.num_features, hidden=16, out=16)

@@ -88,7 +88,7 @@ def label(key: str) -> str:
     ('macro f1', 'AUROC')
     """
     words = key.replace("_", " ")
-    return words.upper() if words in {"auroc", "auprc", "auc", "f1", "mrr"} else words
+    return words.upper() if words in {"auroc", "auprc", "auc", "f1", "mrr", "ndcg@10"} else words
 
 
 def sentence(words: str) -> str:

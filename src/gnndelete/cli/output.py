@@ -122,7 +122,7 @@ def score_title(name: str) -> str:
     >>> score_title("test_auroc")
     'test AUROC'
     """
-    return name.replace("_", " ").replace("auroc", "AUROC").replace("auprc", "AUPRC")
+    return name.replace("_", " ").replace("auroc", "AUROC").replace("auprc", "AUPRC").replace("ndcg", "NDCG")
 
 
 def plain(text: str) -> str:

@@ -14,6 +14,9 @@ from torch import Tensor
 #: Nodes that the second node of an edge is compared with at most.
 CANDIDATES = 500
 
+#: The length of a list as a user sees it, and pairs that are scored at once.
+LENGTH, CHUNK = 10, 1 << 20
+
 
 class Lists:
     """The list of each first node: what the second node of its edge could be. Other known edges are left out (filtered).
@@ -57,12 +60,74 @@ class Lists:
         listed = edges.repeat_interleave(others.numel(), dim=1)
         listed[-1] = others.repeat(edges.size(1))
         own, theirs = (scores(part).detach().double().cpu().view(edges.size(1), -1) for part in (edges, listed))
-        keys = self._key(listed)
-        place = torch.searchsorted(self._known, keys).clamp(max=max(self._known.numel() - 1, 0))
-        counted = (self._known[place] != keys).view_as(theirs)
+        counted = ~self._is_known(listed).view_as(theirs)
         above = ((theirs > own).double() + (theirs == own).double() / 2) * counted
         ranks = 1 + above.sum(dim=1) * self.pool.numel() / others.numel()
         return torch.where(own.view(-1).isfinite() & theirs.isfinite().all(dim=1), ranks, torch.inf)
+
+    def heads(self, edges: Tensor) -> Tensor:
+        """What lists are for: the first nodes of some edges, each once, with the relation of triples ``[1, u]`` or ``[2, u]``.
+
+        Args:
+            edges: Edges ``[2, k]`` or triples ``[3, k]``.
+        """
+        return torch.unique(self._from_the_first_side(edges.cpu())[:-1], dim=1)
+
+    def top(self, scores: Callable[[Tensor], Tensor], heads: Tensor, length: int = LENGTH) -> Tensor:
+        """The first places of each list, known edges left out, as users of a recommender see it.
+
+        Args:
+            scores: Gives the scores of edges.
+            heads: What the lists are for.
+            length: Places of a list.
+
+        Returns:
+            Nodes ``[u, length]``, the best first.
+
+        >>> lists = Lists(torch.tensor([[0, 0, 1], [2, 3, 4]]), 5, sides=torch.tensor([0, 0, 1, 1, 1]))
+        >>> lists.top(lambda edges: edges[1].double(), torch.tensor([[0, 1]]), length=1).tolist()
+        [[4], [3]]
+        """
+        count, found = self.pool.numel(), []
+        for part in heads.cpu().split(max(CHUNK // count, 1), dim=1):
+            edges = torch.cat([part.repeat_interleave(count, dim=1), self.pool.repeat(part.size(1))[None]])
+            given = scores(edges).detach().double().cpu().masked_fill(self._is_known(edges), -torch.inf)
+            places = given.view(-1, count).topk(min(length, count), dim=1).indices
+            found.append(self.pool[places])
+        return torch.cat(found) if found else self.pool.new_empty(0, length)
+
+    def quality(self, listed: Tensor, heads: Tensor, edges: Tensor) -> dict[str, float]:
+        """How well lists hold true edges: NDCG, recall and hit ratio of their length, and the MRR of the first hit.
+
+        Args:
+            listed: What `top` gave.
+            heads: What the lists are for.
+            edges: True edges that are not known; those of other heads do not count.
+
+        >>> lists = Lists(torch.tensor([[0, 1], [2, 2]]), 5, sides=torch.tensor([0, 0, 1, 1, 1]))
+        >>> lists.quality(torch.tensor([[3, 4], [3, 4]]), torch.tensor([[0, 1]]), torch.tensor([[0, 1], [3, 4]]))["mrr@2"]
+        0.75
+        """
+        from torch_geometric.metrics import LinkPredHitRatio, LinkPredMRR, LinkPredNDCG, LinkPredRecall
+
+        edges, length = self._from_the_first_side(edges.cpu()), listed.size(1)
+        every, place = torch.unique(torch.cat([heads.cpu(), edges[:-1]], dim=1), dim=1, return_inverse=True)
+        row = torch.full((every.size(1),), -1)
+        row[place[: heads.size(1)]] = torch.arange(heads.size(1))
+        row = row[place[heads.size(1) :]]
+        truth = torch.stack([row, edges[-1]])[:, row >= 0]
+        result = {}
+        named = {"ndcg": LinkPredNDCG, "recall": LinkPredRecall, "hits": LinkPredHitRatio, "mrr": LinkPredMRR}
+        for name, metric in named.items():
+            measured = metric(length)
+            measured.update(listed, truth)
+            result[f"{name}@{length}"] = float(measured.compute())
+        return result
+
+    def _is_known(self, edges: Tensor) -> Tensor:
+        keys = self._key(edges)
+        place = torch.searchsorted(self._known, keys).clamp(max=max(self._known.numel() - 1, 0))
+        return self._known[place] == keys if self._known.numel() else torch.zeros_like(keys, dtype=torch.bool)
 
     def _from_the_first_side(self, edges: Tensor) -> Tensor:
         if self._sides is None or edges.size(0) == 3:
@@ -72,3 +137,43 @@ class Lists:
     def _key(self, edges: Tensor) -> Tensor:
         relation = edges[1] if edges.size(0) == 3 else 0
         return (relation * self.num_nodes + edges[0]) * self.num_nodes + edges[-1]
+
+
+def overlap(first: Tensor, second: Tensor) -> Tensor:
+    """The share of the places of each list that both have, in any order.
+
+    Args:
+        first: Lists ``[u, k]``, as `Lists.top` gives them.
+        second: Lists of the same heads by another model.
+
+    >>> overlap(torch.tensor([[1, 2], [3, 4]]), torch.tensor([[2, 1], [4, 5]])).tolist()
+    [1.0, 0.5]
+    """
+    return (first[:, :, None] == second[:, None, :]).any(dim=2).double().mean(dim=1)
+
+
+def rank_correlation(first: Tensor, second: Tensor) -> float:
+    """Spearman's rank correlation of two models' scores of the same elements; ties are broken by position.
+
+    Args:
+        first: Scores of one model.
+        second: Scores of the other.
+
+    >>> rank_correlation(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([10.0, 20.0, 90.0]))
+    1.0
+    """
+    ranks = [scores.detach().flatten().cpu().argsort(stable=True).argsort().double() for scores in (first, second)]
+    return float(torch.corrcoef(torch.stack(ranks))[0, 1].clamp(-1, 1))
+
+
+def activity_groups(degree: Tensor, groups: int = 3) -> list[Tensor]:
+    """Positions of the least active, …, and most active nodes: groups of equal size, by degree.
+
+    Args:
+        degree: The number of edges of each node.
+        groups: How many groups.
+
+    >>> [part.tolist() for part in activity_groups(torch.tensor([5, 1, 9, 2]), groups=2)]
+    [[1, 3], [0, 2]]
+    """
+    return [part.sort().values for part in degree.argsort(stable=True).tensor_split(groups)]

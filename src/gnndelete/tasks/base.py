@@ -221,12 +221,13 @@ class Task(ABC):
         """
         raise SettingError(f"a '{self.name}' task has no validation score")
 
-    def lists(self, data: Any, shown: bool = True) -> Lists | None:
+    def lists(self, data: Any, shown: bool = True, test: bool = True) -> Lists | None:
         """The lists in which edges are ranked; None for a task that ranks none.
 
         Args:
             data: The graph before the deletion, so that every model is ranked against the same candidates.
             shown: Only where lists are what users see: on typed and on bipartite graphs.
+            test: Leave out test edges like all other true edges; False where they are what lists should hold.
         """
         return None
 

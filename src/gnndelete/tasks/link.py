@@ -67,12 +67,16 @@ _KINDS = ("positives", "negatives")
 MIN_NEAR_EDGES = 30
 
 
+#: Pairs that are scored for the lists of users at most.
+LISTED_PAIRS = 2_000_000
+
+
 class LinkPrediction(Task):
     """Is there an edge?
 
     A model is trained on the graph's edges, or on ``edge_label_index`` where the graph has one, against as many random
     non-edges; on a bipartite graph, such as users and items, these join its two parts. It is validated by AUROC and tested
-    by AUROC and AUPRC.
+    by AUROC and AUPRC, and by NDCG@10 of the lists of users where the graph is bipartite.
 
     On a graph with ``edge_type`` all edges are ``[3, k]`` triples (head, relation, tail). A negative is a true triple with
     another head (or tail) that occurs with the same relation, and no triple that is known to be true. On a ``HeteroData`` the
@@ -314,14 +318,14 @@ class LinkPrediction(Task):
         scores = predict(torch.cat([true, false.to(true.device)], dim=1))
         return auc(*scores.split([true.size(1), false.size(1)]))
 
-    def lists(self, data: Any, shown: bool = True) -> Lists | None:
+    def lists(self, data: Any, shown: bool = True, test: bool = True) -> Lists | None:
         nodes, typed = int(data.num_nodes), data.get("edge_type") is not None
         if not typed and (self._sides is None or self._sides[0] != nodes):
             self._sides = nodes, bipartite_sides(data.edge_index, nodes)
         sides = self._sides[1] if self._sides is not None and not typed else None
         if shown and sides is None and not typed:
             return None
-        held = [part.positives.cpu() for part in (self.validation, self.test) if part]
+        held = [part.positives.cpu() for part in (self.validation, self.test if test else None) if part]
         return Lists(torch.cat([self.learned(data).cpu(), *held], dim=1), nodes, sides, self.seed)
 
     def validation_near(self, data: Any, nodes: Tensor) -> LinkPrediction | None:
@@ -344,7 +348,22 @@ class LinkPrediction(Task):
 
     def evaluate_by(self, predict: Predict, data: Any) -> dict[str, float]:
         true, false = self._part(data, "test")
-        return ranking(predict(true), predict(false))
+        return ranking(predict(true), predict(false)) | self._list_quality(predict, data, true)
+
+    def _list_quality(self, predict: Predict, data: Any, true: Tensor) -> dict[str, float]:
+        """NDCG@10 of lists on a bipartite graph, over as many users as are scored soon."""
+        if self._relation is None and data.get("edge_type") is not None:
+            return {}  # one relation among many: filtered ranks are the measure there
+        if self._relation is not None and self._relation.kind[0] == self._relation.kind[2]:
+            return {}
+        lists = self.lists(data, test=False)
+        if lists is None:
+            return {}
+        heads = draw(
+            lists.heads(true), max(LISTED_PAIRS // lists.pool.numel(), 1), torch.Generator().manual_seed(self.seed)
+        )
+        listed = lists.top(lambda pairs: predict(pairs.to(true.device)), heads)
+        return {name: value for name, value in lists.quality(listed, heads, true).items() if name.startswith("ndcg")}
 
     def predict(self, model: nn.Module, output: Any, elements: Any) -> Tensor:
         edges = edge_list(elements, "edges")
