@@ -107,14 +107,17 @@ def test_a_reference_that_knows_deleted_data_goes(cli: Cli, served: Path) -> Non
 @pytest.mark.usefixtures("undrawn")
 def test_a_damaged_reference_is_trained_again(cli: Cli, served: Path) -> None:
     first = cli("audit", served, "--no-attacks", "--json").values
-    (file,) = (served / "audit/cache").iterdir()
-    good = file.read_bytes()
-    for damaged in (good[:-4] + b"\0\0\0\0", good[:100], b""):
-        file.write_bytes(damaged)
+    for damage in (lambda good: good[:-4] + b"\0\0\0\0", lambda good: good[:100], lambda good: b""):
+        (file,) = (served / "audit/cache").iterdir()
+        good = file.read_bytes()
+        file.write_bytes(damage(good))
+        assert cli("verify", served).code == 1
         again = cli("audit", served, "--no-attacks", "--json")
         assert "is damaged" in again.err
         assert again.values["forgetting"] == first["forgetting"]
+        (file,) = (served / "audit/cache").iterdir()
         assert file.read_bytes()[-64:] == good[-64:]
+        assert cli("verify", served).code == 0
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -17,12 +17,15 @@ def test_ids_go_and_deletions_stay(cli: Cli, link_run: Path) -> None:
         done = cli("delete", link_run, "--node", node, "--lam", 0.3, "--request-id", f"r{node}", "--json")
         assert done.code == 0, done.err
     model, graph, task = opened(link_run)
+    before = contents(link_run)
     adapter = contents(latest(link_run))["adapter_model.safetensors"]
     closed = cli("close", link_run, "--json")
     assert (closed.code, closed.values["applied"], closed.values["counts"]) == (0, True, {"nodes": 2})
     assert set(closed.values["commitments"]) == {"1", "2"}
     after = contents(link_run)
-    assert not [name for name in after if name.endswith("state.json")]
+    gone = {"versions/0001/state.json", "versions/0002/state.json"}
+    assert before.keys() - after.keys() == gone
+    assert all(before[name] == after[name] for name in before.keys() - gone - {"current"})
     assert contents(latest(link_run))["adapter_model.safetensors"] == adapter
     remaining = gd.Deletion(nodes=[4, 17]).remaining(graph.data)
     assert gd.load(latest(link_run), model, remaining, task=task).predict([(1, 2)]).isfinite().all()

@@ -310,7 +310,7 @@ def test_an_error_while_writing_changes_nothing(
 def test_a_run_that_changed_is_refused(cli: Cli, link_run: Path, tmp_path: Path) -> None:
     assert "no finished run" in cli("delete", tmp_path / "nowhere", "--node", 1).sentence
     graph = yaml.safe_load((link_run / "base/settings.yaml").read_text())["data"]["graph"]
-    other = torch.load(graph, weights_only=False)
+    other = torch.load(link_run / "base" / graph, weights_only=False)
     other.x = other.x + 1
     torch.save(other, tmp_path / "other.pt")
     moved = ("--set", f"data.graph={tmp_path / 'other.pt'}")

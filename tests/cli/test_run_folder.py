@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def test_a_run_remembers_the_ids(named_trained: Path, tables: Path) -> None:
     assert manifest["facts"]["ids"] == graph.ids.fingerprint
     assert (metrics["nodes"], metrics["undirected"], metrics["unused_columns"]) == (NODES, True, ["city"])
     data = yaml.safe_load((named_trained / "base/settings.yaml").read_text())["data"]
-    assert (data["graph"], data["undirected"]) == (str(tables), True)
+    assert (data["graph"], data["undirected"]) == (os.path.relpath(tables, named_trained / "base"), True)
     assert "label" not in data  # options of tables that were not given are not listed
 
 
@@ -227,7 +228,7 @@ def test_the_remaining_graph_of_earlier_requests(cli: Cli, named_run: Path, tmp_
 
 
 def test_the_remaining_graph_of_a_file(cli: Cli, link_run: Path, tmp_path: Path) -> None:
-    graph = Path(yaml.safe_load((link_run / "base/settings.yaml").read_text())["data"]["graph"])
+    graph = link_run / "base" / yaml.safe_load((link_run / "base/settings.yaml").read_text())["data"]["graph"]
     refused = cli("delete", link_run, "--node", 9, "--save-graph", graph.parent)
     assert "a run, its result or its graph" in refused.sentence
     done = cli("delete", link_run, "--node", 9, "--save-graph", "left", "--json")
@@ -254,7 +255,8 @@ def test_an_error_while_copying_says_that_the_request_was_applied(
         failed = cli("delete", named_run, "--node", name(9), "--save-graph", "left", "--json")
     assert (failed.code, failed.values["error"]["applied"]) == (1, True), failed.err
     assert "was applied as version 1, and its copy failed" in failed.err
-    assert cli("delete", named_run, "--save-graph", "left", "--json").values["counts"] == {"nodes": 1}
+    saved = cli("delete", named_run, "--save-graph", tmp_path / "left", "--json")
+    assert saved.values["counts"] == {"nodes": 1}
 
 
 def test_classes_and_triples_by_name(cli: Cli, tables: Path, tmp_path: Path) -> None:
@@ -334,3 +336,28 @@ def test_graphs_that_cannot_be_read(
 def test_table_options_need_tables(cli: Cli) -> None:
     said = cli("train", "--dataset", "digits", "--undirected", "--out", "run").sentence
     assert "'data.undirected' says how tables are read, and --graph names none" in said
+
+
+def test_a_run_that_moved_finds_its_graph(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tables(tmp_path / "project/shop")
+    train = ("train", "--graph", "project/shop", "--undirected", "--out", "project/runs/a", *SMALL, *SPLIT)
+    assert cli(*train).code == 0
+    assert cli("delete", "project/runs/a", "--node", name(3), "--lam", 0.2).code == 0
+    assert cli("audit", "project/runs/a", "--no-reference", "--no-attacks").code == 0
+    assert not [
+        path for path, content in contents(tmp_path / "project/runs").items() if str(tmp_path).encode() in content
+    ]
+    moves = ("project", "moved"), ("moved/runs/a", "moved/older/runs/of/a"), ("moved/older", "older")
+    for number, (before, after) in enumerate(moves):
+        (tmp_path / after).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / before).rename(tmp_path / after)
+        monkeypatch.chdir(tmp_path / "moved")
+        (folder,) = (path.parent.parent for path in tmp_path.rglob("base/model.safetensors"))
+        assert cli("delete", folder, "--node", name(5 + number), "--lam", 0.2).code == 0
+        assert cli("verify", folder).code == 0
+    monkeypatch.chdir("/")
+    refused = cli("delete", folder, "--node", name(9))
+    assert (refused.code, "say where it is: --set data.graph=PATH" in refused.sentence) == (2, True)
+    assert cli("delete", folder, "--node", name(9), "--set", f"data.graph={tmp_path / 'moved/shop'}").code == 0
+    settings = folder / "versions/0004/settings.yaml"
+    assert cli("train", "-c", settings, "--out", tmp_path / "again", *SMALL).code == 0

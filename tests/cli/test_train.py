@@ -49,7 +49,7 @@ def test_a_run_holds_model_settings_and_metrics(trained: Path, graph_file: Path)
     assert metrics["epochs"] == 20
     assert metrics["versions"]["torch"] == torch.__version__
     settings = yaml.safe_load((trained / "base/settings.yaml").read_text())
-    assert settings["data"]["graph"] == str(graph_file)
+    assert settings["data"]["graph"] == os.path.relpath(graph_file, trained / "base")
     assert settings["model"] == {
         "name": "gcn", "checkpoint": None, "hidden": 8, "out": 4, "num_layers": 2, "dropout": 0.0, "norm": False,
     }  # fmt: skip

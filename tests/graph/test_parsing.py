@@ -173,3 +173,18 @@ def test_values_that_the_features_cannot_hold():
     for x, fill in ((torch.ones(2, 1), 1e308), (torch.ones(2, 1).half(), 1e5), (torch.ones(2, 1).byte(), 300)):
         with pytest.raises(DeletionError, match="cannot hold"):
             Deletion(features=[0], fill=fill).check(Data(x=x, edge_index=edges))
+
+
+@pytest.mark.parametrize("features", [[1], [(1, 0)], [(1, 0), (2, 1)], {1: [1], 2: [0, 1]}, [1, 2]])
+@pytest.mark.parametrize("width", [2, 4])
+def test_a_fill_has_a_value_for_each_column(features, width):
+    data = Data(x=torch.ones(3, 3), edge_index=torch.tensor([[0, 1], [1, 0]]))
+    with pytest.raises(DeletionError, match=f"fill= has {width} values, one per column, and 'x' has 3 columns"):
+        Deletion(features=features, fill=[0.5] * width).check(data)
+    assert Deletion(features=features, fill=[0.5] * 3).check(data).fill.unique().tolist() == [0.5]
+
+
+@pytest.mark.parametrize("ids", [{"a": 1}, ["a", "b"], object(), "ab"])
+def test_names_are_given_as_a_map(ids):
+    with pytest.raises(DeletionError, match="give an IdMap"):
+        Deletion(nodes=["a"], ids=ids)

@@ -126,15 +126,14 @@ def _write(audit: Audit, run: Versions, out: Path | None, settings: Settings, re
     from gnndelete.io.files import commit
     from gnndelete.io.versions import Manifest, locked, seal
 
-    chosen = settings.to_yaml("data", "model", "task", "train", "audit").encode()
-    if out is not None:
-        audit.save(out)
-        commit({out / SETTINGS: chosen})
-        return
-
     def make(folder: Path) -> None:
         audit.save(folder)
-        (folder / SETTINGS).write_bytes(chosen)
+        chosen = settings.to_yaml("data", "model", "task", "train", "audit", folder=folder)
+        commit({folder / SETTINGS: chosen.encode()})
+
+    if out is not None:
+        make(out)
+        return
 
     about = run.latest
     manifest = Manifest(

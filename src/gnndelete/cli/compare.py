@@ -10,7 +10,7 @@ import typer
 
 from gnndelete.cli import options
 from gnndelete.cli.deletion_options import deletion_options
-from gnndelete.cli.output import Report
+from gnndelete.cli.output import Report, note, plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +43,8 @@ def compare(
     The run does not change. Finished rows are kept in OUT/rows.jsonl: a stopped comparison resumes there.
     """
     from gnndelete.cli.run_folder import SETTINGS, check_folder, open_run, run_settings, to_bytes
-    from gnndelete.io.files import commit, require_writable
+    from gnndelete.io.files import commit, ensure_folder, require_writable
+    from gnndelete.io.versions import locked
 
     opened = open_run(run)
     settings = run_settings(opened, config, set_, {**request, "train.device": device}, trust=trust)
@@ -51,10 +52,11 @@ def compare(
     check_folder(out, "rows.jsonl", [run])
     require_writable(out)
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-    table, request_counts = _table(opened, out, settings, names, seeds, controls, skip_unseen)
-    values = {"out": str(out), "run": str(run), **request_counts, **table.to_dict()}
-    contents = {out / "comparison.json": to_bytes(values), out / SETTINGS: settings.to_yaml().encode()}
-    commit(contents)
+    with ensure_folder(out), locked(out, lambda: note(f"waiting for another comparison in {plain(str(out))}")):
+        table, request_counts = _table(opened, out, settings, names, seeds, controls, skip_unseen)
+        found = {**request_counts, **table.to_dict()}
+        commit({out / "comparison.json": to_bytes(found), out / SETTINGS: settings.to_yaml(folder=out).encode()})
+    values = {"out": str(out), "run": str(run), **found}
     title = f"{run.name}: one deletion, {len(table.methods)} ways, {seeds} seed{'s' * (seeds > 1)}"
     return Report(values, lambda console: _show(console, table, title, out))
 

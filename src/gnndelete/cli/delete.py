@@ -310,7 +310,8 @@ class _Serving:
         salted = {**json_format.loads((folder / STATE).read_bytes()), "salt": secrets.token_hex(32)}
         write_file(folder / STATE, to_bytes(salted), private=True)
         write_file(folder / RESULT, to_bytes(values))
-        write_file(folder / SETTINGS, self.settings.filled("method", unlearned.settings).to_yaml().encode())
+        settings = self.settings.filled("method", unlearned.settings).to_yaml(folder=folder)
+        write_file(folder / SETTINGS, settings.encode())
         hold_signals()
 
     def _exported(self, values: dict[str, Any], graph: Any, gone: Any) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
         {
             out / "report.html": audited.to_html().encode(),
             out / "results.json": to_bytes(values),
-            out / "settings.yaml": settings.to_yaml().encode(),
+            out / "settings.yaml": settings.to_yaml(folder=out).encode(),
             out / "scores.png": _figure(scores, rows),
         }
     )

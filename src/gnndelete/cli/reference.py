@@ -11,12 +11,11 @@ from safetensors import SafetensorError, safe_open
 
 from gnndelete import __version__
 from gnndelete.cli.output import note
-from gnndelete.cli.run_folder import CACHE
+from gnndelete.cli.run_folder import CACHE, is_whole
 from gnndelete.cli.settings import Settings
 from gnndelete.errors import ModelError
 from gnndelete.io.files import commit
 from gnndelete.methods import Retrain
-from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.nn.layers import working_copy
 from gnndelete.result import Unlearned
 from gnndelete.training.weights import dump_weights, load_weights
@@ -29,8 +28,8 @@ def reference(unlearned: Unlearned, version: str, out: Path, settings: Settings)
     assert unlearned.base is not None
     method = _method(unlearned, settings)
     key = _key(version, method, settings, unlearned.original.edge_index.device.type)
-    file = out / CACHE / f"reference-{key}.safetensors"
-    cached = _cached(file, unlearned, method) if file.is_file() else None
+    file = next((out / CACHE).glob(f"reference-{key}-*"), None)
+    cached = None if file is None else _cached(file, unlearned, method)
     if cached is not None:
         note(f"the reference was trained before; taken from {file}")
         return cached
@@ -47,8 +46,11 @@ def reference(unlearned: Unlearned, version: str, out: Path, settings: Settings)
     )
     trained = replace(unlearner.delete(unlearned.deletion), notes=())
     assert trained.model is not None
-    facts = {"seconds": trained.seconds, "fingerprint": model_fingerprint(trained.model)}
-    commit({file: dump_weights(trained.model, {"reference": json.dumps(facts)})})
+    content = dump_weights(trained.model, {"reference": json.dumps({"seconds": trained.seconds})})
+    damaged = [] if file is None else [file]
+    commit(
+        {out / CACHE / f"reference-{key}-{hashlib.sha256(content).hexdigest()}.safetensors": content}, remove=damaged
+    )
     return trained
 
 
@@ -77,12 +79,12 @@ def _cached(file: Path, unlearned: Unlearned, method: Retrain) -> Unlearned | No
     """The reference in a file; None, with a note, where the file is damaged."""
     assert unlearned.base is not None
     try:
+        if not is_whole(file):
+            raise ValueError("other content than was written")
         with safe_open(file, framework="pt") as opened:
             facts = json.loads((opened.metadata() or {})["reference"])
         model = working_copy(unlearned.base)
         load_weights(file, model)
-        if model_fingerprint(model) != facts["fingerprint"]:
-            raise ValueError("other weights than were written")
         return replace(
             unlearned,
             model=model,

@@ -11,6 +11,7 @@ This module imports torch only where a function needs it, so that bad settings a
 from __future__ import annotations
 
 import getpass
+import hashlib
 import json
 import os
 import platform
@@ -24,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 from gnndelete import __version__
 from gnndelete.cli.output import note, plain, to_json
-from gnndelete.cli.settings import Layer, Settings, resolve, same_file
+from gnndelete.cli.settings import Layer, Settings, located, resolve, same_file
 from gnndelete.errors import AdapterError, DeletionError, GraphError, SettingError
 from gnndelete.io.code import require_trust
 from gnndelete.io.files import commit
-from gnndelete.io.versions import MANIFEST, Manifest, Versions, folder_problems, locked
+from gnndelete.io.versions import LOCK, MANIFEST, Manifest, Versions, folder_problems, locked
 from gnndelete.io.yaml import read_yaml
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def check_folder(folder: Path, mark: str, reserved: Iterable[Path] = (), option:
         raise SettingError(f"'{folder}' is a file; give {option} a folder")
     if folder.resolve() in [path.resolve() for path in reserved] or (folder / "base").exists():
         raise SettingError(f"'{folder}' holds a run, its result or its graph; give {option} another folder")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / mark).exists():
+    if folder.is_dir() and {*os.listdir(folder)} - {LOCK} and not (folder / mark).exists():
         raise SettingError(f"'{folder}' holds other files and no earlier result; give {option} a new folder")
 
 
@@ -110,6 +111,7 @@ def run_settings(run: Versions, *layers: Any, trust: bool = False) -> Settings:
     stored: Layer = read_yaml(run.folder(0) / SETTINGS)
     if stored.keys() - {"data", "model", "task", "train"}:
         raise AdapterError(f"'{run.folder(0) / SETTINGS}' holds more than train wrote", "restore it from a backup")
+    stored = located(stored, run.folder(0))
     trained, given, settings = resolve(stored), resolve(None, *layers), resolve(stored, *layers)
     for section in ("data", "model", "task"):
         before, now = (getattr(s, section).model_dump(mode="json") for s in (trained, settings))
@@ -166,7 +168,11 @@ def open_model(run: Versions, settings: Settings) -> tuple[nn.Module, NamedGraph
     from gnndelete.graph.fingerprint import attributes, changed, fingerprint
     from gnndelete.training.weights import load_weights
 
-    trained = run.chain[0]
+    trained, source = run.chain[0], settings.data.graph
+    if source is not None and not source.exists():
+        raise GraphError(
+            f"the graph of the run '{run.root}' is not at '{source}'; restore it, or say where it is: --set data.graph=PATH"
+        )
     graph, task = prepare(settings)
     data = graph.data
     if fingerprint(data) != trained.graph:
@@ -195,6 +201,12 @@ def open_model(run: Versions, settings: Settings) -> tuple[nn.Module, NamedGraph
 def report_digest(folder: Path) -> str | None:
     """The digest of the audit in a folder; None where there is none."""
     return Manifest.read(folder).digest if (folder / MANIFEST).exists() else None
+
+
+def is_whole(file: Path) -> bool:
+    """Whether a file is as it was written; its name ends with its digest."""
+    with file.open("rb") as opened:
+        return file.stem.rpartition("-")[2] == hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def ids_fingerprint(graph: NamedGraph) -> str | None:

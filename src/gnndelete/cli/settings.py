@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -173,15 +174,53 @@ class Settings(Section):
         full = {**getattr(self, section).model_dump(), **options}
         return self.model_copy(update={section: type(getattr(self, section)).model_validate(full)})
 
-    def to_yaml(self, *sections: str, header: str = "") -> str:
-        """The effective settings of all or some sections, without elements and files that are named: these are sensitive."""
+    def to_yaml(self, *sections: str, header: str = "", folder: Path | None = None) -> str:
+        """The effective settings of all or some sections, without elements and files that are named: these are sensitive.
+
+        With the ``folder`` that the file will be in, paths are written as they are seen from there, see `located`.
+        """
         values = self.model_dump(mode="json", include=set(sections) or None)
+        if folder is not None:
+            whole = folder.resolve()
+            values = _with_paths(values, lambda path: os.path.relpath(path, whole))
         for name in set(_TABLES) - self.data.table_options.keys():
             values.get("data", {}).pop(name, None)
         for name in [name for name in _SOURCES if name != "random" and values.get("deletion", {}).get(name)]:
             del values["deletion"][name]
             header += f"# deletion.{name}: left out here, because it says who was deleted\n"
         return header + yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def located(values: Layer, folder: Path) -> Layer:
+    """The settings of a file in ``folder`` with full paths of the files that they name.
+
+    A path is seen from the folder or, where nothing is there, from one above it or from the current folder and those above
+    it: what moves takes some of its files along. Fingerprints tell whether they are the same.
+    """
+    folder = folder.resolve()
+
+    def find(path: str) -> str:
+        if Path(path).expanduser().is_absolute():
+            return path
+        there = Path(os.path.normpath(folder / path))
+        below = Path(*(part for part in Path(path).parts if part != ".."))
+        above = (each / below for each in (*folder.parents, Path.cwd(), *Path.cwd().parents))
+        return str(there if there.exists() else next((each for each in above if each.exists()), there))
+
+    return _with_paths(values, find)
+
+
+def _with_paths(values: Layer, change: Callable[[str], str]) -> Layer:
+    """The settings with other paths of files."""
+    result = {section: dict(part) if isinstance(part, dict) else part for section, part in values.items()}
+    data, model = (part if isinstance(part := result.get(name), dict) else {} for name in ("data", "model"))
+    for part, name in ((data, "graph"), (data, "root"), (model, "checkpoint")):
+        if isinstance(part.get(name), str):
+            part[name] = change(part[name])
+    file, colon, factory = str(model.get("name")).rpartition(":")
+    if colon and file.endswith(".py"):
+        model["name"] = f"{change(file)}:{factory}"
+    return result
 
 
 _SHORT = {"data": "dataset", "model": "name", "task": "name", "method": "name"}
@@ -206,7 +245,7 @@ def resolve(
     """The settings of all sources, of which later ones win; ``options`` has dotted names, and None means not set."""
     layers = [base or {}]
     if config is not None:
-        layers.append(read_yaml(config))
+        layers.append(located(read_yaml(config), config.parent))
     layers.append(_together(_assignment(text) for text in sets or ()))
     chosen = {name: value for name, value in (options or {}).items() if value is not None}
     layers.append(_together(_nested(name.split("."), value) for name, value in chosen.items()))

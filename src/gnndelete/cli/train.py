@@ -106,9 +106,9 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     result = fit(model, data, task, seed=settings.train.seed, progress=True, **schedule)
     about = provenance()
     values = {
-        "model": settings.model.name,
+        "model": Path(settings.model.name).name,
         "task": settings.task.name,
-        "graph": settings.data.dataset or str(settings.data.graph),
+        "graph": settings.data.dataset or Path(str(settings.data.graph)).name,
         "nodes": count_nodes(data),
         "edges": data.edge_index.size(1),
         "undirected": edge_table(data).undirected,
@@ -127,7 +127,8 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
 
     def make(folder: Path) -> None:
         write_file(folder / MODEL, dump_weights(model))
-        write_file(folder / SETTINGS, settings.to_yaml("data", "model", "task", "train").encode())
+        chosen = settings.to_yaml("data", "model", "task", "train", folder=out / "base")
+        write_file(folder / SETTINGS, chosen.encode())
         write_file(folder / METRICS, to_bytes(values))
         hold_signals()
         (out / CURRENT).unlink(missing_ok=True)  # of the run that is replaced
@@ -141,17 +142,11 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
 def _publish(out: Path, force: bool, make: Callable[[Path], None], **fields: Any) -> None:
     """Write the run. Where that fails, nothing is left of a folder that was not there before."""
     from gnndelete.io.files import ensure_folder
-    from gnndelete.io.versions import LOCK, Versions, locked
+    from gnndelete.io.versions import Versions, locked
 
-    with ensure_folder(out):
-        try:
-            with locked(out):
-                _refuse_overwriting(out, force)  # another train may have been faster
-                Versions(out, anew=True).publish(make, **fields)
-        except BaseException:
-            if not (out / "base").exists():
-                (out / LOCK).unlink(missing_ok=True)
-            raise
+    with ensure_folder(out), locked(out):
+        _refuse_overwriting(out, force)  # another train may have been faster
+        Versions(out, anew=True).publish(make, **fields)
 
 
 def _classes(graph: NamedGraph) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def verify(
 
     The exit code is 1 where something is missing, was changed, or does not belong together.
     """
-    from gnndelete.cli.run_folder import AUDIT
+    from gnndelete.cli.run_folder import AUDIT, CACHE, is_whole
     from gnndelete.errors import AdapterError, SettingError
     from gnndelete.io.versions import Manifest, Versions, folder_problems
 
@@ -39,6 +39,8 @@ def verify(
             problems += folder_problems(folder, audit.files)
             if audit.kind != "audit" or audit.previous not in versions:
                 problems.append(f"the audit in '{folder}' is about no version of this run")
+        cached = sorted((run / AUDIT / CACHE).glob("*"))
+        problems += [f"'{file}' is not the file that was written" for file in cached if not is_whole(file)]
     except AdapterError as error:
         problems.append(error.why)
     values = {"run": str(run), "versions": versions, "problems": problems, "verified": not problems}

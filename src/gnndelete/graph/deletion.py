@@ -17,7 +17,7 @@ from gnndelete.graph.batch import as_user_graph, collate
 from gnndelete.graph.edge_table import EdgeTable, ends_of
 from gnndelete.graph.hetero import TypeName, split_by_type
 from gnndelete.graph.kinds import KINDS, Elements, cut, merge_cells, require_nodes
-from gnndelete.graph.parsing import Names, as_ids
+from gnndelete.graph.parsing import Names, as_ids, require_names
 from gnndelete.graph.validation import check_deletion, check_graph, count_nodes, edge_table
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class Deletion(Elements):
         fill: Fill | Mapping[TypeName, Fill] = 0.0,
         ids: IdMap | None = None,
     ) -> None:
+        require_names(ids)
         values = dict(zip(KINDS, (edges, nodes, features, labels, relations, graphs), strict=True))
         values = {name: value for name, value in values.items() if value is not None}
         if features is None and not (isinstance(fill, (int, float)) and fill == 0):
@@ -121,6 +122,7 @@ class Deletion(Elements):
         """
         from gnndelete.datasets.tables import read_request
 
+        require_names(ids)
         found, rows = read_request(path, ids, relations, kind, columns, header)
         whole = found == "edges" or (found == "features" and len(rows[0]) == 2)
         elements: dict[str, Any] = {found: rows if whole else [row[0] for row in rows]}

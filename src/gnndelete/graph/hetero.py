@@ -40,7 +40,9 @@ class Types:
     def rows(self, node_type: str) -> range:
         """The ids of a node type; an unknown type is refused."""
         if node_type not in self.nodes:
-            raise GraphError(f"there is no node type {node_type!r}; the graph has {some(map(repr, self.nodes), 12)}")
+            raise GraphError(
+                f"there is no node type {short(node_type)}; the graph has {some(map(repr, self.nodes), 12)}"
+            )
         return self.nodes[node_type]
 
     def number(self, edge_type: Any) -> int:
@@ -53,7 +55,7 @@ class Types:
                 )
             edge_type = found[0] if found else edge_type[0]
         if edge_type not in self.edges:
-            raise GraphError(f"there is no edge type {edge_type!r}; the graph has {some(self.edges, 12)}")
+            raise GraphError(f"there is no edge type {short(edge_type)}; the graph has {some(self.edges, 12)}")
         return self.edges.index(edge_type)
 
     def ends(self, edge_type: EdgeType) -> tuple[range, range]:

@@ -237,8 +237,8 @@ class Features(Kind):
     def parse(self, value: Any, fill: Any, ids: IdMap | None) -> Changes:
         """Cells and the value that replaces each of them.
 
-        A whole row with one value per column is listed column by column, with NaN for the row itself: `check` compares
-        the number of values with the width of ``x``.
+        With one value per column, a whole row is listed column by column. The number of values stands for each node as a
+        cell below `ALL_COLUMNS`, with NaN as its value: `check` compares it with the width of ``x``.
         """
         cells, values = as_cells(value, ids), as_fill(fill)
         if not values.dim():
@@ -252,9 +252,11 @@ class Features(Kind):
             )
         columns = torch.cat([torch.arange(width).repeat(rows.size(1)), single[1]])
         owners = torch.cat([rows[0].repeat_interleave(width), single[0]])
-        marks = torch.full((rows.size(1),), float("nan"), dtype=torch.float64)
+        nodes = torch.unique(cells[0])
+        given = torch.stack([nodes, torch.full_like(nodes, ALL_COLUMNS - width)])
         return merge_cells(
-            torch.cat([rows, torch.stack([owners, columns])], dim=1), torch.cat([marks, values[columns]])
+            torch.cat([given, torch.stack([owners, columns])], dim=1),
+            torch.cat([torch.full(nodes.shape, float("nan"), dtype=torch.float64), values[columns]]),
         )
 
     def join(self, a: Elements, b: Elements) -> Changes:
@@ -271,17 +273,17 @@ class Features(Kind):
                     "name the nodes themselves (nodes=), or their edges"
                 )
             width = x.size(1) if x.dim() > 1 else 1
+            given = ALL_COLUMNS - named[1, values[mask].isnan()]
+            if bool((given != width).any()):
+                raise DeletionError(
+                    f"fill= has {int(given[given != width][0])} values, one per column, and 'x' has {width} columns; "
+                    f"give {width}, or one"
+                )
             outside = named[:, named[1] >= width]
             if outside.size(1):
                 wrong = [f"({names.node(node)}, {column})" for node, column in outside.t().tolist()]
                 raise DeletionError(
                     f"features= names columns that 'x'{whose} does not have: {some(wrong)}; they go from 0 to {width - 1}"
-                )
-            marked = torch.isin(named[0], named[0, values[mask].isnan()]) & (named[1] != ALL_COLUMNS)
-            listed = torch.unique(named[0, marked], return_counts=True)[1]
-            if bool((listed != width).any()):
-                raise DeletionError(
-                    f"fill= has {int(listed.min())} values, one per column, and 'x' has {width} columns; give {width}, or one"
                 )
             numbers = values[mask & ~values.isnan()]
             held = numbers.to(x.dtype).double()

@@ -60,6 +60,12 @@ class Names:
         ]
 
 
+def require_names(ids: Any) -> None:
+    """Refuse what is given as the names of the nodes and is no `IdMap`."""
+    if ids is not None and not callable(getattr(ids, "to_int", None)):
+        raise DeletionError(f"ids= is a '{type(ids).__name__}'; give an IdMap: gnndelete.datasets.IdMap(names)")
+
+
 def as_ids(values: Any, name: str, ids: IdMap | None = None) -> Tensor:
     """Sorted, distinct ids as a tensor on the CPU.
 

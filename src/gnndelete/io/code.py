@@ -22,15 +22,16 @@ def require_trust(name: str, trusted: bool) -> None:
     source, _, attribute = name.rpartition(":")
     code = _source(source)
     content = b"" if code is None else code.read_bytes()
-    line = hashlib.sha256(f"{Path(source).name}:{attribute}\n".encode() + content).hexdigest()
+    # with its folder, since it may import other files from there
+    line = hashlib.sha256(f"{source if code is None else code.resolve()}:{attribute}\n".encode() + content).hexdigest()
     store = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "gnndelete" / "trusted"
     known = store.read_text().split() if store.is_file() else []
     if line in known:
         return
     if not trusted:
         raise SettingError(
-            f"the model of this run is code from '{code or source}', which is not trusted here or has changed; look at it, "
-            "then give --trust once"
+            f"the model of this run is code from '{code or source}', which is not trusted, or has moved or changed "
+            "since; look at it, then give --trust once"
         )
     commit({store: "\n".join([*known, line, ""]).encode()}, private=[store])
 

@@ -146,7 +146,12 @@ class Versions:
         chain: list[Manifest] = []
         for number in range(_highest(self.root) + 1):
             manifest = Manifest.read(self.folder(number))
-            if (manifest.version, manifest.previous) != (number, chain[-1].digest if chain else None):
+            fits = (
+                manifest.kind in ("delete", "close") and chain[-1].kind != "close"
+                if chain
+                else manifest.kind == "train"
+            )
+            if not fits or (manifest.version, manifest.previous) != (number, chain[-1].digest if chain else None):
                 raise AdapterError(f"'{self.folder(number)}' does not follow the version before it", _RESTORE)
             chain.append(manifest)
         return chain
@@ -182,10 +187,10 @@ class Versions:
 
     @property
     def erased(self) -> frozenset[str]:
-        """Names of files that were erased from all versions."""
+        """Names of files that were erased from all versions: what the last one before the run was closed had beyond it."""
         if self.latest.kind != "close":
             return frozenset()
-        return frozenset(name for manifest in self.chain for name in manifest.files) - self.latest.files.keys()
+        return frozenset(self.chain[-2].files.keys() - self.latest.files.keys())
 
     def publish(self, make: Callable[[Path], None], private: frozenset[str] = frozenset(), **fields: Any) -> Manifest:
         """Add a version; its files are what ``make`` puts into the folder that it is given. Hold `locked` meanwhile.
@@ -276,16 +281,29 @@ def seal(
 
 @contextmanager
 def locked(folder: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Keep other writers out for the length of a block; ``waiting`` is called where one is at work."""
+    """Keep other writers out for the length of a block; ``waiting`` is called where one is at work.
+
+    The lock file stays, unless there is nothing else in the folder at the end.
+    """
     refuse_links(folder)
-    with open(os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o666), "wb") as file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                waiting()
-                fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    path, held = folder / LOCK, False
+    while not held:
+        with open(os.open(path, os.O_CREAT | os.O_RDWR, 0o666), "wb") as file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    waiting()
+                    fcntl.flock(file, fcntl.LOCK_EX)
+            held = (
+                path.exists() and path.stat().st_ino == os.fstat(file.fileno()).st_ino
+            )  # else the holder has removed it
+            if held:
+                try:
+                    yield
+                finally:
+                    if os.listdir(folder) == [LOCK]:
+                        path.unlink()
 
 
 def refuse_links(root: Path) -> None:
