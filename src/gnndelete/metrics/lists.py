@@ -39,7 +39,7 @@ class Lists:
     def __init__(self, known: Tensor, num_nodes: int, sides: Tensor | None = None, seed: int = 0) -> None:
         self.num_nodes, self._sides = num_nodes, sides
         self.decide = sides is not None or known.size(0) == 3
-        known = self._from_the_first_side(known.cpu())
+        known = self.from_the_first_side(known.cpu())
         both = [known, known.flip(0)] if known.size(0) == 2 and sides is None else [known]
         self._known = torch.unique(self._key(torch.cat(both, dim=1)))
         self.pool = torch.unique(torch.cat(both, dim=1)[-1])
@@ -56,11 +56,11 @@ class Lists:
         Returns:
             A rank per edge; infinite where a score is not finite.
         """
-        edges, others = self._from_the_first_side(edges.cpu()), self.candidates
+        edges, others = self.from_the_first_side(edges.cpu()), self.candidates
         listed = edges.repeat_interleave(others.numel(), dim=1)
         listed[-1] = others.repeat(edges.size(1))
         own, theirs = (scores(part).detach().double().cpu().view(edges.size(1), -1) for part in (edges, listed))
-        counted = ~self._is_known(listed).view_as(theirs)
+        counted = ~self.is_known(listed).view_as(theirs)
         above = ((theirs > own).double() + (theirs == own).double() / 2) * counted
         ranks = 1 + above.sum(dim=1) * self.pool.numel() / others.numel()
         return torch.where(own.view(-1).isfinite() & theirs.isfinite().all(dim=1), ranks, torch.inf)
@@ -71,7 +71,7 @@ class Lists:
         Args:
             edges: Edges ``[2, k]`` or triples ``[3, k]``.
         """
-        return torch.unique(self._from_the_first_side(edges.cpu())[:-1], dim=1)
+        return torch.unique(self.from_the_first_side(edges.cpu())[:-1], dim=1)
 
     def top(self, scores: Callable[[Tensor], Tensor], heads: Tensor, length: int = LENGTH) -> Tensor:
         """The first places of each list, known edges left out, as users of a recommender see it.
@@ -91,7 +91,7 @@ class Lists:
         count, found = self.pool.numel(), []
         for part in heads.cpu().split(max(CHUNK // count, 1), dim=1):
             edges = torch.cat([part.repeat_interleave(count, dim=1), self.pool.repeat(part.size(1))[None]])
-            given = scores(edges).detach().double().cpu().masked_fill(self._is_known(edges), -torch.inf)
+            given = scores(edges).detach().double().cpu().masked_fill(self.is_known(edges), -torch.inf)
             places = given.view(-1, count).topk(min(length, count), dim=1).indices
             found.append(self.pool[places])
         return torch.cat(found) if found else self.pool.new_empty(0, length)
@@ -110,7 +110,7 @@ class Lists:
         """
         from torch_geometric.metrics import LinkPredHitRatio, LinkPredMRR, LinkPredNDCG, LinkPredRecall
 
-        edges, length = self._from_the_first_side(edges.cpu()), listed.size(1)
+        edges, length = self.from_the_first_side(edges.cpu()), listed.size(1)
         every, place = torch.unique(torch.cat([heads.cpu(), edges[:-1]], dim=1), dim=1, return_inverse=True)
         row = torch.full((every.size(1),), -1)
         row[place[: heads.size(1)]] = torch.arange(heads.size(1))
@@ -124,12 +124,22 @@ class Lists:
             result[f"{name}@{length}"] = float(measured.compute())
         return result
 
-    def _is_known(self, edges: Tensor) -> Tensor:
+    def is_known(self, edges: Tensor) -> Tensor:
+        """Which pairs (or triples), the first node of their list first, are known edges.
+
+        Args:
+            edges: Pairs ``[2, k]`` or triples ``[3, k]``.
+        """
         keys = self._key(edges)
         place = torch.searchsorted(self._known, keys).clamp(max=max(self._known.numel() - 1, 0))
         return self._known[place] == keys if self._known.numel() else torch.zeros_like(keys, dtype=torch.bool)
 
-    def _from_the_first_side(self, edges: Tensor) -> Tensor:
+    def from_the_first_side(self, edges: Tensor) -> Tensor:
+        """Edges of a bipartite graph with the node whose list they are in first; others as they are.
+
+        Args:
+            edges: Pairs ``[2, k]`` or triples ``[3, k]``.
+        """
         if self._sides is None or edges.size(0) == 3:
             return edges
         return torch.where(self._sides[edges[0]] == 1, edges.flip(0), edges)
