@@ -26,7 +26,8 @@ from .conftest import HIDDEN, NODES, OUT, WIDTH, make_graph
 
 GLOBAL = ("gps", "graphormer")
 TYPED = ("rgcn", "rgat")
-MODELS = ("gcn", "gat", "gin", *TYPED, *GLOBAL)
+TABLES = ("embeddinggcn", "lightgcn")
+MODELS = ("gcn", "gat", "gin", *TABLES, *TYPED, *GLOBAL)
 KINDS = ("edges", "nodes", "features", "labels", "relations", "graphs", "subgraph", "mixed")
 TASKS = ("link", "node", "graph", "typed link")
 
@@ -37,7 +38,7 @@ REASONS: dict[tuple[Any, Any, Any], str] = {
         None,
         ("link", "node"),
     ): "'RG(CN|AT)' needs the argument 'edge_type', and the graph has no attribute of that",
-    (TYPED, None, ("graph",)): "a trained vector for every node it was made for.*cannot be pooled",
+    ((*TABLES, *TYPED), None, ("graph",)): "a trained vector for every node it was made for.*cannot be pooled",
     (
         None,
         ("relations",),
@@ -96,12 +97,16 @@ def task_of(name: str, task: str) -> gd.Task:
 
 def build(name: str, task: str) -> nn.Module:
     options: dict[str, Any] = {"heads": 2} if name in GLOBAL else {}
+    if name in TABLES and task != "graph":
+        options = {"num_nodes": NODES}
     if name in TYPED and task != "graph":
         options = {"num_nodes": NODES, "num_relations": 3, "embedding": HIDDEN}
     if task == "graph":
         options["pool"] = "mean"
+    if name != "lightgcn" or task == "graph":  # it has vectors of nodes alone, as wide as its output
+        options |= {"in_channels": WIDTH, "hidden": HIDDEN}
     torch.manual_seed(7)
-    model = gd.models.build(name, WIDTH, hidden=HIDDEN, out=OUT if task == "node" else 2, num_layers=2, **options)
+    model = gd.models.build(name, out=OUT if task == "node" else 2, num_layers=2, **options)
     with torch.no_grad():
         for parameter in model.parameters():  # no layer may be trivial: initial biases are zero
             parameter.normal_(0, 0.5)

@@ -135,7 +135,7 @@ UNFITTING = {
     "no such node": (dict(features=[48]), "48"),
     "no such column": (dict(features=[(3, 6)]), "(3, 6)"),
     "a fill of another width": (dict(features=[3], fill=[1.0, 2.0]), "'x' has 6 columns"),
-    "too long a fill": (dict(features=[3], fill=[1.0] * 7), "columns that 'x' does not have"),
+    "too long a fill": (dict(features=[3], fill=[1.0] * 7), "'x' has 6 columns"),
     "no such label": (dict(labels=[48]), "48"),
 }
 

@@ -84,7 +84,7 @@ def failure(error: BaseException) -> Failure:
 def _stop_behind(error: BaseException | None) -> BaseException | None:
     """The signal that an error comes from; an import that is stopped may raise an error of its own."""
     while error is not None and not isinstance(error, (KeyboardInterrupt, Stopped)):
-        error = error.__cause__ or error.__context__
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return error
 
 

@@ -333,8 +333,8 @@ def test_why_it_does_not_fit(data, model, make_subject, monkeypatch):
     bare = Data(edge_index=data.edge_index, n_id=data.n_id)
     refused("needs features", model=Tabled(by_place=False), data=bare, partition="bekm", repartition=True)
 
-    refused(r"pip install gnndelete\[shards\]", partition="metis")
     monkeypatch.setattr("gnndelete.methods.grapheraser.method.find_spec", lambda name: None)
+    refused(r"pip install gnndelete\[shards\]", partition="metis")
     refused(r"pip install gnndelete\[ray\]", ray="auto")
     broken = gd.models.GCN(8)
     broken.scale = nn.Parameter(torch.ones(3))
