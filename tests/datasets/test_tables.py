@@ -175,7 +175,7 @@ def test_lines_with_the_same_problem_are_named_together(read) -> None:
 def test_broken_node_rows(read) -> None:
     nodes = "id,age,name\na,1,x\n,2,x\nb,,x\nc,old,x\na,5,x\nd,inf,x\ne,1e99,x\nf,3\n"
     with pytest.raises(GraphError) as caught:
-        read("source,target\na,b\n", nodes)
+        read("source,target\na,b\n", nodes, empty="error")
     for needle in (
         "7 lines",
         "line 3 ('id' is empty)",
@@ -274,7 +274,7 @@ def test_any_ids_come_back(tmp_path_factory: pytest.TempPathFactory, pairs: list
 def test_blocks_do_not_show(read, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "source,target,weight\n" + "".join(f"n{i * 3 % 8},n{10 - i * i % 11},{i}\n" for i in range(50))
     expected = read(text)
-    monkeypatch.setattr("gnndelete.datasets.tables.BLOCK", 8)
+    monkeypatch.setattr("gnndelete.datasets.table_files.BLOCK", 8)
     found = read(text)
     assert found.ids == expected.ids
     assert torch.equal(found.data.edge_index, expected.data.edge_index)
@@ -286,7 +286,7 @@ def test_blocks_do_not_show(read, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(GraphError, match=r"pip install 'gnndelete\[parquet\]'"):
+    with pytest.raises(GraphError, match=r"pip install 'gnndelete\[tables\]'"):
         from_tables(tmp_path / "edges.parquet")
 
 
@@ -361,9 +361,9 @@ BAD_FILES = {
     "empty": ("", ("is empty",)),
     "blank": ("\n \n", ("is empty",)),
     "header alone": ("source,target\n", ("no rows",)),
-    "unknown header": ("from,to\n0,1\n", ("from,to", "source,target")),
+    "unknown header": ("start,end\n0,1\n", ("start,end", "source,target")),
     "negative": ("0,-1\n", ("-1",)),
-    "four columns": ("0,1,2,3\n", ("(0, 1, 2, 3)",)),
+    "four columns": ("0,1,2,3\n", ("4 columns and no header", "0,1,2,3")),
 }
 
 
@@ -425,7 +425,6 @@ def test_requests_in_own_ids(tmp_path: Path, name: str) -> None:
 
 def test_requests_with_the_column_names_of_the_tables(read, tmp_path: Path) -> None:
     graph = read("user_id,item_id,ts\nu1,i1,5\nu2,i1,6\n", source="user_id", target="item_id")
-    assert graph.header == {"source": "user_id", "target": "item_id", "node": "id"}
     for text, expected in (
         ("user_id,item_id\nu2,i1\n", Deletion(edges=[(2, 1)])),
         ("ts,Item_ID,user_id,why\n5,i1,u1,asked\n", Deletion(edges=[(0, 1)])),
@@ -434,7 +433,7 @@ def test_requests_with_the_column_names_of_the_tables(read, tmp_path: Path) -> N
         ("id\nu2\n", Deletion(nodes=[2])),
     ):
         (tmp_path / "request.csv").write_text(text)
-        assert Deletion.from_csv(tmp_path / "request.csv", graph.ids, header=graph.header) == expected
+        assert Deletion.from_csv(tmp_path / "request.csv", graph=graph) == expected
     (tmp_path / "request.csv").write_text("user_id,item_id\nu2,i1\n")
     with pytest.raises(DeletionError, match="no id 'user_id'"):
         Deletion.from_csv(tmp_path / "request.csv", graph.ids)
@@ -445,7 +444,7 @@ BAD_REQUESTS = {
         "source,target\nuser:12,item:7\nuser:13,item:7\nuser:12,zz\n",
         ("2 lines", "line 3 (no id 'user:13', did you mean 'user:12'?)", "line 4 (no id 'zz')"),
     ),
-    "unknown header": ("from,to\nuser:12,item:7\n", ("line 1 (no id 'from'",)),
+    "unknown header": ("start,end\nuser:12,item:7\n", ("line 1 (no id 'start'",)),
     "cells": ("source,target\nuser:12\n", ("line 2 (1 cell instead of 2: 'user:12')",)),
     "relation": ("head,relation,tail\nuser:12,sold,item:7\n", ("line 2 (no relation 'sold'", "'saw', 'bought'")),
     "four columns": ("a,b,c,d\n", ("4 columns and no header",)),

@@ -14,8 +14,7 @@ from torch_geometric.data import Data
 
 from gnndelete.cli.settings import SCHEDULE, DataSettings, ModelSettings, Settings
 from gnndelete.datasets import NamedGraph, load, load_graph, split_graphs, split_links, split_nodes
-from gnndelete.datasets.formats import load_saved
-from gnndelete.datasets.tables import SUFFIXES
+from gnndelete.datasets.formats import is_tables, load_saved
 from gnndelete.errors import GraphError, ModelError, SettingError, some, unknown
 from gnndelete.graph.batch import GraphBatch, collate, with_split
 from gnndelete.io.code import load_module
@@ -52,7 +51,7 @@ def _load(settings: DataSettings) -> tuple[NamedGraph, ...]:
         )
     path, tables = settings.graph, settings.table_options
     if path is not None:
-        pickled = path.is_file() and not path.name.lower().endswith(SUFFIXES)
+        pickled = path.is_file() and not is_tables(path)
         if pickled and not tables:
             return tuple(NamedGraph(collate(part)) for part in load_saved(path))
         return (load_graph(path, **tables),)

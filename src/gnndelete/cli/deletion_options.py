@@ -166,8 +166,7 @@ def _named(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
         path = _from_here(path)
         of_nodes: Any = kind if kind in ("features", "labels") else None
         fill = settings.fill if kind == "features" else 0.0
-        names: dict[str, Any] = {"columns": graph.features, "header": graph.header}
-        found = Deletion.from_csv(path, graph.ids, graph.relations or None, kind=of_nodes, fill=fill, **names)
+        found = Deletion.from_csv(path, graph=graph, kind=of_nodes, fill=fill)
         if kind not in found.counts:
             other = next(iter(found.counts))
             raise DeletionError(f"'{path}' names {other}, and --{kind} takes {kind}; give it with --{other}")
@@ -217,7 +216,7 @@ def _in_place(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
 
 def _row(option: str, cells: list[Any], graph: NamedGraph) -> tuple[int, ...]:
     """One element by the names of its nodes, or by their numbers where they have no names."""
-    from gnndelete.datasets.tables import look_up, look_up_columns
+    from gnndelete.datasets.requests import Names
 
     form, example = {
         "edge": ("source,relation,target", "0,2,5") if "edge_type" in graph.data else ("source,target", "0,5"),
@@ -226,6 +225,7 @@ def _row(option: str, cells: list[Any], graph: NamedGraph) -> tuple[int, ...]:
     if len(cells) not in ((1, 2) if option == "feature" else (form.count(",") + 1,)):
         quotes = "" if graph.ids is None else ", an id with a comma in quotes"
         raise ValueError(f"it is written {form}, such as --{option} {example}{quotes}")
+    names = Names.of(graph)
     nodes, columns = (cells[:1], cells[1:]) if option == "feature" else (cells, [])
     if graph.ids is None:
         if not all(isinstance(cell, int) or (cell.isascii() and cell.isdigit()) for cell in nodes):
@@ -235,8 +235,8 @@ def _row(option: str, cells: list[Any], graph: NamedGraph) -> tuple[int, ...]:
         number = next((cell for cell in nodes if isinstance(cell, int)), None)
         if number is not None:  # YAML has read it: 007 would be 7, and 010 be 8
             raise ValueError(f"ids of this graph are text, and {number} is a number: write it in quotes")
-        found = look_up(nodes, graph.ids, graph.relations or None)
-    return (*found, *look_up_columns(list(map(str, columns)), graph.features))
+        found = names.edge(nodes)[1] if option == "edge" else (names.node(nodes[0])[1],)
+    return (*found, *names.columns(list(map(str, columns))))
 
 
 def _relation(name: Any, graph: NamedGraph) -> int:

@@ -11,9 +11,8 @@ import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,14 +20,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
-from torch_geometric.data.graph_store import EdgeLayout
-from torch_geometric.data.storage import AttrType, GlobalStorage
+from torch_geometric.data.feature_store import TensorAttr
+from torch_geometric.data.graph_store import EdgeAttr, EdgeLayout
+from torch_geometric.data.storage import AttrType, BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 
+from gnndelete.datasets.columns import Encoding
+from gnndelete.datasets.description import Description, Sources, read_description
 from gnndelete.datasets.ids import IdMap
-from gnndelete.datasets.tables import SUFFIXES, Block, Columns, NamedGraph, Problems, Table, build, from_tables
+from gnndelete.datasets.table_files import DATABASES, SUFFIXES, Block, Problems, Table
+from gnndelete.datasets.tables import NamedGraph, from_tables
 from gnndelete.errors import GraphError, RequestError, SettingError, some
+from gnndelete.graph.batch import as_user_graph, collate
 from gnndelete.graph.validation import check_graph, count_nodes
 from gnndelete.io.files import write_all
 
@@ -40,8 +44,10 @@ def load_graph(path: str | PathLike[str], **options: Any) -> NamedGraph:
     """Load the graph at a path.
 
     Args:
-        path: A folder that `save_graph` wrote; a folder with ``edges.csv`` and perhaps ``nodes.csv`` (or .tsv, .csv.gz,
-            .tsv.gz, .parquet); one edge table; or a ``.pt`` file with a PyG ``Data`` that ``torch.save`` wrote.
+        path: A folder that `save_graph` wrote; a folder of tables, with a description (``graph.toml`` or ``graph.yaml``) or
+            without one; a database; one edge table; a description; or a ``.pt`` file with a PyG ``Data`` or ``HeteroData``
+            that ``torch.save`` wrote. In a folder with ``edges.csv`` (or another suffix) that is the edge table and
+            ``nodes.csv`` the node table, if there is one.
         options: Arguments of `from_tables`, for tables.
 
     Returns:
@@ -52,12 +58,17 @@ def load_graph(path: str | PathLike[str], **options: Any) -> NamedGraph:
         SettingError: If options are given and the path holds no table.
     """
     file = Path(path)
-    if file.is_dir() and not (file / CONFIG).exists():
-        return from_tables(*_tables(file), **options)
-    if file.is_file() and file.name.lower().endswith(SUFFIXES):
-        return from_tables(file, **options)
     if not file.exists():
         raise GraphError(f"there is no graph at '{file}'; check the path")
+    if is_tables(file):
+        found = file if file.suffix.lower() in _DESCRIPTIONS else _description_in(file)
+        if found is not None and options.get("description") is None:
+            options["description"] = found
+        if options.get("description") is not None:
+            return from_tables(file.parent if file == found else file, **options)
+        if file.is_dir() and _table(file, "edges") is not None:
+            return from_tables(_table(file, "edges"), _table(file, "nodes"), **options)
+        return from_tables(file, **options)
     if options:
         raise SettingError(f"'{file}' is no table, and {some(options)} say how to read tables; leave them out")
     if file.is_dir():
@@ -68,22 +79,44 @@ def load_graph(path: str | PathLike[str], **options: Any) -> NamedGraph:
     return NamedGraph(parts[0])
 
 
+_DESCRIPTIONS = (".toml", ".yaml", ".yml")
+
+
+def is_tables(path: Path) -> bool:
+    """Whether there are tables at a path, or a description of some."""
+    if path.is_dir():
+        return not (path / CONFIG).exists()
+    return path.name.lower().endswith((*SUFFIXES, *DATABASES, *_DESCRIPTIONS))
+
+
+def _description_in(folder: Path) -> Path | None:
+    """The description of the tables in a folder."""
+    names = [f"{name}{suffix}" for name in ("graph", "tables") for suffix in _DESCRIPTIONS] if folder.is_dir() else []
+    found = [folder / name for name in names if (folder / name).is_file()]
+    if len(found) > 1:
+        raise GraphError(f"'{folder}' holds {found[0].name} and {found[1].name}; keep one description")
+    return found[0] if found else None
+
+
 def graph_files(path: str | PathLike[str]) -> list[Path]:
     """The files that `load_graph` reads at a path."""
     file = Path(path)
-    if file.is_dir() and not (file / CONFIG).exists():
-        return [table for table in _tables(file) if table is not None]
     if not file.exists():
         raise GraphError(f"there is no graph at '{file}'; check the path")
+    if is_tables(file) and file.is_dir():
+        found = _description_in(file)
+        pair = None if found else _table(file, "edges")
+        if pair is not None:
+            return [pair, *([nodes] if (nodes := _table(file, "nodes")) is not None else [])]
+        return [*([found] if found else []), *Sources.at(file).files()]
+    if file.suffix.lower() in _DESCRIPTIONS:
+        named = read_description(file)
+        sources = Sources.at(file.parent)
+        tables = [*(each.table for each in named.nodes), *(each.table for each in named.edges)]
+        used = Sources({name: sources[name] for name in tables}, str(file))
+        return [file, *used.files()]
     files = [file / name for name in (CONFIG, GRAPH, IDS)] if file.is_dir() else [file]
     return [path for path in files if path.is_file()]
-
-
-def _tables(folder: Path) -> tuple[Path, Path | None]:
-    edges = _table(folder, "edges")
-    if edges is None:
-        raise GraphError(f"the folder '{folder}' holds neither {CONFIG} nor edges.csv; give it an edge table")
-    return edges, _table(folder, "nodes")
 
 
 def _table(folder: Path, name: str) -> Path | None:
@@ -141,28 +174,26 @@ def from_networkx(
         "target": [str(v) for _, v, _ in links],
         **_attributes([values for _, _, values in links], "source", "target"),
     }
-    columns = Columns(
+    pairs = [f"{u!r}, {v!r}" for u, v, _ in links]
+    of_edges = _table_of(edges, Problems("the NetworkX graph", "edge", pairs))
+    of_nodes = _table_of(nodes, Problems("the NetworkX graph", "node", [repr(name) for name in graph]))
+    return from_tables(
+        of_edges,
+        of_nodes,
         relation=relation,
         features=_expanded(features, nodes),
         label=label,
         weight=weight,
         edge_features=_expanded(edge_features, edges),
-    )
-    pairs = [f"{u!r}, {v!r}" for u, v, _ in links]
-    return build(
-        _opened(edges, Problems("the NetworkX graph", "edge", pairs)),
-        _opened(nodes, Problems("the NetworkX graph", "node", [repr(name) for name in graph])),
-        columns,
         undirected=not graph.is_directed(),
-        missing="error",
+        empty="error",
     )
 
 
-@contextmanager
-def _opened(columns: dict[str, list[Any]], problems: Problems) -> Iterator[Table]:
+def _table_of(columns: dict[str, list[Any]], problems: Problems) -> Table:
     count = len(next(iter(columns.values())))
     blocks = iter([Block(range(1, count + 1), columns)] if count else [])
-    yield Table(problems.name, tuple(columns), blocks, problems)
+    return Table(problems.name, tuple(columns), blocks, problems)
 
 
 def _attributes(rows: list[dict[Any, Any]], *reserved: str) -> dict[str, list[Any]]:
@@ -194,11 +225,11 @@ def _expanded(chosen: Sequence[str] | None, columns: dict[str, list[Any]]) -> Se
 
 CONFIG, GRAPH, IDS = "graph.json", "graph.pt", "ids.json"
 _FORMAT = "gnndelete-graph-1"
-_TEXTS = tuple(field.name for field in fields(NamedGraph) if field.name not in ("data", "ids", "header"))
+_TEXTS = ("relations", "classes", "features", "edge_features", "ignored")
 _SAVED = (Tensor, bool, int, float, str, list, tuple, dict, type(None))
 
 
-def save_graph(graph: NamedGraph | Data, folder: str | PathLike[str]) -> None:
+def save_graph(graph: NamedGraph | Data | HeteroData, folder: str | PathLike[str]) -> None:
     """Write a graph with all its names to a folder, to be read with `load_graph`.
 
     The folder holds ``graph.pt``, ``graph.json`` and ``ids.json``.
@@ -217,37 +248,49 @@ def save_graph(graph: NamedGraph | Data, folder: str | PathLike[str]) -> None:
     >>> load_graph(folder)
     NamedGraph(Data(edge_index=[2, 1], num_nodes=2), ids=IdMap('user:4711', 'item:7'))
     """
-    write_all(Path(folder), graph_contents(NamedGraph(graph) if isinstance(graph, Data) else graph))
+    write_all(Path(folder), graph_contents(graph if isinstance(graph, NamedGraph) else NamedGraph(graph)))
 
 
 def graph_contents(graph: NamedGraph) -> dict[str, bytes]:
     """The files that `save_graph` writes, by name."""
-    check_graph(graph.data)
-    if graph.ids is not None and len(graph.ids) != count_nodes(graph.data):
-        raise GraphError(f"the graph has {count_nodes(graph.data)} nodes and {len(graph.ids)} ids; give one per node")
-    content = dump_data(graph.data)
+    whole = collate(graph.data)
+    check_graph(whole)
+    if graph.ids is not None and len(graph.ids) != count_nodes(whole):
+        raise GraphError(f"the graph has {count_nodes(whole)} nodes and {len(graph.ids)} ids; give one per node")
+    content = dump_data(as_user_graph(whole))
+    encodings = {name: [each.to_dict() for each in part] for name, part in graph.encodings.items()}
     config = {
         "format": _FORMAT,
         "sha256": hashlib.sha256(content).hexdigest(),
         "ids": None if graph.ids is None else graph.ids.fingerprint,
         **{name: getattr(graph, name) for name in _TEXTS},
+        "tables": None if graph.tables is None else graph.tables.to_dict(),
+        "encodings": encodings,
     }
     contents = {GRAPH: content, CONFIG: (json.dumps(config, indent=2) + "\n").encode()}
     return contents if graph.ids is None else contents | {IDS: graph.ids.to_bytes()}
 
 
-def dump_data(data: Data) -> bytes:
+def dump_data(data: Data | HeteroData) -> bytes:
     """A graph on the CPU as the content of a file of ``torch.save``."""
-    for name, value in data.to_dict().items():
-        if not isinstance(value, _SAVED):
-            raise GraphError(
-                f"data.{name} is a '{type(value).__name__}', which is not saved", "give a tensor or remove it"
-            )
-    # Clones: torch.save writes the whole memory behind a tensor, also the deleted part that a view does not show.
-    values = {n: v.detach().cpu().clone() if isinstance(v, Tensor) else v for n, v in data.to_dict().items()}
     buffer = io.BytesIO()
-    torch.save(Data.from_dict(values), buffer)
+    torch.save(type(data).from_dict(_plain(data.to_dict(), "")), buffer)
     return buffer.getvalue()
+
+
+def _plain(values: Mapping[Any, Any], whose: str) -> dict[Any, Any]:
+    """The values of a graph, of all its types, on the CPU."""
+    result: dict[Any, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping) and name != "_global_store":
+            result[name] = _plain(value, f" of {name!r}")
+            continue
+        if not isinstance(value, _SAVED):
+            kind = type(value).__name__
+            raise GraphError(f"data.{name}{whose} is a '{kind}', which is not saved", "give a tensor or remove it")
+        # Clones: torch.save writes the whole memory behind a tensor, also the deleted part that a view does not show.
+        result[name] = value.detach().cpu().clone() if isinstance(value, Tensor) else value
+    return result
 
 
 def _read_folder(folder: Path) -> NamedGraph:
@@ -261,30 +304,43 @@ def _read_folder(folder: Path) -> NamedGraph:
         ids = None if config["ids"] is None else IdMap.load(folder / IDS)
         if ids is not None and ids.fingerprint != config["ids"]:
             raise GraphError(f"'{folder / IDS}' belongs to another graph; save the graph again")
-        texts: dict[str, Any] = {name: tuple(map(str, config[name])) for name in _TEXTS}
+        texts: dict[str, Any] = {name: _texts(config[name]) for name in _TEXTS}
+        if config.get("tables") is not None:
+            texts["tables"] = Description.from_dict(config["tables"], f"'{folder / CONFIG}'")
+        encodings = config.get("encodings", {}).items()
+        texts["encodings"] = {str(name): tuple(map(Encoding.from_dict, part)) for name, part in encodings}
     except OSError as error:
         raise GraphError(f"the graph '{folder}' cannot be read ({error.filename}: {error.strerror})") from None
     except GraphError:
         raise
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise GraphError(f"the graph '{folder}' is damaged ({error}); save it again") from None
     return NamedGraph(load_saved(folder / GRAPH)[0], ids, **texts)
 
 
-def load_saved(path: Path) -> tuple[Data, ...]:
-    """The graph in a file of ``torch.save``: one `Data`, or the training, validation and test parts of one."""
+def _texts(names: Any) -> Any:
+    """Names as they were saved: of one kind, or by type."""
+    if isinstance(names, dict):
+        return {str(kind): _texts(part) for kind, part in names.items()}
+    return tuple(map(str, names))
+
+
+def load_saved(path: Path) -> tuple[Data | HeteroData, ...]:
+    """The graph in a file of ``torch.save``: one, or the training, validation and test parts of one."""
     found = load_pickle(path, GraphError, "graph")
     parts = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-    if len(parts) not in (1, 3) or not all(isinstance(part, Data) for part in parts):
+    if len(parts) not in (1, 3) or not all(isinstance(part, (Data, HeteroData)) for part in parts):
         kinds = some(type(part).__name__ for part in parts) or "nothing"
-        raise GraphError(f"'{path}' holds {kinds}; save a Data, or a tuple of three (training, validation, test)")
+        raise GraphError(
+            f"'{path}' holds {kinds}; save a Data or HeteroData, or a tuple of three (training, validation, test)"
+        )
     try:
         # Made again from its attributes, without anything else that was stored with the object.
-        graphs = tuple(Data.from_dict(part.to_dict()) for part in parts)
+        graphs = tuple(type(part).from_dict(part.to_dict()) for part in parts)
+        for graph in graphs:
+            check_graph(collate(graph))
     except (AttributeError, KeyError, TypeError) as error:  # an object that lacks parts
         raise GraphError(f"the graph '{path}' is damaged ({type(error).__name__}); save it again") from None
-    for graph in graphs:
-        check_graph(graph)
     return graphs
 
 
@@ -313,7 +369,8 @@ def _only_graphs() -> Iterator[None]:
     serialization = torch.serialization
     before = serialization.get_safe_globals()
     serialization.clear_safe_globals()
-    graphs = [Data, GlobalStorage, DataEdgeAttr, DataTensorAttr, EdgeLayout, AttrType]
+    graphs = [Data, HeteroData, GlobalStorage, BaseStorage, NodeStorage, EdgeStorage]
+    graphs += [DataEdgeAttr, DataTensorAttr, EdgeAttr, TensorAttr, EdgeLayout, AttrType]
     try:
         # A graph that was used holds a defaultdict, which the safe unpickler cannot fill: use a dict.
         serialization.add_safe_globals([*graphs, (_empty, "collections.defaultdict")])

@@ -1,361 +1,51 @@
-"""Tables of your own, as CSV and TSV (also gzipped) or Parquet, with names as ids: graphs, and requests to delete.
+"""Graphs from tables of your own, with names as ids: one table of edges, or many tables of nodes and edges.
 
-Tables are read in blocks of rows, so that large ones fit in memory. Rows that cannot be used are collected with their line
-numbers and refused together at the end.
+`gnndelete.datasets.description` says what each table is, `gnndelete.datasets.columns` how its columns become numbers, and
+`gnndelete.datasets.table_files` how files, databases and data frames are read.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import re
-import zlib
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
-from gnndelete.datasets.ids import IdMap, is_utf8
-from gnndelete.errors import DeletionError, GraphError, NotYetError, RequestError, SettingError, some, why
+from gnndelete.datasets.columns import Encoding, Features, class_names, in_order, read_numbers, read_texts
+from gnndelete.datasets.description import (
+    Description,
+    Edges,
+    Nodes,
+    Sources,
+    find_description,
+    read_description,
+    to_toml,
+)
+from gnndelete.datasets.ids import IdMap
+from gnndelete.datasets.negatives import with_reverse
+from gnndelete.datasets.table_files import SHOWN, Table, as_list, is_frame
+from gnndelete.errors import GraphError, NotYetError, SettingError, some
+from gnndelete.graph.batch import collate
+from gnndelete.graph.hetero import REVERSE
 from gnndelete.graph.validation import check_graph
 
-#: Rows that are read at a time.
-BLOCK = 65_536
-SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
-
-#: Different reasons, and unknown ids, that an error names; the others are counted.
-_SHOWN = 20
-
-#: Cells that decide whether a column that was not chosen holds numbers.
-_FIRST_CELLS = 1000
-
 Missing = Literal["error", "zeros"]
+EdgeType = tuple[str, str, str]
 
-
-class Problems:
-    """Rows that cannot be used, each with the first reason that was found."""
-
-    def __init__(
-        self,
-        name: str,
-        unit: str = "line",
-        titles: Sequence[str] | None = None,
-        error: type[RequestError] = GraphError,
-    ) -> None:
-        self.name, self.unit, self._titles, self._error = name, unit, titles, error
-        self._reasons: dict[int, str] = {}
-
-    def title(self, row: int) -> str:
-        """What errors call a row: by its number, or by its title where it has one."""
-        return f"{self.unit} {self._short_title(row)}"
-
-    def _short_title(self, row: int) -> str:
-        return str(row) if self._titles is None else self._titles[row - 1]
-
-    def add(self, row: int, reason: str) -> None:
-        self._reasons.setdefault(int(row), reason)
-
-    @property
-    def many(self) -> bool:
-        """Whether there are more than are shown; looking for the name that was meant would take long."""
-        return len(self._reasons) > _SHOWN
-
-    def add_empty(self, rows: Sequence[int], names: Sequence[str], column: str) -> None:
-        if "" in names:
-            for row, name in zip(rows, names, strict=True):
-                if not name:
-                    self.add(row, f"{column!r} is empty")
-
-    def check(self) -> None:
-        """Refuse the table where there are any problems."""
-        if not self._reasons:
-            return
-        count, alike = len(self._reasons), defaultdict(list)
-        for row in sorted(self._reasons):
-            alike[self._reasons[row]].append(self._short_title(row))
-        groups = islice(alike.items(), _SHOWN)
-        shown = [f"{self.unit}{'s' if len(titles) > 1 else ''} {some(titles)} ({reason})" for reason, titles in groups]
-        shown += [""] * (len(alike) - len(shown))  # these are only counted
-        raise self._error(
-            f"{count:,} {self.unit}{'s' if count > 1 else ''} of '{self.name}' cannot be used: {some(shown, _SHOWN)}",
-            "correct or remove them" if count > 1 else "correct or remove it",
-        )
-
-
-def read_records(stream: IO[bytes], problems: Problems, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """The line number and the cells of each record of a CSV file: the first one, and those that are as wide as it.
-
-    Blank lines are left out. An error in the first record is a ``csv.Error``.
-    """
-    reader = csv.reader(
-        io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline=""),
-        delimiter=delimiter,
-        strict=True,
-        skipinitialspace=True,
-    )
-    width = 0
-    while True:
-        line = reader.line_num + 1
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error:
-            if not width:
-                raise
-            problems.add(line, "a quote is not closed, or a cell goes on after its closing quote")
-            continue
-        text = delimiter.join(cells).strip()
-        if not text:
-            continue
-        if not width and not is_utf8(text):
-            raise csv.Error("it is not in UTF-8")
-        width = width or len(cells)
-        if not is_utf8(text):
-            problems.add(line, f"not UTF-8: {text[:40]!r}")
-        elif len(cells) != width:
-            problems.add(line, f"{len(cells)} cell{'s' * (len(cells) != 1)} instead of {width}: {text[:40]!r}")
-        else:
-            yield line, cells
-
-
-@dataclass(frozen=True)
-class Block:
-    """Some consecutive rows: their line numbers, and their cells by column."""
-
-    rows: Sequence[int]
-    columns: Mapping[str, Sequence[Any]]
-
-
-@dataclass(frozen=True)
-class Table:
-    """An open table."""
-
-    name: str
-    columns: tuple[str, ...]
-    blocks: Iterator[Block]
-    problems: Problems
-
-    def need(self, column: str, option: str) -> str:
-        """The column, or an error that lists the columns there are."""
-        if column not in self.columns:
-            only = self.columns[0] if len(self.columns) == 1 else ""
-            other = next((sign for sign in (";", "\t", "|", ",") if sign in only), None)
-            way_out = f"pass delimiter={other!r}" if other else f"name it with {option}="
-            way_out += f" (--set data.{'delimiter' if other else option}=… on the command line)"
-            shown = some(map(repr, self.columns), 10)
-            raise GraphError(f"'{self.name}' has no column {column!r} (its columns: {shown})", way_out)
-        return column
-
-
-@contextmanager
-def open_table(path: Path, delimiter: str | None = None) -> Iterator[Table]:
-    """Open a table by its suffix."""
-    name = path.name.lower()
-    if not name.endswith(SUFFIXES):
-        raise GraphError(f"'{path}' is no table that can be read; give one of {', '.join(SUFFIXES)}")
-    if name.endswith(".parquet"):
-        with _open_parquet(path) as table:
-            yield table
-        return
-    try:
-        with gzip.open(path) if name.endswith(".gz") else path.open("rb") as stream:
-            yield _open_csv(path, stream, delimiter or ("\t" if ".tsv" in name[-7:] else ","))
-    except (OSError, EOFError, zlib.error) as error:
-        raise GraphError(f"the table '{path}' cannot be read ({why(error)}); check the file") from None
-
-
-def _open_csv(path: Path, stream: Any, delimiter: str) -> Table:
-    if b"\0" in stream.peek(4096)[:4096]:
-        raise GraphError(f"'{path}' is not a text table in UTF-8 (it holds zero bytes); save it as CSV in UTF-8")
-    problems = Problems(str(path))
-    try:
-        records = read_records(stream, problems, delimiter)
-        header = [cell.strip() for cell in next(records, (0, []))[1]]
-    except (csv.Error, TypeError) as error:
-        raise GraphError(f"the header of '{path}' cannot be read ({error}); give a CSV file with a header") from None
-    if not header:
-        problems.check()
-        raise GraphError(f"the table '{path}' is empty; give a header and one row per element")
-    named = tuple(column for column in header if column)  # data frames write their row numbers without a name
-    _refuse_repeats(path, named)
-    return Table(str(path), named, _csv_blocks(records, header), problems)
-
-
-def _csv_blocks(records: Iterator[tuple[int, list[str]]], header: list[str]) -> Iterator[Block]:
-    while True:
-        rows: list[int] = []
-        cells: list[str] = []  # of all rows: many small lists would keep the garbage collector busy
-        for line, record in islice(records, BLOCK):
-            rows.append(line)
-            cells += record
-        if not rows:
-            return
-        yield Block(rows, {name: cells[i :: len(header)] for i, name in enumerate(header) if name})
-
-
-def _refuse_repeats(path: Path, columns: Sequence[str]) -> None:
-    again = sorted({column for column in columns if columns.count(column) > 1})
-    if again:
-        raise GraphError(f"'{path}' has several columns named {some(map(repr, again))}; make their names distinct")
-
-
-@contextmanager
-def _open_parquet(path: Path) -> Iterator[Table]:
-    """Open a Parquet file; its rows are counted from 1."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise GraphError(
-            f"reading '{path}' needs pyarrow; install it with: pip install 'gnndelete[parquet]', or give a CSV file"
-        ) from None
-    try:
-        with parquet.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            _refuse_repeats(path, names)
-            yield Table(str(path), tuple(names), _parquet_blocks(file), Problems(str(path), "row"))
-    except (pyarrow.ArrowException, OSError) as error:
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise GraphError(f"the table '{path}' cannot be read ({said}); check the file") from None
-
-
-def _parquet_blocks(file: Any) -> Iterator[Block]:
-    first = 1
-    for batch in file.iter_batches(batch_size=BLOCK):
-        if batch.num_rows:
-            yield Block(range(first, first + batch.num_rows), batch.to_pydict())
-        first += batch.num_rows
-
-
-class Numbers:
-    """The numeric columns of a table, collected block by block.
-
-    ``chosen=None`` takes the columns outside ``taken`` whose first cells are mostly numbers. Every cell of these columns
-    must be a finite number.
-    """
-
-    def __init__(self, table: Table, chosen: Sequence[str] | None, taken: Collection[str | None], option: str) -> None:
-        if isinstance(chosen, str):
-            raise GraphError(f"{option}= is the text {chosen!r}; give a list of columns")
-        self.names = None if chosen is None else tuple(table.need(column, option) for column in chosen)
-        self._rest = [column for column in table.columns if column not in taken]
-        self._problems = table.problems
-        self._parts: list[np.ndarray] = []
-
-    def add(self, block: Block) -> None:
-        if self.names is None:
-            self.names = tuple(name for name in self._rest if _mostly_numbers(block.columns[name][:_FIRST_CELLS]))
-        if self.names:
-            self._parts.append(np.stack([read_numbers(name, block, self._problems) for name in self.names], axis=1))
-
-    @property
-    def ignored(self) -> tuple[str, ...]:
-        """Columns that were not chosen and hold no numbers."""
-        return tuple(name for name in self._rest if name not in (self.names or ()))
-
-    def values(self) -> Tensor | None:
-        """``[rows, columns]``, or None where there are no such columns."""
-        return torch.from_numpy(np.concatenate(self._parts)) if self._parts else None
-
-
-def read_numbers(column: str, block: Block, problems: Problems) -> np.ndarray:
-    """One column as 32-bit floats; other cells become problems of their rows."""
-    cells = block.columns[column]
-    with np.errstate(over="ignore"):
-        result = np.array([_number(cell) for cell in cells]).astype(np.float32)
-    for position in np.flatnonzero(~np.isfinite(result)).tolist():
-        cell = cells[position]
-        shown = repr(cell) if len(repr(cell)) <= 40 else f"{cell!r:.40}…"
-        reason = "is empty" if _is_empty(cell) else f"is {shown}, no number"
-        problems.add(block.rows[position], f"{column!r} {reason}")
-    return result
-
-
-def _number(cell: Any) -> float:
-    """A cell as a number, or NaN; 1_0 is no number, though Python reads it as 10."""
-    try:
-        return float("nan") if isinstance(cell, str) and "_" in cell else float(cell)
-    except (ValueError, TypeError, OverflowError):
-        return float("nan")
-
-
-def _is_empty(cell: Any) -> bool:
-    return cell is None or (isinstance(cell, str) and not cell.strip())
-
-
-def _mostly_numbers(cells: Sequence[Any]) -> bool:
-    filled = [cell for cell in cells if not _is_empty(cell)]
-    return 2 * sum(not np.isnan(_number(cell)) for cell in filled) > len(filled)
-
-
-def read_texts(cells: Sequence[Any]) -> list[str]:
-    """Cells as text without surrounding blanks; missing cells are empty, and 3.0 is 3.
-
-    >>> read_texts([" user:4711", None, 3.0, 7])
-    ['user:4711', '', '3', '7']
-    """
-    return [cell.strip() if type(cell) is str else _text(cell) for cell in cells]
-
-
-def _text(cell: Any) -> str:
-    if cell is None or cell != cell:
-        return ""
-    return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell).strip()
-
-
-def numbering() -> defaultdict[str, int]:
-    """A number for each name, in the order in which the names are first looked up.
-
-    >>> index = numbering()
-    >>> [index[name] for name in ("b", "a", "b")]
-    [0, 1, 0]
-    """
-    index: defaultdict[str, int] = defaultdict()
-    index.default_factory = index.__len__
-    return index
-
-
-def in_order(names: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
-    """Distinct names sorted (whole numbers by value), and the rank of each.
-
-    >>> in_order(["10", "9"])
-    (('9', '10'), array([1, 0]))
-    """
-    whole = all(re.fullmatch(r"-?\d{1,18}", name) for name in names)
-    ordered = sorted(names, key=int) if whole else sorted(names)
-    rank = {name: position for position, name in enumerate(ordered)}
-    return tuple(ordered), np.array([rank[name] for name in names], dtype=np.int64)
-
-
-def class_names(names: Sequence[str]) -> list[str]:
-    """The class of each label: 2.0 is the class 2, and measurements such as 2.5 are refused.
-
-    Among numbers, ``nan`` is a missing label, as numpy and pandas write it, and has no class (empty).
-
-    >>> class_names(["1.0", "2.0", "nan"])
-    ['1', '2', '']
-    >>> class_names(["tea", "nan"])
-    ['tea', 'nan']
-    """
-    values = {name: _number(name) for name in names if name.lower() not in ("nan", "-nan")}
-    if not np.isfinite(list(values.values())).all():
-        return list(names)
-    broken = [name for name, value in values.items() if value != int(value)]
-    if broken:
-        raise GraphError(f"labels are classes, and {some(broken)} look like measurements; give whole numbers or names")
-    classes = {name: str(int(value)) if "." in name else name for name, value in values.items()}
-    return [classes.get(name, "") for name in names]
+#: What the cells of a split column mean.
+_PARTS = {
+    **dict.fromkeys(("", "train", "training", "tr"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -365,86 +55,119 @@ class NamedGraph:
     Args:
         data: The graph.
         ids: The names of the nodes; None where they only have numbers.
-        relations: The names of the relation types.
+        relations: The names of the relation types of a ``Data``.
         classes: The names of the classes in ``y``.
-        features: The names of the columns of ``x``.
-        edge_features: The names of the columns of ``edge_attr``.
+        features: The names of the columns of ``x``; of a ``HeteroData`` by node type.
+        edge_features: The names of the columns of ``edge_attr``; of a ``HeteroData`` those of all edge types.
         ignored: Columns of the tables that were not used.
-        header: The names of the columns with ids and relations, which a file of requests may have, too.
+        tables: What the tables mean; None where there were none.
+        encodings: How the columns of each table became numbers, by its part of ``tables``.
+        counts: Rows of each table, and rows of edges that repeat others, by its part of ``tables``.
+        unseen: ``"validation"`` and ``"test"`` edges that a split column names, by edge type. The graph does not hold them.
     """
 
-    data: Data
+    data: Data | HeteroData
     ids: IdMap | None = None
     relations: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
-    features: tuple[str, ...] = ()
+    features: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()
     edge_features: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
-    header: Mapping[str, str] = field(default_factory=dict)
+    tables: Description | None = None
+    encodings: Mapping[str, tuple[Encoding, ...]] = field(default_factory=dict)
+    counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    unseen: Mapping[EdgeType, Mapping[str, Tensor]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"NamedGraph({self.data}, ids={self.ids})"
 
+    def describe(self) -> str:
+        """What was understood of the tables: a description as TOML, with what became of every column as comments."""
+        if self.tables is None:
+            raise GraphError("the graph was not read from tables, so there is nothing to describe")
+        parts: dict[str, list[str]] = {"": [self._about()]}
+        for section, tables in (("nodes", self.tables.nodes), ("edges", self.tables.edges)):
+            for part in tables:
+                name = f"{section}.{part.name}"
+                rows, again = self.counts.get(name, (0, 0))
+                repeats = f", {again:,} of them repeated, which count once" if again else ""
+                parts[name] = [f"{rows:,} rows{repeats}", *map(str, self.encodings.get(name, ()))]
+                if isinstance(part, Edges) and (unseen := self.unseen.get(part.kind)):
+                    held = [f"{edges.size(1):,} for {purpose}" for purpose, edges in unseen.items()]
+                    parts[name].append(f"not trained on, by the column {part.split}: {' and '.join(held)}")
+        return to_toml(self.tables, parts)
 
-@dataclass(frozen=True)
-class Columns:
-    """The names of the columns. None: the column of the usual name where there is one; for features, all columns of numbers."""
-
-    source: str = "source"
-    target: str = "target"
-    relation: str | None = None
-    node_id: str = "id"
-    features: Sequence[str] | None = None
-    label: str | None = None
-    weight: str | None = None
-    edge_features: Sequence[str] | None = None
+    def _about(self) -> str:
+        data = self.data
+        if isinstance(data, HeteroData):
+            nodes = ", ".join(f"{data[name].num_nodes:,} {name}" for name in data.node_types)
+            edges = [kind for kind in data.edge_types if not kind[1].startswith(REVERSE)]
+            counts = ", ".join(f"{data[kind].edge_index.size(1):,} {kind[1]}" for kind in edges)
+            back = ", each also in the other direction" if len(edges) < len(data.edge_types) else ""
+            return f"HeteroData with nodes: {nodes}; edges: {counts}{back}"
+        ways = "both ways" if data.is_undirected() else "one way"
+        types = {} if self.ids is None else self.ids.types
+        kinds = f" ({', '.join(f'{len(rows):,} {name}' for name, rows in types.items())})" if types else ""
+        size = f"{data.edge_index.size(1):,} entries of edge_index, {ways}"
+        return f"Data with {data.num_nodes:,} nodes{kinds} and {size}"
 
 
 def from_tables(
-    edges: str | PathLike[str],
-    nodes: str | PathLike[str] | None = None,
+    edges: Any,
+    nodes: Any = None,
     *,
+    description: Description | Mapping[str, Any] | str | PathLike[str] | None = None,
+    layout: str | None = None,
     source: str = "source",
     target: str = "target",
     relation: str | None = None,
     node_id: str = "id",
-    features: Sequence[str] | None = None,
+    features: Sequence[str] | Mapping[str, Any] | None = None,
     label: str | None = None,
     weight: str | None = None,
-    edge_features: Sequence[str] | None = None,
-    undirected: bool = False,
-    missing: Missing = "error",
+    edge_features: Sequence[str] | Mapping[str, Any] | None = None,
+    undirected: bool | None = None,
+    missing: Missing | None = None,
+    empty: str | None = None,
     delimiter: str | None = None,
 ) -> NamedGraph:
-    """Read a graph from an edge table and, where there is one, a node table: CSV, TSV, either gzipped, or Parquet.
+    """Read a graph from tables: CSV, TSV (also gzipped), Parquet, Arrow, DuckDB, SQLite, or data frames.
 
-    Ids are text, such as ``user:4711``. Nodes come in the order of the node table, else as the edges name them. An edge that
+    Either all tables (a folder, a database, or a mapping of names to files and frames), with a description or with what is
+    found by looking at them; or one edge table and perhaps one node table, whose columns are named by the arguments.
+
+    Ids are text, such as ``user:4711``. Nodes come in the order of their table, else as the edges name them. An edge that
     is listed again with the same values counts once; with other values it stays as a parallel edge, and deleting it deletes
-    all copies.
+    all copies. Every column that was used or not is listed by `NamedGraph.describe`.
 
     Args:
-        edges: The edge table.
-        nodes: The node table.
-        source: The column of the sources of edges.
-        target: The column of their targets.
-        relation: The column of relation types; by default ``relation``, where it exists.
-        node_id: The column of ids in the node table.
-        features: The columns of ``x``; by default all other columns of numbers. Every cell must be a finite number.
-        label: The column of labels; by default ``label``, where it exists. Labels are names or whole numbers. An empty cell
-            is a node without a label (-1), and so is ``nan`` where all other labels are numbers.
-        weight: The column of edge weights; by default ``weight``, where it exists.
-        edge_features: The columns of ``edge_attr``; by default all other columns of numbers.
-        undirected: Add the reverse of every edge.
-        missing: What to do with ids that only edges name: ``"error"``, or ``"zeros"`` for nodes with features of zero and
-            no label.
-        delimiter: The character between cells; by default a comma, in TSV files a tab.
+        edges: All tables, or the edge table.
+        nodes: The node table; without it the nodes are those that edges name, and have no features.
+        description: What all tables mean: a `Description`, its values, or a TOML or YAML file with it.
+        layout: ``"hetero"`` makes a ``HeteroData``, ``"single"`` one ``Data`` with the node types one after the other. By
+            default several node types make a ``HeteroData``.
+        source: The column of an edge table with the ids of sources.
+        target: The column of an edge table with the ids of targets.
+        relation: The column with the relation types of edges. Default: ``relation``, where it exists.
+        node_id: The column of a node table with the ids.
+        features: The columns of ``x``, or the kind of each; by default all others that can be encoded.
+        label: The column with labels, names or whole numbers; an empty cell is a node without label (-1). Default:
+            ``label``, where it exists.
+        weight: The column with edge weights. Default: ``weight``, where it exists.
+        edge_features: The columns of ``edge_attr``, or the kind of each; by default all others that can be encoded.
+        undirected: Whether an edge goes both ways. By default those between two node types do, others do not.
+        missing: What an id of an edge without a row in the node table becomes: ``"error"`` (default), or a node with
+            features of zero (``"zeros"``).
+        empty: What stands for an empty cell of features: the ``"mean"`` of its column (default), ``"zero"``, or an
+            ``"error"``. Empty cells of categories are 0 in all of their columns.
+        delimiter: The character between cells of text files; by default a comma, in ``.tsv`` files a tab.
 
     Returns:
         The graph with its names.
 
     Raises:
-        GraphError: If a table cannot be read or has rows that cannot be used. All are counted, and the first ones named.
-        NotYetError: If a table with relations is read with ``undirected=True``.
+        GraphError: If a table cannot be read, or rows cannot be used. Every bad row is named by its line number.
+        NotYetError: If typed edges of one table are to be undirected.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -456,82 +179,369 @@ def from_tables(
     >>> graph.classes, graph.data.y.tolist()
     (('a', 'b'), [0, 1, -1])
     """
-    columns = Columns(source, target, relation, node_id, features, label, weight, edge_features)
-    opened = None if nodes is None else open_table(Path(nodes), delimiter)
-    return build(open_table(Path(edges), delimiter), opened, columns, undirected, missing)
+    given = {"missing": missing, "empty": empty, "layout": layout, "delimiter": delimiter}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    several = isinstance(edges, Mapping) or (
+        not isinstance(edges, Table) and not is_frame(edges) and (Path(edges).is_dir() or Sources.is_database(edges))
+    )
+    if description is not None or (several and nodes is None):
+        chosen = {"source": source, "target": target, "node_id": node_id, "relation": relation, "features": features}
+        chosen |= {"label": label, "weight": weight, "edge_features": edge_features}
+        named = [name for name, value in chosen.items() if value != _USUAL.get(name)]
+        if named:
+            raise SettingError(
+                f"{some(named)} name{'s' * (len(named) == 1)} columns of one table, and there are several: name them in a "
+                "description"
+            )
+        sources = _sources(edges)
+        found = description if isinstance(description, Description) else None
+        if found is None and isinstance(description, Mapping):
+            found = Description.from_dict(description)
+        elif found is None and isinstance(description, (str, PathLike)):
+            found = read_description(Path(description))
+        return build(sources, replace(found or find_description(sources, delimiter), **options), undirected)
+    tables = {"edges": edges} if nodes is None else {"edges": edges, "nodes": nodes}
+    of_nodes = () if nodes is None else (Nodes("node", "nodes", node_id, features=features, label=label),)
+    of_edges = Edges(
+        "edge", "edges", source, target, "node", "node", relation=relation, weight=weight, features=edge_features
+    )
+    parts = Description(of_nodes, (of_edges,), **options, named_by_options=True)
+    return build(Sources(tables, "the tables"), parts, undirected)
 
 
-def build(
-    edges: AbstractContextManager[Table],
-    nodes: AbstractContextManager[Table] | None,
-    columns: Columns,
-    undirected: bool,
-    missing: Missing,
-) -> NamedGraph:
-    """The graph of two tables, whatever they are read from."""
-    if missing not in ("error", "zeros"):
-        raise SettingError(f"'missing' must be 'error' or 'zeros' (got {missing!r})")
-    index, of_nodes, count = numbering(), NamedGraph(Data()), 0
-    if nodes is not None:
-        with nodes as table:
-            of_nodes, count, title = _read_nodes(table, columns, index), len(index), table.name
-    with edges as table:
-        of_edges, extra = _read_edges(table, columns, index, undirected, count)
-    ids, data = IdMap(index), of_edges.data
-    if nodes is not None and missing == "error" and extra:
-        known = IdMap(ids.names[:count])
-        shown = (f"{known.unknown(name)} ({row})" for name, row in islice(extra.items(), _SHOWN))
-        rest = f" and {len(extra) - _SHOWN:,} more" if len(extra) > _SHOWN else ""
+_USUAL = {"source": "source", "target": "target", "node_id": "id"}
+
+
+def _sources(tables: Any) -> Sources:
+    return Sources(tables, "the tables") if isinstance(tables, Mapping) else Sources.at(Path(tables))
+
+
+@dataclass
+class _NodePart:
+    """The nodes of one type."""
+
+    index: defaultdict[str, int]
+    count: int = 0  # nodes of the table; ids beyond them come from edges
+    table: str | None = None
+    x: Tensor | None = None
+    y: Tensor | None = None
+    classes: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    masks: dict[str, Tensor] = field(default_factory=dict)
+
+    def padded(self, value: Tensor, rest: Any = 0) -> Tensor:
+        """A value of every node; nodes beyond the table have ``rest``."""
+        more = value.new_full((len(self.index) - self.count, *value.shape[1:]), rest)
+        return torch.cat([value, more]) if more.size(0) else value
+
+
+@dataclass
+class _EdgePart:
+    """The edges of one table, each once, and their values."""
+
+    source: Edges
+    pairs: np.ndarray  # [E, 2], ids within the types
+    values: dict[str, np.ndarray]
+    relations: tuple[str, ...]
+    features: tuple[str, ...]
+    unseen: dict[str, np.ndarray]
+
+
+def build(sources: Sources, description: Description, undirected: bool | None = None) -> NamedGraph:
+    """The graph of some tables.
+
+    Args:
+        sources: The tables.
+        description: What they mean.
+        undirected: Whether edges go both ways; where it is None, as the description says.
+    """
+    reader = _Reader(sources, description)
+    nodes = {name: _NodePart(_numbering()) for name in description.types}
+    for of_nodes in description.nodes:
+        nodes[of_nodes.name] = reader.nodes(of_nodes)
+    edges = [reader.edges(part, nodes) for part in description.edges]
+    hetero = description.layout == "hetero" or (description.layout == "auto" and len(nodes) > 1)
+    make = _hetero if hetero else _single
+    data, more = make(nodes, edges, undirected)
+    check_graph(collate(data))
+    names = [name for part in nodes.values() for name in part.index]
+    types = {name: len(part.index) for name, part in nodes.items()} if hetero or len(nodes) > 1 else {}
+    classes = [part.classes for part in nodes.values() if part.classes]
+    return NamedGraph(
+        data,
+        IdMap(names, types, joined=not hetero),
+        classes=classes[0] if classes else (),
+        ignored=tuple(each.column for part in reader.encodings.values() for each in part if each.reason),
+        tables=description,
+        encodings=reader.encodings,
+        counts=reader.counts,
+        edge_features=tuple(name for part in edges for name in part.features),
+        **more,
+    )
+
+
+def _hetero(
+    nodes: Mapping[str, _NodePart], edges: Sequence[_EdgePart], undirected: bool | None
+) -> tuple[HeteroData, dict[str, Any]]:
+    """One store for each node type and edge type; edges between types also in the other direction."""
+    data = HeteroData()
+    for name, part in nodes.items():
+        if part.x is None:
+            data[name].num_nodes = len(part.index)
+        else:
+            data[name].x = part.padded(part.x)
+        if part.y is not None:
+            data[name].y = part.padded(part.y, -1)
+        for mask, value in part.masks.items():
+            data[name][mask] = part.padded(value, False)
+    unseen = {}
+    for each in edges:
+        if each.relations:
+            raise NotYetError(
+                f"'{each.source.table}' has a column of relations ({each.source.relation!r}) between several node types",
+                "put each relation into a table of its own, or name no relation",
+            )
+        kind, both = each.source.kind, _goes_both_ways(each.source, undirected)
+        same = kind[0] == kind[2]
+        pairs, values = _once(each.pairs, each.values, both and same)
+        for direction, ends in ((kind, pairs), ((kind[2], REVERSE + kind[1], kind[0]), pairs[:, ::-1])):
+            if direction == kind or (both and not same):
+                data[direction].edge_index = _columns(ends)
+                for value_name, array in values.items():
+                    data[direction][value_name] = torch.from_numpy(array)
+        if each.unseen:
+            unseen[kind] = {part: _columns(held_out) for part, held_out in each.unseen.items()}
+    return data, {"features": {name: part.features for name, part in nodes.items()}, "unseen": unseen}
+
+
+def _single(
+    nodes: Mapping[str, _NodePart], edges: Sequence[_EdgePart], undirected: bool | None
+) -> tuple[Data, dict[str, Any]]:
+    """One ``Data`` with all node types one after the other, each with columns of features of its own."""
+    data, several = Data(), len(nodes) > 1
+    starts = dict(zip(nodes, np.cumsum([0, *(len(part.index) for part in nodes.values())]).tolist(), strict=False))
+    total, width = sum(len(part.index) for part in nodes.values()), sum(len(part.features) for part in nodes.values())
+    features: list[str] = []
+    if width:
+        data.x = torch.zeros(total, width)
+    for name, part in nodes.items():
+        rows = slice(starts[name], starts[name] + part.count)
+        if part.x is not None:
+            data.x[rows, len(features) : len(features) + len(part.features)] = part.x
+        features += [f"{name}.{column}" for column in part.features] if several else part.features
+        if part.y is not None:
+            if data.y is not None:
+                raise GraphError(f"two node types have labels, and {name!r} is one of them; leave out one label column")
+            data.y = torch.full((total,), -1)
+            data.y[rows] = part.y
+        for mask, value in part.masks.items():
+            data[mask] = torch.zeros(total, dtype=torch.bool)
+            data[mask][rows] = value
+    if not width:
+        data.num_nodes = total
+    if several:
+        sizes = torch.tensor([len(part.index) for part in nodes.values()])
+        data.node_type = torch.arange(len(nodes)).repeat_interleave(sizes)
+    typed = len(edges) > 1 or bool(edges[0].relations)
+    both = [_goes_both_ways(each.source, undirected) for each in edges]
+    if typed and any(both) and edges[0].relations:
+        raise NotYetError(
+            f"'{edges[0].source.table}' has typed edges (column {edges[0].source.relation!r}), which have a direction; leave "
+            "out undirected=True, or list the reverse edges with a relation of their own"
+        )
+    relations: list[str] = []
+    pairs, values, unseen = [], [], {}
+    for each in edges:
+        shift = np.array([starts[each.source.source_type], starts[each.source.target_type]])
+        held = dict(each.values)
+        if typed:
+            own = held.pop("edge_type", np.zeros(len(each.pairs), dtype=np.int64)) + len(relations)
+            relations += each.relations or [each.source.name]
+            held["edge_type"] = own
+        pairs.append(each.pairs + shift)
+        values.append(held)
+        if each.unseen:
+            unseen[each.source.kind] = {part: _columns(held_out + shift) for part, held_out in each.unseen.items()}
+    names = set(values[0]) if len({tuple(sorted(held)) for held in values}) == 1 else {"edge_type"}
+    names -= {"edge_attr"} if len({held["edge_attr"].shape[1] for held in values if "edge_attr" in held}) > 1 else set()
+    whole = {name: np.concatenate([held[name] for held in values]) for name in values[0] if name in names}
+    joined, whole = _once(np.concatenate(pairs), whole, all(both) and not typed)
+    data.edge_index = _columns(joined)
+    for name, array in whole.items():
+        data[name] = torch.from_numpy(array)
+    if typed and any(both):
+        data = with_reverse(data)
+    return data, {"features": tuple(features), "relations": tuple(relations) if typed else (), "unseen": unseen}
+
+
+def _goes_both_ways(edges: Edges, undirected: bool | None) -> bool:
+    if undirected is not None:
+        return undirected
+    return edges.source_type != edges.target_type if edges.directed is None else not edges.directed
+
+
+def _columns(pairs: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(pairs.T))
+
+
+class _Reader:
+    """Reads the tables of a description."""
+
+    def __init__(self, sources: Sources, description: Description) -> None:
+        self.sources, self.description = sources, description
+        self.encodings: dict[str, tuple[Encoding, ...]] = {}
+        self.counts: dict[str, tuple[int, int]] = {}
+
+    def _need(self, table: Table, column: str, part: Nodes | Edges, option: str) -> str:
+        """A column that must be there."""
+        if self.description.named_by_options:
+            return table.need(column, {"key": "node_id"}.get(option, option))
+        if column not in table.columns:
+            section = "nodes" if isinstance(part, Nodes) else "edges"
+            raise GraphError(
+                f"'{table.name}' has no column {column!r} (its columns: {table.listed})",
+                f"correct '{option}' in [{section}.{part.name}] of the description",
+            )
+        return column
+
+    def _choice(self, table: Table, part: Nodes | Edges, option: str) -> str | None:
+        """The column that was chosen; where options name columns, else the one of the usual name."""
+        column: str | None = getattr(part, option)
+        if column is not None:
+            return self._need(table, column, part, option)
+        usual = self.description.named_by_options and option in table.columns and option not in (part.features or ())
+        return option if usual else None
+
+    def _features(self, table: Table, part: Nodes | Edges, taken: Sequence[str | None]) -> Features:
+        option = "edge_features" if isinstance(part, Edges) and self.description.named_by_options else "features"
+        return Features(table, part.features, taken, option, self.description.empty)
+
+    def nodes(self, part: Nodes) -> _NodePart:
+        """The nodes of a table."""
+        index, places = _numbering(), []
+        labels: list[str] = []
+        splits: list[str] = []
+        with self.sources.open(part.table, self.description.delimiter) as table:
+            key = self._need(table, part.key, part, "key")
+            label, split, place = (self._choice(table, part, name) for name in ("label", "split", "index"))
+            features = self._features(table, part, (key, label, split, place))
+            for block in table.blocks:
+                names = read_texts(as_list(block.columns[key]))
+                table.problems.add_empty(block.rows, names, key)
+                for row, name in zip(block.rows, names, strict=True):
+                    if name and name in index:
+                        table.problems.add(row, f"the id {name!r} is in an earlier row too")
+                    index.setdefault(name, len(index))
+                features.add(block)
+                for column, found in ((label, labels), (split, splits)):
+                    if column is not None:
+                        found += read_texts(as_list(block.columns[column]))
+                if place is not None:
+                    places.append(read_numbers(place, block, table.problems))
+            table.problems.check()
+        if not index:
+            raise GraphError(f"the table '{table.name}' holds a header and no rows; give one row per node")
+        result = _NodePart(index, len(index), table.name)
+        result.x, result.features, encodings = features.finish()
+        self.encodings[f"nodes.{part.name}"], self.counts[f"nodes.{part.name}"] = encodings, (len(index), 0)
+        if label is not None:
+            result.classes, result.y = _labels(labels)
+        if split is not None:
+            parts = np.array([_part_of(cell, table.name, split) for cell in splits])
+            masks = {"train_mask": "train", "val_mask": "validation", "test_mask": "test"}
+            result.masks = {mask: torch.from_numpy(parts == name) for mask, name in masks.items()}
+        if place is not None:
+            _put_in_place(result, np.concatenate(places), table.name, place)
+        return result
+
+    def edges(self, part: Edges, nodes: Mapping[str, _NodePart]) -> _EdgePart:
+        """The edges of a table. Ids that no table of nodes has are refused, or become nodes."""
+        with self.sources.open(part.table, self.description.delimiter) as table:
+            ends = [self._need(table, part.source, part, "source"), self._need(table, part.target, part, "target")]
+            relation, weight, split = (self._choice(table, part, name) for name in ("relation", "weight", "split"))
+            features = self._features(table, part, (*ends, relation, weight, split))
+            kinds, pairs, types, weights = _numbering(), [], [], []
+            splits: list[str] = []
+            sides = [nodes[part.source_type], nodes[part.target_type]]
+            ends_types = (part.source_type, part.target_type)
+            known = [side.count if side.table is not None else np.iinfo(np.int64).max for side in sides]
+            extra: dict[str, dict[str, str]] = {}  # ids without a row in the table of their type, and where they are
+            for block in table.blocks:
+                found = [read_texts(as_list(block.columns[end])) for end in ends]
+                for end, names in zip(ends, found, strict=True):
+                    table.problems.add_empty(block.rows, names, end)
+                pairs.append(_look_up(sides, found))
+                for position, side in np.argwhere(pairs[-1] >= known).tolist():
+                    row = table.problems.title(block.rows[position])
+                    extra.setdefault(ends_types[side], {}).setdefault(found[side][position], row)
+                features.add(block)
+                if relation is not None:
+                    names = read_texts(as_list(block.columns[relation]))
+                    table.problems.add_empty(block.rows, names, relation)
+                    types.append(np.array([kinds[name] for name in names]))
+                if weight is not None:
+                    weights.append(read_numbers(weight, block, table.problems))
+                if split is not None:
+                    splits += read_texts(as_list(block.columns[split]))
+            table.problems.check()
+        if not pairs:
+            raise GraphError(f"the table '{table.name}' holds a header and no rows; give one row per edge")
+        for node_type, named in extra.items() if self.description.missing == "error" else ():
+            self._refuse(table.name, nodes[node_type], named)
+        attributes, names_of_values, encodings = features.finish()
+        self.encodings[f"edges.{part.name}"] = encodings
+        relations, order = in_order(list(kinds))
+        values = {
+            "edge_type": order[np.concatenate(types)] if types else None,
+            "edge_weight": np.concatenate(weights) if weights else None,
+            "edge_attr": None if attributes is None else attributes.numpy(),
+        }
+        held = {name: value for name, value in values.items() if value is not None}
+        whole = np.concatenate(pairs)
+        del pairs
+        unseen: dict[str, np.ndarray] = {}
+        if split is not None:
+            if relation is not None:
+                raise NotYetError(
+                    f"'{table.name}' has a split column and a column of relations", "leave one of them out"
+                )
+            whole, held, unseen = _split_off(whole, held, [_part_of(cell, table.name, split) for cell in splits])
+            if not len(whole):
+                raise GraphError(
+                    f"the column {split!r} of '{table.name}' marks no edge as train; mark those trained on"
+                )
+        count = len(whole)
+        whole, held = _once(whole, held)
+        self.counts[f"edges.{part.name}"] = count, count - len(whole)
+        return _EdgePart(part, whole, held, relations, names_of_values, unseen)
+
+    def _refuse(self, edges: str, part: _NodePart, extra: dict[str, str]) -> None:
+        known = IdMap(list(part.index)[: part.count])
+        shown = (f"{known.unknown(name)} ({row})" for name, row in islice(extra.items(), SHOWN))
+        rest = f" and {len(extra) - SHOWN:,} more" if len(extra) > SHOWN else ""
         raise GraphError(
-            f"{len(extra):,} ids of '{table.name}' are not in '{title}': {', '.join(shown)}{rest}",
+            f"{len(extra):,} ids of '{edges}' are not in '{part.table}': {', '.join(shown)}{rest}",
             'add them there, or pass missing="zeros" (--set data.missing=zeros) to give them features of zero',
         )
-    x, y = of_nodes.data.x, of_nodes.data.y
-    if x is None:
-        data.num_nodes = len(ids)
-    else:
-        data.x = torch.cat([x, x.new_zeros(len(ids) - count, x.size(1))])
-    if y is not None:
-        data.y = torch.cat([y, y.new_full((len(ids) - count,), -1)])
-    check_graph(data)
-    header = {"source": columns.source, "target": columns.target, "node": columns.node_id}
-    if columns.relation is not None:
-        header["relation"] = columns.relation
-    ignored, texts = (
-        (*of_nodes.ignored, *of_edges.ignored),
-        {"classes": of_nodes.classes, "features": of_nodes.features},
-    )
-    return replace(of_edges, ids=ids, ignored=ignored, header=header, **texts)
 
 
-def _read_nodes(table: Table, columns: Columns, index: dict[str, int]) -> NamedGraph:
-    key = table.need(columns.node_id, "node_id")
-    label = _optional(table, columns.label, "label", columns.features)
-    features = Numbers(table, columns.features, (key, label), "features")
-    labels: list[str] = []
-    for block in table.blocks:
-        names = read_texts(block.columns[key])
-        table.problems.add_empty(block.rows, names, key)
-        for row, name in zip(block.rows, names, strict=True):
-            if name and name in index:
-                table.problems.add(row, f"the id {name!r} is in an earlier row too")
-            index.setdefault(name, len(index))
-        features.add(block)
-        if label is not None:
-            labels += read_texts(block.columns[label])
-    table.problems.check()
-    if not index:
-        raise GraphError(f"the table '{table.name}' holds a header and no rows; give one row per node")
-    classes, y = _labels(labels) if label is not None else ((), None)
-    data = Data(x=features.values(), y=y)
-    return NamedGraph(data, classes=classes, features=features.names or (), ignored=features.ignored)
+def _numbering() -> defaultdict[str, int]:
+    """A number for each name, in the order in which the names are first looked up.
+
+    >>> index = _numbering()
+    >>> [index[name] for name in ("b", "a", "b")]
+    [0, 1, 0]
+    """
+    index: defaultdict[str, int] = defaultdict()
+    index.default_factory = index.__len__
+    return index
 
 
-def _optional(table: Table, column: str | None, name: str, features: Sequence[str] | None = None) -> str | None:
-    """The chosen column, else the one of the usual name, unless that was chosen as a feature."""
-    if column is not None:
-        return table.need(column, name)
-    return name if name in table.columns and name not in (features or ()) else None
+def _look_up(sides: Sequence[_NodePart], found: Sequence[Sequence[str]]) -> np.ndarray:
+    """The numbers of both ends of edges; unknown names get the next ones, row by row."""
+    one, other = (side.index for side in sides)
+    pairs = [(one[a], other[b]) for a, b in zip(*found, strict=True)]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
 def _labels(labels: list[str]) -> tuple[tuple[str, ...], Tensor]:
@@ -544,209 +554,71 @@ def _labels(labels: list[str]) -> tuple[tuple[str, ...], Tensor]:
     return classes, torch.tensor([number.get(class_of.get(label, ""), -1) for label in labels])
 
 
-def _read_edges(
-    table: Table, columns: Columns, index: defaultdict[str, int], undirected: bool, count: int
-) -> tuple[NamedGraph, dict[str, str]]:
-    """What an edge table says, and the row that first names each id beyond the first ``count``."""
-    ends = [table.need(columns.source, "source"), table.need(columns.target, "target")]
-    relation = _optional(table, columns.relation, "relation", columns.edge_features)
-    weight = _optional(table, columns.weight, "weight", columns.edge_features)
-    if relation is not None and undirected:
-        raise NotYetError(
-            f"'{table.name}' has typed edges (column {relation!r}), which have a direction; leave out undirected=True, "
-            "or list the reverse edges with a relation of their own"
+def _part_of(cell: str, table: str, column: str) -> str:
+    part = _PARTS.get(cell.lower())
+    if part is None:
+        raise GraphError(
+            f"the column {column!r} of '{table}' holds {cell!r}; write train, validation or test",
+            "empty cells are train",
         )
-    attributes = Numbers(table, columns.edge_features, (*ends, relation, weight), "edge_features")
-    kinds, pairs, types, weights = numbering(), [], [], []
-    extra: dict[str, str] = {}
-    for block in table.blocks:
-        found = [read_texts(block.columns[end]) for end in ends]
-        for end, names in zip(ends, found, strict=True):
-            table.problems.add_empty(block.rows, names, end)
-        ids = np.array([index[name] for pair in zip(*found, strict=True) for name in pair]).reshape(-1, 2)
-        if count:
-            for position, side in np.argwhere(ids >= count).tolist():
-                extra.setdefault(found[side][position], table.problems.title(block.rows[position]))
-        pairs.append(ids)
-        attributes.add(block)
-        if relation is not None:
-            names = read_texts(block.columns[relation])
-            table.problems.add_empty(block.rows, names, relation)
-            types.append(np.array([kinds[name] for name in names]))
-        if weight is not None:
-            weights.append(read_numbers(weight, block, table.problems))
-    table.problems.check()
-    if not pairs:
-        raise GraphError(f"the table '{table.name}' holds a header and no rows; give one row per edge")
-    relations, order = in_order(list(kinds))
-    values = {
-        "edge_type": order[np.concatenate(types)] if types else None,
-        "edge_weight": np.concatenate(weights) if weights else None,
-        "edge_attr": attributes.values(),
-    }
-    held = {name: np.asarray(value) for name, value in values.items() if value is not None}
-    data = _edges(np.concatenate(pairs), held, undirected)
-    names_of_values = attributes.names or ()
-    return NamedGraph(data, relations=relations, edge_features=names_of_values, ignored=attributes.ignored), extra
+    return part
 
 
-def _edges(pairs: np.ndarray, held: dict[str, np.ndarray], undirected: bool) -> Data:
-    """The graph of some pairs and their values; an edge that repeats an earlier one with all its values counts once."""
+def _put_in_place(part: _NodePart, places: np.ndarray, table: str, column: str) -> None:
+    """Put the nodes of a table in the order of a column."""
+    order = np.argsort(places, kind="stable")
+    if (places[order] != np.arange(len(places))).any():
+        raise GraphError(
+            f"the column {column!r} of '{table}' must hold each row of the model once, from 0 to {len(places) - 1}",
+            "correct it, or leave 'index' out where the rows of the table are in the order of the model",
+        )
+    names = list(part.index)
+    part.index.clear()
+    part.index.update((names[row], place) for place, row in enumerate(order.tolist()))
+    rows = torch.from_numpy(order)
+    part.x, part.y = (None if value is None else value[rows] for value in (part.x, part.y))
+    part.masks = {name: mask[rows] for name, mask in part.masks.items()}
+
+
+def _split_off(
+    pairs: np.ndarray, held: dict[str, np.ndarray], parts: Sequence[str]
+) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The training edges with their values, and the validation and test edges that are no training edges, each once."""
+    named = np.array(parts)
+    base = int(pairs.max()) + 1
+    keys = pairs[:, 0] * base + pairs[:, 1]
+    train, known = named == "train", np.unique(keys[named == "train"])
+    unseen = {}
+    for part in ("validation", "test"):
+        first = np.unique(keys[named == part], return_index=True)[1]
+        chosen = np.flatnonzero(named == part)[np.sort(first)]
+        chosen = chosen[~np.isin(keys[chosen], known)]
+        known = np.concatenate([known, keys[chosen]])  # an edge to validate with is none to test with
+        if chosen.size:
+            unseen[part] = pairs[chosen]
+    return pairs[train], {name: value[train] for name, value in held.items()}, unseen
+
+
+def _once(
+    pairs: np.ndarray, held: dict[str, np.ndarray], undirected: bool = False
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Pairs and their values; an edge that repeats an earlier one with all its values counts once."""
     if undirected:
         pairs = np.concatenate([pairs, pairs[:, ::-1]])
         held = {name: np.concatenate([value, value]) for name, value in held.items()}
-    _, of, count = np.unique(
-        pairs[:, 0] * (int(pairs.max()) + 1) + pairs[:, 1], return_inverse=True, return_counts=True
-    )
-    again = np.flatnonzero(count[of] > 1)  # usually few: only these need their values compared
-    rows = np.column_stack([of[again], *(value[again] for value in held.values())])
-    distinct = again[np.unique(rows, axis=0, return_index=True)[1]]
-    keep = np.sort(np.concatenate([np.flatnonzero(count[of] == 1), distinct]))
-    return Data(
-        edge_index=torch.from_numpy(np.ascontiguousarray(pairs[keep].T)),
-        **{name: torch.from_numpy(value[keep]) for name, value in held.items()},
-    )
-
-
-#: The usual names of the columns of a request.
-_REQUEST_COLUMNS = {
-    "source": ("source", "src", "head", "u"),
-    "relation": ("relation", "type"),
-    "target": ("target", "dst", "tail", "v"),
-    "node": ("node", "id", "node_id", "graph"),
-    "column": ("column", "feature"),
-}
-
-
-def read_request(
-    path: str | PathLike[str],
-    ids: IdMap | None = None,
-    relations: Sequence[str] | None = None,
-    wanted: str | None = None,
-    columns_of_x: Sequence[str] | None = None,
-    header: Mapping[str, str] | None = None,
-) -> tuple[str, list[tuple[int, ...]]]:
-    """The kind ('edges', 'nodes', 'features', 'labels') and the rows of a request file; all bad lines are reported together.
-
-    Cells are numbers, or names where ``ids`` and ``relations`` have names; with ``columns_of_x`` a column of features goes by
-    its name or its number. ``wanted`` says what a file of nodes names: the nodes, their 'features' or their 'labels'.
-    ``header`` has names of columns besides the usual ones, as `NamedGraph.header` has.
-    """
-    problems = Problems(str(path), error=DeletionError)
-    try:
-        with Path(path).open("rb") as file:
-            lines = [(line, [cell.strip() for cell in cells]) for line, cells in read_records(file, problems)]
-    except (OSError, csv.Error) as error:
-        raise DeletionError(
-            f"the request file '{path}' cannot be read: {why(error)}; give a CSV file of ids"
-        ) from error
-    if not lines:
-        raise DeletionError(f"the request file '{path}' is empty; give one row per edge or node")
-    first = lines[0][1]
-    mark = next((mark for mark in (";", "\t", "|") if len(first) == 1 and mark in first[0]), None)
-    if mark is not None and (ids is None or first[0] not in ids):
-        raise DeletionError(f"the columns of '{path}' are separated by {mark!r} ('{first[0]}')", "use commas")
-    columns = list(range(len(first)))
-    kind = "nodes" if len(columns) == 1 else "edges" if wanted != "features" or len(columns) != 2 else wanted
-    if (named := _read_header(path, first, ids, header or {})) is not None:
-        kind, columns = named
-        lines = lines[1:]
-    if wanted is not None and kind != wanted:
-        if kind != "nodes":
-            raise DeletionError(f"'{path}' names {kind}, and {wanted} were asked for; give a column node")
-        kind = wanted
-    rows = []
-    for line, cells in lines:
-        picked = [cells[column] for column in columns]
-        try:
-            if ids is None:
-                rows.append(tuple(map(_whole_number, picked)))
-            elif kind == "features":
-                node = look_up(picked[:1], ids, None, suggest=not problems.many)
-                rows.append((*node, *look_up_columns(picked[1:], columns_of_x)))
-            else:
-                rows.append(look_up(picked, ids, relations, suggest=not problems.many))
-        except ValueError as error:
-            problems.add(line, ",".join(cells) if ids is None else str(error))
-    problems.check()
-    if not rows:
-        raise DeletionError(f"the request file '{path}' holds a header and no rows; give one row per edge or node")
-    return kind, rows
-
-
-def _read_header(
-    path: str | PathLike[str], cells: list[str], ids: IdMap | None, header: Mapping[str, str]
-) -> tuple[str, list[int]] | None:
-    """What the rows below a header name, and in which columns; None where the first line is no header."""
-    names = [cell.lower() for cell in cells]
-    found: dict[str, int] = {}
-    for role, usual in _REQUEST_COLUMNS.items():
-        for name in (header.get(role, "").lower(), *usual):
-            if name in names:
-                found.setdefault(role, names.index(name))
-    if len(names) == 1 and names[0] in (header.get("source", "").lower(), header.get("target", "").lower()):
-        found = {"node": 0}  # a column of one end alone names nodes
-    pairs = "source" in found and "target" in found
-    if ids is None and all(cell.lstrip("-").isdigit() for cell in cells):
-        return None
-    if ids is not None and not pairs and "node" not in found:
-        if len(cells) > 3:
-            raise DeletionError(
-                f"'{path}' has {len(cells)} columns and no header; name the columns source,target or node"
-            )
-        return None
-    if ids is not None and all(cell in ids for cell in cells):
-        raise DeletionError(
-            f"the first line of '{path}' ({','.join(cells)}) is both a header and a row of ids; "
-            "put a header above it that is no id, such as node_id or head,tail"
-        )
-    if pairs:
-        return "edges", [found[role] for role in ("source", "relation", "target") if role in found]
-    if "node" in found:
-        both = [found[role] for role in ("node", "column") if role in found]
-        return "features" if len(both) == 2 else "nodes", both
-    raise DeletionError(f"the header of '{path}' is '{','.join(names)}'; name the columns source,target or node")
-
-
-def _whole_number(cell: str) -> int:
-    if "_" in cell or int(cell) < 0:  # Python reads 1_0 as 10
-        raise ValueError
-    return int(cell)
-
-
-def look_up(cells: Sequence[str], ids: IdMap, relations: Sequence[str] | None, suggest: bool = True) -> tuple[int, ...]:
-    """A node, a pair or a triple (source, relation, target) by its names; a ``ValueError`` says which name is unknown."""
-    found = []
-    for position, cell in enumerate(cells):
-        if len(cells) == 3 and position == 1:
-            found.append(_relation(cell, relations))
-            continue
-        node = ids.find(cell)
-        if node is None:
-            raise ValueError(f"no id {ids.unknown(cell) if suggest else repr(cell)}")
-        found.append(node)
-    return tuple(found)
-
-
-def look_up_columns(cells: Sequence[str], names: Sequence[str] | None) -> tuple[int, ...]:
-    """Columns of features by their names, or by their numbers from 0; a ``ValueError`` says which one is unknown.
-
-    >>> look_up_columns(["age", "2"], ["city", "age", "score"])
-    (1, 2)
-    """
-    names = list(names or ())
-    for cell in cells:
-        if cell not in names and not (cell.isascii() and cell.isdigit()):
-            there_are = f"there are {some(map(repr, names))}, or" if names else "columns of 'x' have"
-            raise ValueError(f"no column {cell!r}, {there_are} numbers from 0")
-    return tuple(names.index(cell) if cell in names else int(cell) for cell in cells)
-
-
-def _relation(cell: str, relations: Sequence[str] | None) -> int:
-    if relations:
-        if cell not in relations:
-            raise ValueError(f"no relation {cell!r}, there are {some(map(repr, relations))}")
-        return list(relations).index(cell)
-    if not cell.isdigit():
-        raise ValueError(f"no relation {cell!r}, they have numbers here")
-    return int(cell)
+    keys = pairs[:, 0] * (int(pairs.max()) + 1) + pairs[:, 1]
+    order = np.argsort(keys, kind="stable")
+    starts = np.append(True, keys[order[1:]] != keys[order[:-1]])
+    if starts.all():
+        return pairs, held
+    group = np.empty(len(keys), dtype=np.int64)
+    group[order] = np.cumsum(starts) - 1
+    alone = np.append(starts[1:], True) & starts
+    again = np.sort(order[~alone])  # usually few: only these need their values compared
+    if held:
+        rows = np.column_stack([group[again], *(value[again] for value in held.values())])
+        distinct = again[np.unique(rows, axis=0, return_index=True)[1]]
+    else:
+        distinct = order[starts & ~alone]
+    keep = np.sort(np.concatenate([order[alone], distinct]))
+    return pairs[keep], {name: value[keep] for name, value in held.items()}

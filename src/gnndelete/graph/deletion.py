@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from os import PathLike
+from dataclasses import dataclass, fields
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -22,6 +23,7 @@ from gnndelete.graph.validation import check_deletion, check_graph, count_nodes,
 
 if TYPE_CHECKING:
     from gnndelete.datasets.ids import IdMap
+    from gnndelete.datasets.tables import NamedGraph
 
 Edges = Tensor | Iterable[Any]
 Ids = Tensor | Iterable[int] | int
@@ -46,7 +48,8 @@ class Deletion(Elements):
             of their relations where these are unique.
         graphs: Ids of whole graphs, where the data is a set of graphs.
         fill: What replaces deleted features: one number, or one per column of ``x``.
-        ids: The names of the nodes (an `IdMap`), where nodes are given by name, such as ``"user:4711"``.
+        ids: The names of the nodes (an `IdMap`), where nodes are given by name, such as ``"user:4711"``; those of several
+            node types by type: ``nodes={"user": ["u-1453"]}``.
 
     Raises:
         DeletionError: If an argument is not what it should be. Whether the graph has these elements is checked by `check`.
@@ -81,52 +84,72 @@ class Deletion(Elements):
         values = {name: value for name, value in values.items() if value is not None}
         if features is None and not (isinstance(fill, (int, float)) and fill == 0):
             raise DeletionError("fill= replaces features, and features= names none; name some, or leave fill= out")
-        types = split_by_type(values, fill) if values and ids is None else None
+        types = split_by_type(values, fill) if values and (ids is None or ids.types) else None
+        names = Names(None if ids is None else ids.names)
         if types is not None:
-            super().__init__(by_type={name: Deletion(**kinds) for name, kinds in types.items()})
+            parts = {name: _part(kinds, _of_type(ids, name)) for name, kinds in types.items()}
+            if ids is not None and ids.types and ids.joined:  # of one Data, where ids count across all types
+                joined = reduce(or_, parts.values())
+                super().__init__(
+                    **{each.name: getattr(joined, each.name) for each in fields(Elements)} | {"names": names}
+                )
+            else:
+                super().__init__(by_type=parts, names=names)
             return
+        if ids is not None and ids.types and not ids.joined and values:
+            kind = next(iter(values))
+            raise DeletionError(
+                f"{kind}= is given without types, and every type of a HeteroData counts its own ids; give {kind}={{type: …}} "
+                f"with types among {some(map(repr, ids.types), 12)}"
+            )
         parsed: dict[str, Any] = {}
         for name, value in values.items():
             parsed |= KINDS[name].parse(value, fill, ids)
-        super().__init__(**parsed, names=Names(None if ids is None else ids.names))
+        super().__init__(**parsed, names=names)
 
     @classmethod
     def from_csv(
         cls,
-        path: str | PathLike[str],
+        source: Any,
         ids: IdMap | None = None,
         relations: Sequence[str] | None = None,
         *,
+        graph: NamedGraph | None = None,
         kind: Literal["nodes", "features", "labels"] | None = None,
         fill: Fill = 0.0,
-        columns: Sequence[str] | None = None,
-        header: Mapping[str, str] | None = None,
     ) -> Deletion:
-        """Read a deletion from a CSV file.
+        """Read a deletion from a CSV file, a JSON, Parquet or Arrow file, an open file or a data frame.
 
         Columns ``source,target`` (or ``source,relation,target``) name edges, a column ``node`` names nodes, and columns
-        ``node,column`` name features. Without a header, two columns are edges, three are triples and one is nodes.
+        ``node,column`` name features. With ``graph=`` the columns may also be called as in the tables of the graph, such as
+        ``user_id,item_id``; others are ignored. Without a header, two columns are edges, three are triples and one is nodes.
 
         Args:
-            path: The file.
-            ids: The names of the nodes, such as those of a `NamedGraph`. Without it, cells are numbers.
+            source: The path of a file, an open file, or a data frame.
+            ids: The names of the nodes. Without it and without ``graph``, cells are numbers.
             relations: The names of the relation types.
-            kind: What a file of nodes names: the nodes themselves, their ``"features"`` or their ``"labels"``.
+            graph: The graph as it was read from tables: its ids, and the names of its relations and columns.
+            kind: What a request of nodes names: the nodes themselves, their ``"features"`` or their ``"labels"``.
             fill: What replaces deleted features.
-            columns: The names of the columns of ``x``.
-            header: Names of the columns of your tables, such as ``graph.header`` of a `NamedGraph`: they may stand in the
-                file instead of ``source``, ``target``, ``relation`` and ``node``.
 
         Raises:
-            DeletionError: If the file cannot be read. Every bad line is named.
+            DeletionError: If the request cannot be read. Every bad row is named.
         """
-        from gnndelete.datasets.tables import read_request
+        from gnndelete.datasets.requests import Names as Known
+        from gnndelete.datasets.requests import read_request
 
         require_names(ids)
-        found, rows = read_request(path, ids, relations, kind, columns, header)
-        whole = found == "edges" or (found == "features" and len(rows[0]) == 2)
-        elements: dict[str, Any] = {found: rows if whole else [row[0] for row in rows]}
-        return cls(**elements, fill=fill).with_names(ids, relations)
+        known = Known(ids, relations or ()) if graph is None else Known.of(graph)
+        found, rows = read_request(source, known, kind)
+
+        def listed(part: Any) -> Any:
+            whole = found == "edges" or (found == "features" and len(part[0]) == 2)
+            return part if whole else [row[0] for row in part]
+
+        elements: dict[str, Any] = {found: listed(rows)}
+        if isinstance(rows, dict):
+            elements = {found: {name: listed(part) for name, part in rows.items()}}
+        return cls(**elements, fill=fill).with_names(known.ids, known.relations)
 
     @classmethod
     def of_subgraph(cls, data: Data, nodes: Ids) -> Deletion:
@@ -339,6 +362,23 @@ class Deletion(Elements):
                 "leave them out, earlier requests stay in force",
             )
         return self
+
+
+def _of_type(ids: Any, name: TypeName) -> Any:
+    """The names of the nodes of a type; of an edge type those of its two ends."""
+    if ids is None or not ids.types or (isinstance(name, tuple) and len(name) != 3):
+        return None
+    return (ids.of(name[0]), ids.of(name[2])) if isinstance(name, tuple) else ids.of(name)
+
+
+def _part(kinds: dict[str, Any], ids: Any) -> Deletion:
+    """What one type loses."""
+    fill = kinds.get("fill", 0.0)
+    parsed: dict[str, Any] = {}
+    for name in KINDS:
+        if name in kinds:
+            parsed |= KINDS[name].parse(kinds[name], fill, ids)
+    return Deletion().replace(**parsed)
 
 
 #: The deletion that names nothing.

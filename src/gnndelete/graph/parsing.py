@@ -75,7 +75,7 @@ def as_ids(values: Any, name: str, ids: IdMap | None = None) -> Tensor:
     return torch.unique(_not_negative(_flat(values, name, DeletionError, ids), name))
 
 
-def as_edges(edges: Any, ids: IdMap | None = None) -> Tensor:
+def as_edges(edges: Any, ids: IdMap | tuple[IdMap, IdMap] | None = None) -> Tensor:
     """Sorted, distinct edges as a ``[2, k]`` tensor (``[3, k]`` for triples) on the CPU.
 
     >>> as_edges([(7, 9), (0, 5), (7, 9)]).tolist()
@@ -153,11 +153,12 @@ def edge_list(
     name: str,
     widths: tuple[int, ...] = (2, 3),
     error: type[RequestError] = SettingError,
-    ids: IdMap | None = None,
+    ids: IdMap | tuple[IdMap, IdMap] | None = None,
 ) -> Tensor:
     """Edges as a ``[2, k]`` tensor (``[3, k]`` for triples), in the order given and on the device given.
 
-    With ``widths`` (2,), pairs are cells (node, column).
+    With ``widths`` (2,), pairs are cells (node, column). With ``ids``, for both ends or for each one, everything but a tensor
+    gives the names of nodes.
 
     >>> edge_list([(7, 9), (0, 5)], "edges").tolist()
     [[7, 0], [9, 5]]
@@ -165,7 +166,8 @@ def edge_list(
     shape, form = "[2, k] with nodes and their columns", "node ids or pairs (node, column)"
     if 3 in widths:
         shape, form = "[2, k] (or [3, k] for triples)", "pairs (source, target), or triples"
-    array = _tensor(edges, name, error)
+    named = ids is not None and isinstance(edges, np.ndarray)
+    array = None if named else _tensor(edges, name, error)
     if array is not None:
         if array.dim() != 2 or array.size(0) not in widths:
             hint = "; transpose it with .t()" if array.dim() == 2 and array.size(1) in widths else ""
@@ -179,17 +181,19 @@ def edge_list(
     width = len(rows[0]) if isinstance(rows[0], (tuple, list)) and len(rows[0]) in widths else widths[0]
     for wrong in (row for row in rows if not isinstance(row, (tuple, list)) or len(row) != width):
         raise error(f"'{name}' must hold {form} throughout; got {short(wrong)}")
-    cells = list(chain.from_iterable(rows))
-    if ids is None or set(map(type, cells)) == {int}:
-        return _flat(cells, name, error).view(-1, width).t()
-    of_nodes = (0, width - 1) if 3 in widths else (0,)
+    if ids is None:
+        return _flat(list(chain.from_iterable(rows)), name, error).view(-1, width).t()
+    source, target = ids if isinstance(ids, tuple) else (ids, ids)
+    known = {0: source, width - 1: target} if 3 in widths else {0: source}
     columns = enumerate(zip(*rows, strict=True))
-    return torch.stack([_flat(list(column), name, error, ids if at in of_nodes else None) for at, column in columns])
+    return torch.stack([_flat(list(column), name, error, known.get(at)) for at, column in columns])
 
 
 def _flat(values: Any, name: str, error: type[RequestError], ids: IdMap | None = None) -> Tensor:
-    """Integers as a flat tensor, in the order given; names are looked up in ``ids``."""
-    if type(values) is int or isinstance(values, np.integer) or (type(values) is str and ids is not None):
+    """Integers as a flat tensor, in the order given. With ``ids``, everything but a tensor holds names, also numbers."""
+    if ids is not None and not isinstance(values, Tensor):
+        return _look_up([values] if isinstance(values, (str, int, np.integer)) else values, name, error, ids)
+    if type(values) is int or isinstance(values, np.integer):
         values = [values]
     array = _tensor(values, name, error)
     if array is not None:
@@ -197,10 +201,7 @@ def _flat(values: Any, name: str, error: type[RequestError], ids: IdMap | None =
             raise error(f"'{name}' has shape {list(array.shape)}; it must be a flat list of ids")
         return array.view(-1)
     items = _listed(values, name, error)
-    kinds = set(map(type, items))
-    if kinds == {str} and ids is not None:
-        return ids.to_int(items)
-    if kinds - {int}:
+    if set(map(type, items)) - {int}:
         items = [each.item() if isinstance(each, np.generic) or _dim(each) == 0 else each for each in items]
         for wrong in (each for each in items if type(each) is not int):
             raise error(f"'{name}' holds {_words(type(wrong))}, for example {short(wrong)}; ids are integers")
@@ -209,6 +210,16 @@ def _flat(values: Any, name: str, error: type[RequestError], ids: IdMap | None =
     except OverflowError:
         large = short(max(items, key=abs))
         raise error(f"'{name}' holds the id {large}, which is no 64-bit integer; give smaller ids") from None
+
+
+def _look_up(values: Any, name: str, error: type[RequestError], ids: IdMap) -> Tensor:
+    """The nodes of names; a number is the name that it has as text."""
+    items = [each.item() if isinstance(each, np.generic) else each for each in _listed(values, name, error)]
+    for wrong in (each for each in items if type(each) not in (str, int)):
+        raise error(
+            f"'{name}' holds {_words(type(wrong))}, for example {short(wrong)}; with ids= give the names of nodes"
+        )
+    return ids.to_int([str(each) for each in items])
 
 
 def _tensor(values: Any, name: str, error: type[RequestError]) -> Tensor | None:
