@@ -23,7 +23,7 @@ from gnndelete.nn.forward import call
 from gnndelete.notes import MEANING
 from gnndelete.result import Unlearned
 from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, Task
-from gnndelete.training.loop import train
+from gnndelete.training.loop import LoopFit, train
 from gnndelete.unlearner import Unlearner
 
 
@@ -222,12 +222,8 @@ def _elements(task: Task, data: Data) -> Tensor:
     return torch.arange(6, 20) if isinstance(data, GraphBatch) else torch.arange(20, 40)
 
 
-def _fit(task: Task) -> Callable[[nn.Module, Data, int], nn.Module]:
-    def fit(model: nn.Module, data: Data, seed: int) -> nn.Module:
-        train(model, data, task, epochs=10, lr=0.01, seed=seed)
-        return model
-
-    return fit
+def _fit(task: Task) -> LoopFit:
+    return LoopFit(task, {"epochs": 10, "lr": 0.01})
 
 
 __all__ = ["check_method", "problem"]

@@ -18,7 +18,7 @@ from gnndelete.models import build
 from gnndelete.nn.forward import call, evaluating
 from gnndelete.nn.reset import fresh
 from gnndelete.tasks import LinkPrediction, NodeClassification
-from gnndelete.training.loop import train
+from gnndelete.training.loop import LoopFit, as_fitting, one_cycle, takes_course, train, usual_epochs
 
 DEVICES = [
     "cpu",
@@ -275,3 +275,44 @@ def test_fresh_handles_norms_attention_and_lazy_layers() -> None:
     new = fresh(model, 1)
     assert new[0].running_mean.sum() == 0
     assert all(torch.isfinite(p).all() for name, p in new.named_parameters() if not name.startswith("3."))
+
+
+def test_a_schedule_scales_the_rate_and_an_extra_loss_is_added(nodes: Data) -> None:
+    asked: list[int] = []
+    seen: list[tuple[Any, Any]] = []
+
+    def schedule(epoch: int) -> float:
+        asked.append(epoch)
+        return 0.0 if epoch < 2 else 1.0
+
+    def pull(model: nn.Module, output: Tensor, batch: Data) -> Tensor:
+        seen.append((model, batch))
+        return 1e6 * output.square().mean()
+
+    still, moved, pulled = small(), small(), small()
+    before = weights(still)
+    train(still, nodes, "node", epochs=2, lr=0.01, schedule=schedule)
+    assert same(weights(still), before)
+    train(moved, nodes, "node", epochs=30, lr=0.01, schedule=schedule, validate_every=30)
+    assert asked == [0, 1, *range(30)]
+    train(pulled, nodes, "node", epochs=30, lr=0.01, extra_loss=pull, validate_every=30)
+    assert len(seen) == 30
+    assert seen[0][0] is pulled
+    with torch.no_grad():
+        assert call(pulled.eval(), nodes).abs().mean() < 0.1 * call(moved.eval(), nodes).abs().mean()
+
+
+def test_a_course_ends_with_its_last_weights(nodes: Data) -> None:
+    fit = as_fitting(LoopFit("node", {"epochs": 500, "lr": 0.01, "patience": 10}))
+    assert usual_epochs(fit) == 500
+    assert takes_course(fit) == {"epochs", "schedule", "extra_loss"}
+    short, same_by_hand = small(), small()
+    assert fit(short, nodes, 3, epochs=12, schedule=one_cycle(12, 4)) is short
+    train(same_by_hand, nodes, "node", epochs=12, lr=0.01, seed=3, schedule=one_cycle(12, 4), validate_every=12)
+    assert same(weights(short), weights(same_by_hand))
+
+
+def test_what_a_fit_of_the_user_takes() -> None:
+    assert takes_course(as_fitting(lambda model, data, seed: model)) == frozenset()
+    assert takes_course(lambda model, data, seed, **course: model) == {"epochs", "schedule", "extra_loss"}
+    assert usual_epochs(lambda model, data, seed, epochs, extra_loss=None: model) is None

@@ -43,7 +43,7 @@ from gnndelete.nn.forward import call, evaluating
 from gnndelete.notes import Note
 from gnndelete.result import Unlearned, evidence_by
 from gnndelete.tasks import Task
-from gnndelete.training.loop import train
+from gnndelete.training.loop import LoopFit
 from gnndelete.unlearner import Unlearner
 
 #: A deletion that takes fewer seconds than this is repeated and its time is the median of these repeats: the first one
@@ -86,13 +86,7 @@ class Setting:
 def schedule_fit(key: Mapping[str, Any], method: Method, task: Task) -> Fit:
     """A training function with the schedule of the cell; settings of Retrain take precedence."""
     settings = method.settings() if isinstance(method, Retrain) else {}
-    schedule = {name: settings.get(name, value) for name, value in key["train"].items()}
-
-    def fit(model: nn.Module, data: Data, seed: int) -> nn.Module:
-        train(model, data, task, seed=seed, **schedule)
-        return model
-
-    return fit
+    return LoopFit(task, {name: settings.get(name, value) for name, value in key["train"].items()})
 
 
 def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:

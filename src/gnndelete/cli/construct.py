@@ -187,12 +187,7 @@ def fit_function(settings: Settings, task: Task, method: Method | None = None, p
     """A function that trains by the schedule of the run, with what the parameters of ``method`` set instead."""
     schedule = settings.train.model_dump(include=set(SCHEDULE))
     schedule |= {name: getattr(method, name) for name in schedule if hasattr(method, name)}
-
-    def fit(model: nn.Module, data: Data, seed: int) -> nn.Module:
-        loop.train(model, data, task, seed=seed, progress=progress, **schedule)
-        return model
-
-    return fit
+    return loop.LoopFit(task, {**schedule, "progress": progress})
 
 
 def build_function(

@@ -149,9 +149,10 @@ class _Serving:
             chosen = getattr(self.method, "seed", None)
             return self.settings.train.seed + 1 if chosen is None else chosen
 
-        def fit(model: Any, data: Any, seed: int) -> Any:  # by the schedule of the run, or that of the method
-            gone = (self.deleted | self.request).nodes
-            return fit_function(self.settings, self.task.without(gone), self.method)(model, data, seed)
+        def fit(model: Any, data: Any, seed: int, epochs: int = self.settings.train.epochs, **course: Any) -> Any:
+            gone = (self.deleted | self.request).nodes  # by the schedule of the run, or that of the method
+            usual = fit_function(self.settings, self.task.without(gone), self.method)
+            return usual(model, data, seed, **({"epochs": epochs, **course} if course else {}))
 
         if self.run.latest.kind == "close" or (not self.settings.deletion.asks and self.graph_folder is not None):
             require_state(self.run)

@@ -25,7 +25,7 @@ from gnndelete.tasks import Task
 
 Assurance = Literal["retrained", "exact", "certified", "approximate", "inference-only"]
 Weights = Literal["base", "new"]
-Fit = Callable[[nn.Module, Data, int], Any]  # the trained model, or nothing where it was trained in place
+Fit = Callable[..., Any]  # (model, graph, seed): the trained model, or nothing where it was trained in place
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ import copy
 import inspect
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete.errors import ModelError, RunError, SettingError
@@ -46,17 +46,28 @@ class TrainingResult:
     seed: int
 
 
+#: Gives the factor of the learning rate in each epoch, counted from 0, as torch's ``LambdaLR`` takes it.
+Schedule = Callable[[int], float]
+
+#: Gives a number to add to the loss, from the model, what it returned, and the graph or batch that it ran on.
+ExtraLoss = Callable[[nn.Module, Any, Any], Tensor]
+
+#: The keyword arguments that a ``fit`` may take, for methods that train it for fewer epochs than usual.
+COURSE = ("epochs", "schedule", "extra_loss")
+
+
 @dataclass(frozen=True)
 class Fitting:
     """The user's ``fit(model, data, seed)``, called with the user's kind of graph; returns the trained model.
 
-    A function that trains in place may return nothing, or what `train` returns.
+    A function that trains in place may return nothing, or what `train` returns. One that takes the keyword arguments `COURSE`
+    can also train for another number of epochs, with factors of its learning rate and with an addition to its loss.
     """
 
-    function: Callable[[nn.Module, Any, int], Any]
+    function: Callable[..., Any]
 
-    def __call__(self, model: nn.Module, data: Any, seed: int) -> nn.Module:
-        result = self.function(model, as_user_graph(data), seed)
+    def __call__(self, model: nn.Module, data: Any, seed: int, **course: Any) -> nn.Module:
+        result = self.function(model, as_user_graph(data), seed, **course)
         if result is None or isinstance(result, TrainingResult):
             return model
         if not isinstance(result, nn.Module):
@@ -83,12 +94,100 @@ def as_fitting(fit: Any) -> Fitting:
     return Fitting(fit)
 
 
+def takes_course(fit: Callable[..., Any]) -> frozenset[str]:
+    """Which keyword arguments of `COURSE` a training function takes.
+
+    >>> sorted(takes_course(lambda model, data, seed, epochs=200, extra_loss=None: model))
+    ['epochs', 'extra_loss']
+    """
+    try:
+        parameters = inspect.signature(_function(fit)).parameters
+    except ValueError:  # a builtin without a signature
+        return frozenset()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return frozenset(COURSE)
+    return frozenset(COURSE) & parameters.keys()
+
+
+def usual_epochs(fit: Callable[..., Any]) -> int | None:
+    """The epochs that a training function trains where it is not asked for another number; None where it does not say.
+
+    >>> usual_epochs(lambda model, data, seed, epochs=200: model)
+    200
+    """
+    function = _function(fit)
+    if isinstance(function, LoopFit):
+        return int(function.options.get("epochs", DEFAULT_EPOCHS))
+    parameter = inspect.signature(function).parameters.get("epochs") if takes_course(fit) else None
+    given = None if parameter is None else parameter.default
+    return given if isinstance(given, int) and not isinstance(given, bool) else None
+
+
+def _function(fit: Callable[..., Any]) -> Callable[..., Any]:
+    return fit.function if isinstance(fit, Fitting) else fit
+
+
+#: Epochs that `train` runs where no number is given.
+DEFAULT_EPOCHS = 1000
+
+
+@dataclass(frozen=True)
+class LoopFit:
+    """The built-in loop as a ``fit``.
+
+    Args:
+        task: What the model is trained for.
+        options: Further arguments of `train`: epochs, learning rate and so on.
+
+    >>> usual_epochs(LoopFit("node", {"epochs": 50}))
+    50
+    """
+
+    task: Task | str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(
+        self,
+        model: nn.Module,
+        data: Any,
+        seed: int,
+        epochs: int | None = None,
+        schedule: Schedule | None = None,
+        extra_loss: ExtraLoss | None = None,
+    ) -> TrainingResult:
+        """Train by the options; a given number of epochs is trained to its end, whose weights are kept."""
+        short = {} if epochs is None else {"epochs": epochs, "validate_every": max(epochs, 1), "patience": None}
+        options = {**self.options, **short, "schedule": schedule, "extra_loss": extra_loss, "seed": seed}
+        return train(model, data, self.task, **options)
+
+
+def one_cycle(epochs: int, peak: float = 1.0, warmup: int = 2) -> Schedule:
+    """A rise over a few epochs to ``peak`` times the learning rate, and a straight fall to almost nothing.
+
+    Args:
+        epochs: Length of the training.
+        peak: The largest factor.
+        warmup: Epochs before it is reached.
+
+    >>> [round(one_cycle(6, peak=8)(epoch), 1) for epoch in range(6)]
+    [2.7, 5.3, 8.0, 6.0, 4.0, 2.0]
+    """
+    rise = min(warmup, epochs // 2)
+
+    def factor(epoch: int) -> float:
+        if epoch < rise:
+            return peak * (epoch + 1) / (rise + 1)
+        return peak * max(epochs - epoch, 0) / (epochs - rise)
+
+    return factor
+
+
 def train(
     model: nn.Module,
     data: Any,
     task: Task | str,
     *,
-    epochs: int = 1000,
+    epochs: int = DEFAULT_EPOCHS,
     lr: float = 1e-3,
     weight_decay: float = 0.0,
     patience: int | None = None,
@@ -99,6 +198,8 @@ def train(
     forward: Forward | None = None,
     batch_size: int | None = None,
     num_neighbors: int | list[int] | None = None,
+    schedule: Schedule | None = None,
+    extra_loss: ExtraLoss | None = None,
 ) -> TrainingResult:
     """Train a model in place with Adam and leave it with the weights of its best validation score.
 
@@ -123,6 +224,8 @@ def train(
             where an accelerator has no room for that. None trains on everything at once.
         num_neighbors: Neighbours of a node that are sampled at every hop (10 by default, -1 for all), or a list with one
             number per hop.
+        schedule: Gives a factor of ``lr`` for each epoch, counted from 0; such as `one_cycle`. The default keeps ``lr``.
+        extra_loss: ``extra_loss(model, output, batch)`` gives a number to add to the loss of each step.
 
     Returns:
         The best validation score, its epoch, and how long training took.
@@ -154,9 +257,14 @@ def train(
         optimizer = torch.optim.Adam(_parameters(model, graph, forward), lr=lr, weight_decay=weight_decay)
         for epoch in range(1, epochs + 1):
             model.train()
+            if schedule is not None:
+                optimizer.param_groups[0]["lr"] = lr * schedule(epoch - 1)
             for batch in task.batches(graph, batch_size, generator, *near):
                 optimizer.zero_grad()
-                loss = task.loss(model, forward(model, batch), batch, generator)
+                output = forward(model, batch)
+                loss = task.loss(model, output, batch, generator)
+                if extra_loss is not None:
+                    loss = loss + extra_loss(model, output, batch)
                 loss.backward()
                 optimizer.step()
             if epoch % validate_every == 0 or epoch == epochs:
