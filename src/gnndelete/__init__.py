@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gnndelete.auditing import Audit, audit
     from gnndelete.comparison import compare
     from gnndelete.graph.deletion import Deletion
+    from gnndelete.graph.disk import DiskGraph
     from gnndelete.inspection import Inspection, inspect
     from gnndelete.methods import (
         D2D,
@@ -46,6 +47,7 @@ _HOME = {
         "auditing": "Audit audit",
         "comparison": "compare",
         "graph.deletion": "Deletion",
+        "graph.disk": "DiskGraph",
         "inspection": "Inspection inspect",
         "methods": "CertUnlearn D2D GIF GNNDelete GradAscent GraphEditor GraphEraser JODIE MEGU Method Retrain Unlink",
         "nn.adapter": "Adapter",
@@ -69,6 +71,7 @@ __all__ = [
     "Audit",
     "CertUnlearn",
     "Deletion",
+    "DiskGraph",
     "GNNDelete",
     "GradAscent",
     "GraphClassification",

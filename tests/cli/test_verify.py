@@ -127,3 +127,17 @@ def test_a_run_whose_parts_disagree_is_refused_by_every_verb(
         assert refused.code == 2, verb
         assert "restore" in refused.sentence, verb
     assert contents(served) == before
+
+
+def test_a_graph_on_disk(cli: Cli, tmp_path: Path) -> None:
+    import torch
+
+    import gnndelete as gd
+
+    gd.DiskGraph.build(tmp_path / "graph", torch.tensor([[0, 1], [1, 2]]), torch.ones(3, 2))
+    good = cli("verify", tmp_path / "graph", "--json")
+    assert (good.code, good.values["verified"]) == (0, True)
+    content = (tmp_path / "graph" / "x").read_bytes()
+    (tmp_path / "graph" / "x").write_bytes(b"\1" + content[1:])
+    bad = cli("verify", tmp_path / "graph", "--json")
+    assert (bad.code, len(bad.values["problems"])) == (1, 1)

@@ -37,10 +37,11 @@ def track(items: Sequence[T], title: str, show: bool, name: Callable[[T], str] =
 
 
 @contextmanager
-def bar(title: str, total: int, show: bool = True) -> Iterator[Update]:
+def bar(title: str, total: int | None, show: bool = True) -> Iterator[Update]:
     """Show a bar on standard error while the block runs; inside another bar, one more line of its display.
 
-    Where standard error is no terminal, a line from time to time shows in a log that the work goes on.
+    Where standard error is no terminal, a line from time to time shows in a log that the work goes on. ``total`` is None where
+    nobody knows it yet.
 
     >>> with bar("counting", total=2, show=False) as update:
     ...     update(1, "one")
@@ -55,7 +56,8 @@ def bar(title: str, total: int, show: bool = True) -> Iterator[Update]:
             nonlocal last
             if time.monotonic() - last >= SILENCE:
                 last = time.monotonic()
-                print(f"{description}: {done:,} of {total:,} done", file=sys.stderr, flush=True)
+                whole = "" if total is None else f" of {total:,}"
+                print(f"{description}: {done:,}{whole} done", file=sys.stderr, flush=True)
 
         yield log
         return
