@@ -17,7 +17,7 @@ from gnndelete.engine.session import Session
 from gnndelete.engine.trial import close
 from gnndelete.graph.edge_table import EdgeTable, Hops, Neighborhood
 from gnndelete.nn.forward import evaluating
-from gnndelete.nn.hooks import Key, Site, Visit, entry
+from gnndelete.nn.hooks import Finished, Key, Site, Visit, entry
 from gnndelete.nn.layers import Layers, evaluation_view
 from gnndelete.nn.operator import Operator
 from gnndelete.nn.receptive_field import Probe
@@ -63,7 +63,10 @@ class BlockSession(Session):
 
     def watch(self, model: nn.Module, graph: Data, layers: list[str], visit: Visit, base: bool = False) -> Any:
         """Run the model on the block with a visitor behind some layers, who is given the rows that operators may act on."""
-        return self.blocks.run(self.block, graph, visit, layers, base)
+        try:
+            return self.blocks.run(self.block, graph, visit, layers, base)
+        except Finished:
+            return None
 
     def answer(self, model: nn.Module, data: Data) -> Any:
         """The output on the block."""

@@ -24,7 +24,7 @@ from gnndelete.graph.validation import check_graph, edge_table
 from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.nn.checks import refuse_blind
 from gnndelete.nn.forward import Forward
-from gnndelete.nn.hooks import Rows, Site, Visit, listening
+from gnndelete.nn.hooks import Finished, Rows, Site, Visit, listening
 from gnndelete.nn.layers import Layers, working_copy
 from gnndelete.nn.operator import LayerOperators
 from gnndelete.nn.receptive_field import Probe, probe, run
@@ -154,9 +154,15 @@ class Session:
             layers: The layers; ``""`` is the model itself.
             visit: As for `nn.hooks.listening`.
             base: No operator acts: on a block fewer rows change then.
+
+        Returns:
+            The output; None where the visitor ended the pass.
         """
-        with listening(model, layers, visit):
-            return self.forward(model, graph)
+        try:
+            with listening(model, layers, visit):
+                return self.forward(model, graph)
+        except Finished:
+            return None
 
     #: Parameters with a row per node, where they are known; None where any parameter of that size may be one.
     tables: frozenset[str] | None = None

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from gnndelete.graph.kinds import among
 from gnndelete.methods.base import Context
@@ -119,7 +118,8 @@ class Layerwise:
             return output
 
         with _first_output_given(self.model, self.probe.sites[0], base.first, self.context.session.hooks):
-            output = self._watch(self._graph, [*self.probe.layers, *([""] if behind_model else [])], visit)
+            layers = [*self.probe.layers, *([""] if behind_model else [])]
+            output = self.context.session.watch(self.model, self._graph, layers, visit)
         return [*solved, *behind_model], output
 
     def present(self, solved: Solved) -> Any:
@@ -198,20 +198,13 @@ class Layerwise:
                 raise Finished
 
         graph = self.context.remaining if on_remaining else self.context.data
-        result.output = self._watch(graph, self.probe.layers, visit, base=True)
+        result.output = self.context.session.watch(self.model, graph, self.probe.layers, visit, base=True)
         if any(h._version != version for h, version in versions):  # the model wrote into it (relu_, +=)
             result.first = None
         presented = torch.cat([self.groups.deleted, self.groups.lost_features])
         if presented.numel():
-            self._watch(self.context.data, self.probe.layers, visit_presented)
+            self.context.session.watch(self.model, self.context.data, self.probe.layers, visit_presented)
         return result
-
-    def _watch(self, graph: Data, layers: list[str], visit: Visit, base: bool = False) -> Any:
-        """Run the model with a visitor behind layers; None where the visitor ended the pass."""
-        try:
-            return self.context.session.watch(self.model, graph, layers, visit, base)
-        except Finished:
-            return None
 
 
 @contextmanager
