@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gnndelete.nn.operator import rows
     from gnndelete.notes import Note
     from gnndelete.result import Unlearned, evaluate, load
-    from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification
+    from gnndelete.tasks import GraphClassification, LinkPrediction, NodeClassification, RankingPrediction
     from gnndelete.training.loop import train
     from gnndelete.unlearner import Unlearner
 
@@ -54,7 +54,7 @@ _HOME = {
         "nn.operator": "rows",
         "notes": "Note",
         "result": "Unlearned evaluate load",
-        "tasks": "GraphClassification LinkPrediction NodeClassification",
+        "tasks": "GraphClassification LinkPrediction NodeClassification RankingPrediction",
         "training.loop": "train",
         "unlearner": "Unlearner",
     }.items()
@@ -82,6 +82,7 @@ __all__ = [
     "Method",
     "NodeClassification",
     "Note",
+    "RankingPrediction",
     "Retrain",
     "Unlearned",
     "Unlearner",

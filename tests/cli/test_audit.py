@@ -230,8 +230,8 @@ def test_bad_options(cli: Cli, served: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_model_from_elsewhere_needs_a_schedule(cli: Cli, served: Path, graph_file: Path) -> None:
-    weights = ("--checkpoint", served / "base/model.safetensors", "--set", "data.val=0.1", "--set", "data.test=0.1")
-    assert cli("train", "--graph", graph_file, *SMALL, *weights, "--epochs", 0, "--out", "own").code == 0
+    weights = ("--checkpoint", served / "base/model.safetensors", "--model", "gcn", "--set", "train.epochs=0")
+    assert cli("adopt", graph_file, *SMALL[:4], *weights, "--out", "own").code == 0
     assert cli("delete", "own", "--random", 20, "--lam", 0.2).code == 0
     assert "does not say how to train" in cli("audit", "own").sentence
     assert "does not say how to train" in cli("audit", "own", "--no-reference").sentence

@@ -34,7 +34,8 @@ def test_options_with_a_value_are_still_shown_with_it(cli: Cli) -> None:
         ("bench report --figures gif", "'--figures': 'gif' is not one of 'svg', 'png'"),
         (
             "foo",
-            "there is no command 'foo'; choose from demo, inspect, train, delete, audit, compare, ls, status, close, verify",
+            "there is no command 'foo'; choose from demo, inspect, train, adopt, delete, audit, compare, ls, status, close, "
+            "verify",
         ),
         ("trian", "there is no command 'trian'; did you mean 'train'?"),
         ("bench foo", "there is no command 'foo'; choose from ls, run, report"),

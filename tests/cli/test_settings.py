@@ -63,7 +63,7 @@ def test_what_to_delete_is_replaced_as_a_whole() -> None:
         ("train=3", "'train'"),
         ("data.val=1", "(got 1)"),
         ("deletion.where=sideways", "'random', 'in', 'out'"),
-        ("task.name=edge", "'link', 'node' or 'graph'"),
+        ("task.name=edge", "'link', 'ranking', 'node' or 'graph'"),
         ("method.lam", "--set method.lam=0.3"),
         ("method.lam=[", "is not YAML"),
         ("=3", "has no value"),

@@ -121,7 +121,7 @@ def test_own_model_for_nodes(cli: Cli, graph_file: Path, tmp_path: Path) -> None
         ("own.py:number", "is a 'int'"),
         ("own.py:model", "makes a model"),
         ("own.py:nothing", "must return a torch.nn.Module"),
-        ("missing.py:Net", "no model file"),
+        ("missing.py:Net", "no file"),
         ("missing.module:Net", "cannot be imported"),
         ("wrong.py:Net", "does not run"),
     ],
@@ -163,14 +163,14 @@ def test_a_model_trained_elsewhere_becomes_a_run(cli: Cli, trained: Path, graph_
     model = gd.models.GCN(6, hidden=8, out=4)
     load_weights(trained / "base/model.safetensors", model)
     torch.save({"epoch": 3, "state_dict": model.state_dict()}, tmp_path / "elsewhere.pt")
-    shape = ("--set", "model.hidden=8", "--set", "model.out=4", "--epochs", 0)
-    registered = cli("train", "--graph", graph_file, *shape, "--checkpoint", "elsewhere.pt", "--out", "run", "--json")
+    shape = ("--model", "gcn", "--set", "model.hidden=8", "--set", "model.out=4")
+    registered = cli("adopt", graph_file, *shape, "--checkpoint", "elsewhere.pt", "--out", "run", "--json")
     assert registered.code == 0, registered.err
     assert (tmp_path / "run/base/model.safetensors").read_bytes() == (trained / "base/model.safetensors").read_bytes()
     for place, prefix in enumerate(("module.", "_orig_mod.", "_orig_mod.module.")):  # DataParallel, torch.compile, both
         torch.save({f"{prefix}{name}": value for name, value in model.state_dict().items()}, tmp_path / "wrapped.pt")
         wrapped = ("--checkpoint", "wrapped.pt", "--out", f"wrapped{place}")
-        assert cli("train", "--graph", graph_file, *shape, *wrapped).code == 0
+        assert cli("adopt", graph_file, *shape, *wrapped).code == 0
         assert (tmp_path / f"wrapped{place}/base/model.safetensors").read_bytes() == (
             trained / "base/model.safetensors"
         ).read_bytes()

@@ -100,7 +100,7 @@ def test_model_must_fit() -> None:
 
 def test_by_name() -> None:
     assert isinstance(resolver.make("Node"), NodeClassification)
-    assert {kind.name for kind in resolver} == {"link", "node", "graph"}
+    assert {kind.name for kind in resolver} == {"link", "ranking", "node", "graph"}
 
 
 @pytest.mark.parametrize("task", [NodeClassification(), GraphClassification()], ids=lambda task: task.name)

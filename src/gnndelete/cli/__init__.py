@@ -17,6 +17,7 @@ from typing import Any
 import typer
 
 from gnndelete import __version__
+from gnndelete.cli.adopt import adopt as _adopt
 from gnndelete.cli.audit import audit as _audit
 from gnndelete.cli.bench import group as _bench
 from gnndelete.cli.close import close as _close
@@ -37,6 +38,7 @@ _VERBS: dict[str, Callable[..., Report]] = {
     "demo": _demo,
     "inspect": _inspect,
     "train": _train,
+    "adopt": _adopt,
     "delete": _delete,
     "audit": _audit,
     "compare": _compare,

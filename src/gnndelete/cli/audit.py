@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gnndelete.auditing import Audit
+    from gnndelete.auditing.verdict import Verdict
     from gnndelete.cli.settings import Settings
     from gnndelete.io.versions import Versions
 
@@ -44,6 +45,7 @@ def audit(
         int | None, _what(help="Seed of both trainings and of every sample; that of the run by default.")
     ] = None,
     device: options.Device = None,
+    fit: options.Fit = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the report; RUN/audit/VERSION by default.")] = None,
     strict: Annotated[
         bool,
@@ -69,6 +71,7 @@ def audit(
 
     received = datetime.now(UTC)
     chosen = {"audit.reference": reference, "audit.attacks": attacks, "train.seed": seed, "train.device": device}
+    chosen["train.fit"] = fit
     opened = open_run(run)
     settings = run_settings(opened, config, set_, chosen, trust=trust)
     folder = opened.folder() if unlearned is None else unlearned
@@ -102,22 +105,39 @@ def _audit(run: Versions, folder: Path, out: Path, settings: Settings) -> Audit:
     from gnndelete.errors import SettingError
 
     options = settings.audit
-    if not settings.train.epochs and (options.reference or options.attacks):
+    if not settings.train.epochs and settings.train.fit is None and (options.reference or options.attacks):
         raise SettingError(
             f"the run '{run.root}' was made without training (train.epochs is 0), so it does not say how to train a "
-            "reference; give --set train.epochs=… and train.lr=… as the model was trained, or --no-reference --no-attacks"
+            "reference; give --fit file.py:function, or --set train.epochs=… and train.lr=…, or --no-reference --no-attacks"
         )
     unlearned = open_result(run, folder, settings)
-    assert unlearned.data is not None
+    assert unlearned.graph is not None
     retrained = reference(unlearned, run.latest.digest, out, settings) if options.reference else None
-    before, now = str(run.latest.facts.get("device")), str(unlearned.data.edge_index.device)
+    before, now = str(run.latest.facts.get("device")), str(unlearned.graph.edge_index.device)
     if retrained is not None and before != now:
         note(f"note: the deletion ran on {before} and the reference on {now}, so their times are not compared")
         retrained = replace(retrained, seconds=0.0)
     note("auditing" + (", with a shadow model to train for the attacks" if options.attacks else ""))
     found = auditing.audit(unlearned, retrained, attacks=options.attacks, seed=settings.train.seed, progress=True)
+    if run.chain[0].kind == "adopt" and settings.train.fit is None and (options.reference or options.attacks):
+        found = replace(found, verdict=_with_warning(found.verdict, settings))
     # Ids can be guessed from a plain digest of a request; that of a version is salted.
     return replace(found, subject={**found.subject, "request": run.latest.digest})
+
+
+def _with_warning(verdict: Verdict, settings: Settings) -> Verdict:
+    """The verdict on an adopted model whose reference was trained by another loss than the model."""
+    from dataclasses import replace
+
+    from gnndelete.notes import Note
+
+    train = settings.train
+    text = (
+        f"How this model was trained is not known, so the built-in loop ({settings.task.loss or 'cross-entropy'} loss, Adam, "
+        f"{train.epochs:,} epochs, learning rate {train.lr:g}) trained every model it is compared with. Differences may come "
+        "from that: audit again with --fit FILE.PY:FUNCTION, your own training."
+    )
+    return replace(verdict, warnings=(Note("trained-by-another-loss", text), *verdict.warnings))
 
 
 def _write(audit: Audit, run: Versions, out: Path | None, settings: Settings, received: datetime) -> None:

@@ -29,6 +29,7 @@ def compare(
     seeds: Annotated[int, _how(min=1, help="Number of seeds.")] = 3,
     controls: Annotated[bool, _how(help="Also show the scores of models ruined on purpose.")] = True,
     device: options.Device = None,
+    fit: options.Fit = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; RUN/comparison by default.")] = None,
     skip_unseen: options.SkipUnseen = False,
     trust: options.Trust = False,
@@ -47,7 +48,7 @@ def compare(
     from gnndelete.io.versions import locked
 
     opened = open_run(run)
-    settings = run_settings(opened, config, set_, {**request, "train.device": device}, trust=trust)
+    settings = run_settings(opened, config, set_, {**request, "train.device": device, "train.fit": fit}, trust=trust)
     out = run / "comparison" if out is None else out
     check_folder(out, "rows.jsonl", [run])
     require_writable(out)

@@ -140,8 +140,9 @@ class _Serving:
 
     def open(self) -> None:
         """Load the model and the graph, and the requests before this one."""
-        from gnndelete.cli.construct import build_function, fit_function
+        from gnndelete.cli.construct import build_function, find_fit, fit_function
         from gnndelete.cli.run_folder import STATE, open_model, require_state, union
+        from gnndelete.graph.batch import collate
         from gnndelete.graph.validation import edge_table
         from gnndelete.unlearner import Unlearner
 
@@ -158,13 +159,13 @@ class _Serving:
             require_state(self.run)
         self.model, self.graph, self.task = open_model(self.run, self.settings)
         self.data, self.table = self.graph.data, edge_table(self.graph.data)
-        build = build_function(self.settings, self.data, seed)
+        build = build_function(self.settings, self.graph, seed)
         self.unlearner = Unlearner(
             self.model,
             self.data,
             self.task,
             self.method,
-            fit=fit,
+            fit=fit if self.settings.train.fit is None else find_fit(self.settings.train.fit),
             build=build,
             seed=self.settings.train.seed,
             progress=True,
@@ -172,7 +173,8 @@ class _Serving:
         if self.run.latest.requests and not self.fresh:
             self.unlearner.load_state(self.run.folder() / STATE)
         self.deleted = union(self.unlearner.history)
-        self.remaining = self.deleted.remaining(self.data, self.table) if self.unlearner.history else self.data
+        left = self.deleted.remaining(self.data, self.table) if self.unlearner.history else self.data
+        self.remaining = collate(left)
 
     def plan(self) -> dict[str, Any]:
         """What `serve` would do, after all checks and without doing it."""
@@ -223,8 +225,8 @@ class _Serving:
         if dropped:
             note(f"note: --fresh drops {dropped} earlier request(s); what they deleted is back in the model")
         unlearned = self.unlearner.delete(self.request)
-        assert unlearned.data is not None
-        remaining, before = fingerprint(unlearned.data), self.run.latest
+        assert unlearned.graph is not None
+        remaining, before = fingerprint(unlearned.graph), self.run.latest
         values = {**self._values(unlearned), "remaining_fingerprint": remaining, "request_id": request_id}
         served = {name: unlearned.settings[name] for name in TAKEN_OVER if name in unlearned.settings}
         report = self.run.root / AUDIT / f"{before.version:04}"
@@ -283,7 +285,7 @@ class _Serving:
     def _values(self, unlearned: Unlearned) -> dict[str, Any]:
         from gnndelete.result import evidence
 
-        data, seed = unlearned.data, unlearned.seed
+        data, seed = unlearned.graph, unlearned.seed
         assert data is not None
         return {
             **unlearned.summary(),

@@ -109,7 +109,7 @@ def _element(option: str, text: Any) -> Any:
 
 def read_request(settings: DeletionSettings, graph: NamedGraph, task: Task) -> Deletion:
     """The elements to delete from ``graph``, which earlier requests may have made smaller; in the ids of its user."""
-    request = _named(settings, graph)
+    request = _across_types(_named(settings, graph), graph)
     if settings.fill and not request.features.size(1):
         raise SettingError(
             f"--fill says what replaces features, and none are named (got {settings.fill}); name --feature"
@@ -124,6 +124,13 @@ def read_request(settings: DeletionSettings, graph: NamedGraph, task: Task) -> D
     if len(request):
         raise SettingError("elements are named and --random is given too; name what to delete, or have it drawn")
     return _drawn(settings, settings.random, graph, task)
+
+
+def _across_types(request: Deletion, graph: NamedGraph) -> Deletion:
+    """A request by type in ids across all types of a HeteroData; any other as it is."""
+    from gnndelete.graph.validation import across_types
+
+    return across_types(request, graph.data) if request.by_type else request
 
 
 def _drawn(settings: DeletionSettings, amount: int | float, graph: NamedGraph, task: Task) -> Deletion:
@@ -145,11 +152,18 @@ def _drawn(settings: DeletionSettings, amount: int | float, graph: NamedGraph, t
             raise SettingError("--kind graphs draws whole graphs, and this run has one; leave it out")
         return Deletion(graphs=forget_graphs(data, amount, seed=seed))
     if kind == "nodes":
-        return Deletion(nodes=forget_nodes(data, amount, seed=seed))
+        return _on_types(Deletion(nodes=forget_nodes(data, amount, seed=seed)), data)
     test = task.unseen(data, "test") if task.pairwise else None
     if where in ("in", "out") and (test is None or not test.numel()):
         raise SettingError(f"--where {where} is relative to test edges, and this run has none; leave it out")
-    return Deletion(edges=forget_edges(data, amount, where, test=test, hops=settings.hops, seed=seed))
+    return _on_types(Deletion(edges=forget_edges(data, amount, where, test=test, hops=settings.hops, seed=seed)), data)
+
+
+def _on_types(request: Deletion, data: Any) -> Deletion:
+    """A request that was drawn on the graph as the library holds it: on a HeteroData its ids count across all types."""
+    from gnndelete.graph.hetero import HeteroGraph
+
+    return request.replace(across_types=True) if isinstance(data, HeteroGraph) else request
 
 
 def _named(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
@@ -185,61 +199,87 @@ def _in_place(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
 
     bad: list[str] = []
 
-    def parsed(option: str) -> list[Any]:
-        found = []
+    def parsed(option: str) -> dict[Any, list[Any]]:
+        found: dict[Any, list[Any]] = {}
         for element in getattr(settings, f"{option}s"):
             cells = element if isinstance(element, list) else [element]
             try:
-                found.append(_row(option, cells, graph))
+                of_type, row = _row(option, cells, graph)
+                found.setdefault(of_type, []).append(row)
             except ValueError as error:
                 bad.append(f"--{option} {','.join(map(str, cells))} ({error})")
         return found
 
-    edges, nodes, labels, features = (parsed(option) for option in ("edge", "node", "label", "feature"))
+    named = {option: parsed(option) for option in ("edge", "node", "label", "feature")}
     if bad:
         raise DeletionError(
             f"{len(bad)} of the elements to delete cannot be found in the graph: {some(bad, 20)}; correct or remove them"
         )
+    whole = {kind: [row for row in rows if len(row) == 1] for kind, rows in named["feature"].items()}
+    cells = {kind: [row for row in rows if len(row) == 2] for kind, rows in named["feature"].items()}
     request = Deletion(
-        edges=edges or None,
-        nodes=[node for (node,) in nodes] or None,
-        labels=[node for (node,) in labels] or None,
+        edges=_by_type(named["edge"]),
+        nodes=_by_type(named["node"], single=True),
+        labels=_by_type(named["label"], single=True),
         relations=[_relation(name, graph) for name in settings.relations] or None,
         graphs=settings.graphs or None,
     )
-    for length in (1, 2):  # whole rows, and single columns
-        if chosen := [cells for cells in features if len(cells) == length]:
-            values = chosen if length == 2 else [node for (node,) in chosen]
-            request = request | Deletion(features=values, fill=settings.fill)
+    for rows, single in ((whole, True), (cells, False)):  # whole rows, and single columns
+        if (chosen := _by_type(rows, single)) is not None:
+            request = request | Deletion(features=chosen, fill=settings.fill)
     return request.with_names(graph.ids, graph.relations)
 
 
-def _row(option: str, cells: list[Any], graph: NamedGraph) -> tuple[int, ...]:
-    """One element by the names of its nodes, or by their numbers where they have no names."""
-    from gnndelete.datasets.requests import Names
+def _by_type(found: dict[Any, list[Any]], single: bool = False) -> Any:
+    """Rows as `Deletion` takes them: by type where the graph has types, else as a list; None where there are none."""
+    parts = {kind: [row[0] for row in rows] if single else rows for kind, rows in found.items() if rows}
+    return parts.get(None) if None in parts else parts or None
 
+
+def _row(option: str, cells: list[Any], graph: NamedGraph) -> tuple[Any, tuple[int, ...]]:
+    """One element by the names of its nodes, or by their numbers where they have no names, and its type on a HeteroData."""
+    from gnndelete.datasets.requests import Names
+    from gnndelete.graph.hetero import HeteroGraph
+
+    hetero = isinstance(graph.data, HeteroGraph)
     form, example = {
         "edge": ("source,relation,target", "0,2,5") if "edge_type" in graph.data else ("source,target", "0,5"),
         "feature": ("node or node,column", "3,7"),
     }.get(option, ("node", "3"))
-    if len(cells) not in ((1, 2) if option == "feature" else (form.count(",") + 1,)):
+    widths = (1, 2) if option == "feature" else (2, 3) if option == "edge" and hetero else (form.count(",") + 1,)
+    if len(cells) not in widths:
         quotes = "" if graph.ids is None else ", an id with a comma in quotes"
         raise ValueError(f"it is written {form}, such as --{option} {example}{quotes}")
     names = Names.of(graph)
     nodes, columns = (cells[:1], cells[1:]) if option == "feature" else (cells, [])
     if graph.ids is None:
+        if hetero:
+            raise ValueError(
+                "nodes have numbers within their types here; delete them from Python, or give tables with ids"
+            )
         if not all(isinstance(cell, int) or (cell.isascii() and cell.isdigit()) for cell in nodes):
             raise ValueError(f"nodes have numbers here, from 0, and no names: --{option} {example}")
-        found = tuple(map(int, nodes))
+        kind, found = None, tuple(map(int, nodes))
     else:
         number = next((cell for cell in nodes if isinstance(cell, int)), None)
         if number is not None:  # YAML has read it: 007 would be 7, and 010 be 8
             raise ValueError(f"ids of this graph are text, and {number} is a number: write it in quotes")
-        found = names.edge(nodes)[1] if option == "edge" else (names.node(nodes[0])[1],)
-    return (*found, *names.columns(list(map(str, columns))))
+        if option == "edge":
+            kind, found = names.edge(nodes)
+        else:
+            kind, node = names.node(nodes[0])
+            found = (node,)
+    return kind, (*found, *names.columns(list(map(str, columns)), kind))
 
 
-def _relation(name: Any, graph: NamedGraph) -> int:
+def _relation(name: Any, graph: NamedGraph) -> Any:
+    from gnndelete.graph.hetero import HeteroGraph
+
+    if isinstance(graph.data, HeteroGraph):
+        types = [kind[1] for kind in graph.data.types.forward()]
+        if str(name) not in types:
+            raise DeletionError(f"no relation of the graph is called {name!r}; there are {some(map(repr, types), 12)}")
+        return str(name)
     if "edge_type" not in graph.data:
         raise DeletionError(
             f"--relation names {name!r}, and the graph has no relation types; name edges with --edge, or nodes with --node"

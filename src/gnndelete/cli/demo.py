@@ -72,7 +72,7 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
     lr = settings.train.lr
     graph, task = prepare(settings)
     data = graph.data
-    model = start_model(settings, data)
+    model = start_model(settings, graph)
     note(f"training a GCN to predict the links of {data.num_nodes:,} images of digits, {epochs} epochs")
     trained = train(model, data, task, epochs=epochs, lr=lr, seed=SEED, progress=True)
     deletion = Deletion(edges=forget_edges(data, AMOUNT, seed=SEED))

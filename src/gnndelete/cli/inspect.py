@@ -59,7 +59,7 @@ def inspect(
         network, named, of_task = open_model(opened, settings)
     else:
         named, of_task = prepare(settings)
-        network = start_model(settings, named.data)
-    build = build_function(settings, named.data, lambda: settings.train.seed)
+        network = start_model(settings, named)
+    build = build_function(settings, named, lambda: settings.train.seed)
     inspection = inspect_model(network, named.data, task=of_task, build=build)
     return Report(inspection.to_dict(), lambda console: console.print(str(inspection), markup=False, soft_wrap=True))

@@ -19,7 +19,7 @@ from gnndelete.errors import some, unknown
 _graph, _model, _train, _run = (
     partial(typer.Option, rich_help_panel=panel) for panel in ("Graph", "Model", "Training", "This run")
 )
-_TABLES = "a folder with edges.csv and nodes.csv, one edge table (CSV, TSV, Parquet), or a Data that torch.save wrote"
+_TABLES = "a folder of tables (CSV, Parquet, Arrow), a database, one edge table, or a Data that torch.save wrote"
 _OWN = "file.py:factory, package.module:factory (its code is run)"
 
 # Read by gnndelete.cli.run, which prints the report of every verb; the verbs need not look at it.
@@ -32,10 +32,12 @@ Graph = Annotated[Path | None, _graph(help=f"Your own graph: {_TABLES}.", metava
 Undirected = Annotated[bool | None, _graph("--undirected", help="Every edge of the tables goes both ways.")]
 DataRoot = Annotated[Path | None, _graph(help="Folder of raw dataset files.")]
 SplitSeed = Annotated[int | None, _graph(help="Seed of the split.")]
-Model = Annotated[str | None, _model(help=f"gcn, gat, gin, gps, graphormer, or your own: {_OWN}.")]
-Checkpoint = Annotated[Path | None, _model(help="Weights to start from: .safetensors, or a state dict.")]
-Task = Annotated[str | None, _model(help="link, node or graph.")]
-Epochs = Annotated[int | None, _train(help="Epochs; 0 takes the checkpoint as it is.")]
+Model = Annotated[str | None, _model(help=f"gcn, gat, gin, lightgcn (see 'gnndelete ls models'), or your own: {_OWN}.")]
+Checkpoint = Annotated[
+    Path | None, _model(help="Trained weights: .safetensors, a state dict, or a checkpoint with one.")
+]
+Task = Annotated[str | None, _model(help="link, ranking, node or graph.")]
+Epochs = Annotated[int | None, _train(help="Epochs.")]
 Lr = Annotated[float | None, _train(help="Learning rate.")]
 WeightDecay = Annotated[float | None, _train(help="Weight decay.")]
 Patience = Annotated[int | None, _train(help="Stop after that many epochs without a better score.")]
@@ -43,6 +45,10 @@ Seed = Annotated[int | None, _train(help="Seed of weights and training.")]
 Device = Annotated[str | None, _train(help="auto, cpu or cuda.")]
 BatchSize = Annotated[
     int | None, _train(help="Graphs, or links or nodes of one graph with their neighbours, per step.")
+]
+Fit = Annotated[
+    str | None,
+    _train(metavar="FILE.PY:FUNCTION", help="Your own training, function(model, data, seed) (its code is run)."),
 ]
 SkipUnseen = Annotated[
     bool, typer.Option("--skip-unseen", help="Leave out edges that only validate or test the model, and say how many.")

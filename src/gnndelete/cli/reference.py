@@ -14,6 +14,7 @@ from gnndelete.cli.output import note
 from gnndelete.cli.run_folder import CACHE, is_whole
 from gnndelete.cli.settings import Settings
 from gnndelete.errors import ModelError
+from gnndelete.io.code import code_digest
 from gnndelete.io.files import commit
 from gnndelete.methods import Retrain
 from gnndelete.nn.layers import working_copy
@@ -24,17 +25,19 @@ from gnndelete.unlearner import Unlearner
 
 def reference(unlearned: Unlearned, version: str, out: Path, settings: Settings) -> Unlearned:
     """The same deletion by `Retrain`: from the cache in ``out``, else trained by the schedule of the run and cached."""
-    assert unlearned.original is not None
+    original = unlearned.original_graph
+    assert original is not None
     assert unlearned.base is not None
     method = _method(unlearned, settings)
-    key = _key(version, method, settings, unlearned.original.edge_index.device.type)
+    key = _key(version, method, settings, original.edge_index.device.type)
     file = next((out / CACHE).glob(f"reference-{key}-*"), None)
     cached = None if file is None else _cached(file, unlearned, method)
     if cached is not None:
         note(f"the reference was trained before; taken from {file}")
         return cached
-    epochs = settings.train.epochs
-    note(f"training the reference without what was deleted, {epochs} epoch{'s' * (epochs != 1)}")
+    epochs, own = settings.train.epochs, settings.train.fit
+    how = f"{epochs} epoch{'s' * (epochs != 1)}" if own is None else f"by {Path(own).name}"
+    note(f"training the reference without what was deleted, {how}")
     unlearner = Unlearner(
         unlearned.base,
         unlearned.original,
@@ -69,6 +72,7 @@ def _key(version: str, method: Retrain, settings: Settings, device: str) -> str:
         "version": version,
         "gnndelete": __version__,
         "train": settings.train.model_dump(mode="json", exclude={"device"}),
+        "fit": None if settings.train.fit is None else code_digest(settings.train.fit),
         "seed": method.seed,
         "device": device,
     }

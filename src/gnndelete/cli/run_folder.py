@@ -1,6 +1,6 @@
 """A run folder: the trained model, and a version for every request that was served.
 
-    base/            model.safetensors, settings.yaml, metrics.json: what ``train`` wrote
+    base/            model.safetensors, settings.yaml, metrics.json: what ``train`` or ``adopt`` wrote
     versions/0001/   the adapter or the model after a request, result.json, settings.yaml, state.json (all requests so far)
     audit/0001/      the report about a version
 
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnndelete import __version__
 from gnndelete.cli.output import note, plain, to_json
-from gnndelete.cli.settings import Layer, Settings, located, resolve, same_file
+from gnndelete.cli.settings import FILES, Layer, Settings, located, resolve, same_file
 from gnndelete.errors import AdapterError, DeletionError, GraphError, SettingError
 from gnndelete.io.code import require_trust
 from gnndelete.io.files import commit
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from gnndelete.tasks import Task
 
 MODEL, SETTINGS, METRICS = "model.safetensors", "settings.yaml", "metrics.json"
+TABLES, DESCRIPTION = "tables.json", "graph.toml"
 STATE, RESULT, AUDIT, CACHE = "state.json", "result.json", "audit", "cache"
 
 #: Files of a version that name elements or rows: only their owner reads them.
@@ -55,7 +56,9 @@ def open_run(folder: Path) -> Versions:
     """The versions of a run, refused where it is unfinished, or where the base or the latest version has changed."""
     run = Versions(folder)
     if not run.chain:
-        raise SettingError(f"'{folder}' is no finished run; make one with gnndelete train --out {folder}")
+        raise SettingError(
+            f"'{folder}' is no finished run; make one with gnndelete train or gnndelete adopt, --out {folder}"
+        )
     run.check(*{0, run.latest.version})
     return run
 
@@ -116,13 +119,15 @@ def run_settings(run: Versions, *layers: Any, trust: bool = False) -> Settings:
     for section in ("data", "model", "task"):
         before, now = (getattr(s, section).model_dump(mode="json") for s in (trained, settings))
         for name in {**before, **now}:
-            moved = name in ("graph", "root", "checkpoint") or same_file(before.get(name), now.get(name))
+            moved = name in (*FILES, "checkpoint") or same_file(before.get(name), now.get(name))
             if not moved and before.get(name) != now.get(name):
                 raise SettingError(
                     f"'{section}.{name}' is {now.get(name)!r}, but the run '{run.root}' was trained with "
                     f"{before.get(name)!r}; leave it out, or train another run"
                 )
     require_trust(settings.model.name, trust or "name" in given.model.model_fields_set)
+    if settings.train.fit is not None:
+        require_trust(settings.train.fit, trust or "fit" in given.train.model_fields_set)
     return settings
 
 
@@ -193,7 +198,7 @@ def open_model(run: Versions, settings: Settings) -> tuple[nn.Module, NamedGraph
             f"the ids of the nodes are not those the run '{run.root}' was trained with: some were renamed, or are in "
             "another order; restore them, or a request could delete other nodes than it names"
         )
-    model = build_model(settings.model, data, settings.task.name, settings.train.seed)
+    model = build_model(settings.model, graph, settings.task.name, settings.train.seed)
     load_weights(run.folder(0) / MODEL, model)
     return model.to(data.edge_index.device), graph, task
 
@@ -212,6 +217,12 @@ def is_whole(file: Path) -> bool:
 def ids_fingerprint(graph: NamedGraph) -> str | None:
     """A stable name of the user's ids; None where nodes only have numbers."""
     return None if graph.ids is None else graph.ids.fingerprint
+
+
+def tables_of(graph: NamedGraph) -> dict[str, Any]:
+    """What was understood of the user's tables, and how each column became numbers, as plain values."""
+    encodings = {name: [each.to_dict() for each in part] for name, part in graph.encodings.items()}
+    return {"tables": None if graph.tables is None else graph.tables.to_dict(), "encodings": encodings}
 
 
 def graph_facts(data: Data, task: Task, graph: NamedGraph) -> dict[str, Any]:
@@ -255,10 +266,12 @@ def union(history: Iterable[Deletion]) -> Deletion:
 def open_result(run: Versions, folder: Path, settings: Settings) -> Unlearned:
     """The latest deletion of a run as `Unlearner.delete` returned it, with its files from a folder that has a copy of them."""
     from gnndelete.cli.construct import build_function, fit_function
+    from gnndelete.graph.batch import as_user_graph, collate
     from gnndelete.graph.fingerprint import fingerprint
     from gnndelete.nn.adapter import CONFIG
     from gnndelete.nn.layers import working_copy
     from gnndelete.result import Unlearned, load
+    from gnndelete.training.loop import as_fitting
     from gnndelete.training.weights import load_weights
     from gnndelete.unlearner import Unlearner
 
@@ -276,7 +289,7 @@ def open_result(run: Versions, folder: Path, settings: Settings) -> Unlearned:
     history = Unlearner(model, graph.data, method="unlink").load_state(run.folder() / STATE).history
     deleted = union(history)
     remaining = deleted.remaining(graph.data)
-    if fingerprint(remaining) != run.latest.remaining or deleted.counts != run.latest.counts:
+    if fingerprint(collate(remaining)) != run.latest.remaining or deleted.counts != run.latest.counts:
         raise AdapterError(
             f"'{run.folder() / STATE}' names other requests than {MANIFEST}", "restore both from a backup"
         )
@@ -297,9 +310,9 @@ def open_result(run: Versions, folder: Path, settings: Settings) -> Unlearned:
         unlearned,
         history=history,
         task=task,
-        original=graph.data,
-        fit=fit_function(settings, task.without(deleted.nodes)),
-        build=build_function(settings, graph.data),
+        original=as_user_graph(graph.data),
+        fit=as_fitting(fit_function(settings, task.without(deleted.nodes))),
+        build=build_function(settings, graph),
     )
 
 

@@ -45,16 +45,22 @@ class Section(BaseModel):
 class DataSettings(Section):
     """The graph and how it is split. The split ``given`` is the one that the graph file brings along.
 
-    The options from ``undirected`` on say how tables are read, see `from_tables`.
+    With ``none`` nothing is split off: what the model never saw is named by ``validation`` and ``test``, by a split column or
+    by masks. The options from ``undirected`` on say how tables are read, see `from_tables`.
     """
 
     dataset: str | None = None
     graph: File | None = None
     root: File | None = None
-    split: Literal["auto", "random", "given"] = "auto"
+    split: Literal["auto", "random", "given", "none"] = "auto"
     seed: Whole = 0
     val: Share = 0.05
     test: Share = 0.05
+    validation: File | None = None
+    test_file: File | None = None
+    description: File | None = None
+    layout: Literal["hetero", "single"] | None = None
+    empty: Literal["mean", "zero", "error"] | None = None
     undirected: Annotated[bool, Field(strict=True)] | None = None
     source: str | None = None
     target: str | None = None
@@ -88,16 +94,19 @@ class ModelSettings(Section):
 class TaskSettings(Section):
     """What the model predicts; ``decoder`` is ``dot``, ``distmult`` or the name of a method of the model.
 
-    Left open it is ``distmult`` on a graph with typed edges, else ``dot``. ``loss`` is that of links.
+    The task ``auto`` is ``ranking`` where edges join two node types, else ``link``. Left open, the decoder is ``distmult`` on
+    a graph with typed edges, else ``dot``. ``loss`` is that of links, and ``edges`` the name of the edges that are predicted
+    where there are several.
     """
 
-    name: Literal["link", "node", "graph"] = "link"
+    name: Literal["auto", "link", "ranking", "node", "graph"] = "link"
     decoder: str | None = None
-    loss: Literal["bce", "bpr"] = "bce"
+    loss: Literal["bce", "bpr"] | None = None
+    edges: str | None = None
 
 
 class TrainSettings(Section):
-    """The training schedule, also used by methods that train again."""
+    """The training schedule, also used by methods that train again; ``fit`` is a function that trains instead."""
 
     epochs: Whole = 1000
     lr: Annotated[float, Field(strict=True, gt=0)] = 1e-3
@@ -107,6 +116,7 @@ class TrainSettings(Section):
     num_neighbors: _Neighbors | list[_Neighbors] | None = None
     seed: Whole = 0
     device: str = "auto"
+    fit: Annotated[str, AfterValidator(_factory)] | None = None
 
 
 #: The part of it that methods take over when they train.
@@ -185,6 +195,9 @@ class Settings(Section):
             values = _with_paths(values, lambda path: os.path.relpath(path, whole))
         for name in set(_TABLES) - self.data.table_options.keys():
             values.get("data", {}).pop(name, None)
+        for section, name in _SHOWN_IF_SET:
+            if values.get(section, {}).get(name) is None:
+                values.get(section, {}).pop(name, None)
         for name in [name for name in _SOURCES if name != "random" and values.get("deletion", {}).get(name)]:
             del values["deletion"][name]
             header += f"# deletion.{name}: left out here, because it says who was deleted\n"
@@ -213,18 +226,25 @@ def located(values: Layer, folder: Path) -> Layer:
 def _with_paths(values: Layer, change: Callable[[str], str]) -> Layer:
     """The settings with other paths of files."""
     result = {section: dict(part) if isinstance(part, dict) else part for section, part in values.items()}
-    data, model = (part if isinstance(part := result.get(name), dict) else {} for name in ("data", "model"))
-    for part, name in ((data, "graph"), (data, "root"), (model, "checkpoint")):
+    data, model, train = (
+        part if isinstance(part := result.get(name), dict) else {} for name in ("data", "model", "train")
+    )
+    for part, name in (*((data, name) for name in FILES), (model, "checkpoint")):
         if isinstance(part.get(name), str):
             part[name] = change(part[name])
-    file, colon, factory = str(model.get("name")).rpartition(":")
-    if colon and file.endswith(".py"):
-        model["name"] = f"{change(file)}:{factory}"
+    for part, name in ((model, "name"), (train, "fit")):
+        file, colon, factory = str(part.get(name)).rpartition(":")
+        if colon and file.endswith(".py"):
+            part[name] = f"{change(file)}:{factory}"
     return result
 
 
 _SHORT = {"data": "dataset", "model": "name", "task": "name", "method": "name"}
+_SHOWN_IF_SET = (("data", "validation"), ("data", "test_file"), ("task", "edges"), ("train", "fit"))
+#: Settings of the graph that are paths.
+FILES = ("graph", "root", "validation", "test_file", "description")
 _TABLES = (
+    "description", "layout", "empty",
     "undirected", "source", "target", "relation", "node_id", "features", "label", "weight", "edge_features", "missing",
     "delimiter",
 )  # fmt: skip

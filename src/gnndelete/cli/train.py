@@ -1,16 +1,17 @@
-"""``gnndelete train``: train a model, or register one that was trained elsewhere, as a run folder."""
+"""``gnndelete train``: train a model and write it as a run folder; `make_run` also takes over a model for ``adopt``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.output import Report, score_title, table
+from gnndelete.cli.output import Report, note, score_title, table
 from gnndelete.io.signals import hold_signals
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from gnndelete.cli.settings import Settings
     from gnndelete.datasets import NamedGraph
+
+#: Trains a model on a graph for a task: gives the model, and what is known of the training.
+Learn = Callable[[Any, Any, Any], tuple[Any, dict[str, Any]]]
 
 
 def train(
@@ -37,6 +41,7 @@ def train(
     batch_size: options.BatchSize = None,
     seed: options.Seed = None,
     device: options.Device = None,
+    fit: options.Fit = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a run that is already there.")] = False,
     config: options.Config = None,
     set_: options.Set = None,
@@ -47,9 +52,10 @@ def train(
     [bold]gnndelete train --dataset digits --model gcn --task link --out runs/a[/]
 
     Your own node and edge tables: --graph FOLDER, with --undirected if every edge goes both ways.
-    A model that was trained elsewhere: --checkpoint weights.safetensors --epochs 0.
+    A model that was trained elsewhere, as it is: [bold]gnndelete adopt[/].
     """
     from gnndelete.cli.settings import resolve
+    from gnndelete.errors import SettingError
 
     chosen = {
         "data.dataset": dataset,
@@ -67,17 +73,67 @@ def train(
         "train.batch_size": batch_size,
         "train.seed": seed,
         "train.device": device,
+        "train.fit": fit,
     }
     settings = resolve(None, config, set_, chosen)
+    if settings.model.checkpoint is not None and not settings.train.epochs and settings.train.fit is None:
+        raise SettingError(
+            "--epochs 0 with --checkpoint would set edges or nodes aside as unseen that this model may have been trained on; "
+            "take the model over as it is: gnndelete adopt GRAPH --model … --checkpoint …"
+        )
     values = train_run(settings, out, force)
+    if settings.model.checkpoint is not None:
+        note(
+            "note: what this run sets aside for validation and testing may have been seen by the checkpoint in its own training; "
+            "scores against it are then too good"
+        )
     return Report(values, lambda console: _show(console, values))
 
 
 def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     """Train by the settings and write the run; everything that can be refused is refused before the first epoch."""
-    from gnndelete.cli.construct import model_options, prepare, start_model
-    from gnndelete.cli.run_folder import METRICS, MODEL, SETTINGS, graph_facts, provenance, to_bytes
+    from gnndelete.cli.construct import find_fit
     from gnndelete.cli.settings import SCHEDULE
+    from gnndelete.training.loop import as_fitting
+    from gnndelete.training.loop import train as fit
+
+    own = None if settings.train.fit is None else as_fitting(find_fit(settings.train.fit))
+
+    def learn(model: Any, data: Any, task: Any) -> tuple[Any, dict[str, Any]]:
+        if own is not None:
+            started = perf_counter()
+            model = own(model, data, settings.train.seed)
+            return model, {"validation": {"best": None, "epoch": None}, "seconds": perf_counter() - started}
+        schedule = settings.train.model_dump(include=set(SCHEDULE))
+        result = fit(model, data, task, seed=settings.train.seed, progress=True, **schedule)
+        best = {"best": result.best_score, "epoch": result.best_epoch}
+        return model, {"validation": best, "epochs": result.epochs_run, "seconds": result.seconds}
+
+    return make_run(settings, out, force, "train", learn)
+
+
+def make_run(settings: Settings, out: Path, force: bool, kind: str, learn: Learn | None = None) -> dict[str, Any]:
+    """Write a model as a run: one that ``learn`` trains, else the weights of the checkpoint as they are.
+
+    Args:
+        settings: The graph, the model and the task.
+        out: The folder of the run.
+        force: Replace a run that is already there.
+        kind: The verb that makes it.
+        learn: Trains a model on a graph for a task; gives the model and what is known of the training.
+    """
+    from gnndelete.cli.construct import find_fit, model_options, prepare, start_model, with_layout
+    from gnndelete.cli.run_folder import (
+        DESCRIPTION,
+        METRICS,
+        MODEL,
+        SETTINGS,
+        TABLES,
+        graph_facts,
+        provenance,
+        tables_of,
+        to_bytes,
+    )
     from gnndelete.graph.deletion import Deletion
     from gnndelete.graph.fingerprint import fingerprint
     from gnndelete.graph.validation import check_graph, count_nodes, edge_table
@@ -86,57 +142,107 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     from gnndelete.io.versions import CURRENT
     from gnndelete.models import FROM_GRAPH
     from gnndelete.nn.adapter import model_fingerprint
+    from gnndelete.nn.forward import call, evaluating
     from gnndelete.result import evidence
-    from gnndelete.training.loop import train as fit
     from gnndelete.training.weights import dump_weights
 
     received = datetime.now(UTC)
     _refuse_overwriting(out, force)
     require_writable(out)
+    settings = with_layout(settings)
+    if settings.train.fit is not None:
+        find_fit(settings.train.fit)
     graph, task = prepare(settings)
     data = graph.data
     check_graph(data)
-    options = model_options(settings.model, data, settings.task.name)
-    settings = settings.filled("model", {name: value for name, value in options.items() if name not in FROM_GRAPH})
-    if (decoder := getattr(task, "decoder", None)) is not None:  # write down the decoder that was chosen
-        task_settings = settings.task.model_copy(update={"decoder": str(decoder)})
-        settings = settings.model_copy(update={"task": task_settings})
-    model = start_model(settings, data)
-    schedule = settings.train.model_dump(include=set(SCHEDULE))
-    result = fit(model, data, task, seed=settings.train.seed, progress=True, **schedule)
+    options, known = model_options(settings.model, graph, task.name), {*FROM_GRAPH, *graph_names(graph)}
+    settings = settings.filled("model", {name: value for name, value in options.items() if name not in known})
+    of_task: dict[str, Any] = {"name": task.name}  # write down what was chosen
+    if (decoder := getattr(task, "decoder", None)) is not None:
+        of_task |= {"decoder": str(decoder), "loss": "bpr" if getattr(task, "paired", False) else "bce"}
+    settings = settings.model_copy(update={"task": settings.task.model_copy(update=of_task)})
+    model = start_model(settings, graph)
+    learned: dict[str, Any] = {"validation": {"best": None, "epoch": None}, "epochs": 0, "seconds": 0.0}
+    if learn is not None:
+        model, learned = learn(model, data, task)
+    else:
+        with evaluating(model):
+            task.check_output(call(model, data), data)
     about = provenance()
+    unseen = {part: int(task.unseen(data, part).size(-1)) for part in ("validation", "test")}
     values = {
         "model": Path(settings.model.name).name,
-        "task": settings.task.name,
+        "task": task.name,
         "graph": settings.data.dataset or Path(str(settings.data.graph)).name,
         "nodes": count_nodes(data),
         "edges": data.edge_index.size(1),
-        "undirected": edge_table(data).undirected,
+        "tables": None if graph.tables is None else graph.about(),
+        "undirected": edge_table(data).undirected or edge_table(data).mirrored,
         "unused_columns": list(graph.ignored),
         **(_classes(graph) if task.learns_labels else {}),
         "parameters": sum(p.numel() for p in model.parameters()),
         "test": {k.removeprefix("test_"): v for k, v in evidence(model, data, task, Deletion(), data).items()},
-        "validation": {"best": result.best_score, "epoch": result.best_epoch},
-        "epochs": result.epochs_run,
-        "seconds": result.seconds,
+        "epochs": None,
+        **learned,
+        "unseen": unseen,
+        "unseen_by": unseen_by(settings, graph),
         "seed": settings.train.seed,
         "split_seed": settings.data.seed,
         "device": str(data.edge_index.device),
         "versions": about["software"],
     }
 
+    found = graph.tables if settings.data.description is None and graph.tables is not None else None
+    if (
+        found is not None and not found.named_by_options
+    ):  # other files that come into the folder are no tables of this run
+        described = settings.data.model_copy(update={"description": (out / "base" / DESCRIPTION).absolute()})
+        settings = settings.model_copy(update={"data": described})
+    else:
+        found = None
+
     def make(folder: Path) -> None:
         write_file(folder / MODEL, dump_weights(model))
+        if found is not None:
+            write_file(folder / DESCRIPTION, graph.describe().encode())
         chosen = settings.to_yaml("data", "model", "task", "train", folder=out / "base")
         write_file(folder / SETTINGS, chosen.encode())
         write_file(folder / METRICS, to_bytes(values))
+        if graph.tables is not None:
+            write_file(folder / TABLES, to_bytes(tables_of(graph)))
         hold_signals()
         (out / CURRENT).unlink(missing_ok=True)  # of the run that is replaced
 
     require_trust(settings.model.name, trusted=True)
+    if settings.train.fit is not None:
+        require_trust(settings.train.fit, trusted=True)
     fields = {"base": model_fingerprint(model), "graph": fingerprint(data), "facts": graph_facts(data, task, graph)}
-    _publish(out, force, make, kind="train", received=received, served=received, **fields, **about)
+    _publish(out, force, make, kind=kind, received=received, served=received, **fields, **about)
     return {"out": str(out), **values}
+
+
+def graph_names(graph: NamedGraph) -> set[str]:
+    """Arguments of models that the graph fills in by itself."""
+    from gnndelete.cli.construct import graph_sizes
+
+    return set(graph_sizes(graph))
+
+
+def unseen_by(settings: Settings, graph: NamedGraph) -> str:
+    """How it is known what the model was not trained on: a word for programs."""
+    data = settings.data
+    if data.validation is not None or data.test_file is not None:
+        return "files"
+    if graph.unseen or any(f"{part}_mask" in store for store in _stores(graph) for part in ("val", "test")):
+        return "graph"
+    return "nothing" if data.split in ("none", "given") else "split"
+
+
+def _stores(graph: NamedGraph) -> list[Any]:
+    from gnndelete.graph.hetero import HeteroGraph
+
+    data = graph.data
+    return list(data.hetero.node_stores) if isinstance(data, HeteroGraph) else [data]
 
 
 def _publish(out: Path, force: bool, make: Callable[[Path], None], **fields: Any) -> None:
@@ -186,7 +292,7 @@ def _show(console: Console, values: dict[str, Any]) -> None:
         *([] if values["test"] else [("test", "no test data")]),
         ("nodes", values["nodes"]),
         ("edges to train on", f"{values['edges']:,} ({ways(values['undirected'])})"),
-        ("epochs", values["epochs"]),
+        *([] if values["epochs"] is None else [("epochs", values["epochs"])]),
         ("seconds", f"{values['seconds']:.1f}"),
         ("parameters", values["parameters"]),
         ("seed", values["seed"]),

@@ -33,9 +33,9 @@ from gnndelete.datasets.ids import IdMap
 from gnndelete.datasets.negatives import with_reverse
 from gnndelete.datasets.table_files import SHOWN, Table, as_list, is_frame
 from gnndelete.errors import GraphError, NotYetError, SettingError, some
-from gnndelete.graph.batch import collate
+from gnndelete.graph.batch import as_user_graph, collate
 from gnndelete.graph.hetero import REVERSE
-from gnndelete.graph.validation import check_graph
+from gnndelete.graph.validation import check_graph, edge_table
 
 Missing = Literal["error", "zeros"]
 EdgeType = tuple[str, str, str]
@@ -85,7 +85,7 @@ class NamedGraph:
         """What was understood of the tables: a description as TOML, with what became of every column as comments."""
         if self.tables is None:
             raise GraphError("the graph was not read from tables, so there is nothing to describe")
-        parts: dict[str, list[str]] = {"": [self._about()]}
+        parts: dict[str, list[str]] = {"": [self.about()]}
         for section, tables in (("nodes", self.tables.nodes), ("edges", self.tables.edges)):
             for part in tables:
                 name = f"{section}.{part.name}"
@@ -97,15 +97,16 @@ class NamedGraph:
                     parts[name].append(f"not trained on, by the column {part.split}: {' and '.join(held)}")
         return to_toml(self.tables, parts)
 
-    def _about(self) -> str:
-        data = self.data
+    def about(self) -> str:
+        """What the graph holds, in one line."""
+        data = as_user_graph(self.data)
         if isinstance(data, HeteroData):
             nodes = ", ".join(f"{data[name].num_nodes:,} {name}" for name in data.node_types)
             edges = [kind for kind in data.edge_types if not kind[1].startswith(REVERSE)]
             counts = ", ".join(f"{data[kind].edge_index.size(1):,} {kind[1]}" for kind in edges)
             back = ", each also in the other direction" if len(edges) < len(data.edge_types) else ""
             return f"HeteroData with nodes: {nodes}; edges: {counts}{back}"
-        ways = "both ways" if data.is_undirected() else "one way"
+        ways = "both ways" if edge_table(data).undirected else "one way"
         types = {} if self.ids is None else self.ids.types
         kinds = f" ({', '.join(f'{len(rows):,} {name}' for name, rows in types.items())})" if types else ""
         size = f"{data.edge_index.size(1):,} entries of edge_index, {ways}"

@@ -223,7 +223,8 @@ def across_types(deletion: E, data: Data) -> E:
         )
     if not deletion.by_type:
         return deletion
-    result = deletion.replace(by_type={}, across_types=True, names=data.names)
+    names = data.names if deletion.names.nodes is None else Names(deletion.names.nodes, data.names.relations)
+    result = deletion.replace(by_type={}, across_types=True, names=names)
     for name, part in deletion.by_type.items():
         try:
             shifted = _shifted(name, part, data)

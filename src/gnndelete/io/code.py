@@ -30,10 +30,16 @@ def require_trust(name: str, trusted: bool) -> None:
         return
     if not trusted:
         raise SettingError(
-            f"the model of this run is code from '{code or source}', which is not trusted, or has moved or changed "
+            f"this run uses code from '{code or source}', which is not trusted, or has moved or changed "
             "since; look at it, then give --trust once"
         )
     commit({store: "\n".join([*known, line, ""]).encode()}, private=[store])
+
+
+def code_digest(name: str) -> str:
+    """A digest of the file that ``file.py:name`` or ``package.module:name`` is in; empty where there is none."""
+    code = _source(name.rpartition(":")[0])
+    return "" if code is None else hashlib.sha256(code.read_bytes()).hexdigest()
 
 
 def _source(name: str) -> Path | None:
@@ -56,7 +62,7 @@ def load_module(name: str) -> Any:
 
 def _module_of_file(path: Path) -> Any:
     if not path.is_file():
-        raise SettingError(f"there is no model file '{path}'; check the path before the colon")
+        raise SettingError(f"there is no file '{path}'; check the path before the colon")
     # A unique name, so that a file named like an installed package does not shadow it.
     name = f"gnndelete_model_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -69,9 +75,7 @@ def _module_of_file(path: Path) -> Any:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise ModelError(
-            f"the model file '{path}' does not run ({type(error).__name__}: {error}); correct it"
-        ) from error
+        raise ModelError(f"the file '{path}' does not run ({type(error).__name__}: {error}); correct it") from error
     return module
 
 
@@ -80,9 +84,7 @@ def _module_of_package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except Exception as error:
-        raise SettingError(
-            f"the module '{name}' of the model cannot be imported ({type(error).__name__}: {error})"
-        ) from error
+        raise SettingError(f"the module '{name}' cannot be imported ({type(error).__name__}: {error})") from error
 
 
 def _search(folder: Path) -> None:

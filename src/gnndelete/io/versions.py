@@ -70,7 +70,7 @@ class Manifest(BaseModel):
 
     format: Literal[1] = 1
     version: Count
-    kind: Literal["train", "delete", "close", "audit"]
+    kind: Literal["train", "adopt", "delete", "close", "audit"]
     previous: Digest | None
     request_id: Text | None = None
     actor: Text = ""
@@ -149,7 +149,7 @@ class Versions:
             fits = (
                 manifest.kind in ("delete", "close") and chain[-1].kind != "close"
                 if chain
-                else manifest.kind == "train"
+                else manifest.kind in ("train", "adopt")
             )
             if not fits or (manifest.version, manifest.previous) != (number, chain[-1].digest if chain else None):
                 raise AdapterError(f"'{self.folder(number)}' does not follow the version before it", _RESTORE)

@@ -124,6 +124,32 @@ class Lists:
             result[f"{name}@{length}"] = float(measured.compute())
         return result
 
+    def reach(self, listed: Tensor) -> dict[str, float]:
+        """Which items lists show: the share of all items that are in any list, and how popular listed items are.
+
+        Popularity is the mean of the logarithm of one more than the number of known edges of an item.
+
+        Args:
+            listed: What `top` gave.
+
+        >>> lists = Lists(torch.tensor([[0, 0, 1], [2, 3, 2]]), 4, sides=torch.tensor([0, 0, 1, 1]))
+        >>> found = lists.reach(torch.tensor([[2], [2]]))
+        >>> found["coverage@1"], round(found["popularity@1"], 3)
+        (0.5, 1.099)
+        """
+        from torch_geometric.metrics import LinkPredAveragePopularity, LinkPredCoverage
+
+        length, place = listed.size(1), torch.searchsorted(self.pool, listed)
+        degree = torch.bincount(self._known % self.num_nodes, minlength=self.num_nodes)[self.pool]
+        none = torch.empty(2, 0, dtype=torch.long)
+        coverage, popularity = (
+            LinkPredCoverage(length, self.pool.numel()),
+            LinkPredAveragePopularity(length, (degree + 1).log()),
+        )
+        for measured in (coverage, popularity):
+            measured.update(place, none)
+        return {f"coverage@{length}": float(coverage.compute()), f"popularity@{length}": float(popularity.compute())}
+
     def is_known(self, edges: Tensor) -> Tensor:
         """Which pairs (or triples), the first node of their list first, are known edges.
 

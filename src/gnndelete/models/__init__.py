@@ -135,12 +135,18 @@ def defaults(factory: Callable[..., Any]) -> dict[str, Any]:
 
 
 def fill_options(
-    factory: Callable[..., Any], given: Mapping[str, Any], data: Data, task: str, name: str, builtin: bool = True
+    factory: Callable[..., Any],
+    given: Mapping[str, Any],
+    data: Data,
+    task: str,
+    name: str,
+    builtin: bool = True,
+    sizes: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """All options of a model: those given, those that follow from the graph, and the defaults of its factory.
 
     Arguments called ``in_channels``, ``num_classes``, ``num_nodes`` and ``num_relations``, and ``out`` of a built-in model
-    that classifies, are filled in from the graph where nothing else is given.
+    that classifies, are filled in from the graph where nothing else is given; so are those that ``sizes`` names.
 
     >>> from gnndelete.datasets import load
     >>> from gnndelete.models import GCN
@@ -148,7 +154,7 @@ def fill_options(
     10
     """
     filled: dict[str, Any] = {"in_channels": data.num_features, "num_nodes": data.num_nodes}
-    filled |= {"num_classes": _classes(data), "num_relations": count_relations(data)}
+    filled |= {"num_classes": _classes(data), "num_relations": count_relations(data), **(sizes or {})}
     if isinstance(data.x, Tensor):
         filled["categories"] = Categories.sizes(data.x)
     if builtin and task in ("node", "graph"):

@@ -115,6 +115,8 @@ class LinkPrediction(Task):
     learns_labels: ClassVar[bool] = False
     score_title: ClassVar[str] = "score (logit)"
     near_title: ClassVar[str] = "that touch the deletion"
+    #: What to do where no edges are known that the model was not trained on; a program that makes tasks may set other words.
+    how_to_name_unseen: str = "pass {part}= to the task"
 
     def __init__(
         self,
@@ -441,7 +443,9 @@ class LinkPrediction(Task):
         return {purpose: part.positives for purpose, part in parts.items() if part is not None}
 
     def no_unseen(self, part: Part) -> str:
-        return f"there are no {part} edges to compare with; pass LinkPrediction({part}=…)"
+        return (
+            f"no {part} edges are known that the model was not trained on; {self.how_to_name_unseen.format(part=part)}"
+        )
 
     def examples(self, data: Any, part: Part) -> tuple[Tensor, Tensor]:
         if getattr(self, part) is None:

@@ -50,6 +50,10 @@ def _unwrapped(state: dict[str, Tensor], needed: dict[str, Tensor]) -> dict[str,
             and not any(name.startswith(prefix) for name in needed)
         ):
             state = {name.removeprefix(prefix): value for name, value in state.items()}
+    within = next((name for name in state if name.partition(".")[2] in needed and name not in needed), None)
+    prefix = "" if within is None else within.partition(".")[0] + "."
+    if prefix and all(prefix + name in state for name in needed):  # of a module that holds the model, as Lightning's do
+        return {name: state[prefix + name] for name in needed}
     return state
 
 
