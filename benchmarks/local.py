@@ -36,7 +36,7 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, LGConv, SAGEConv
 
 import gnndelete as gd
 from gnndelete.datasets.generated import community_graph
-from gnndelete.engine.blocks import close
+from gnndelete.engine.trial import close
 from gnndelete.metrics.edge_matching import degrees, edge_strata
 from gnndelete.metrics.unseen_test import unseen_test
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tests.processor  # noqa: F401
+
+# isort: split
 import copy
 import sys
 from collections.abc import Callable, Iterator

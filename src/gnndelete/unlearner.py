@@ -208,9 +208,7 @@ class Unlearner:
         except BaseException:
             blocks.segments = before
             raise
-        return replace(
-            outcome, answers=Answers(blocks, output), operators=blocks.segments.operators, model=None, adapter=None
-        )
+        return replace(outcome, answers=Answers(blocks, output), operators=blocks.operators(), model=None, adapter=None)
 
     def prepare(self, folder: str | PathLike[str] | None = None) -> Unlearner:
         """Compute once what local requests start from: the rows of every layer on the original graph, and a rehearsed lam.

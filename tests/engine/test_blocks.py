@@ -29,8 +29,9 @@ from torch_geometric.nn import (
 from torch_geometric.utils import degree
 
 import gnndelete as gd
-from gnndelete.engine.blocks import Blocks, close
+from gnndelete.engine.blocks import Blocks
 from gnndelete.engine.session import Session
+from gnndelete.engine.trial import close, find
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.kinds import cut
 from gnndelete.graph.validation import check_deletion
@@ -273,7 +274,7 @@ REQUESTS: dict[str, Callable[[Data], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_computed_rows_are_those_of_the_whole_graph(name: str, request_name: str) -> None:
     session = session_of(name)
-    blocks = Blocks.find(session)
+    blocks = find(session)
     assert isinstance(blocks, Blocks), blocks
     kinds = REQUESTS[request_name](session.data)
     if name == "rgcn" and "edges" in kinds:
@@ -301,7 +302,7 @@ def test_computed_rows_are_those_of_the_whole_graph(name: str, request_name: str
 def test_models_that_mix_all_nodes_are_not_local(name: str) -> None:
     torch.manual_seed(0)
     session = Session(NOT_LOCAL[name]().eval(), make_graph(), call)
-    assert isinstance(Blocks.find(session), str)
+    assert isinstance(find(session), str)
 
 
 def test_types_of_nodes() -> None:
@@ -312,7 +313,7 @@ def test_types_of_nodes() -> None:
     with torch.no_grad():
         call(model, data)  # lazy layers get their widths
     session = Session(model.eval(), data, call)
-    blocks = Blocks.find(session)
+    blocks = find(session)
     assert isinstance(blocks, Blocks), blocks
     deletion = Deletion(edges={WRITES: hetero[WRITES].edge_index[:, [4, 30]]}, nodes={"author": [20]})
     deletion = check_deletion(deletion, data, session.table)
@@ -330,6 +331,6 @@ def test_types_of_nodes() -> None:
 def test_the_model_of_the_user_is_not_changed() -> None:
     session = session_of("gcn")
     before = dict(vars(session.model.convs[0]))
-    assert isinstance(Blocks.find(session), Blocks)
+    assert isinstance(find(session), Blocks)
     assert vars(session.model.convs[0]).keys() == before.keys()
     assert not session.model.convs[0]._forward_hooks

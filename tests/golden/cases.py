@@ -4,13 +4,16 @@ Every case deletes something from a small trained model and writes down what cam
 records as they were when it was last written; ``test_golden.py`` compares. Only the public interface is used here, so
 that the library can be rebuilt inside without a change to this file.
 
-    python tests/golden/cases.py --write             run all cases and write golden.json
-    python tests/golden/cases.py --only NAME         run one case and print its record
-    python tests/golden/cases.py --write --only NAME run one case and replace its record in golden.json
+    python -m tests.golden.cases --write             run all cases and write golden.json
+    python -m tests.golden.cases --only NAME         run one case and print its record
+    python -m tests.golden.cases --write --only NAME run one case and replace its record in golden.json
 """
 
 from __future__ import annotations
 
+import tests.processor  # noqa: F401
+
+# isort: split
 import argparse
 import hashlib
 import json

@@ -1,8 +1,8 @@
 """The golden test: deletions give what they gave when golden.json was written.
 
 By default numbers are compared up to a small tolerance, and whole numbers (rows, edges) exactly. With the environment
-variable ``GNNDELETE_GOLDEN=exact`` every float is compared bit for bit too: that holds on the machine that wrote the file,
-since sums differ from one processor to another. Any other value (``approximate``) is the default.
+variable ``GNNDELETE_GOLDEN=exact`` every float is compared bit for bit too: that holds on x86, with the instruction set of
+`tests.processor`. Any other value (``approximate``) is the default.
 """
 
 from __future__ import annotations

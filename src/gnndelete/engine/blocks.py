@@ -1,8 +1,13 @@
 """Blocks: a model run on the neighbourhood of a deletion, with the same rows as on the whole graph.
 
-A deletion changes only rows within the model's reach of it. A block holds these *computed rows*, the nodes whose messages
-they read, and the edges into them. The user's own ``forward`` runs on the block. Behind every site the rows that are not
-computed are overwritten by the cached rows of the whole graph, so each layer reads the rows it would read there.
+A deletion changes only rows within the model's reach of it, and behind an early layer fewer than behind a late one: rows of
+layer l change within l hops. A block holds these *computed rows*, the nodes whose messages they read, and the edges into
+them. The user's own ``forward`` runs on the block. Behind every site the rows that are not computed are those of the cache,
+so each layer reads the rows it would read on the whole graph.
+
+The nodes of a block are numbered by their distance from the deletion, and its edges by their target. What a layer must
+compute, and what it reads for that, are therefore its first rows and edges, and each layer is called with these alone
+(`engine.passes`). On typed graphs, where numbers follow the types, and on graphs with self-loops every layer runs on all rows.
 
 Three things of a whole graph a block has to be given:
 
@@ -10,19 +15,17 @@ Three things of a whole graph a block has to be given:
 - layers that weigh messages by the degree of their source (`gcn_norm`) get the degrees of the whole graph;
 - a layer that counts degrees in a way of its own gets all edges into every node of the block.
 
-Nothing is assumed of a model: `Blocks.find` tries blocks on the unchanged graph and after a trial cut, and compares them
+Nothing is assumed of a model: `engine.trial` tries blocks on the unchanged graph and after a trial cut, and compares them
 with passes over the whole graph.
 """
 
 from __future__ import annotations
 
 import copy
-import types
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -30,22 +33,17 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from gnndelete.engine.cache import Cache
-from gnndelete.engine.segments import NONE, Operators, Segments, Version
+from gnndelete.engine.incoming import Edges
+from gnndelete.engine.passes import Passes, Record, blank_rows
+from gnndelete.engine.segments import LaterOperators, Operators, Segments, Version
 from gnndelete.graph.batch import GraphBatch, Selection
 from gnndelete.graph.deletion import Deletion
-from gnndelete.graph.edge_table import EdgeTable, ends_of, entries, ranges
+from gnndelete.graph.edge_table import EdgeTable, ends_of, entries
 from gnndelete.graph.hetero import HeteroGraph, Types
 from gnndelete.graph.kinds import cut
-from gnndelete.nn.forward import evaluating
-from gnndelete.nn.hooks import Key, Site, entry, listening, replaced
+from gnndelete.nn.hooks import Key, Site, Visit, entry, replaced
 from gnndelete.nn.layers import working_copy
 from gnndelete.nn.receptive_field import Probe
-
-#: Rows are equal if they differ by no more than this share of the largest number in the rows compared.
-TOLERANCE = 1e-5
-
-#: So many nodes lie in each block of the check on the unchanged graph, and so many edges are cut in the trial.
-CHECKED_NODES, CHECKED_EDGES = 8, 4
 
 #: A block with more than this share of the edges costs no less than the whole graph, whose passes multiply sparse matrices:
 #: measured with two layers of SAGE and GCN on graphs with communities (`benchmarks/local.py --parts share`).
@@ -59,44 +57,94 @@ class Reads:
     Attributes:
         tables: Parameters and buffers that are replaced by their rows of the block, with the nodes that have a row in each.
         all_edges: Whether every node of the block has all its edges, not only the computed rows.
+        degrees: Whether a deleted node changes rows one hop further than a deleted edge.
+        lags: Whether a deleted edge changes rows one hop later: messages do not depend on the degree of their source.
+        narrow: Whether each layer is called with the rows and edges that it needs.
+        pairs: The layers that take their sources and their targets apart, as ``(x, x_targets)``.
+        first_only: Attributes of nodes that nothing reads but what comes before the first layer.
     """
 
     tables: tuple[tuple[str, range], ...] = ()
     all_edges: bool = False
+    degrees: bool = False
+    lags: bool = False
+    narrow: bool = True
+    pairs: frozenset[str] = frozenset()
+    first_only: frozenset[str] = frozenset()
+
+    def facts(self) -> dict[str, Any]:
+        """Plain values for `of`."""
+        tables = [[name, nodes.start, nodes.stop] for name, nodes in self.tables]
+        sets = {"pairs": sorted(self.pairs), "first_only": sorted(self.first_only)}
+        return {**asdict(self), "tables": tables, **sets}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Reads:
+        """What `facts` gave."""
+        tables = tuple((name, range(start, stop)) for name, start, stop in facts["tables"])
+        sets = {name: frozenset(facts[name]) for name in ("pairs", "first_only")}
+        return cls(**{**facts, "tables": tables, **sets})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Block:
     """A part of the graph that a model can run on.
 
     Attributes:
-        nodes: The ids of its nodes, sorted.
+        nodes: The ids of its nodes.
         data: Their part of the original graph, numbered from 0.
-        table: The edges of ``data``.
         computed: The numbers in the block of the rows that are computed; all others come from the cache.
+        complete: How many nodes, the first ones, have all their edges in the block (where ``levels`` are known).
         boundary: The numbers of the nodes whose own edges are not in the block.
         graphs: The ids of the graphs that the block is made of, where the data is a set of graphs.
+        levels: How many nodes, the first ones, lie within 0, 1, ... hops of the deletion; None where nodes are sorted by id.
+        lag: By how many hops fewer the base model's rows change than operators act.
+        whole: The edges of the whole graph.
     """
 
     nodes: Tensor
     data: Data
-    table: EdgeTable
     computed: Tensor
     boundary: Tensor
+    whole: EdgeTable = field(repr=False)
+    complete: int = 0
     graphs: Tensor | None = None
+    levels: tuple[int, ...] | None = None
+    lag: int = 0
+
+    @cached_property
+    def table(self) -> EdgeTable:
+        """The edges of ``data``."""
+        return self.whole.of_part(self.data.edge_index, self.nodes.numel(), self.data.get("edge_type"))
+
+    @cached_property
+    def _sorted(self) -> tuple[Tensor, Tensor | None]:
+        """The ids in their order, and the number of each; None where the nodes are sorted."""
+        return (self.nodes, None) if self.levels is None else self.nodes.sort()
 
     def local(self, nodes: Tensor) -> Tensor:
         """The numbers in the block of nodes that are in it."""
-        return torch.searchsorted(self.nodes, nodes.contiguous())
+        if self.levels is not None and nodes.numel() and self.levels[0]:  # most often those that the deletion names
+            seeds = self.nodes[: self.levels[0]]
+            found = torch.searchsorted(seeds, nodes.contiguous()).clamp_(max=self.levels[0] - 1)
+            if torch.equal(seeds[found], nodes):
+                return found
+        ids, numbers = self._sorted
+        found = torch.searchsorted(ids, nodes.contiguous())
+        return found if numbers is None else numbers[found.clamp_(max=ids.numel() - 1)]
+
+    def has(self, nodes: Tensor) -> Tensor:
+        """Which nodes are in the block, as a mask."""
+        return _contains(self._sorted[0], nodes)
 
     def part_of(self, deletion: Deletion) -> Deletion:
         """What of a checked deletion lies in the block."""
         edges, cells = deletion.edges, deletion.features
         if edges.size(1):
-            edges = edges[:, _contains(self.nodes, ends_of(edges)).all(dim=0)]
-        chosen = _contains(self.nodes, cells[0])
+            edges = edges[:, self.has(ends_of(edges)).all(dim=0)]
+        chosen = self.has(cells[0])
         inside = {
-            name: getattr(deletion, name)[_contains(self.nodes, getattr(deletion, name))]
+            name: getattr(deletion, name)[self.has(getattr(deletion, name))]
             for name in ("nodes", "labels", "inside_graphs")
         }
         if self.graphs is not None:
@@ -118,51 +166,8 @@ class Block:
         return deletion.replace(edges=edges, features=cells, **changes)
 
 
-class Edges:
-    """The columns of all edges that enter a node, and its degree, by look-up."""
-
-    def __init__(self, data: Data, table: EdgeTable, weight: Tensor | None) -> None:
-        self.edge_index = data.edge_index
-        targets, self._order = torch.sort(data.edge_index[1], stable=True)
-        ids = torch.arange(table.num_nodes + 1, device=targets.device)
-        self._pointers = torch.searchsorted(targets, ids)
-        self._loops = data.edge_index[0] == data.edge_index[1]
-        self.loopless = not bool(self._loops.any())
-        self._weight = (
-            torch.ones_like(self._loops, dtype=torch.float32) if weight is None else weight.detach().flatten()
-        )
-        self._table = table
-        self.degree = self._in_degree(torch.ones_like(self._loops, dtype=torch.float32), table.num_nodes)
-        self.weighted = self._in_degree(self._weight, table.num_nodes)
-
-    def _in_degree(self, weight: Tensor, nodes: int) -> Tensor:
-        """The sum of weights of all edges that enter a node from another one."""
-        result = torch.zeros(nodes, dtype=weight.dtype, device=weight.device)
-        return result.index_add_(0, self.edge_index[1], torch.where(self._loops, torch.zeros_like(weight), weight))
-
-    def into(self, nodes: Tensor) -> Tensor:
-        """The columns of all edges that enter the given nodes, in the order of the graph."""
-        return self._order[ranges(self._pointers[nodes], self._pointers[nodes + 1])].sort().values
-
-    def at(self, nodes: Tensor) -> Tensor:
-        """The columns of all edges that enter or leave the given nodes."""
-        return torch.cat([self.into(nodes), self._table.leaving(nodes)])
-
-    def lost_degrees(self, columns: Tensor) -> tuple[Tensor, Tensor]:
-        """The targets of some edges, and what each edge adds to their degree by weight; a loop adds nothing."""
-        columns = columns[~self._loops[columns]]
-        return self.edge_index[1, columns], self._weight[columns]
-
-    def loops(self, nodes: Tensor) -> Tensor:
-        """The columns of the edges that join one of the nodes with itself."""
-        if self.loopless or not nodes.numel():
-            return nodes[:0]
-        columns = self.into(nodes)
-        return columns[self._loops[columns]]
-
-
 class Blocks:
-    """Runs one model on blocks of its graph. Make one with `find`, which checks that blocks give the right rows.
+    """Runs one model on blocks of its graph. Make one with `engine.trial.find`, which checks that blocks give the right rows.
 
     Args:
         session: The model and its graph.
@@ -170,30 +175,40 @@ class Blocks:
         cache: Rows of all sites on the original graph.
         reads: How the model is given a block.
         edges: The edges of the graph by their target.
-        degrees: Whether a deleted node changes rows one hop further than a deleted edge.
     """
 
-    def __init__(self, session: Any, probe: Probe, cache: Cache, reads: Reads, edges: Edges, degrees: bool) -> None:
+    def __init__(self, session: Any, probe: Probe, cache: Cache, reads: Reads, edges: Edges) -> None:
         self.session, self.probe, self.cache, self.reads, self.edges = session, probe, cache, reads, edges
         data = session.data
         self._select = Selection(data) if isinstance(data, GraphBatch) else None
+        self._typed = isinstance(data, HeteroGraph)
         #: whether the model answers about graphs, with a row for each
         self.per_graph = self._select is not None and all(len(v) == data.num_graphs for v in cache.output.values())
-        self._kinds = {} if isinstance(data, HeteroGraph) else {key: _kind(data, key) for key in data.to_dict()}
+        self._kinds = {} if self._typed else {key: _kind(data, key) for key in data.to_dict()}
         #: messages travel so far in one call of a layer
         self.hops_of_call = _hops_of_a_call(probe.sites)
-        self.reach = _reach(probe)
+        self.reach = reach_of(probe)
         self.sites = {site: site for site in probe.sites}  # by layer, call and key
-        self.degrees = degrees
         self.model = working_copy(session.model, share=True).eval()  # costs nothing, however large the model is
-        self._block: Block | None = None
         self.segments: Segments | None = None  # where requests are solved on top of each other
         self.rows_suffice: bool | None = None  # whether the task scores elements by the rows of their nodes alone
-        for module in self.model.modules():
-            _use_given_degrees(module, self._normalize)
-        self._calls: Counter[str] = Counter()
-        for name in probe.layers:  # before the hooks of any solver, which must read restored rows
-            self.model.get_submodule(name).register_forward_hook(partial(self._restore, name))
+        self.blank = 0.0  # what rows that nothing reads are filled with; the trial takes NaN
+        self._held: Block | None = None  # the block whose rows are in the model's tables
+        self._numbers: Tensor | None = None  # per node its number in the newest block; others hold anything
+        self._passes = Passes(self)
+
+    @property
+    def narrows(self) -> bool:
+        """Whether each layer is called with the rows and edges that it needs alone."""
+        plain = self._select is None and not self._typed
+        return (
+            self.reads.narrow and plain and self.hops_of_call == 1 and not self.reads.all_edges and self.edges.loopless
+        )
+
+    @property
+    def knows_degrees(self) -> bool:
+        """Whether some layer is given the degrees of the whole graph."""
+        return self._passes.knows_degrees
 
     # Making blocks
 
@@ -202,52 +217,108 @@ class Blocks:
 
         ``earlier`` is what is gone from the graph already, where the request is solved on top of other segments.
         """
-        start = seeds(deletion, self.session.table, self.degrees)
-        block = self.around(self.session.neighborhood().within(start, self.reach))
-        if block.data.num_edges > share * max(self.session.table.num_edges, 1):
+        start = seeds(deletion, self.session.table, self.reads.degrees)
+        only_edges = set(deletion.counts) <= {"edges", "relations"}
+        rings = self._rings(start)
+        if share < 1 and self._select is None:
+            entering = sum(int(self.edges.count(ring).sum()) for ring in rings)
+            if entering > share * max(self.session.table.num_edges, 1):
+                return None
+        block = self.around(rings, int(only_edges and self.reads.lags))
+        if share < 1 and block.data.num_edges > share * max(self.session.table.num_edges, 1):
             return None
         if earlier is None or not any(earlier.counts.values()):
             return block
-        data = cut(block.deletion(block.part_of(earlier)), block.data, block.table)
-        table = self.session.table.of_part(data.edge_index, block.nodes.numel(), data.get("edge_type"))
-        return replace(block, data=data, table=table)
+        return replace(block, data=cut(block.deletion(block.part_of(earlier)), block.data, block.table))
 
-    def commit(self, block: Block, remaining: Data, deletion: Deletion, operators: Operators) -> dict[Key, Version]:
-        """Make a solved request the newest segment, which later ones start from."""
-        if self.segments is None:
-            self.segments = Segments(self.cache, self.edges.degree, self.edges.weighted, self.session.table.num_edges)
-        segments, found = self.segments, {}
+    def _rings(self, start: Tensor) -> list[Tensor]:
+        """The nodes at distance 0, 1, ... up to the reach of the model, each sorted."""
+        if not self.session.table.undirected or self._typed or self._select is not None:
+            return self.session.neighborhood().rings(start, self.reach)
+        rings = [start]
+        known = self._number(start, start[:0])
+        for _ in range(self.reach):
+            found = self._new(self.edges.sources(self.edges.positions(rings[-1])), known)
+            rings.append(found)
+            known = self._number(found, known)
+        return rings
 
-        def visit(name: str, call: int, value: Any) -> None:
-            for site in self.probe.sites:
-                if (site.layer, site.call) == (name, call):
-                    found[site] = entry(value, site.key)
+    def _number(self, nodes: Tensor, before: Tensor) -> Tensor:
+        """Number some nodes after those before them; all of them are returned."""
+        if self._numbers is None:
+            self._numbers = torch.zeros(self.session.table.num_nodes, dtype=torch.long, device=nodes.device)
+        self._numbers[nodes] = torch.arange(before.numel(), before.numel() + nodes.numel(), device=nodes.device)
+        return torch.cat([before, nodes])
 
-        segments.begin(operators)
-        try:
-            with torch.no_grad(), listening(self.model, self.probe.layers, visit):
-                output = self.forward(block, self.model, remaining)
-        except BaseException:
-            segments.undo()
-            raise
-        for site, h in found.items():
-            ids, computed = computed_rows(self, block, site.rows)
-            before, after = segments.rows[site].read(ids), h.index_select(0, computed)
-            segments.sums[site] = segments.sums[site] + (after.flatten(1).double() - before.flatten(1).double()).sum(0)
-            segments.rows[site].append(ids, after, segments.version)
-            gone = site.local(deletion.nodes.to(ids.device))  # deleted nodes leave the mean of all rows
-            segments.sums[site] = segments.sums[site] - segments.rows[site].read(gone).flatten(1).double().sum(0)
-            segments.counts[site] -= gone.numel()
-        for key in self.cache.output:
-            ids, computed = self.computed_output(block, key)
-            segments.output[key].append(ids, entry(output, key).index_select(0, computed), segments.version)
-        segments.cut(deletion, self.session.table, self.edges)
-        return {key: Version(rows, segments.version) for key, rows in segments.output.items()}
+    def _new(self, nodes: Tensor, known: Tensor) -> Tensor:
+        """The nodes that are not among those numbered, each once and sorted."""
+        if not known.numel():
+            return nodes.unique()
+        assert self._numbers is not None
+        number = self._numbers[nodes].clamp_(max=known.numel() - 1)
+        return nodes[known[number] != nodes].unique()
 
-    def around(self, computed: Tensor) -> Block:
-        """The block in which the rows of some nodes can be computed; ``computed`` is sorted."""
+    def around(self, rings: list[Tensor], lag: int = 0) -> Block:
+        """The block in which the rows of some nodes can be computed: of those in each ring, and of all of them together."""
         if self._select is not None:
-            return self._graphs_of(computed, self._select)
+            return self._graphs_of(torch.cat(rings), self._select)
+        if self._typed:
+            return self._typed_block(torch.cat(rings).sort().values)
+        edges, lengths = self.edges, torch.tensor([ring.numel() for ring in rings])
+        computed = complete = torch.cat(rings)
+        self._number(complete, complete[:0])
+        for _ in range(self.hops_of_call - 1 + self.reads.all_edges):  # nodes whose edges are all in the block
+            complete = self._number(self._new(edges.sources(edges.positions(complete)), complete), complete)
+        positions = edges.positions(complete)
+        sources = edges.sources(positions)
+        nodes = self._number(self._new(sources, complete), complete)
+        assert self._numbers is not None
+        targets = torch.arange(complete.numel(), device=nodes.device).repeat_interleave(edges.count(complete))
+        pairs = torch.stack([self._numbers[sources], targets])
+        boundary = torch.arange(complete.numel(), nodes.numel(), device=nodes.device)
+        loops = edges.loops(nodes[complete.numel() :])
+        if loops.numel():
+            own = self._numbers[edges.edge_index[0, loops]]
+            pairs = torch.cat([pairs, torch.stack([own, own])], dim=1)
+        levels = tuple(lengths.cumsum(0).tolist())
+        data = self._part(nodes, pairs, lambda: torch.cat([edges.columns(positions), loops]), levels, lag)
+        rows = torch.arange(computed.numel(), device=nodes.device)
+        return Block(nodes, data, rows, boundary, self.session.table, complete.numel(), None, levels, lag)
+
+    def _graphs_of(self, nodes: Tensor, select: Selection) -> Block:
+        """The graphs that some nodes are in, of which all rows are computed."""
+        graphs = self.session.data.batch[nodes].unique()
+        ids = self.session.data.nodes_of(graphs)
+        rows = torch.arange(ids.numel(), device=ids.device)
+        return Block(ids, select(graphs), rows, ids[:0], self.session.table, ids.numel(), graphs)
+
+    def _part(self, nodes: Tensor, pairs: Tensor, columns: Any, levels: tuple[int, ...], lag: int) -> Data:
+        """Some nodes and edges of the graph, with their attributes, numbered from 0."""
+        data, result, chosen = self.session.data, copy.copy(self.session.data), None
+        for key, kind in self._kinds.items():
+            if kind == "node" and key in self.reads.first_only and self.narrows:
+                result[key] = self._first_rows(data[key], nodes, levels, lag)
+            elif kind == "node":
+                result[key] = entries(data, key, nodes)
+            elif kind == "edge":
+                chosen = columns() if chosen is None else chosen
+                result[key] = entries(data, key, chosen)
+            elif kind == "drop":
+                del result[key]
+        result.edge_index = pairs
+        result.num_nodes = nodes.numel()
+        return result
+
+    def _first_rows(self, value: Tensor, nodes: Tensor, levels: tuple[int, ...], lag: int) -> Tensor:
+        """The rows that the first layer reads; nothing reads the others."""
+        hop = max(self.probe.sites[0].hops - lag, 0) + 1
+        read = levels[hop] if hop < len(levels) else nodes.numel()
+        result = blank_rows((nodes.numel(), *value.shape[1:]), value, self.blank)
+        result[:read] = value.index_select(0, nodes[:read])
+        return result
+
+    def _typed_block(self, computed: Tensor) -> Block:
+        """The block of a typed graph, in the order of ids and so of types; ``computed`` is sorted."""
         edge_index, edges = self.session.data.edge_index, self.edges
         complete = computed  # nodes whose edges are all in the block
         for _ in range(self.hops_of_call - 1):
@@ -262,34 +333,9 @@ class Blocks:
         loops = edges.loops(boundary)
         if loops.numel():
             columns = torch.cat([columns, loops]).sort().values
-        data = self._part(nodes, columns)
-        local = self.session.table.of_part(data.edge_index, nodes.numel(), data.get("edge_type"))
-        return Block(nodes, data, local, torch.searchsorted(nodes, computed), torch.searchsorted(nodes, boundary))
-
-    def _graphs_of(self, nodes: Tensor, select: Selection) -> Block:
-        """The graphs that some nodes are in, of which all rows are computed."""
-        graphs = self.session.data.batch[nodes].unique()
-        data = select(graphs)
-        ids = self.session.data.nodes_of(graphs)
-        table = self.session.table.of_part(data.edge_index, ids.numel(), data.get("edge_type"))
-        return Block(ids, data, table, torch.arange(ids.numel(), device=ids.device), ids[:0], graphs)
-
-    def _part(self, nodes: Tensor, columns: Tensor) -> Data:
-        """Some nodes and edges of the graph, with their attributes, numbered from 0."""
-        data = self.session.data
-        if isinstance(data, HeteroGraph):
-            return self._typed_part(data, nodes, columns)
-        result = copy.copy(data)
-        for key, kind in self._kinds.items():
-            if kind == "node":
-                result[key] = entries(data, key, nodes)
-            elif kind == "edge":
-                result[key] = entries(data, key, columns)
-            elif kind == "drop":
-                del result[key]
-        result.edge_index = torch.searchsorted(nodes, data.edge_index[:, columns].contiguous())
-        result.num_nodes = nodes.numel()
-        return result
+        data = self._typed_part(self.session.data, nodes, columns)
+        numbers = torch.searchsorted(nodes, computed), torch.searchsorted(nodes, boundary)
+        return Block(nodes, data, *numbers, self.session.table)
 
     def _typed_part(self, data: HeteroGraph, nodes: Tensor, columns: Tensor) -> HeteroGraph:
         result = HeteroData()
@@ -320,31 +366,72 @@ class Blocks:
 
     # Running the model on one
 
+    def run(
+        self,
+        block: Block,
+        graph: Data,
+        visit: Visit | None = None,
+        layers: list[str] | None = None,
+        base: bool = False,
+        record: Record | None = None,
+    ) -> Any:
+        """Run `model` on the original or the remaining graph of a block.
+
+        Args:
+            block: The block.
+            graph: Its data, or what remains of it.
+            visit: Called behind every layer as by `nn.hooks.listening`. Where the block has levels it is given the rows
+                that operators may act on, not those of the boundary.
+            layers: The layers behind which ``visit`` is called.
+            base: No operator of this request acts: fewer rows change, and only the first ones are in the output.
+            record: Takes the computed rows of every site, before and after ``visit``.
+        """
+        shrunk = base and block.lag > 0 and self._held is None and self.narrows
+        rows = block.levels[-1] if shrunk and block.levels else block.nodes.numel()
+        if shrunk:
+            graph = self._first(graph, rows, block)
+        with self.on(block, rows), torch.no_grad(), self._passes.on(block, graph, rows, visit, layers, record):
+            output = self.session.forward(self.model, graph)
+        output = self._behind_model(block, output)
+        visited = visit("", 0, output) if visit is not None and "" in (layers or ()) else None
+        return output if visited is None else visited
+
     def forward(self, block: Block, model: nn.Module, graph: Data) -> Any:
         """Run the model (`self.model`) on the original or the remaining graph of a block."""
-        with self.on(block), torch.no_grad():
-            output = self.session.forward(model, graph)
-        if self.segments is None:
-            return output
-        for site in self.segments.behind_model:
-            ids, computed = self.computed_output(block, site.key)
-            h = entry(output, site.key)
-            for operator in self.segments.at(site, ids):
-                local = torch.full((len(h),), NONE, device=ids.device).index_copy_(0, computed, ids)
-                h = operator(h, local)
-            output = replaced(output, site.key, h)
+        return self.run(block, graph)
+
+    def _first(self, graph: Data, rows: int, block: Block) -> Data:
+        """The first rows of a graph, and the edges into those that the base model changes; both are views."""
+        assert block.levels is not None
+        target = block.levels[-1 - block.lag] if len(block.levels) > block.lag else 0
+        count = int(torch.searchsorted(graph.edge_index[1].contiguous(), target))
+        result = copy.copy(graph)
+        for key, kind in self._kinds.items():
+            if kind in ("node", "edge") and isinstance(graph.get(key), Tensor):
+                result[key] = graph[key].narrow(
+                    graph.__cat_dim__(key, graph[key]), 0, rows if kind == "node" else count
+                )
+        result.edge_index, result.num_nodes = graph.edge_index[:, :count], rows
+        return result
+
+    def _behind_model(self, block: Block, output: Any) -> Any:
+        """What earlier segments set behind the model itself."""
+        state = self.segments
+        for key, offsets in () if state is None else state.behind_model.items():
+            ids, computed = self.computed_output(block, key)
+            h = entry(output, key)
+            h = h.index_copy(0, computed, h.index_select(0, computed) + offsets.read(ids).to(h.dtype))
+            output = replaced(output, key, h)
         return output
 
     @contextmanager
-    def on(self, block: Block) -> Iterator[None]:
-        """The model with the rows of a block in its tables; again within such a block this only begins a new run."""
-        self._calls.clear()
-        if self._block is block:
+    def on(self, block: Block, rows: int | None = None) -> Iterator[None]:
+        """The model with the rows of a block in its tables, or the first of them; no effect within such a block."""
+        if self._held is block:
             yield
             return
-        before = self._block
         whole: list[tuple[dict[str, Any], str, Any]] = []
-        self._block = block
+        before, self._held = self._held, block
         try:
             for name, nodes in self.reads.tables:
                 owner, _, leaf = name.rpartition(".")
@@ -352,14 +439,15 @@ class Blocks:
                 held: dict[str, Any] = module._parameters if leaf in module._parameters else module._buffers
                 value = held[leaf]
                 here = self.local_rows(block, nodes)
-                rows = value.detach().index_select(0, block.nodes[here.start : here.stop] - nodes.start)
+                chosen = block.nodes[here.start : here.stop][:rows] - nodes.start
+                part = value.detach().index_select(0, chosen)
                 whole.append((held, leaf, value))
-                held[leaf] = nn.Parameter(rows, requires_grad=False) if isinstance(value, nn.Parameter) else rows
+                held[leaf] = nn.Parameter(part, requires_grad=False) if isinstance(value, nn.Parameter) else part
             yield
         finally:
             for held, leaf, value in whole:
                 held[leaf] = value
-            self._block = before
+            self._held = before
 
     def local_rows(self, block: Block, nodes: range) -> range:
         """The numbers in the block of a range of nodes: all of them, or those of one type."""
@@ -375,208 +463,75 @@ class Blocks:
         known = self.session.row_ranges
         return computed_rows(self, block, known.types.get(key, known.whole))
 
-    def _restore(self, name: str, _: nn.Module, __: Any, output: Any) -> Any:
-        """Overwrite the rows that are not computed by those of the whole graph."""
-        block, call = self._block, self._calls[name]
-        self._calls[name] += 1
-        if block is None:
-            return None
-        for site in self.probe.sites:
-            if (site.layer, site.call) != (name, call):
-                continue
-            here = self.local_rows(block, site.rows)
-            computed = block.computed[(block.computed >= here.start) & (block.computed < here.stop)] - here.start
-            h = entry(output, site.key)
-            ids = block.nodes[here.start : here.stop] - site.rows.start
-            if self.segments is not None:
-                for operator in self.segments.at(site, ids[computed]):
-                    h = operator(h, ids)
-            restored = self.rows(site, ids).to(h.dtype)
-            output = replaced(output, site.key, restored.index_copy(0, computed, h.index_select(0, computed)))
-        return output
-
-    def rows(self, site: Site, local: Tensor) -> Tensor:
-        """Rows of a site before the request."""
+    def rows(self, site: Site, local: Tensor, out: Tensor | None = None) -> Tensor:
+        """Rows of a site before the request, written to ``out`` where it is given."""
+        base = self.cache.rows[site]
+        out = base.new_empty((local.numel(), *base.shape[1:])) if out is None else out
         if self.segments is not None:
-            return self.segments.rows[site].read(local)
-        return self.cache.rows[site].index_select(0, local)
+            return out.copy_(self.segments.rows[site].read(local))
+        return torch.index_select(base, 0, local, out=out) if out.dtype == base.dtype else out.copy_(base[local])
 
-    def _normalize(
-        self, normalize: Callable[..., Any], edge_index: Any, edge_weight: Any = None, *args: Any, **kw: Any
-    ) -> Any:
-        """``gcn_norm`` with the degrees of the whole graph: an edge from outside stands for all that a node lacks."""
-        block = self._block
-        if block is None or not block.boundary.numel() or not isinstance(edge_index, Tensor):
-            return normalize(edge_index, edge_weight, *args, **kw)
-        count = block.nodes.numel()
-        if args:
-            args = (count + 1, *args[1:])
-        else:
-            kw["num_nodes"] = count + 1
-        degrees = self.edges if self.segments is None else self.segments
-        lacking = (degrees.degree if edge_weight is None else degrees.weighted)[block.nodes[block.boundary]]
-        weight = lacking.new_ones(edge_index.size(1)) if edge_weight is None else edge_weight
-        outside = torch.stack([torch.full_like(block.boundary, count), block.boundary])
-        more, norm = normalize(
-            torch.cat([edge_index, outside], dim=1), torch.cat([weight, lacking.to(weight.dtype)]), *args, **kw
-        )
-        inside = (more < count).all(dim=0)
-        return more[:, inside], norm[inside]
+    def commit(self, block: Block, remaining: Data, deletion: Deletion, operators: Operators) -> dict[Key, Version]:
+        """Make a solved request the newest segment, which later ones start from."""
+        if self.segments is None:
+            self.segments = Segments(self.cache, self.edges.degree, self.edges.weighted, self.session.table.num_edges)
+        segments, record = self.segments, Record()
+        behind = [(site, operator) for site, operator in operators if site not in self.sites]
+        at: dict[tuple[str, int], list[Any]] = {}
+        for site, operator in operators:
+            at.setdefault((site.layer, site.call), []).append((site, operator))
 
-    # Finding out whether blocks give the right rows
+        def visit(name: str, call: int, value: Any) -> Any:
+            for site, operator in at.get((name, call), []):
+                h = entry(value, site.key)
+                here = self.local_rows(block, self.sites[site].rows)
+                ids = block.nodes[here.start : here.stop][: h.size(0)] - self.sites[site].rows.start
+                value = replaced(value, site.key, operator(h, ids))
+            return value
+
+        output = self.run(block, remaining, visit, self.probe.layers, record=record)
+        segments.begin()
+        for site, (before, after) in record.items():
+            ids = self.computed_at(block, site)[0]
+            segments.set_rows(site, ids, before, after)
+            gone = site.local(deletion.nodes.to(ids.device))  # deleted nodes leave the mean of all rows
+            segments.leave(site, gone)
+        for key in self.cache.output:
+            ids, computed = self.computed_output(block, key)
+            before = after = entry(output, key).index_select(0, computed)
+            for site, operator in behind:
+                after = operator(after, ids) if site.key == key else after
+            segments.set_output(key, ids, before, after)
+        segments.cut(deletion, self.session.table, self.edges)
+        return {key: Version(rows, segments.version) for key, rows in segments.output.items()}
+
+    def operators(self) -> LaterOperators:
+        """What all segments so far do to the base model."""
+        assert self.segments is not None
+        known = self.session.row_ranges
+        nodes = {key: known.types.get(key, known.whole) for key in self.cache.output}
+        width = {key: rows[0].numel() if len(rows) else 0 for key, rows in self.cache.output.items()}
+        behind = {key: Site("", 0, key, width[key], rows=nodes[key]) for key in nodes}
+        return self.segments.operators(self.probe.sites, behind)
+
+    def computed_at(self, block: Block, site: Site) -> tuple[Tensor, Tensor]:
+        """The computed rows of a site: their ids in it, and their numbers in the block's part of it."""
+        if block.levels is None:
+            return computed_rows(self, block, site.rows)
+        count = self._passes.count(block, site)
+        return block.nodes[:count], block.computed[:count]
+
+    # A copy of this object is made from plain values
 
     def facts(self) -> dict[str, Any]:
         """What was found out about the model, as plain values for `of`."""
-        tables = [[name, nodes.start, nodes.stop] for name, nodes in self.reads.tables]
-        return {"tables": tables, "all_edges": self.reads.all_edges, "degrees": self.degrees}
+        return self.reads.facts()
 
     @classmethod
     def of(cls, session: Any, cache: Cache, facts: Mapping[str, Any]) -> Blocks:
-        """Blocks that `find` has found before, for the same model and graph."""
-        tables = tuple((name, range(start, stop)) for name, start, stop in facts["tables"])
-        edges = Edges(session.data, session.table, _edge_weight(session.data))
-        reads = Reads(tables, facts["all_edges"])
-        return cls(session, session.probe("all"), cache, reads, edges, facts["degrees"])
-
-    @classmethod
-    def find(cls, session: Any) -> Blocks | str:
-        """The first way to give the model blocks that is right in every check; otherwise why there is none."""
-        probe = session.probe("all")
-        batch = isinstance(session.data, GraphBatch)  # its blocks are whole graphs, of which nothing is left out
-        if not batch and (not probe.bounded or probe.hops is None):
-            return "every node sees every other"
-        if not isinstance(session.data, HeteroGraph) and "adj_t" in session.data:
-            return "the graph holds its edges as a sparse matrix 'adj_t'"
-        model = working_copy(session.model)
-        cache = Cache.compute(session, model, probe.sites)
-        if not cache.output:
-            return f"the output of the model does not have one row per {'graph' if batch else 'node'}"
-        edges = Edges(session.data, session.table, _edge_weight(session.data))
-        trial = _Trial.make(session, probe, cache, model)
-        if isinstance(trial, str):
-            return trial
-        reason = ""
-        for reads in _ways(session):
-            blocks = cls(session, probe, cache, reads, edges, trial.degrees)
-            found = blocks._differs(trial)
-            if found is None:
-                return blocks
-            reason = reason or found
-        return reason
-
-    def _differs(self, trial: _Trial) -> str | None:
-        """What is wrong with blocks, in words; None where nothing is."""
-        try:
-            for nodes in trial.unchanged:
-                block = self.around(nodes)
-                found = self._compare(block, block.data, {}, {})
-                if found:
-                    return found
-            block = self.around(trial.computed)
-            remaining = cut(block.deletion(trial.deletion), block.data, block.table)
-            return self._compare(block, remaining, trial.rows, trial.output)
-        except Exception as error:  # whatever a user's model has against a part of its graph
-            return f"the model does not run on a part of its graph ({type(error).__name__}: {first_line(error)})"
-
-    def _compare(self, block: Block, graph: Data, rows: dict[Site, Tensor], output: dict[Key, Tensor]) -> str | None:
-        """The first difference between the computed rows of a block and those of the whole graph."""
-        found: dict[Site, Tensor] = {}
-
-        def visit(name: str, call: int, value: Any) -> None:
-            for site in self.probe.sites:
-                if (site.layer, site.call) == (name, call):
-                    found[site] = entry(value, site.key)
-
-        with torch.no_grad(), listening(self.model, self.probe.layers, visit):
-            answer = self.forward(block, self.model, graph)
-        for site, h in found.items():
-            ids, computed = computed_rows(self, block, site.rows)
-            right = rows[site] if site in rows else self.cache.rows[site].index_select(0, ids)
-            if not close(h.index_select(0, computed), right):
-                return f"on a part of the graph the layer '{site.title}' gives other rows than on the whole"
-        for key in self.cache.output:
-            value = entry(answer, key)
-            ids, computed = self.computed_output(block, key)
-            right = output[key] if key in output else self.cache.output[key].index_select(0, ids)
-            if not close(value.index_select(0, computed), right):
-                return "on a part of the graph the output has other rows than on the whole"
-        return None
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """A trial cut of a few edges and a node, and what a pass over the whole remaining graph gives there.
-
-    Attributes:
-        deletion: What is cut.
-        degrees: Whether a deleted node changes rows one hop further, since its neighbours lose a degree.
-        computed: The nodes whose rows may change, sorted.
-        unchanged: Nodes for the checks on the unchanged graph.
-        rows: What the whole pass gives at every site.
-        output: What it gives in the end.
-    """
-
-    deletion: Deletion
-    degrees: bool
-    computed: Tensor
-    unchanged: list[Tensor]
-    rows: dict[Site, Tensor]
-    output: dict[Key, Tensor]
-
-    @classmethod
-    def make(cls, session: Any, probe: Probe, cache: Cache, model: nn.Module) -> _Trial | str:
-        data, table = session.data, session.table
-        if not table.num_edges:
-            return "the graph has no edges"
-        generator = torch.Generator().manual_seed(0)
-        deletion = _few_edges_and_a_node(table, generator)
-        near, far = (
-            session.neighborhood().within(seeds(deletion, table, degrees), _reach(probe)) for degrees in (False, True)
-        )
-        graphs = None
-        if isinstance(data, GraphBatch):
-            graphs = data.batch[far].unique()
-            near = far = data.nodes_of(graphs)
-        rows: dict[Site, Tensor] = {}
-        output: dict[Key, Tensor] = {}
-        beyond = {"near": False, "far": False}
-
-        def compare(value: Tensor, before: Tensor, near: Tensor, far: Tensor) -> Tensor:
-            """The ``far`` rows; whether others have moved is noted."""
-            moved = (value - before).flatten(1).abs().amax(dim=1) > TOLERANCE * before.abs().max().clamp_(min=1e-30)
-            for name, computed in (("near", near), ("far", far)):  # the far nodes include the near ones
-                moved[computed] = False
-                beyond[name] |= bool(moved.any())
-            return value.index_select(0, far)
-
-        def visit(name: str, call: int, value: Any) -> None:
-            for site in probe.sites:
-                if (site.layer, site.call) == (name, call):
-                    inside = _inside(near, site.rows), _inside(far, site.rows)
-                    rows[site] = compare(entry(value, site.key), cache.rows[site], *inside)
-
-        with evaluating(model), listening(model, probe.layers, visit):
-            answer = session.forward(model, cut(deletion, data, table))
-        for key, before in cache.output.items():
-            nodes = session.row_ranges.types.get(key, session.row_ranges.whole)
-            inside = _inside(near, nodes), _inside(far, nodes)
-            if graphs is not None and before.size(0) == data.num_graphs:
-                inside = graphs, graphs
-            output[key] = compare(entry(answer, key), before, *inside)
-        if beyond["far"]:
-            return "a trial cut moved rows beyond the reach of the model"
-        nodes = torch.randint(table.num_nodes, (2, CHECKED_NODES), generator=generator).to(far.device)
-        return cls(deletion, beyond["near"], far, [part.unique() for part in nodes], rows, output)
-
-
-def _few_edges_and_a_node(table: EdgeTable, generator: torch.Generator) -> Deletion:
-    """A deletion of random edges, and of a node at none of them."""
-    columns = torch.randint(table.num_edges, (CHECKED_EDGES + 1,), generator=generator)
-    edges = table.edges(table.keys[columns.to(table.keys.device)])
-    node = edges[-1, -1:]
-    others = edges[:, :-1]
-    others = others[:, (others[0] != node) & (others[-1] != node)]
-    return Deletion(edges=others if others.size(1) else None, nodes=node)
+        """Blocks that were found before, for the same model and graph."""
+        edges = Edges(session.data, session.table, edge_weight(session.data))
+        return cls(session, session.probe("all"), cache, Reads.of(facts), edges)
 
 
 def seeds(deletion: Deletion, table: EdgeTable, degrees: bool) -> Tensor:
@@ -584,38 +539,17 @@ def seeds(deletion: Deletion, table: EdgeTable, degrees: bool) -> Tensor:
     found = [ends_of_deletion(deletion)]
     if degrees and deletion.nodes.numel():
         found.append(table.neighbors(deletion.nodes.to(table.keys.device)))
-    return torch.cat(found).unique()
+    return torch.cat([part.to(table.keys.device) for part in found]).unique()
 
 
-def _reach(probe: Probe) -> int:
+def reach_of(probe: Probe) -> int:
+    """The hops that a model sees."""
     return max([probe.hops or 0, *(site.hops for site in probe.sites)])
 
 
 def ends_of_deletion(deletion: Deletion) -> Tensor:
     """Every node that a deletion names: ends of edges, nodes, and nodes that lose features or a label."""
     return torch.cat([ends_of(deletion.edges).flatten(), deletion.nodes, deletion.feature_nodes, deletion.labels])
-
-
-def close(a: Tensor, b: Tensor) -> bool:
-    """Whether rows are equal but for rounding."""
-    if a.shape != b.shape:
-        return False
-    return not a.numel() or float((a - b).abs().max()) <= TOLERANCE * max(float(b.abs().max()), 1e-30)
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text, at most 200 characters."""
-    return (str(error).splitlines() or [""])[0][:200]
-
-
-def _ways(session: Any) -> list[Reads]:
-    """The ways to give a model blocks, the cheapest first."""
-    known = session.row_ranges
-    by_size = {len(nodes): nodes for nodes in [*reversed(known.types.values()), known.whole]}
-    tensors = [*session.model.named_parameters(), *session.model.named_buffers()]
-    tables = tuple((name, by_size[len(value)]) for name, value in tensors if value.dim() and len(value) in by_size)
-    choices = [tables, ()] if tables else [()]
-    return [Reads(chosen, all_edges) for all_edges in (False, True) for chosen in choices]
 
 
 def _hops_of_a_call(sites: tuple[Site, ...]) -> int:
@@ -645,29 +579,9 @@ def _copy_store(graph: HeteroData, store: Any, result: Any, positions: Tensor) -
         result[key] = entries(graph, key, positions, store) if indexed else store[key]
 
 
-def _edge_weight(data: Data) -> Tensor | None:
+def edge_weight(data: Data) -> Tensor | None:
     weight = None if isinstance(data, HeteroGraph) else data.get("edge_weight")
     return weight if isinstance(weight, Tensor) and weight.numel() == data.edge_index.size(1) else None
-
-
-def _use_given_degrees(module: nn.Module, normalize: Callable[..., Any]) -> None:
-    """Let a layer whose ``forward`` calls PyG's ``gcn_norm`` call ``normalize`` with it instead."""
-    forward: Any = getattr(type(module), "forward", None)
-    code = getattr(forward, "__code__", None)
-    if code is None or "gcn_norm" not in code.co_names or "forward" in vars(module):
-        return
-    known = forward.__globals__.get("gcn_norm")
-    if known is None:
-        return
-
-    def given(*args: Any, **kwargs: Any) -> Any:
-        return normalize(known, *args, **kwargs)
-
-    function = types.FunctionType(
-        code, {**forward.__globals__, "gcn_norm": given}, forward.__name__, forward.__defaults__, forward.__closure__
-    )
-    function.__kwdefaults__ = forward.__kwdefaults__
-    module.forward = types.MethodType(function, module)
 
 
 def _contains(sorted_ids: Tensor, ids: Tensor) -> Tensor:
@@ -681,9 +595,10 @@ def _contains(sorted_ids: Tensor, ids: Tensor) -> Tensor:
 def computed_rows(blocks: Blocks, block: Block, nodes: range) -> tuple[Tensor, Tensor]:
     """The computed rows among a range of nodes: their ids from its start, and their numbers in the block's part of it."""
     here = blocks.local_rows(block, nodes)
-    computed = _inside(block.computed, here)
+    computed = inside(block.computed, here)
     return block.nodes[computed + here.start] - nodes.start, computed
 
 
-def _inside(numbers: Tensor, rows: range) -> Tensor:
+def inside(numbers: Tensor, rows: range) -> Tensor:
+    """Those of some numbers that lie in a range, from its start."""
     return numbers[(numbers >= rows.start) & (numbers < rows.stop)] - rows.start

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gnndelete.engine.blocks import Block, Blocks, close, computed_rows
+from gnndelete.engine.blocks import Block, Blocks, computed_rows
 from gnndelete.engine.segments import Version
 from gnndelete.engine.session import Session
-from gnndelete.graph.edge_table import Hops, Neighborhood
+from gnndelete.engine.trial import close
+from gnndelete.graph.edge_table import EdgeTable, Hops, Neighborhood
 from gnndelete.nn.forward import evaluating
-from gnndelete.nn.hooks import Key, Site, entry
+from gnndelete.nn.hooks import Finished, Key, Site, Visit, entry
 from gnndelete.nn.layers import Layers, evaluation_view
 from gnndelete.nn.operator import Operator
 from gnndelete.nn.receptive_field import Probe
@@ -36,8 +37,15 @@ class BlockSession(Session):
 
     def __init__(self, blocks: Blocks, block: Block) -> None:
         self.blocks, self.block = blocks, block
-        self.model, self.data, self.table = blocks.model, block.data, block.table
+        self.model, self.data = blocks.model, block.data
         self.random, self.hooks = blocks.session.random, 1
+
+    keeps_first = False
+
+    @property
+    def table(self) -> EdgeTable:  # type: ignore[override]
+        """The edges of the block."""
+        return self.block.table
 
     def probe(self, layers: Layers = "all") -> Probe:
         """The sites of the model, with their rows in the numbers of the block."""
@@ -51,7 +59,14 @@ class BlockSession(Session):
 
     def forward(self, model: nn.Module, graph: Data) -> Any:
         """Run the model on the original or the remaining graph of the block."""
-        return self.blocks.forward(self.block, model, graph)
+        return self.blocks.run(self.block, graph)
+
+    def watch(self, model: nn.Module, graph: Data, layers: list[str], visit: Visit, base: bool = False) -> Any:
+        """Run the model on the block with a visitor behind some layers, who is given the rows that operators may act on."""
+        try:
+            return self.blocks.run(self.block, graph, visit, layers, base)
+        except Finished:
+            return None
 
     def answer(self, model: nn.Module, data: Data) -> Any:
         """The output on the block."""
@@ -77,12 +92,16 @@ class BlockSession(Session):
     def mean_row(self, site: Site, h: Tensor, deleted: Tensor) -> Tensor:
         """The mean row of all nodes of the graph that are not deleted: that of the cache and what differs on the block."""
         blocks, nodes = self.blocks, self.blocks.sites[site].rows
-        ids, computed = computed_rows(blocks, self.block, nodes)
+        if self.block.levels is None:
+            ids, computed = computed_rows(blocks, self.block, nodes)
+            changed = h.flatten(1).index_select(0, computed)
+        else:
+            ids, changed = self.block.nodes[: h.size(0)], h.flatten(1)
         rows, before, state = h.flatten(1), blocks.rows(site, ids).flatten(1), blocks.segments
         total, count = (
             (blocks.cache.sums[site], len(nodes)) if state is None else (state.sums[site], state.counts[site])
         )
-        total = total + (rows.index_select(0, computed).double() - before.double()).sum(dim=0)
+        total = total + (changed.double() - before.double()).sum(dim=0)
         total = total - rows.index_select(0, deleted).sum(dim=0, dtype=torch.float64)
         return total / max(count - deleted.numel(), 1)
 
@@ -94,8 +113,8 @@ class BlockSession(Session):
             behind_model = replace(site, rows=known.types.get(site.key, known.whole))
             whole = self.blocks.sites.get(site, behind_model)
             here = self.blocks.local_rows(self.block, whole.rows)
-            rows = (self.block.nodes[operator.rows + here.start] - whole.rows.start).split(operator.sizes)
-            result.append((whole, Operator(len(whole.rows), operator.width, list(rows), list(operator.maps))))
+            ids = self.block.nodes[here.start : here.stop] - whole.rows.start
+            result.append((whole, operator.on(len(whole.rows), ids)))
         return result
 
     def whole(self, output: Any) -> Any:
@@ -107,7 +126,7 @@ class BlockSession(Session):
         found: dict[Key, Overlay | Version] = {}
         for key, base in self.blocks.cache.output.items():
             ids, computed = self.blocks.computed_output(self.block, key)
-            found[key] = Overlay(base, ids, entry(output, key).index_select(0, computed))
+            found[key] = Overlay.of(base, ids, entry(output, key).index_select(0, computed))
         return Answers(self.blocks, found)
 
 
@@ -118,6 +137,12 @@ class Overlay:
     base: Tensor
     ids: Tensor
     rows: Tensor
+
+    @classmethod
+    def of(cls, base: Tensor, ids: Tensor, rows: Tensor) -> Overlay:
+        """Some rows, given in any order."""
+        ids, order = ids.sort()
+        return cls(base, ids, rows.index_select(0, order))
 
     def read(self, ids: Tensor) -> Tensor:
         """Some rows."""

@@ -1,13 +1,15 @@
 """Requests that are solved one after another, each on top of the earlier ones and at the price of its own neighbourhood.
 
-A segment is one request: its operators, and the rows that they and the cut have changed. Rows are appended and never
+A segment is one request: the rows that its operators and the cut have changed. Rows are appended and never
 overwritten, so every earlier result still reads what it was given. `Segments` is what a later request starts from: the rows
 of the cache, of which the newest version counts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,8 +18,8 @@ from torch import Tensor
 from gnndelete.engine.cache import Cache
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable
-from gnndelete.nn.hooks import Site
-from gnndelete.nn.operator import Operator
+from gnndelete.nn.hooks import Key, Site
+from gnndelete.nn.operator import AddedRows, Operator
 
 Operators = list[tuple[Site, Operator]]
 
@@ -38,11 +40,16 @@ class Rows:
     """
 
     def __init__(self, base: Tensor) -> None:
-        self.base = base
+        self.base: Tensor = base
         self._newest = torch.full((base.size(0),), NONE, dtype=torch.int32, device=base.device)
         self._values, self._count = base.new_empty((0, *base.shape[1:])), 0
         self._version = torch.empty(0, dtype=torch.int32, device=base.device)
         self._before = torch.empty(0, dtype=torch.int32, device=base.device)
+
+    @classmethod
+    def zeros(cls, like: Tensor) -> Rows:
+        """Rows of zeros, in the shape of others; they take no memory."""
+        return cls(like.new_zeros(()).expand_as(like))
 
     def append(self, ids: Tensor, rows: Tensor, version: int) -> None:
         """Add a version of some rows."""
@@ -77,9 +84,14 @@ class Rows:
             result[changed] = self._values[position[changed]]
         return result
 
+    def changed(self, version: int | None = None) -> Tensor:
+        """The rows that have a later version than the first, sorted."""
+        ids = (self._newest >= 0).nonzero().flatten()
+        return ids[self._positions(ids, version) >= 0]
+
     def whole(self, version: int | None = None) -> Tensor:
         """All rows, as a copy."""
-        ids = (self._newest >= 0).nonzero().flatten()
+        ids = self.changed(version)
         return self.base.index_copy(0, ids, self.read(ids, version)) if ids.numel() else self.base.clone()
 
 
@@ -99,23 +111,41 @@ class Version:
         return self.rows.whole(self.number)
 
 
-@dataclass(frozen=True)
-class Segment:
-    """One request.
+class LaterOperators(Sequence[tuple[Site, Operator]]):
+    """Operators that add the offsets of rows, made when they are first read.
 
-    Attributes:
-        operators: Its operators, on the whole graph.
-        rows: Per site the rows of its operator, sorted.
-        before: Per site and row the last earlier segment with an operator for it; `NONE` where there is none.
+    Args:
+        places: The sites, and the offsets of their rows.
+        version: The newest segment that counts.
     """
 
-    operators: dict[Site, Operator]
-    rows: dict[Site, Tensor]
-    before: dict[Site, Tensor]
+    def __init__(self, places: list[tuple[Site, Rows]], version: int) -> None:
+        self._places, self._version = places, version
+
+    @cached_property
+    def _made(self) -> Operators:
+        made = []
+        for site, offsets in self._places:
+            ids = offsets.changed(self._version)
+            if ids.numel():
+                values = offsets.read(ids, self._version).flatten(1)
+                added = AddedRows(values).requires_grad_(False)
+                made.append((site, Operator(len(offsets.base), values.size(1), [ids], [added])))
+        return made
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._made[index]
+
+    def __len__(self) -> int:
+        return len(self._made)
 
 
 class Segments:
     """The state after some segments.
+
+    What the operators of a segment did to a row is kept as an *offset*: the row after them less the row that the base model
+    gives. A later request that changes what the row is computed from adds the same offset again. Its cost therefore does not
+    grow with the number of segments, and maps that were solved for a few rows never act on others.
 
     Args:
         cache: The rows before the first one.
@@ -127,64 +157,48 @@ class Segments:
     def __init__(self, cache: Cache, degree: Tensor, weighted: Tensor, edges: int) -> None:
         self.rows = {site: Rows(values) for site, values in cache.rows.items()}
         self.output = {key: Rows(values) for key, values in cache.output.items()}
+        self.offsets = {site: Rows.zeros(values) for site, values in cache.rows.items()}
+        self.behind_model: dict[Key, Rows] = {}  # offsets of rows of the output, behind all layers
         self.sums = dict(cache.sums)
         self.counts = {site: values.size(0) for site, values in cache.rows.items()}
         self.degree, self.weighted = degree.clone(), weighted.clone()
         self.gone = torch.zeros(edges, dtype=torch.bool, device=degree.device)
-        self.segments: list[Segment] = []
-        self._last = {site: self._last_of(len(values), values.device) for site, values in cache.rows.items()}
+        self.version = NONE  #: the number of the newest segment
 
-    @staticmethod
-    def _last_of(size: int, device: torch.device) -> Tensor:
-        """Per row the last segment with an operator for it."""
-        return torch.full((size,), NONE, dtype=torch.int32, device=device)
+    def begin(self) -> None:
+        """Begin a segment."""
+        self.version += 1
 
-    @property
-    def behind_model(self) -> list[Site]:
-        """Where operators act on the output of the model itself."""
-        return [site for site in self._last if site not in self.rows]
+    def set_rows(self, site: Site, ids: Tensor, before: Tensor, after: Tensor) -> None:
+        """The computed rows of a site, before and after the operators of the newest segment."""
+        known = self.rows[site].read(ids).flatten(1)
+        self.sums[site] = self.sums[site] + (after.flatten(1).double() - known.double()).sum(0)
+        self.rows[site].append(ids, after, self.version)
+        _add(self.offsets[site], ids, before, after, self.version)
 
-    @property
-    def version(self) -> int:
-        """The number of the newest segment."""
-        return len(self.segments) - 1
+    def leave(self, site: Site, rows: Tensor) -> None:
+        """Take rows of deleted nodes out of the mean of all rows."""
+        self.sums[site] = self.sums[site] - self.rows[site].read(rows).flatten(1).double().sum(0)
+        self.counts[site] -= rows.numel()
 
-    @property
-    def operators(self) -> Operators:
-        """The operators of all segments, in the order in which they act."""
-        return [item for segment in self.segments for item in segment.operators.items()]
+    def set_output(self, key: Key, ids: Tensor, before: Tensor, after: Tensor) -> None:
+        """The computed rows of the output, before and after operators behind the model itself."""
+        self.output[key].append(ids, after, self.version)
+        if after is not before and key not in self.behind_model:
+            self.behind_model[key] = Rows.zeros(self.output[key].base)
+        if key in self.behind_model:
+            _add(self.behind_model[key], ids, before, after, self.version)
 
-    def begin(self, operators: Operators) -> None:
-        """Add a segment; `Blocks.commit` then appends the rows that it changes."""
-        number = len(self.segments)
-        rows, before = {}, {}
-        for site, operator in operators:
-            if site not in self._last:  # behind the model itself
-                size = len(self.output[site.key].base)
-                self._last[site] = self._last_of(size, operator.rows.device)
-            rows[site] = operator.rows.sort().values
-            before[site] = self._last[site][rows[site]]
-            self._last[site][rows[site]] = number
-        self.segments.append(Segment(dict(operators), rows, before))
+    def operators(self, sites: Iterable[Site], whole: Mapping[Key, Site]) -> LaterOperators:
+        """What all segments so far do to the base model, as one operator for each site; made when it is first read.
 
-    def undo(self) -> None:
-        """Take back the newest segment, of which no row was appended."""
-        segment = self.segments.pop()
-        for site, rows in segment.rows.items():
-            self._last[site][rows] = segment.before[site]
-
-    def at(self, site: Site, ids: Tensor) -> list[Operator]:
-        """The operators that act on some rows of a site, in the order of the segments."""
-        left = set(self._last[site][ids].unique().tolist()) - {NONE}
-        found: set[int] = set()
-        while left:
-            number = max(left)
-            left.discard(number)
-            found.add(number)
-            segment = self.segments[number]
-            mine = segment.before[site][torch.isin(segment.rows[site], ids)]
-            left |= set(mine.unique().tolist()) - {NONE} - found
-        return [self.segments[number].operators[site] for number in sorted(found)]
+        Args:
+            sites: The sites of the model.
+            whole: The sites of its output.
+        """
+        places = [(site, self.offsets[site]) for site in sites]
+        places += [(whole[key], rows) for key, rows in self.behind_model.items()]
+        return LaterOperators(places, self.version)
 
     def cut(self, deletion: Deletion, table: EdgeTable, edges: Any) -> None:
         """Count the edges that leave with a checked deletion out of the degrees."""
@@ -201,3 +215,11 @@ class Segments:
         targets, weights = edges.lost_degrees(columns)
         self.degree.index_add_(0, targets, -torch.ones_like(weights, dtype=self.degree.dtype))
         self.weighted.index_add_(0, targets, -weights.to(self.weighted.dtype))
+
+
+def _add(offsets: Rows, ids: Tensor, before: Tensor, after: Tensor, version: int) -> None:
+    """Add what operators did to some rows to their offsets."""
+    moved = (after != before).flatten(1).any(dim=1)
+    if bool(moved.any()):
+        ids = ids[moved]
+        offsets.append(ids, offsets.read(ids) + (after[moved] - before[moved]), version)

@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 
 from gnndelete.engine.blocks import Blocks
 from gnndelete.engine.cache import Cache
+from gnndelete.engine.trial import find
 from gnndelete.errors import GraphError, ModelError
 from gnndelete.graph.batch import GraphBatch, label_edges
 from gnndelete.graph.edge_table import Hops, Neighborhood, ends_of
@@ -23,7 +24,7 @@ from gnndelete.graph.validation import check_graph, edge_table
 from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.nn.checks import refuse_blind
 from gnndelete.nn.forward import Forward
-from gnndelete.nn.hooks import Rows, Site
+from gnndelete.nn.hooks import Finished, Rows, Site, Visit, listening
 from gnndelete.nn.layers import Layers, working_copy
 from gnndelete.nn.operator import LayerOperators
 from gnndelete.nn.receptive_field import Probe, probe, run
@@ -141,6 +142,28 @@ class Session:
             self._probes[key] = found
         return self._probes[key]
 
+    #: Whether the first layer's output can be kept for a later pass.
+    keeps_first = True
+
+    def watch(self, model: nn.Module, graph: Data, layers: list[str], visit: Visit, base: bool = False) -> Any:
+        """Run a working copy with a visitor behind some layers.
+
+        Args:
+            model: The working copy.
+            graph: The original or the remaining graph.
+            layers: The layers; ``""`` is the model itself.
+            visit: As for `nn.hooks.listening`.
+            base: No operator acts: on a block fewer rows change then.
+
+        Returns:
+            The output; None where the visitor ended the pass.
+        """
+        try:
+            with listening(model, layers, visit):
+                return self.forward(model, graph)
+        except Finished:
+            return None
+
     #: Parameters with a row per node, where they are known; None where any parameter of that size may be one.
     tables: frozenset[str] | None = None
 
@@ -186,7 +209,7 @@ class Session:
         identity = {} if folder is None else self.identity()
         known = None if folder is None else Cache.load(folder, identity)
         try:
-            found = Blocks.find(self) if known is None else Blocks.of(self, *known)
+            found = find(self) if known is None else Blocks.of(self, *known)
         except ModelError as error:  # no graph layer that is known by its class
             found = error.why
         self.blocks, self.not_local = (None, found) if isinstance(found, str) else (found, "")

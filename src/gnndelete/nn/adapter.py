@@ -24,7 +24,18 @@ from gnndelete.graph.kinds import in_words
 from gnndelete.io.files import STAGING_PREFIX, commit
 from gnndelete.nn.forward import bare, unwrapped
 from gnndelete.nn.hooks import Key, Site
-from gnndelete.nn.operator import PREFIX, GivenRows, LinearMap, Operator, attach, detach, disabled, layer_operators
+from gnndelete.nn.operator import (
+    PREFIX,
+    AddedRows,
+    GivenRows,
+    LinearMap,
+    Operator,
+    RowMap,
+    attach,
+    detach,
+    disabled,
+    layer_operators,
+)
 from gnndelete.notes import explain, explain_aim, what_left
 
 FORMAT = 1
@@ -51,7 +62,7 @@ class OperatorConfig:
     @classmethod
     def of(cls, site: Site, operator: Operator, layer: str) -> OperatorConfig:
         """``layer`` is the name of the site's layer without wrappers such as ``torch.compile``."""
-        linear = all(isinstance(part, (LinearMap, GivenRows)) for part in operator.maps)
+        linear = all(isinstance(part, (LinearMap, RowMap)) for part in operator.maps)
         size = operator.num_rows, operator.width, operator.sizes
         return cls(layer, site.call, site.key, site.calls, *size, "linear" if linear else "custom")
 
@@ -228,6 +239,8 @@ def _operator(path: str | PathLike[str], found: OperatorConfig, tensors: dict[st
             maps.append(factory(found.width))
         elif (values := tensors.get(f"maps.{index}.values")) is not None:
             maps.append(GivenRows(values))
+        elif (values := tensors.get(f"maps.{index}.offsets")) is not None:
+            maps.append(AddedRows(values))
         else:
             maps.append(LinearMap(0, tensors[f"maps.{index}.weight"]))
     operator = Operator(found.num_rows, found.width, groups, maps)

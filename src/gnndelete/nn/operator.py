@@ -50,7 +50,37 @@ class LinearMap(nn.Module):
         return (h.to(self.weight.dtype) @ self.weight).to(h.dtype)
 
 
-class GivenRows(nn.Module):
+class RowMap(nn.Module):
+    """A map with values of its own for each row of its group: ``forward(h, members)``.
+
+    ``members`` are the positions in the group of the rows of h, where only part of the group is there.
+    """
+
+    def take(self, members: Tensor) -> RowMap:
+        """The map of some of the rows, in another order."""
+        raise NotImplementedError
+
+
+class AddedRows(RowMap):
+    """h -> h + a row of its own for each row of its group.
+
+    >>> AddedRows(torch.tensor([[3.0, 4.0]]))(torch.ones(1, 2)).tolist()
+    [[4.0, 5.0]]
+    """
+
+    def __init__(self, offsets: Tensor) -> None:
+        super().__init__()
+        self.offsets = nn.Parameter(offsets)
+
+    def forward(self, h: Tensor, members: Tensor | None = None) -> Tensor:
+        return h + (self.offsets if members is None else self.offsets.index_select(0, members)).to(h.dtype)
+
+    def take(self, members: Tensor) -> AddedRows:
+        """The map of some of the rows."""
+        return AddedRows(self.offsets.detach()[members])
+
+
+class GivenRows(RowMap):
     """h -> fixed rows, whatever h is: one for each row of its group, or one for all of them.
 
     >>> GivenRows(torch.tensor([[3.0, 4.0]]))(torch.zeros(2, 2)).tolist()
@@ -66,6 +96,10 @@ class GivenRows(nn.Module):
         if self.values.size(0) == 1:
             return self.values.expand_as(h)
         return self.values if members is None else self.values.index_select(0, members)
+
+    def take(self, members: Tensor) -> GivenRows:
+        """The map of some of the rows."""
+        return self if self.values.size(0) == 1 else GivenRows(self.values.detach()[members]).requires_grad_(False)
 
 
 class Operator(nn.Module):
@@ -94,12 +128,21 @@ class Operator(nn.Module):
         parts = rows.split(sizes) if len(sizes) > 1 else [rows]
         mapped = []
         for index, (apply, part) in enumerate(zip(self.maps, parts, strict=True)):
-            if isinstance(apply, GivenRows):
+            if isinstance(apply, RowMap):
                 mapped.append(apply(part, None if members is None else members[index]))
             else:
                 mapped.append(apply(part))
         changed = torch.cat(mapped) if len(mapped) > 1 else mapped[0]
         return h.index_copy(0, positions, changed.reshape(-1, *h.shape[1:]).to(h.dtype))
+
+    def on(self, num_rows: int, ids: Tensor) -> Operator:
+        """The same operator in other numbers of rows, of which ``ids`` names each; the rows of a group are sorted."""
+        rows, maps = [], []
+        for group, apply in zip(self.rows.split(self.sizes), self.maps, strict=True):
+            found, order = ids[group].sort()
+            rows.append(found)
+            maps.append(apply.take(order) if isinstance(apply, RowMap) else apply)
+        return Operator(num_rows, self.width, rows, maps)
 
     def _find(self, ids: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Where the operator's rows stand among ``ids``, and which members of each group they are."""

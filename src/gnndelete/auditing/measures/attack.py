@@ -153,7 +153,9 @@ class Attack:
 
     def presence(self, features: Floats) -> Floats:
         """The probability that each element was among the training data."""
-        return np.asarray(self._network.predict_proba(self._inputs(features))[:, 1], dtype=np.float64)
+        # equal answers are asked once: rows of one matrix product may be rounded in different ways
+        questions, which = np.unique(self._inputs(features), axis=0, return_inverse=True)
+        return np.asarray(self._network.predict_proba(questions)[which, 1], dtype=np.float64)
 
     def _inputs(self, features: Floats) -> Floats:
         width = features.shape[1] - self._bits

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from gnndelete.graph.kinds import among
 from gnndelete.methods.base import Context
@@ -22,8 +21,8 @@ from gnndelete.methods.gnndelete.objective import (
     ring_problem,
 )
 from gnndelete.methods.gnndelete.row_groups import RowGroups
-from gnndelete.nn.hooks import Finished, Site, entry, listening, replaced
-from gnndelete.nn.operator import Operator, attach, detach
+from gnndelete.nn.hooks import Finished, Site, entry, replaced
+from gnndelete.nn.operator import Operator
 from gnndelete.nn.receptive_field import Probe
 
 Solved = list[tuple[Site, Operator]]
@@ -119,17 +118,23 @@ class Layerwise:
             return output
 
         with _first_output_given(self.model, self.probe.sites[0], base.first, self.context.session.hooks):
-            output = self._watch(self._graph, [*self.probe.layers, *([""] if behind_model else [])], visit)
+            layers = [*self.probe.layers, *([""] if behind_model else [])]
+            output = self.context.session.watch(self.model, self._graph, layers, visit)
         return [*solved, *behind_model], output
 
     def present(self, solved: Solved) -> Any:
         """The output on the original graph, where what was deleted is presented again under its old id."""
+        at: dict[tuple[str, int], Solved] = defaultdict(list)
         for site, operator in solved:
-            attach(self.model, site, operator)
-        try:
-            return self.context.session.forward(self.model, self.context.data)
-        finally:
-            detach(self.model)
+            at[site.layer, site.call].append((site, operator))
+
+        def visit(name: str, call: int, output: Any) -> Any:
+            for site, operator in at.get((name, call), []):
+                output = replaced(output, site.key, operator(entry(output, site.key)))
+            return output
+
+        layers = list(dict.fromkeys(site.layer for site, _ in solved))
+        return self.context.session.watch(self.model, self.context.data, layers, visit)
 
     def _operator(
         self, site: Site, h: Tensor, lam: float, solve: Solve, base: BasePass, unchanged: bool, free: bool
@@ -175,10 +180,10 @@ class Layerwise:
             for site in here:
                 h = entry(output, site.key)
                 result.mu[site] = self.context.session.mean_row(site, h, site.local(self.groups.gone).to(h.device))
-                if not self._rests or site is not sites[0]:
+                if not (self._rests and site is sites[0]):
                     rows = [group.rows for group in self.groups.at[site]]
                     result.t[site] = h.index_select(0, torch.cat([self.groups.nodes[:0], *rows]))
-            if self._rests and sites[0] in here:
+            if self._rests and sites[0] in here and self.context.session.keeps_first:
                 first = [entry(output, site.key) for site in here]
                 if not any(h.is_inference() for h in first):  # inference tensors do not count writes
                     result.first = output
@@ -193,21 +198,13 @@ class Layerwise:
                 raise Finished
 
         graph = self.context.remaining if on_remaining else self.context.data
-        result.output = self._watch(graph, self.probe.layers, visit)
+        result.output = self.context.session.watch(self.model, graph, self.probe.layers, visit, base=True)
         if any(h._version != version for h, version in versions):  # the model wrote into it (relu_, +=)
             result.first = None
         presented = torch.cat([self.groups.deleted, self.groups.lost_features])
         if presented.numel():
-            self._watch(self.context.data, self.probe.layers, visit_presented)
+            self.context.session.watch(self.model, self.context.data, self.probe.layers, visit_presented)
         return result
-
-    def _watch(self, graph: Data, layers: list[str], visit: Visit) -> Any:
-        """Run the model with a visitor behind layers; None where the visitor ended the pass."""
-        try:
-            with listening(self.model, layers, visit):
-                return self.context.session.forward(self.model, graph)
-        except Finished:
-            return None
 
 
 @contextmanager
