@@ -15,6 +15,7 @@ from gnndelete.auditing.case import Case, Subject
 from gnndelete.graph.batch import GraphBatch
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.graph.hetero import HeteroGraph
+from gnndelete.graph.kinds import can_take_edges, with_more_edges
 from gnndelete.graph.validation import count_nodes, edge_table
 from gnndelete.nn.layers import copied
 from gnndelete.nn.operator import layer_operators, rows
@@ -29,9 +30,6 @@ QUERIES = {
     "new_id": "What was deleted is put back under new ids. No operator knows these, so only the weights answer.",
 }
 UNSEEN_PRESENTED = "Unseen edges are put in as well, so that both kinds carry messages."
-
-#: Tensors of a graph that are about edges but no attributes of them.
-_STRUCTURE = ("edge_index", "edge_type", "edge_label_index", "edge_label")
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ def presents_unseen(case: Case) -> bool:
     """
     if not case.task.pairwise:
         return True
-    return bool(case.task.unseen(case.remaining, "test").size(1)) and not _edge_attributes(case)
+    return bool(case.task.unseen(case.remaining, "test").size(1)) and can_take_edges(case.original)
 
 
 def presented(case: Case) -> Data:
@@ -100,24 +98,7 @@ def presented(case: Case) -> Data:
     graph = case.original
     if not case.task.pairwise or not presents_unseen(case):
         return graph
-    both = edge_table(graph).both_ways(case.task.unseen(case.remaining, "test").to(graph.edge_index.device))
-    if isinstance(graph, HeteroGraph):
-        return graph.with_more(both)
-    result = graph.__copy__()
-    result.edge_index = torch.cat([graph.edge_index, ends_of(both)], dim=1)
-    if both.size(0) == 3:
-        result.edge_type = torch.cat([graph.edge_type, both[1]])
-    return result
-
-
-def _edge_attributes(case: Case) -> list[str]:
-    stores = case.original.hetero.edge_stores if isinstance(case.original, HeteroGraph) else [case.original]
-    return [
-        key
-        for store in stores
-        for key, value in store.to_dict().items()
-        if key not in _STRUCTURE and isinstance(value, Tensor) and store.is_edge_attr(key)
-    ]
+    return with_more_edges(graph, edge_table(graph), case.task.unseen(case.remaining, "test"))
 
 
 def renamed(case: Case) -> tuple[Data, Move]:

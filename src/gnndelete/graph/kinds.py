@@ -484,6 +484,32 @@ def with_edges(data: Data, mask: Tensor) -> Data:
     return result
 
 
+#: Tensors of a graph that are about edges but no attributes of them.
+_STRUCTURE = ("edge_index", "edge_type", "edge_label_index", "edge_label")
+
+
+def can_take_edges(data: Data) -> bool:
+    """Whether edges can be put into a graph as they are: its own have no attributes, which new ones would lack."""
+    stores = data.hetero.edge_stores if isinstance(data, HeteroGraph) else [data]
+    return not any(
+        key not in _STRUCTURE and isinstance(value, Tensor) and store.is_edge_attr(key)
+        for store in stores
+        for key, value in store.to_dict().items()
+    )
+
+
+def with_more_edges(data: Data, table: EdgeTable, edges: Tensor) -> Data:
+    """A shallow copy with further edges, in both directions where the graph has both; see `can_take_edges`."""
+    both = table.both_ways(edges.to(data.edge_index.device))
+    if isinstance(data, HeteroGraph):
+        return data.with_more(both)
+    result = data.__copy__()
+    result.edge_index = torch.cat([data.edge_index, ends_of(both)], dim=1)
+    if both.size(0) == 3:
+        result.edge_type = torch.cat([data.edge_type, both[1]])
+    return result
+
+
 def among(data: Data, nodes: Tensor) -> Data:
     """The graph with only the edges between the given nodes; all nodes and their ids stay."""
     inside = torch.zeros(int(data.num_nodes or 0), dtype=torch.bool, device=data.edge_index.device)

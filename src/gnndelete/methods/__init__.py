@@ -19,6 +19,7 @@ from gnndelete.methods.jodie import JODIE
 from gnndelete.methods.linear.certunlearn import CertUnlearn
 from gnndelete.methods.linear.grapheditor import GraphEditor
 from gnndelete.methods.megu import MEGU
+from gnndelete.methods.regrow.method import Regrow
 from gnndelete.methods.retrain import Retrain
 from gnndelete.methods.unlink import Unlink
 
@@ -36,6 +37,7 @@ METHODS: tuple[type[Method], ...] = (
     GraphEraser,
     JODIE,
     MEGU,
+    Regrow,
     Retrain,
     Unlink,
 )
@@ -80,6 +82,7 @@ __all__ = [
     "Method",
     "Outcome",
     "Reason",
+    "Regrow",
     "Retrain",
     "RetrainAgain",
     "Unlink",

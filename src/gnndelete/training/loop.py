@@ -123,12 +123,22 @@ def usual_epochs(fit: Callable[..., Any]) -> int | None:
     return given if isinstance(given, int) and not isinstance(given, bool) else None
 
 
+def usual_rate(fit: Callable[..., Any]) -> float | None:
+    """The learning rate of a training function; None where it does not say.
+
+    >>> usual_rate(LoopFit("node", {"lr": 0.01})), usual_rate(lambda model, data, seed: model)
+    (0.01, None)
+    """
+    function = _function(fit)
+    return float(function.options.get("lr", DEFAULT_RATE)) if isinstance(function, LoopFit) else None
+
+
 def _function(fit: Callable[..., Any]) -> Callable[..., Any]:
     return fit.function if isinstance(fit, Fitting) else fit
 
 
-#: Epochs that `train` runs where no number is given.
-DEFAULT_EPOCHS = 1000
+#: Epochs and learning rate of `train` where none are given.
+DEFAULT_EPOCHS, DEFAULT_RATE = 1000, 1e-3
 
 
 @dataclass(frozen=True)
@@ -188,7 +198,7 @@ def train(
     task: Task | str,
     *,
     epochs: int = DEFAULT_EPOCHS,
-    lr: float = 1e-3,
+    lr: float = DEFAULT_RATE,
     weight_decay: float = 0.0,
     patience: int | None = None,
     validate_every: int = 10,
