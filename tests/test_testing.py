@@ -20,6 +20,7 @@ from gnndelete.methods import (
     GradAscent,
     GraphEditor,
     GraphEraser,
+    Regrow,
     Unlink,
     resolver,
 )
@@ -37,6 +38,7 @@ CASES = {
     "grapheraser": lambda: GraphEraser(shards=3, epochs=5),
     "jodie": lambda: JODIE(dim=8, epochs=1),
     "megu": MEGU,
+    "regrow": Regrow,
     "retrain": resolver.lookup("retrain"),
     "unlink": Unlink,
 }

@@ -56,6 +56,7 @@ class UnseenTest:
 
     def __init__(self, strata: Strata, deleted: Tensor, unseen: Tensor) -> None:
         high, low = (part.detach().double().cpu().numpy() for part in (deleted, unseen))
+        self.strata = strata
         self.scores: tuple[Floats, Floats] = high, low
         self.parts: list[tuple[Floats, Floats]] = [(high[mine], low[theirs]) for mine, theirs in strata]
         self.deleted, self.unseen = high.size, low.size

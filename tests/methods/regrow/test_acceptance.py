@@ -44,12 +44,13 @@ def test_a_second_retraining_passes_and_the_old_weights_do_not(case):
     clean = judge.measure(first)
     assert judge.missing == ""
     again = {check.code: check for check in judge.checks(judge.measure(second), clean)}
-    assert set(again) == {"utility", "served", "presented", "white-box"}
+    assert set(again) == {"utility", "served", "presented", "difference", "white-box"}
     assert all(check.passed for code, check in again.items() if code != "utility"), again
     old = {check.code: check for check in judge.checks(judge.measure(context.model), clean)}
     assert old["utility"].passed
     assert not old["served"].passed
     assert not old["presented"].passed
+    assert not old["difference"].passed
     assert not old["white-box"].passed
 
 

@@ -14,7 +14,6 @@ import gnndelete as gd
 from gnndelete.datasets.generated import community_graph
 from gnndelete.errors import UnfitError
 from gnndelete.methods.regrow.acceptance import Judge
-from gnndelete.testing import check_method
 from gnndelete.training.loop import LoopFit, train
 
 
@@ -36,12 +35,6 @@ def regrow(links, method, **options):
 
 def storages(model):
     return {value.untyped_storage().data_ptr() for value in model.state_dict().values()}
-
-
-def test_it_serves_every_task_and_kind():
-    served = check_method(lambda: gd.Regrow(epochs=40, lr=0.01))
-    assert {"link/edges", "link/nodes", "node/nodes", "node/labels", "node/features", "typed/edges"} <= set(served)
-    assert {"typed/relations", "graph/graphs", "graph/edges"} <= set(served)
 
 
 @pytest.mark.parametrize("distilled", [False, True], ids=["fast", "distilled"])

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,13 +21,14 @@ from gnndelete.metrics.whitebox import ATTACK_MINIMUM, ATTACKED, peers_attack, w
 from gnndelete.nn.forward import evaluating
 from gnndelete.tasks.base import draw
 
-Code = Literal["utility", "served", "presented", "white-box"]
+Code = Literal["utility", "served", "presented", "difference", "white-box"]
 
-#: A validation score may be so far below that of the old model, or a standard error of it where that is more.
+#: A validation score may be so far below that of the old model, and a standard error of it: retraining, too, knows less.
 UTILITY = 0.01
 
-#: An AUC may be so far above that of weights which never saw the deletion, or two standard errors of the difference.
-TOLERANCE, ERRORS = 0.03, 2.0
+#: An AUC may be so far above that of weights which never saw the deletion, or so many standard errors where that is more. The
+#: difference of scores is the sharper test of the two, and unmasked distillation is caught by it alone on Planetoid Cora.
+TOLERANCE, ERRORS, ERRORS_OF_DIFFERENCE = 0.03, 2.0, 1.5
 
 #: With a wider margin a check says too little to be passed: the request, or the validation data, is too small.
 VAGUE = 0.1
@@ -186,6 +188,12 @@ class Judge:
             if code in clean.tests:
                 _, error = test.against(clean.tests[code])
                 found.append(_not_above(_code(code), test.auc, clean.tests[code].auc, error))
+        if difference := [
+            _difference(test, clean.tests[code]) for code, test in model.tests.items() if code in clean.tests
+        ]:
+            value = sum(test.auc for test in difference) / len(difference)
+            error = difference[0].standard_error * ERRORS_OF_DIFFERENCE / ERRORS
+            found.append(_not_above("difference", value, 0.5, error))
         if model.attack is not None and clean.attack is not None:
             error = auc_variance(0.5, min(self.deleted.size(-1), ATTACKED), min(self.unseen.size(-1), ATTACKED)) ** 0.5
             found.append(_not_above("white-box", model.attack, max(clean.attack, 0.5), error))
@@ -194,7 +202,7 @@ class Judge:
         return found
 
     def _check_utility(self, model: Measured) -> Check:
-        margin = max(UTILITY, self._utility_error())
+        margin = UTILITY + self._utility_error()
         return Check("utility", model.utility, self.base, margin, model.utility >= self.base - margin)
 
     def _utility_error(self) -> float:
@@ -214,6 +222,13 @@ def _not_above(code: Code, value: float, target: float, error: float) -> Check:
     margin = max(TOLERANCE, ERRORS * error)
     why = f"the sample is too small to tell (margin {margin:.2f})" if margin > VAGUE else ""
     return Check(code, value, target, margin, value <= target + margin and not why, why)
+
+
+def _difference(test: UnseenTest, clean: UnseenTest) -> UnseenTest:
+    """The unseen test of how much higher one model scores each element than another; what they have in common is gone."""
+    mine, theirs = (torch.from_numpy(np.concatenate(each.scores)) for each in (test, clean))
+    gap = (mine - mine.mean()) / mine.std() - (theirs - theirs.mean()) / theirs.std()
+    return UnseenTest(test.strata, *gap.nan_to_num().split([test.deleted, test.unseen]))
 
 
 def _code(name: str) -> Code:

@@ -28,9 +28,12 @@ LARGEST_SHARE = 0.25
 FAST_CLASSES, FAST_LINKS, DISTILLED = (0.08, 16, 60), (0.04, 10, 30), (0.05, 14, 40)
 MORE = 0.5
 
-#: The peak learning rate times the steps of an attempt, for links and for classes, and the largest factor of the usual rate.
-#: `UNKNOWN_RATE` is the factor where the usual rate is unknown. Chosen on Planetoid Cora.
-LINK_TRAVEL, CLASS_TRAVEL, LARGEST_FACTOR, UNKNOWN_RATE = 0.5, 1.6, 20.0, 4.0
+#: The peak learning rate times the steps of an attempt: for links, for links by vectors of nodes, and for classes. Chosen on
+#: Planetoid Cora.
+LINK_TRAVEL, VECTOR_TRAVEL, CLASS_TRAVEL = 0.5, 0.25, 1.6
+
+#: The largest factor of the usual learning rate, and the factor where that rate is unknown.
+LARGEST_FACTOR, UNKNOWN_RATE = 20.0, 4.0
 
 #: The share of rows that no deleted element touches and that are masked all the same.
 DECOYS = 0.5
@@ -196,6 +199,7 @@ class _Growth:
         self.fit: Callable[..., Any] = context.fit or LoopFit(context.remaining_task, options)
         self.usual = usual_epochs(self.fit) or method.epochs
         self.rate = method.lr or usual_rate(self.fit)
+        self.has_vectors = bool(possible_vectors(context.model, context.data))
 
     def course(self, share: float, fewest: int, most: int, guide: Guide | None) -> Course:
         """A training of some share of the usual epochs; the longer it is, the lower is the peak of its learning rate."""
@@ -204,7 +208,7 @@ class _Growth:
         learned = task.learned_once(self.context.remaining).size(-1)
         steps = 1 if method.batch_size is None else max(ceil(learned / method.batch_size), 1)
         epochs = method.short or max(ceil(min(max(round(share * self.usual), fewest), most) / steps), 1)
-        travel = LINK_TRAVEL if task.pairwise else CLASS_TRAVEL
+        travel = CLASS_TRAVEL if not task.pairwise else VECTOR_TRAVEL if self.has_vectors else LINK_TRAVEL
         factor = (
             UNKNOWN_RATE if self.rate is None else min(max(travel / (epochs * steps * self.rate), 1), LARGEST_FACTOR)
         )
@@ -225,7 +229,7 @@ class _Growth:
         """Train with answers of the old model; None where there are none that may be followed."""
         model = self._fresh()
         shape_of(model, self.context, self.seed)  # vectors of nodes start from the graph here as well
-        rank = self.method.rank or (TABLE_RANK if possible_vectors(model, self.context.data) else None)
+        rank = self.method.rank or (TABLE_RANK if self.has_vectors else None)
         guide = old_answers(self.context, DECOYS, rank, 0, self.seed)
         if not guide.parts:
             return None

@@ -25,9 +25,6 @@ from gnndelete.training.loop import one_cycle
 #: After this share of the epochs nothing is followed any more, and only the remaining graph is learned from.
 SILENT_AFTER = 0.6
 
-#: Of the square of a table's first vectors, this much comes from the shape of the graph, and the rest is random.
-SHAPED = 0.9**2
-
 #: Rounds in which the leading directions of a graph are found.
 ROUNDS = 10
 
@@ -213,7 +210,7 @@ class Shape:
 
 
 def shape_of(model: nn.Module, context: Context, seed: int) -> Guide:
-    """The shape of the remaining graph, as rows for the entries of a fresh model's output; the model's tables start from it.
+    """The shape of the remaining graph, as rows for a fresh model's output; vectors of nodes start from it instead.
 
     Args:
         model: The fresh model. Its tables with a row per node are changed.
@@ -236,7 +233,10 @@ def shape_of(model: nn.Module, context: Context, seed: int) -> Guide:
             start = shape.vectors[table.nodes.start : table.nodes.stop, : values.size(1)]
             turned = start @ _rotation(start.size(1), values.size(1), seed).to(start)
             turned = turned * float(values.std()) / float(turned.std().clamp(min=1e-12))
-            values.copy_(SHAPED**0.5 * turned + (1 - SHAPED) ** 0.5 * values)
+            if turned.size(0) == values.size(0):
+                values.copy_(turned)
+    if tables:  # these vectors are what rows would have to follow
+        return Guide(())
     parts = []
     for key, rows, nodes in entries:
         assert nodes is not None
