@@ -20,7 +20,7 @@ from torch import nn
 from torch_geometric.data import Data, HeteroData
 
 from gnndelete.engine.blocks import LARGEST_SHARE
-from gnndelete.engine.local import Answers
+from gnndelete.engine.local import Answers, Solved
 from gnndelete.engine.session import Session
 from gnndelete.errors import AdapterError, ModelError, RunError, SettingError, why
 from gnndelete.graph.batch import GraphBatch, as_user_graph, collate
@@ -117,6 +117,7 @@ class Unlearner:
             self.task.check(data)  # Negatives must be drawn before any edge is gone.
         self._requests: tuple[Deletion, ...] = ()
         self._earlier = NOTHING  # the union of all requests
+        self._segment: Solved = []
         self._locks = ProcessLocks(RLock)  # a forked child starts with a free one
         require_fit(self.method, self._context)
 
@@ -205,10 +206,46 @@ class Unlearner:
             near = replace(context, block=block).near
             output = blocks.commit(block, near.remaining, context.deletion, operators)
             assert blocks.segments is not None
+            self._segment = operators
         except BaseException:
             blocks.segments = before
             raise
         return replace(outcome, answers=Answers(blocks, output), operators=blocks.operators(), model=None, adapter=None)
+
+    @property
+    def session(self) -> Session:
+        """The model, its graph, and what was computed once for both."""
+        return self._context.session
+
+    @property
+    def segment(self) -> Solved:
+        """The operators that were solved for the newest request alone, to be kept for `restore`."""
+        return list(self._segment)
+
+    def restore(self, deletion: Deletion, operators: Solved) -> Unlearner:
+        """Take up a request that was solved before, by its operators: nothing is solved again.
+
+        Restored in their order, the segments of a stream are what they were before a restart.
+
+        Args:
+            deletion: What the request named.
+            operators: The operators that were solved for it, on the whole graph.
+
+        Returns:
+            This unlearner.
+
+        Raises:
+            DeletionError: If the graph does not have what the deletion names.
+        """
+        with self._locks[os.getpid()], torch.inference_mode(False):
+            request = check_deletion(deletion, self._context.data, self._context.session.table)
+            context = self._cut(self._union(request) if self._requests else request, request)
+            blocks = context.session.blocks
+            if self.sequence == "segments" and blocks is not None and context.block is not None:
+                output = context.near.remaining
+                blocks.commit(context.block, output, context.deletion, operators)
+            self._requests, self._earlier = (*self._requests, request), self._earlier | request
+            return self
 
     def prepare(self, folder: str | PathLike[str] | None = None) -> Unlearner:
         """Compute once what local requests start from: the rows of every layer on the original graph, and a rehearsed lam.

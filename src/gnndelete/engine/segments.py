@@ -89,6 +89,11 @@ class Rows:
         ids = (self._newest >= 0).nonzero().flatten()
         return ids[self._positions(ids, version) >= 0]
 
+    def appended(self, version: int) -> Tensor:
+        """The rows whose newest version this is, sorted."""
+        found = (self._newest >= 0).nonzero().flatten()
+        return found[self._version[self._newest[found]] == version]
+
     def whole(self, version: int | None = None) -> Tensor:
         """All rows, as a copy."""
         ids = self.changed(version)
@@ -109,6 +114,10 @@ class Version:
     def whole(self) -> Tensor:
         """All rows, as a copy."""
         return self.rows.whole(self.number)
+
+    def appended(self) -> Tensor:
+        """The rows that this segment changed, as long as it is the newest."""
+        return self.rows.appended(self.number)
 
 
 class LaterOperators(Sequence[tuple[Site, Operator]]):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -125,14 +125,8 @@ class Adapter:
             AdapterError: If the folder holds other files and no adapter: the card would replace their README.md.
         """
         _refuse_other_files(Path(path))
-        tensors: dict[str, Tensor] = {}
-        entries = []
-        for index, (site, attached) in enumerate(self.operators):
-            operator = _ordered(attached)
-            entries.append(asdict(OperatorConfig.of(site, operator, bare(self.model, site.layer))))
-            for name, value in operator.state_dict().items():
-                tensors[f"{index}.{name}"] = value.detach().cpu().contiguous()
-        content = dump_tensors(tensors)
+        named = [(replace(site, layer=bare(self.model, site.layer)), operator) for site, operator in self.operators]
+        content, entries = dump_operators(named)
         config = {
             "format": FORMAT,
             "gnndelete": __version__,
@@ -150,6 +144,29 @@ class Adapter:
         folder = Path(path)
         files = {folder / TENSORS: content, folder / CONFIG: written, folder / CARD: card(config).encode()}
         commit(files, private=[folder / TENSORS])
+
+
+def dump_operators(operators: Sequence[tuple[Site, Operator]]) -> tuple[bytes, list[dict[str, Any]]]:
+    """Operators as the content of a safetensors file, and plain values that say what is in it."""
+    tensors: dict[str, Tensor] = {}
+    entries = []
+    for index, (site, attached) in enumerate(operators):
+        operator = _ordered(attached)
+        entries.append(asdict(OperatorConfig.of(site, operator, site.layer)))
+        for name, value in operator.state_dict().items():
+            tensors[f"{index}.{name}"] = value.detach().cpu().contiguous()
+    return dump_tensors(tensors), entries
+
+
+def load_operators(content: bytes, entries: Sequence[Mapping[str, Any]]) -> list[tuple[Site, Operator]]:
+    """What `dump_operators` wrote; maps of the user's own cannot be read back."""
+    tensors, found = load_tensors(content), []
+    for index, entry in enumerate(entries):
+        config, prefix = OperatorConfig(**entry), f"{index}."
+        values = {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
+        site = Site(config.layer, config.call, config.key, config.width, calls=config.calls)
+        found.append((site, _operator("the given content", config, values, None)))
+    return found
 
 
 def _ordered(operator: Operator) -> Operator:

@@ -1,0 +1,514 @@
+"""The HTTP interface: FastAPI over the facade. It parses, asks `Service`, and answers; nothing is decided here."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import anyio.to_thread
+from fastapi import Depends, FastAPI, Header, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from sqlalchemy.exc import DBAPIError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gnndelete import __version__
+from gnndelete.errors import GNNDeleteError
+from gnndelete.service import schema as t
+from gnndelete.service.access import Caller
+from gnndelete.service.console import add_pages, report_page
+from gnndelete.service.elements import Asked
+from gnndelete.service.errors import ServiceError, not_found
+from gnndelete.service.lifecycle import Order, Service
+from gnndelete.service.logs import error_code
+from gnndelete.service.metrics import CONTENT_TYPE, Metrics
+
+PROBLEM = "application/problem+json"
+
+#: Threads that answer calls; each may hold one connection of the database.
+THREADS = 16
+
+#: Headers of every answer: nothing is loaded from elsewhere, nothing is framed, nothing is cached.
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Strict-Transport-Security": "max-age=31536000",
+    "Cache-Control": "no-store",
+}
+
+
+def _aware(value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise ValueError("give a time zone, such as Z")
+    return value
+
+
+_Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+_Id = (
+    Annotated[str, StringConstraints(min_length=1, max_length=500)] | Annotated[int, Field(strict=True, ge=0, lt=2**62)]
+)
+_Edge = Annotated[list[_Id], Field(min_length=2, max_length=3)]
+_Cell = _Id | Annotated[list[_Id], Field(min_length=2, max_length=2)]
+_Many: dict[str, Any] = {"max_length": 20_000}
+_Edges = Annotated[list[_Edge], Field(**_Many)] | dict[str, Annotated[list[_Edge], Field(**_Many)]]
+_Nodes = Annotated[list[_Id], Field(**_Many)] | dict[str, Annotated[list[_Id], Field(**_Many)]]
+_Cells = Annotated[list[_Cell], Field(**_Many)] | dict[str, Annotated[list[_Cell], Field(**_Many)]]
+
+
+class Named(BaseModel):
+    """Elements of the graph, by the ids of its user; on a typed graph by type."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    nodes: _Nodes | None = Field(None, examples=[["user:4711"]])
+    edges: _Edges | None = Field(None, examples=[[["user:4711", "item:7"]]])
+
+    @property
+    def asked(self) -> Asked:
+        """What is named."""
+        kinds = ("edges", "nodes", "features", "labels", "relations", "graphs")
+        values = {name: getattr(self, name, None) for name in kinds}
+        return Asked({name: value for name, value in values.items() if value is not None})
+
+
+class DeletionRequest(Named):
+    """What must be forgotten, and how."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"subject_request_id": "a6f8c1e0", "nodes": ["user:4711"], "mode": "serve"}]},
+    )
+
+    subject_request_id: _Name | None = None
+    features: _Cells | None = None
+    labels: _Nodes | None = None
+    relations: Annotated[list[_Id], Field(max_length=1000)] | None = None
+    graphs: Annotated[list[Annotated[int, Field(strict=True, ge=0, lt=2**62)]], Field(**_Many)] | None = None
+    due: Annotated[datetime, AfterValidator(_aware)] | None = None
+    mode: Literal["serve", "dry-run", "hold"] = "serve"
+    callback_urls: Annotated[list[Annotated[str, StringConstraints(max_length=2000)]], Field(max_length=5)] = []
+
+
+class Accepted(BaseModel):
+    """A request that came in."""
+
+    id: str
+    state: str
+    code: str | None = None
+    suppress_by: str
+    due: str
+    duplicate_of: str | None = None
+
+
+class DryRun(BaseModel):
+    """What a request would do; nothing was stored."""
+
+    state: Literal["dry-run"]
+    model: str
+    counts: dict[str, int]
+    effect: dict[str, Any]
+
+
+class ModelName(BaseModel):
+    """A model."""
+
+    name: str
+    registered: str
+
+
+class Models(BaseModel):
+    """The models of the caller."""
+
+    models: list[ModelName]
+
+
+class Scores(BaseModel):
+    """What one version of a model says."""
+
+    model: str
+    version: int
+    scores: list[Any]
+
+
+class Problem(BaseModel):
+    """An error (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+
+
+_problems: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "description": text, "content": {PROBLEM: {}}}
+    for status, text in {
+        400: "The call is malformed.",
+        401: "There is no valid API key.",
+        403: "The role of the key may not do this.",
+        404: "There is nothing here, or the key may not see it.",
+        409: "This is not possible in the present state.",
+        413: "The body is too large.",
+        422: "The call does not fit.",
+        429: "The key calls too often.",
+        503: "The service cannot answer now.",
+    }.items()
+}
+
+_bearer = HTTPBearer(auto_error=False, description="An API key: gnndelete service key add")
+
+
+def caller(request: Request, key: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None) -> Caller:
+    """Who calls."""
+    service: Service = request.app.state.service
+    found = service.access.caller(None if key is None else key.credentials)
+    request.scope["gnndelete_caller"] = found
+    service.access.spend(found.key)
+    return found
+
+
+Calling = Annotated[Caller, Depends(caller)]
+ModelPath = Annotated[str, Path(max_length=64)]
+RequestPath = Annotated[str, Path(max_length=64)]
+
+
+def problem(error: ServiceError) -> JSONResponse:
+    """An error as an answer."""
+    headers = {}
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if "retry_after" in error.facts:
+        headers["Retry-After"] = str(error.facts["retry_after"])
+    body = {
+        "type": "about:blank",
+        "title": error.why,
+        "status": error.status,
+        "code": error.code,
+        "detail": f"{error.why}; {error.remedy}" if error.remedy else error.why,
+        **{name: value for name, value in error.facts.items() if name != "retry_after"},
+    }
+    return JSONResponse(body, error.status, headers, PROBLEM)
+
+
+def create_app(service: Service, metrics: Metrics | None = None, lifespan: Any = None) -> FastAPI:
+    """The HTTP interface of a service.
+
+    Args:
+        service: The service.
+        metrics: Its figures.
+        lifespan: What runs as long as the interface does, as a context manager.
+    """
+    figures = metrics or Metrics()
+
+    @asynccontextmanager
+    async def running(app: FastAPI) -> Any:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+        if lifespan is None:
+            yield
+            return
+        with lifespan():
+            yield
+
+    app = FastAPI(
+        title="gnndelete",
+        version=__version__,
+        summary="Erasure with two clocks, for graph neural networks.",
+        lifespan=running,
+        docs_url=None,
+        redoc_url=None,
+        responses=_problems,
+    )
+    app.state.service, app.state.metrics = service, figures
+    _add_errors(app)
+
+    @app.get("/v1/models", response_model=Models, tags=["models"])
+    def models(by: Calling) -> Any:
+        """The models of the caller."""
+        return {"models": service.models(by)}
+
+    @app.get("/v1/models/{model}", tags=["models"])
+    def model(model: ModelPath, by: Calling) -> dict[str, Any]:
+        """Versions, aliases, segments and due work of a model."""
+        return service.model(by, model)
+
+    @app.post(
+        "/v1/models/{model}/requests",
+        status_code=202,
+        response_model=Accepted,
+        responses={200: {"model": DryRun, "description": "A dry run: what the request would do."}},
+        tags=["requests"],
+    )
+    def receive(
+        model: ModelPath,
+        body: DeletionRequest,
+        by: Calling,
+        idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
+    ) -> Any:
+        """Ask to forget. The same Idempotency-Key or subject_request_id is the same request."""
+        order = Order(
+            body.asked,
+            subject=body.subject_request_id,
+            mode=body.mode,
+            due=None if body.due is None else body.due.timestamp(),
+            callbacks=tuple(body.callback_urls),
+            idempotency=idempotency_key,
+        )
+        status, answer = service.receive(by, model, order)
+        return JSONResponse(answer, status)
+
+    @app.get("/v1/requests", tags=["requests"])
+    def requests(
+        by: Calling,
+        state: Annotated[str | None, Query(max_length=20)] = None,
+        model: Annotated[str | None, Query(max_length=64)] = None,
+        limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    ) -> dict[str, Any]:
+        """The latest requests that the caller sees."""
+        return {"requests": service.requests(by, state, model, limit)}
+
+    @app.get("/v1/requests/{id}", tags=["requests"])
+    def request(id: RequestPath, by: Calling) -> dict[str, Any]:
+        """State, steps with their evidence, and what remains to be done."""
+        return service.view(by, id)
+
+    def act(name: str) -> Callable[..., Any]:
+        def action(id: RequestPath, by: Calling) -> Any:
+            return service.act(by, id, name)
+
+        action.__doc__ = f"Ask to {name} a request."
+        action.__name__ = name
+        return action
+
+    for name in ("approve", "deny", "cancel", "undo", "retry"):
+        app.post(f"/v1/requests/{{id}}/{name}", response_model=Accepted, tags=["requests"])(act(name))
+
+    @app.get("/v1/requests/{id}/receipt", tags=["evidence"])
+    def receipt(id: RequestPath, by: Calling) -> Response:
+        """The signed receipt, as canonical JSON; 409 until the request is suppressed."""
+        return Response(service.receipt(by, id), media_type="application/json")
+
+    @app.get("/v1/requests/{id}/report", tags=["evidence"])
+    def report(id: RequestPath, by: Calling, accept: Annotated[str, Header()] = "application/json") -> Response:
+        """The evidence about a request: JSON, or HTML where ``Accept`` asks for it."""
+        found = service.report(by, id)
+        if "text/html" in accept:
+            return Response(report_page(found), media_type="text/html")
+        return JSONResponse(found)
+
+    @app.post("/v1/models/{model}/predict", response_model=Scores, tags=["models"])
+    def predict(model: ModelPath, body: Named, by: Calling) -> Any:
+        """Scores of the live version, with its number."""
+        return service.predict(by, model, body.asked)
+
+    @app.post("/v1/models/{model}/regrow", status_code=202, tags=["models"])
+    def regrow(model: ModelPath, by: Calling) -> dict[str, Any]:
+        """Start the second clock now."""
+        return service.regrow(by, model)
+
+    @app.get("/v1/ledger/checkpoint", tags=["evidence"])
+    def checkpoint(
+        by: Calling, since: Annotated[int | None, Query(alias="from", ge=1, lt=2**62)] = None
+    ) -> dict[str, Any]:
+        """The signed state of the ledger; with ``from``, and a proof that it continues that of so many leaves."""
+        return service.checkpoint(by, since)
+
+    @app.get("/v1/ledger/proof", tags=["evidence"])
+    def proof(
+        by: Calling,
+        leaf: Annotated[str | None, Query(max_length=64, description="The number or the hash of a leaf.")] = None,
+        since: Annotated[int | None, Query(alias="from", ge=0, lt=2**62)] = None,
+        to: Annotated[int | None, Query(ge=0, lt=2**62)] = None,
+    ) -> dict[str, Any]:
+        """That a leaf is in the ledger, or that a ledger is the beginning of a later one."""
+        return service.proof(by, leaf, since, to)
+
+    @app.get("/v1/accesses", tags=["operations"])
+    def accesses(by: Calling, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> dict[str, Any]:
+        """The latest calls."""
+        return {"accesses": service.accesses(by, limit)}
+
+    @app.get("/healthz", tags=["operations"], response_class=PlainTextResponse)
+    def healthz() -> str:
+        """Whether the process runs."""
+        return "ok\n"
+
+    @app.get("/readyz", tags=["operations"], response_class=PlainTextResponse)
+    def readyz() -> str:
+        """Whether the database answers."""
+        service.is_ready()
+        return "ready\n"
+
+    @app.get("/metrics", tags=["operations"], response_class=PlainTextResponse)
+    def prometheus(by: Calling) -> Response:
+        """Figures for Prometheus."""
+        by.require("metrics")
+        return Response(figures.text(service.figures()), media_type=CONTENT_TYPE)
+
+    add_pages(app, service)
+    app.add_middleware(_Guard, service=service, metrics=figures)
+    return app
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(ServiceError)
+    async def refused(_: Request, error: ServiceError) -> JSONResponse:
+        return problem(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
+        where = sorted({".".join(str(part) for part in each["loc"][:2]) for each in error.errors()})[:5]
+        return problem(
+            ServiceError("malformed", "the call does not fit the interface", "see /openapi.json", 422, fields=where)
+        )
+
+    @app.exception_handler(HTTPException)
+    async def wrong(_: Request, error: HTTPException) -> JSONResponse:
+        if error.status_code == 404:
+            return problem(not_found())
+        codes = {400: "malformed", 405: "wrong-method", 413: "too-large"}
+        why = "the call is not possible" if error.status_code != 405 else "this address does not take this method"
+        found = ServiceError(codes.get(error.status_code, "refused"), why, "see /openapi.json", error.status_code)
+        answer = problem(found)
+        answer.headers.update(error.headers or {})
+        return answer
+
+    @app.exception_handler(DBAPIError)
+    async def away(_: Request, error: DBAPIError) -> JSONResponse:
+        return problem(_unavailable())
+
+    @app.exception_handler(GNNDeleteError)
+    async def failed(_: Request, error: GNNDeleteError) -> JSONResponse:
+        return problem(_unavailable())
+
+    @app.exception_handler(OSError)
+    async def broken(_: Request, error: OSError) -> JSONResponse:
+        return problem(_unavailable())
+
+
+def _unavailable() -> ServiceError:
+    why = "the service cannot answer now; nothing was changed"
+    return ServiceError("unavailable", why, "try again in a minute", 503, retry_after=10)
+
+
+class _Guard:
+    """Limits bodies, adds headers, measures, and writes down every call; whatever goes wrong, an answer has no details."""
+
+    def __init__(self, app: ASGIApp, service: Service, metrics: Metrics) -> None:
+        self.app, self.service, self.metrics = app, service, metrics
+        self.accesses = Accesses(service)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        start, status, begun = time.perf_counter(), 500, False
+        limit, seen = self.service.settings.body_limit, 0
+
+        async def limited() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > limit:
+                raise _TooLarge
+            return message
+
+        async def headed(message: Message) -> None:
+            nonlocal status, begun
+            if message["type"] == "http.response.start":
+                status, begun = message["status"], True
+                given = {name.lower() for name, _ in message["headers"]}
+                added = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *(each for each in added if each[0] not in given)]
+            await send(message)
+
+        try:
+            declared = dict(scope["headers"]).get(b"content-length", b"0")
+            if declared.isdigit() and int(declared) > limit:
+                raise _TooLarge
+            await self.app(scope, limited, headed)
+        except _TooLarge:
+            await self._answer(
+                ServiceError("too-large", f"the body has more than {limit} bytes", "ask in parts", 413), headed, begun
+            )
+        except Exception as error:  # answered like any other; the log has its class
+            self.metrics.failures.labels("http", error_code(error)).inc()
+            await self._answer(_unavailable(), headed, begun)
+        finally:
+            route = scope.get("route")
+            path = getattr(route, "path", "other")
+            self.metrics.http.labels(path, str(status)).observe(time.perf_counter() - start)
+            self.accesses.add(scope, path, status)
+
+    async def _answer(self, error: ServiceError, send: Callable[[Message], Awaitable[None]], begun: bool) -> None:
+        if begun:
+            return
+        answer = problem(error)
+        headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+        await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+
+class _TooLarge(Exception):  # noqa: N818
+    """The body is too large."""
+
+
+class Accesses:
+    """Calls that are written down together, every second or so.
+
+    Args:
+        service: The service.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._rows: list[dict[str, Any]] = []
+        self._last = time.monotonic()
+
+    def add(self, scope: Scope, path: str, status: int) -> None:
+        """Note a call: the key, the route, and the request or model that it named where it may be known."""
+        if path in ("other", "/healthz", "/readyz"):
+            return
+        caller: Caller | None = scope.get("gnndelete_caller")
+        named = scope.get("path_params") or {}
+        subject = named.get("id") or named.get("model") if 200 <= status < 300 else None
+        self._rows.append(
+            {
+                "at": self._service.clock.now(),
+                "key": None if caller is None else caller.key,
+                "action": f"{scope['method']} {path}"[:80],
+                "subject": None if subject is None else str(subject)[:80],
+                "status": status,
+            }
+        )
+        if time.monotonic() - self._last > 1.0 or len(self._rows) > 500:
+            self._last = time.monotonic()
+            rows, self._rows = self._rows, []
+            threading.Thread(target=self._write, args=(rows,), daemon=True).start()
+
+    def _write(self, rows: list[dict[str, Any]]) -> None:
+        try:
+            with self._service.storage.writing() as records:
+                records.session.execute(t.Access.__table__.insert(), rows)  # type: ignore[attr-defined]
+        except DBAPIError:
+            self._rows = [*rows, *self._rows][:100_000]
+
+
+def openapi(service: Service) -> str:
+    """The OpenAPI document as text."""
+    return json.dumps(create_app(service).openapi(), indent=1)
