@@ -28,6 +28,9 @@ from gnndelete.cli.inspect import inspect as _inspect
 from gnndelete.cli.ls import ls as _ls
 from gnndelete.cli.options import UsageError, Verb, Verbs
 from gnndelete.cli.output import Failure, Report, failure, note
+from gnndelete.cli.serve import serve as _serve
+from gnndelete.cli.serve import worker as _worker
+from gnndelete.cli.service import group as _service
 from gnndelete.cli.status import status as _status
 from gnndelete.cli.train import train as _train
 from gnndelete.cli.verify import verify as _verify
@@ -46,6 +49,8 @@ _VERBS: dict[str, Callable[..., Report]] = {
     "status": _status,
     "close": _close,
     "verify": _verify,
+    "serve": _serve,
+    "worker": _worker,
 }
 
 app = typer.Typer(
@@ -56,6 +61,7 @@ app = typer.Typer(
 )
 for _name, _verb in _VERBS.items():
     app.command(_name, cls=Verb)(_verb)
+app.add_typer(_service(**_LOOKS), name="service")
 app.add_typer(_bench(**_LOOKS), name="bench")
 
 
@@ -94,7 +100,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     arguments = list(arguments)
-    if arguments in ([], ["bench"]):  # without a verb, list the verbs
+    if arguments in ([], ["bench"], ["service"], ["service", "key"]):  # without a verb, list the verbs
         arguments.append("--help")
     if arguments == ["--version"]:  # not an option of typer, for which it would load pydantic on every --help
         print(f"gnndelete {__version__}")

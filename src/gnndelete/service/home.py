@@ -4,6 +4,7 @@ service.json          settings
 keys/signing.pem      signs receipts and checkpoints; public.pem, public/ the keys that may have signed them
 keys/master.json      encrypt the keys of requests
 keys/tombstones.key   the key of the hashes of what was deleted
+keys/database         the URL of the database, where another was given at the first start (it may hold a password)
 service.sqlite        the database, unless another is given
 models/TENANT/NAME/   one folder per model
 """
@@ -25,7 +26,7 @@ from gnndelete.io.versions import locked
 from gnndelete.service.clock import DAY, MINUTE
 from gnndelete.service.crypto import Safe, Signer, public_pem
 
-SETTINGS, DATABASE = "service.json", "service.sqlite"
+SETTINGS, DATABASE, DATABASE_URL = "service.json", "service.sqlite", "database"
 
 #: The URL of the database, where none is given.
 DATABASE_VARIABLE = "GNNDELETE_DATABASE"
@@ -97,12 +98,13 @@ class Home:
         self.keys = self.path / "keys"
 
     @classmethod
-    def create(cls, path: Path, settings: Settings | None = None) -> Home:
+    def create(cls, path: Path, settings: Settings | None = None, database: str | None = None) -> Home:
         """Make a home where there is none, with keys of its own; an existing one is opened.
 
         Args:
             path: The folder.
             settings: Settings other than the default ones.
+            database: The URL of the database, which later commands use where they name no other.
         """
         path = Path(path)
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -115,7 +117,7 @@ class Home:
                     "tombstones.key": secrets.token_hex(32).encode(),
                     "master.json": json.dumps({"1": secrets.token_hex(32)}).encode(),
                     "public.pem": public_pem(public),
-                }
+                } | ({} if database is None else {DATABASE_URL: database.encode()})
                 write_all(path / "keys", keys, private=True)
                 write(path / "keys" / "public" / f"{public[:16]}.pem", public_pem(public))
                 write(path / SETTINGS, (settings or Settings()).model_dump_json(indent=1).encode())
@@ -124,7 +126,10 @@ class Home:
     @property
     def database(self) -> str:
         """The URL of the database, where none is given."""
-        return os.environ.get(DATABASE_VARIABLE) or f"sqlite:///{self.path / DATABASE}"
+        if url := os.environ.get(DATABASE_VARIABLE):
+            return url
+        recorded = self.keys / DATABASE_URL
+        return recorded.read_text() if recorded.exists() else f"sqlite:///{self.path / DATABASE}"
 
     @property
     def signer(self) -> Signer:

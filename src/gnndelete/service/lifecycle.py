@@ -78,19 +78,20 @@ class Service:
         self._lock = threading.Lock()
 
     @classmethod
-    def start(cls, home: Home, database: str | None = None, clock: Clock | None = None) -> tuple[Service, str | None]:
-        """Open a service; on its first start tables and an admin key are made.
-
-        Returns:
-            The service, and the admin key where it was just made.
-        """
+    def start(cls, home: Home, database: str | None = None, clock: Clock | None = None) -> Service:
+        """Open a service; its tables are made, or brought to the newest form."""
         service = cls(home, database, clock)
         with home.locked():
             service.storage.migrate()
-            with service.storage.reading() as records:
-                first = not records.api_keys()
-            key = add_key(service.storage, "default", "admin", service.clock.now()) if first else None
-        return service, key
+        return service
+
+    def first_key(self) -> str | None:
+        """An admin key where there is none yet; it is shown once."""
+        with self.home.locked():
+            with self.storage.reading() as records:
+                if any(key.role == "admin" for key in records.api_keys()):
+                    return None
+            return add_key(self.storage, "default", "admin", self.clock.now())
 
     # Models
 
