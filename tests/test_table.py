@@ -29,25 +29,26 @@ TYPED = ("rgcn", "rgat")
 TABLES = ("embeddinggcn", "lightgcn")
 MODELS = ("gcn", "gat", "gin", *TABLES, *TYPED, *GLOBAL)
 KINDS = ("edges", "nodes", "features", "labels", "relations", "graphs", "subgraph", "mixed")
-TASKS = ("link", "node", "graph", "typed link")
+LINKS = ("link", "ranking")
+TASKS = (*LINKS, "node", "graph", "typed link")
 
 #: Cells that are not served, by model, kind and task (None: all), and what the user is told.
 REASONS: dict[tuple[Any, Any, Any], str] = {
     (
         TYPED,
         None,
-        ("link", "node"),
+        (*LINKS, "node"),
     ): "'RG(CN|AT)' needs the argument 'edge_type', and the graph has no attribute of that",
     ((*TABLES, *TYPED), None, ("graph",)): "a trained vector for every node it was made for.*cannot be pooled",
     (
         None,
         ("relations",),
-        ("link", "node", "graph"),
+        (*LINKS, "node", "graph"),
     ): "relations= is given, but the graph has no 'edge_type'; name edges=",
     (
         None,
         ("graphs",),
-        ("link", "node", "typed link"),
+        (*LINKS, "node", "typed link"),
     ): "graphs= names whole graphs, and the data is one graph; .*nodes=",
     (None, ("labels",), ("graph",)): "'y' holds one label per graph; .*graphs=",
 }
@@ -194,7 +195,7 @@ def test_cell(name: str, kind: str, task: str) -> None:
     check_answers(unlearned, task)
     assert all(torch.equal(value, unlearned.data[key]) for key, value in remaining.to_dict().items() if key in before)
     assert torch.equal(serve(model, 0.0).output(), output(model, remaining)), "lam=0 is the cut graph and nothing else"
-    learned = kind != "labels" or "link" not in task
+    learned = kind != "labels" or task in ("node", "graph")
     acts = not torch.equal(output(unlearned.model, data), output(model, data))
     assert acts == learned, "presented again, what was deleted gets another answer, if it had been learned"
     if learned:
@@ -204,7 +205,8 @@ def test_cell(name: str, kind: str, task: str) -> None:
 
 
 def check_answers(unlearned: gd.Unlearned, task: str) -> None:
-    asked = {"link": torch.tensor([[0, 7], [12, 40]]), "typed link": torch.tensor([[0, 7], [1, 0], [12, 40]])}
+    asked = {task: torch.tensor([[0, 7], [12, 40]]) for task in LINKS}
+    asked["typed link"] = torch.tensor([[0, 7], [1, 0], [12, 40]])
     answers = unlearned.predict(asked.get(task, torch.arange(12)))
     assert bool(torch.isfinite(answers).all())
     if task in asked:

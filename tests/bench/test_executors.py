@@ -110,7 +110,7 @@ def test_killed_before_its_first_cell_it_leaves_no_process(write: Write, tmp_pat
 
 @pytest.mark.slow
 def test_killed_three_times_at_random(write: Write, tmp_path: Path) -> None:
-    file, store = write(train={"epochs": 40, "lr": 0.05}), tmp_path / "out/results.jsonl"
+    file, store = write(train={"epochs": 150, "lr": 0.05}), tmp_path / "out/results.jsonl"
     chance = random.Random()
     killed = 0
     for attempt in range(3):

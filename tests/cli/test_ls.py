@@ -14,7 +14,7 @@ def test_ls(cli: Cli) -> None:
     counted = {entry["name"]: (entry["classes"], entry["relations"]) for entry in everything["datasets"]}
     assert (counted["wordnet18"], counted["dblp"]) == ((0, 18), (4, 0))
     assert {entry["name"] for entry in everything["methods"]} == set(gd.methods.resolver.lookup_dict)
-    assert {entry["name"] for entry in everything["tasks"]} == {"link", "node", "graph"}
+    assert {entry["name"] for entry in everything["tasks"]} == {"link", "node", "graph", "ranking"}
     assert all(entry["description"] for kind in ("models", "methods", "tasks") for entry in everything[kind])
     assert list(cli("ls", "models", "--json").values) == ["models"]
     shown = cli("ls", "methods")

@@ -16,7 +16,8 @@ import pytest
 
 from tests.golden import cases
 
-TOLERANCE = 1e-5
+#: The worst-conditioned map of all cases moves by 2e-5 of its norm between instruction sets.
+TOLERANCE = 1e-4
 GOLDEN = cases.stored()
 
 

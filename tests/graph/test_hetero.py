@@ -240,7 +240,12 @@ def test_inspect_finds_one_site_per_node_type_with_its_reach(model: nn.Module, d
     assert found.bounded
     assert all(site.probed for site in found.sites)
     assert found.parameters == 3 * (HIDDEN**2 + OUT**2)
-    assert [name for name, reasons in found.methods.items() if not reasons] == ["gnndelete", "retrain", "unlink"]
+    assert [name for name, reasons in found.methods.items() if not reasons] == [
+        "gnndelete",
+        "regrow",
+        "retrain",
+        "unlink",
+    ]
     assert "3 node types" in str(found.methods["gif"][0])
     assert found.to_dict()["sites"][0]["rows"] in (AUTHORS, PAPERS, 6)
     assert "edges (of 5 types, counted both ways)" in str(found)

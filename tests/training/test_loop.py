@@ -210,7 +210,7 @@ def test_errors(nodes: Data) -> None:
     ):
         with pytest.raises(SettingError, match=said):
             train(small(), nodes, "node", **options)
-    with pytest.raises(SettingError, match=r"'task' must be one of graph, link, node or an instance.*'nodes'"):
+    with pytest.raises(SettingError, match=r"'task' must be one of graph, link, node, ranking or an instance.*'nodes'"):
         train(small(), nodes, "nodes")
     for wrong in (split_links(nodes), split_graphs(range(10))):
         with pytest.raises(GraphError, match=f"data is a '{type(wrong).__name__}'; pass the torch_geometric Data"):

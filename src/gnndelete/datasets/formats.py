@@ -159,7 +159,7 @@ def from_networkx(
     >>> friends.add_node("bob", age=40, label="b")
     >>> friends.add_edge("ann", "bob", weight=0.5)
     >>> from_networkx(friends)
-    NamedGraph(Data(edge_index=[2, 2], edge_weight=[2], x=[2, 1], y=[2]), ids=IdMap('ann', 'bob'))
+    NamedGraph(Data(x=[2, 1], y=[2], edge_index=[2, 2], edge_weight=[2]), ids=IdMap('ann', 'bob'))
     """
     names = [str(name) for name in graph]
     if len(set(names)) < len(names):

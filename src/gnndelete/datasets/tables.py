@@ -176,7 +176,7 @@ def from_tables(
     >>> _ = (folder / "edges.csv").write_text("source,target\\nuser:4711,item:7\\nuser:12,item:7\\n")
     >>> graph = from_tables(folder / "edges.csv", folder / "nodes.csv", undirected=True)
     >>> graph
-    NamedGraph(Data(edge_index=[2, 4], x=[3, 1], y=[3]), ids=IdMap('user:4711', 'user:12', 'item:7'))
+    NamedGraph(Data(x=[3, 1], y=[3], edge_index=[2, 4]), ids=IdMap('user:4711', 'user:12', 'item:7'))
     >>> graph.classes, graph.data.y.tolist()
     (('a', 'b'), [0, 1, -1])
     """

@@ -150,7 +150,10 @@ class Trial:
                     rows[site] = compare(entry(value, site.key), cache.rows[site], *reached)
 
         with evaluating(model), listening(model, probe.layers, visit):
-            answer = session.forward(model, cut(deletion, data, table))
+            try:
+                answer = session.forward(model, cut(deletion, data, table))
+            except Exception as error:  # a layer may not bear isolated nodes
+                return f"the model does not run after a trial cut ({type(error).__name__}: {first_line(error)})"
         for key, before in cache.output.items():
             nodes = session.row_ranges.types.get(key, session.row_ranges.whole)
             reached = inside(near, nodes), inside(far, nodes)

@@ -86,7 +86,7 @@ def _walk(
     ends: Tensor, slots: int, slot: Tensor, local: Tensor, size: int, edge_attr: Tensor | None, max_distance: int
 ) -> tuple[Tensor, Tensor | None]:
     """All breadth-first searches of a block at once: column j of a row belongs to the search from node j of its graph."""
-    start = torch.zeros(slots, size, device=ends.device)
+    start = torch.zeros(slots, size, dtype=torch.float32, device=ends.device)
     start[slot, local] = 1.0
     distance = torch.full((slots, size), max_distance + 1, dtype=torch.int32, device=ends.device)
     distance[slot, local] = 0
@@ -101,7 +101,7 @@ def _walk(
         frontier = new.to(start.dtype)
         if along is not None:
             along.advance(new, length)
-    return distance, None if along is None else along.mean.float()
+    return distance, None if along is None else along.mean.to(edge_attr.dtype)
 
 
 class _Along:
