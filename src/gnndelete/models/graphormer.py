@@ -101,7 +101,7 @@ def _walk(
         frontier = new.to(start.dtype)
         if along is not None:
             along.advance(new, length)
-    return distance, None if along is None else along.mean.to(edge_attr.dtype)
+    return distance, None if along is None or edge_attr is None else along.mean.to(edge_attr.dtype)
 
 
 class _Along:
