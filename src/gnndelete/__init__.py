@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gnndelete import datasets, models, tasks
     from gnndelete.auditing import Audit, audit
     from gnndelete.comparison import compare
+    from gnndelete.exporting import export
     from gnndelete.graph.deletion import Deletion
     from gnndelete.graph.disk import DiskGraph
     from gnndelete.inspection import Inspection, inspect
@@ -47,6 +48,7 @@ _HOME = {
     for module, names in {
         "auditing": "Audit audit",
         "comparison": "compare",
+        "exporting": "export",
         "graph.deletion": "Deletion",
         "graph.disk": "DiskGraph",
         "inspection": "Inspection inspect",
@@ -94,6 +96,7 @@ __all__ = [
     "compare",
     "datasets",
     "evaluate",
+    "export",
     "inspect",
     "load",
     "models",

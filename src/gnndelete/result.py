@@ -12,8 +12,10 @@ from typing import Any
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
+from gnndelete.datasets.ids import IdMap
 from gnndelete.engine.local import Answers, Solved
 from gnndelete.errors import AdapterError, GraphError, ModelError, RunError
+from gnndelete.exporting import Format, export
 from gnndelete.graph.batch import as_user_graph, collate
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.fingerprint import attributes, changed, fingerprint
@@ -368,6 +370,52 @@ class Unlearned:
         if self.original is not None:
             facts["original_fingerprint"] = fingerprint(self.original_graph)
         Adapter(self.adapter.model, facts).save(path)
+
+    def export(
+        self,
+        path: str | PathLike[str],
+        format: Format = "embeddings",
+        *,
+        ids: IdMap | None = None,
+        since: str | PathLike[str] | None = None,
+    ) -> dict[str, Any]:
+        """Write what a serving system loads: the rows of all nodes that remain, or the model as a program.
+
+        ``gnndelete.export`` has the formats. Export the model before the first deletion, too: ``changes.csv`` then lists the
+        rows that the deletion changed or removed.
+
+        Args:
+            path: The folder. An earlier export in it is replaced.
+            format: ``"embeddings"`` (Parquet), ``"npy"``, ``"onnx"`` or ``"torch.export"``.
+            ids: The names of the nodes; numbers by default.
+            since: The folder of an earlier export to list changes against; by default the one that is replaced.
+
+        Returns:
+            What was written.
+
+        Raises:
+            ModelError: If there is no graph or no torch model, or it is not known which nodes were deleted.
+        """
+        if self.data is None:
+            raise ModelError(_NO_GRAPH, _PASS_GRAPH)
+        if not self.history and self.counts.get("nodes"):
+            raise ModelError(
+                f"an adapter does not name the {self.counts['nodes']} deleted nodes, whose rows must not be exported",
+                "export where the deletion was made, by unlearned.export or gnndelete export RUN",
+            )
+        facts = {name: getattr(self, name) for name in ("method", "assurance", "weights", "counts")}
+        return export(
+            self._require_model(),
+            self.data,
+            path,
+            format,
+            task=self.task,
+            forward=self.forward,
+            ids=ids,
+            since=since,
+            gone=self.deletion.nodes,
+            facts={**facts, "requests": len(self.history)},
+        )
 
     def __repr__(self) -> str:
         model = None if self.model is None else type(self.model).__name__

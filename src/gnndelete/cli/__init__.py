@@ -24,6 +24,7 @@ from gnndelete.cli.close import close as _close
 from gnndelete.cli.compare import compare as _compare
 from gnndelete.cli.delete import delete as _delete
 from gnndelete.cli.demo import demo as _demo
+from gnndelete.cli.export import export as _export
 from gnndelete.cli.inspect import inspect as _inspect
 from gnndelete.cli.ls import ls as _ls
 from gnndelete.cli.options import UsageError, Verb, Verbs
@@ -48,6 +49,7 @@ _VERBS: dict[str, Callable[..., Report]] = {
     "ls": _ls,
     "status": _status,
     "close": _close,
+    "export": _export,
     "verify": _verify,
     "serve": _serve,
     "worker": _worker,

@@ -110,7 +110,7 @@ def _audit(run: Versions, folder: Path, out: Path, settings: Settings) -> Audit:
             f"the run '{run.root}' was made without training (train.epochs is 0), so it does not say how to train a "
             "reference; give --fit file.py:function, or --set train.epochs=… and train.lr=…, or --no-reference --no-attacks"
         )
-    unlearned = open_result(run, folder, settings)
+    unlearned, _ = open_result(run, folder, settings)
     assert unlearned.graph is not None
     retrained = reference(unlearned, run.latest.digest, out, settings) if options.reference else None
     before, now = str(run.latest.facts.get("device")), str(unlearned.graph.edge_index.device)

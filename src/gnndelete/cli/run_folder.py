@@ -263,8 +263,11 @@ def union(history: Iterable[Deletion]) -> Deletion:
     return reduce(or_, history, Deletion())
 
 
-def open_result(run: Versions, folder: Path, settings: Settings) -> Unlearned:
-    """The latest deletion of a run as `Unlearner.delete` returned it, with its files from a folder that has a copy of them."""
+def open_result(run: Versions, folder: Path, settings: Settings) -> tuple[Unlearned, NamedGraph]:
+    """The latest deletion of a run as `Unlearner.delete` returned it, with its files from a folder that has a copy of them.
+
+    And the graph that the model was trained on.
+    """
     from gnndelete.cli.construct import build_function, fit_function
     from gnndelete.graph.batch import as_user_graph, collate
     from gnndelete.graph.fingerprint import fingerprint
@@ -306,7 +309,7 @@ def open_result(run: Versions, folder: Path, settings: Settings) -> Unlearned:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise AdapterError(f"'{folder / RESULT}' is damaged ({error})", "restore it, or delete again") from None
-    return replace(
+    unlearned = replace(
         unlearned,
         history=history,
         task=task,
@@ -314,6 +317,7 @@ def open_result(run: Versions, folder: Path, settings: Settings) -> Unlearned:
         fit=as_fitting(fit_function(settings, task.without(deleted.nodes))),
         build=build_function(settings, graph),
     )
+    return unlearned, graph
 
 
 # Copies for those who serve the model: the result, and the graph that it is to be served on.

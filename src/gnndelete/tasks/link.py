@@ -227,16 +227,21 @@ class LinkPrediction(Task):
         """
         if self._relation is not None:
             edges = self._relation.local(edges)
-        decode: Decoder
-        if self.decoder == "dot":
-            decode = dot if self._relation is None else self._relation.dot
-        else:
-            decode = bind(self.decoder, model)
-        scores = decode(output, edges)
+        scores = self.decoder_of(model)(output, edges)
         if not isinstance(scores, Tensor) or scores.numel() != edges.size(1):
             got = f"shape {list(scores.shape)}" if isinstance(scores, Tensor) else f"'{type(scores).__name__}'"
             raise ModelError(f"the decoder must return one score for each of the {edges.size(1)} edges (got {got})")
         return scores.view(-1)
+
+    def decoder_of(self, model: nn.Module) -> Decoder:
+        """The decoder for one model: scores of pairs by what its forward returned, on a ``HeteroData`` by ids within types.
+
+        Args:
+            model: The model.
+        """
+        if self.decoder == "dot":
+            return dot if self._relation is None else self._relation.dot
+        return bind(self.decoder, model)
 
     def outside_weights(self, model: nn.Module) -> nn.Module | None:
         decoder = self.decoder if isinstance(self.decoder, str) else bind(self.decoder, model)
@@ -661,7 +666,8 @@ def distmult(output: Any, relation: Tensor, triples: Tensor) -> Tensor:
         raise GraphError(
             "decoder='distmult' scores triples (head, relation, tail), and pairs were given", "name the relation"
         )
-    if triples.numel() and int(triples[1].max()) >= relation.size(0):
+    is_exporting = torch.compiler.is_exporting()  # an exported program cannot look at values
+    if not is_exporting and triples.numel() and int(triples[1].max()) >= relation.size(0):
         raise GraphError(
             f"a triple has the relation {int(triples[1].max())}, and the model has {relation.size(0)}",
             "types start at 0",
