@@ -28,6 +28,7 @@ from gnndelete.auditing.measures.membership import MembershipSection
 from gnndelete.auditing.measures.reference import ReferenceSection
 from gnndelete.auditing.measures.touched import TouchedSection
 from gnndelete.auditing.measures.trend import TrendSection
+from gnndelete.auditing.measures.users import UsersSection
 from gnndelete.auditing.measures.utility import Skill, UtilitySection
 from gnndelete.metrics.ranking import auc_variance
 from gnndelete.notes import Note
@@ -57,6 +58,8 @@ SKILL_KEPT, SKILL_KEPT_NEAR = 0.75, 0.4
 SKILL_MINIMUM = 0.02
 #: A loss near the deletion that is worth a warning, and a loss on all test elements that the title tells.
 NEAR_LOSS, TITLE_LOSS = 0.05, 0.02
+#: A loss of the NDCG of one group of users that is worth a warning.
+GROUP_LOSS = 0.01
 #: Movement of deleted pairs, in spreads of the scores, below which nothing was moved at all.
 MOVED = 0.02
 #: The least share of that movement that pairs next to them must show, and the largest that any other pairs may show for the
@@ -86,6 +89,7 @@ QUERY_WORDS = {
     "old_id": "presented again under their old ids",
     "new_id": "presented again under new ids",
 }
+_CLAIM_BY_PAIRS = "No difference seen from a model trained without the data, in what it says of deleted nodes"
 _RETRAINED = (
     "But this model was retrained. Either the deleted elements are of another kind than the unseen ones, or the training began "
     "from something that knew them. A reference would decide."
@@ -206,7 +210,7 @@ def _opinions(effect: str, found: Findings) -> Iterator[tuple[Rule, Opinion]]:
 
 def _title(found: Findings, rule: Rule, doubts: tuple[str, ...]) -> str:
     """The claim, the question it answers, and what it cost."""
-    claim = TITLES.get(found.code) or claimed(found.tests[found.headline or "served"])
+    claim = TITLES.get(found.code) or (claimed(found.tests[found.headline]) if found.headline else _CLAIM_BY_PAIRS)
     if found.headline is not None and found.code != "undecided" and rule.code == "unseen-test":
         claim += f", {QUERY_WORDS[found.headline]}"
     if doubts:
@@ -310,6 +314,30 @@ def reference_not_fresh(found: Findings) -> Opinion | None:
         )
         return Opinion(text, "undecided")
     return None
+
+
+def by_former_pairs(found: Findings) -> Opinion | None:
+    """Nothing is known to be unseen; but nodes were deleted, and the reference ranks their former partners, too."""
+    section = found.get(UsersSection)
+    if found.headline is not None or found.aim == "nonexistent" or section is None:
+        return None
+    judged = [(query, pairs) for query, pairs in section.former.items() if pairs.gap_error is not None]
+    if not judged:
+        return None
+    query, pairs = max(judged, key=lambda each: abs(each[1].gap or 0.0))
+    gap, half = pairs.gap or 0.0, Z95 * (pairs.gap_error or 0.0)
+    code, rank = ("under-forgotten", "higher") if gap > 0 else ("over-forgotten", "lower")
+    if abs(gap) <= max(TOLERANCE, half):
+        code, rank = (
+            ("indistinguishable", "as high") if half <= RESOLUTION else ("undecided", "as high, as far as so few show,")
+        )
+    than = "than" if code.endswith("forgotten") else "as"
+    return Opinion(
+        f"Former partners of deleted nodes, {QUERY_WORDS[query]}, rank {rank} {than} in the retrained model: AUC "
+        f"{pairs.values.after:.3f}, against {pairs.values.reference:.3f}: {gap:+.3f} ± {half:.3f}. Nothing else could be tested, "
+        "since nothing is known that the model was not trained on.",
+        code,
+    )
 
 
 def by_unseen_test(found: Findings) -> Opinion:
@@ -471,6 +499,20 @@ def loss_near_deletion(found: Findings) -> Opinion | None:
     )
 
 
+def group_loses(found: Findings) -> Opinion | None:
+    """The lists of one group of users got worse, which the mean of all may hide."""
+    section, lost = found.get(UsersSection), []
+    for name, skill in section.groups.items() if section is not None else ():
+        if skill.lowest is None or skill.values.after is None:
+            continue
+        model, base = skill.lowest
+        if base - skill.values.after > max(GROUP_LOSS, Z95 * skill.error(model)):
+            lost.append(
+                f"{name} users {skill.values.after:.3f}, {base:.3f} before or retrained ({skill.count:,} users)"
+            )
+    return Opinion(f"Lists got worse for a group: NDCG of {'; '.join(lost)}.") if lost else None
+
+
 def reference_differs(found: Findings) -> Opinion | None:
     """The reference answers differently about elements that nobody deleted."""
     section = found.get(DistanceSection)
@@ -505,6 +547,7 @@ RULES = (
     Rule("keeps-old-graph", "decides", keeps_old_graph),  # under-forgotten
     Rule("only-scores-moved", "decides", only_scores_moved),  # under-forgotten
     Rule("reference-not-fresh", "decides", reference_not_fresh),  # undecided
+    Rule("former-pairs", "decides", by_former_pairs),  # under- or over-forgotten, no difference seen, or undecided
     Rule("unseen-test", "decides", by_unseen_test),  # all others
     # Each of these takes a good verdict away.
     Rule("still-listed", "withdraws", still_listed),  # missed
@@ -519,6 +562,7 @@ RULES = (
     Rule("old-id-differs", "warns", partial(other_graph, query="old_id")),
     Rule("new-id-differs", "warns", partial(other_graph, query="new_id")),
     Rule("loss-near-deletion", "warns", loss_near_deletion),
+    Rule("group-loses", "warns", group_loses),
     Rule("perhaps-ruined", "warns", perhaps_ruined),
     Rule("no-better-than-chance", "warns", no_better_than_chance),
     Rule("reference-differs", "warns", reference_differs),

@@ -175,6 +175,27 @@ class Lists:
         return (relation * self.num_nodes + edges[0]) * self.num_nodes + edges[-1]
 
 
+def ndcg_of_each(listed: Tensor, heads: Tensor, edges: Tensor) -> Tensor:
+    """The NDCG of each list by itself, for the error of its mean; 0 for a list without a true edge.
+
+    Args:
+        listed: Lists ``[u, k]``, as `Lists.top` gives them.
+        heads: What the lists are for.
+        edges: True edges, with the node whose list they are in first.
+
+    >>> ndcg_of_each(torch.tensor([[3, 4], [3, 4]]), torch.tensor([[0, 1]]), torch.tensor([[0, 1], [3, 3]])).tolist()
+    [1.0, 1.0]
+    """
+    every, place = torch.unique(torch.cat([heads.cpu(), edges[:-1]], dim=1), dim=1, return_inverse=True)
+    rows, length, big = place[: heads.size(1)], listed.size(1), int(max(listed.max(), edges[-1].max())) + 1
+    truth = torch.unique(place[heads.size(1) :] * big + edges[-1])
+    hits = torch.isin(rows[:, None] * big + listed, truth).double()
+    discount = 1 / torch.arange(2, length + 2).double().log2()
+    counts = torch.bincount(truth // big, minlength=every.size(1))[rows].clamp(max=length)
+    best = torch.cat([torch.ones(1, dtype=torch.double), discount.cumsum(dim=0)])[counts]
+    return (hits * discount).sum(dim=1) / best
+
+
 def overlap(first: Tensor, second: Tensor) -> Tensor:
     """The share of the places of each list that both have, in any order.
 

@@ -22,6 +22,7 @@ from gnndelete.auditing.measures.reference import Reference
 from gnndelete.auditing.measures.theorem import Theorem
 from gnndelete.auditing.measures.touched import Touched
 from gnndelete.auditing.measures.trend import Trend
+from gnndelete.auditing.measures.users import Users
 from gnndelete.auditing.measures.utility import Utility
 
 #: Entry points of this group add measures.
@@ -31,6 +32,7 @@ GROUP = "gnndelete.measures"
 BUILT_IN: tuple[type[Measure], ...] = (
     Utility,
     Lists,
+    Users,
     Forgetting,
     Touched,
     Membership,
