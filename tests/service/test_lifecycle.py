@@ -53,7 +53,7 @@ def test_a_request_passes_both_clocks(shop):
     assert receipt["level"] == "retrained"
     assert receipt["times"]["regrown"]
     with shop.service.storage.reading() as records:
-        assert ledger.problems(records, shop.service.trusted) == []
+        assert ledger.problems(records, shop.service.keys.trusted) == []
         assert records.secret(first) is None
     assert shop.service.folder("default", "shop").numbers("generations") == [2]
 

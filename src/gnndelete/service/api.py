@@ -25,6 +25,7 @@ from gnndelete.errors import GNNDeleteError
 from gnndelete.service import schema as t
 from gnndelete.service.access import Caller
 from gnndelete.service.console import add_pages, report_page
+from gnndelete.service.crypto import canonical
 from gnndelete.service.elements import Asked
 from gnndelete.service.errors import ServiceError, not_found
 from gnndelete.service.lifecycle import Order, Service
@@ -322,11 +323,9 @@ def create_app(service: Service, metrics: Metrics | None = None, lifespan: Any =
         return service.regrow(by, model)
 
     @app.get("/v1/ledger/checkpoint", tags=["evidence"])
-    def checkpoint(
-        by: Calling, since: Annotated[int | None, Query(alias="from", ge=1, lt=2**62)] = None
-    ) -> dict[str, Any]:
-        """The signed state of the ledger; with ``from``, and a proof that it continues that of so many leaves."""
-        return service.checkpoint(by, since)
+    def checkpoint(by: Calling, since: Annotated[int | None, Query(alias="from", ge=1, lt=2**62)] = None) -> Response:
+        """The signed state of the ledger, as canonical JSON; with ``from``, a proof that it continues that of so many leaves."""
+        return Response(canonical(service.checkpoint(by, since)), media_type="application/json")
 
     @app.get("/v1/ledger/proof", tags=["evidence"])
     def proof(

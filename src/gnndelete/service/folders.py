@@ -37,7 +37,8 @@ from gnndelete.io.versions import locked
 from gnndelete.nn.adapter import dump_operators, load_operators
 from gnndelete.nn.hooks import Key, Site
 from gnndelete.nn.operator import Operator
-from gnndelete.service.crypto import Signer, canonical, is_signed
+from gnndelete.service.crypto import canonical, is_signed
+from gnndelete.service.home import Keys
 from gnndelete.tasks import Task
 
 MANIFEST, ALIASES, LOCK = "manifest.json", "aliases.json", "writer"
@@ -86,12 +87,11 @@ class ModelFolder:
 
     Args:
         path: The folder.
-        signer: Signs manifests; None to read only.
-        trusted: The public keys that may have signed them.
+        keys: They sign manifests, and tell which were signed by this service.
     """
 
-    def __init__(self, path: Path, signer: Signer | None, trusted: frozenset[str]) -> None:
-        self.path, self._signer, self._trusted = path, signer, trusted
+    def __init__(self, path: Path, keys: Keys) -> None:
+        self.path, self._keys = path, keys
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -135,7 +135,7 @@ class ModelFolder:
             content = file.read_bytes()
             values = json.loads(content)
             signed = {name: value for name, value in values.items() if name != "signature"}
-            good = canonical(values) == content and values["key"] in self._trusted
+            good = canonical(values) == content and values["key"] in self._keys.trusted
             if (
                 not good
                 or not is_signed(canonical(signed), values["signature"], values["key"])
@@ -177,9 +177,7 @@ class ModelFolder:
 
     def _seal(self, kind: str, number: int, files: Mapping[str, bytes], facts: Mapping[str, Any]) -> dict[str, Any]:
         """Write a folder with its files and their manifest, as a whole."""
-        if self._signer is None:
-            raise RunError("this model is open for reading only")
-        folder = self.folder(kind, number)
+        folder, signer = self.folder(kind, number), self._keys.signer
         writing = folder.parent / f"{STAGING_PREFIX}{os.getpid()}-{number}"
         shutil.rmtree(writing, ignore_errors=True)
         try:
@@ -187,9 +185,9 @@ class ModelFolder:
             for name, content in files.items():
                 write_file(writing / name, content, private=True)
             digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-            values = {"format": 1, **facts, "number": number, "files": digests, "key": self._signer.public}
+            values = {"format": 1, **facts, "number": number, "files": digests, "key": signer.public}
             values = json.loads(canonical(values))
-            values["signature"] = self._signer.sign(canonical(values))
+            values["signature"] = signer.sign(canonical(values))
             write_file(writing / MANIFEST, canonical(values))
             sync_folder(writing)
             writing.rename(folder)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,9 +24,10 @@ from gnndelete.errors import SettingError
 from gnndelete.io.files import write, write_all
 from gnndelete.io.versions import locked
 from gnndelete.service.clock import DAY, MINUTE
-from gnndelete.service.crypto import Safe, Signer, public_pem
+from gnndelete.service.crypto import Safe, Signer, public_pem, read_public_pem
 
 SETTINGS, DATABASE, DATABASE_URL = "service.json", "service.sqlite", "database"
+SIGNING, PUBLIC_PEM, PUBLIC, MASTER, TOMBSTONES = "signing.pem", "public.pem", "public", "master.json", "tombstones.key"
 
 #: The URL of the database, where none is given.
 DATABASE_VARIABLE = "GNNDELETE_DATABASE"
@@ -76,6 +77,69 @@ class Settings(BaseModel):
     damage_factor: float = Field(default=3.0, gt=0)
 
 
+class Keys:
+    """The keys of a service; read again when they were rotated, since its processes run on.
+
+    Args:
+        path: Their folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read: tuple[int, Signer, Safe, bytes, frozenset[str]] | None = None
+
+    @property
+    def _current(self) -> tuple[int, Signer, Safe, bytes, frozenset[str]]:
+        stamp = self.path.stat().st_mtime_ns  # every file in it is replaced by a rename
+        if self._read is None or self._read[0] != stamp:
+            masters = json.loads((self.path / MASTER).read_bytes())
+            self._read = (
+                stamp,
+                Signer((self.path / SIGNING).read_bytes()),
+                Safe({int(number): bytes.fromhex(key) for number, key in masters.items()}),
+                bytes.fromhex((self.path / TOMBSTONES).read_text()),
+                frozenset(read_public_pem(each.read_bytes()) for each in (self.path / PUBLIC).glob("*.pem")),
+            )
+        return self._read
+
+    @property
+    def signer(self) -> Signer:
+        """Signs receipts and checkpoints."""
+        return self._current[1]
+
+    @property
+    def safe(self) -> Safe:
+        """Encrypts the ids of requests."""
+        return self._current[2]
+
+    @property
+    def tombstones(self) -> bytes:
+        """The key of the hashes of what was deleted."""
+        return self._current[3]
+
+    @property
+    def trusted(self) -> frozenset[str]:
+        """The public keys that this service signs by, or has signed by."""
+        return self._current[4]
+
+    def new_signer(self) -> str:
+        """Sign by a new key from now on; what was signed by earlier ones stays good.
+
+        Returns:
+            The public key.
+        """
+        pem = Signer.generate()
+        public = Signer(pem).public
+        write(self.path / PUBLIC / f"{public[:16]}.pem", public_pem(public))
+        write_all(self.path, {SIGNING: pem, PUBLIC_PEM: public_pem(public)}, private=True)
+        return public
+
+    def write_masters(self, masters: Mapping[int, bytes]) -> None:
+        """Replace the master keys."""
+        content = json.dumps({str(number): key.hex() for number, key in masters.items()})
+        write(self.path / MASTER, content.encode(), private=True)
+
+
 class Home:
     """The folder of a service.
 
@@ -95,7 +159,7 @@ class Home:
         except (OSError, ValidationError) as error:
             first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             raise SettingError(f"'{self.path / SETTINGS}' cannot be read ({first}); correct it") from None
-        self.keys = self.path / "keys"
+        self.keys = Keys(self.path / "keys")
 
     @classmethod
     def create(cls, path: Path, settings: Settings | None = None, database: str | None = None) -> Home:
@@ -110,16 +174,12 @@ class Home:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         with locked(path):
             if not (path / SETTINGS).exists():
-                pem = Signer.generate()
-                public = Signer(pem).public
-                keys = {
-                    "signing.pem": pem,
-                    "tombstones.key": secrets.token_hex(32).encode(),
-                    "master.json": json.dumps({"1": secrets.token_hex(32)}).encode(),
-                    "public.pem": public_pem(public),
-                } | ({} if database is None else {DATABASE_URL: database.encode()})
-                write_all(path / "keys", keys, private=True)
-                write(path / "keys" / "public" / f"{public[:16]}.pem", public_pem(public))
+                keys = Keys(path / "keys")
+                keys.write_masters({1: secrets.token_bytes(32)})
+                write(keys.path / TOMBSTONES, secrets.token_hex(32).encode(), private=True)
+                if database is not None:
+                    write(keys.path / DATABASE_URL, database.encode(), private=True)
+                keys.new_signer()
                 write(path / SETTINGS, (settings or Settings()).model_dump_json(indent=1).encode())
         return cls(path)
 
@@ -128,24 +188,8 @@ class Home:
         """The URL of the database, where none is given."""
         if url := os.environ.get(DATABASE_VARIABLE):
             return url
-        recorded = self.keys / DATABASE_URL
+        recorded = self.keys.path / DATABASE_URL
         return recorded.read_text() if recorded.exists() else f"sqlite:///{self.path / DATABASE}"
-
-    @property
-    def signer(self) -> Signer:
-        """Signs receipts and checkpoints."""
-        return Signer((self.keys / "signing.pem").read_bytes())
-
-    @property
-    def safe(self) -> Safe:
-        """Encrypts the ids of requests."""
-        masters = json.loads((self.keys / "master.json").read_bytes())
-        return Safe({int(number): bytes.fromhex(key) for number, key in masters.items()})
-
-    @property
-    def tombstone_key(self) -> bytes:
-        """The key of the hashes of what was deleted."""
-        return bytes.fromhex((self.keys / "tombstones.key").read_text())
 
     def model_folder(self, tenant: str, name: str) -> Path:
         """The folder of a model."""

@@ -62,9 +62,16 @@ def checkpoint(records: Records, signer: Signer, now: float, since: int | None =
     if found is None:
         empty = Checkpoint.sign(signer, 0, merkle.root(_reader(records), 0).hex(), str(iso(now)))
         return empty.model_dump(exclude_none=True)
-    if since is None:
-        return dict(json.loads(found.content))
-    return {**json.loads(found.content), "consistency": consistency(records, since, found.size)}
+    signed = _signed(found, signer)
+    return signed if since is None else {**signed, "consistency": consistency(records, since, found.size)}
+
+
+def _signed(found: t.SignedCheckpoint, signer: Signer) -> dict[str, Any]:
+    """A checkpoint as it was signed; signed again where the key was replaced since."""
+    values: dict[str, Any] = json.loads(found.content)
+    if values["key"] == signer.public:
+        return values
+    return Checkpoint.sign(signer, values["size"], values["root"], values["time"]).model_dump(exclude_none=True)
 
 
 def consistency(records: Records, before: int, size: int) -> list[str]:
@@ -81,7 +88,7 @@ def inclusion(records: Records, leaf: int, size: int) -> list[str]:
     return [value.hex() for value in merkle.inclusion_proof(_reader(records), leaf, size)]
 
 
-def place(records: Records, leaf: int, salt: str) -> dict[str, Any]:
+def place(records: Records, signer: Signer, leaf: int, salt: str) -> dict[str, Any]:
     """Where a receipt is in the ledger as it is now."""
     newest = records.checkpoint()
     if newest is None or newest.size <= leaf:
@@ -90,7 +97,7 @@ def place(records: Records, leaf: int, salt: str) -> dict[str, Any]:
         "leaf": leaf,
         "salt": salt,
         "proof": inclusion(records, leaf, newest.size),
-        "checkpoint": json.loads(newest.content),
+        "checkpoint": _signed(newest, signer),
     }
 
 

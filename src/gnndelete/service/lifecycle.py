@@ -19,7 +19,7 @@ from gnndelete.service import ledger
 from gnndelete.service import schema as t
 from gnndelete.service.access import Access, Caller, add_key
 from gnndelete.service.clock import Clock, iso, system_clock
-from gnndelete.service.crypto import Sealed, canonical, digest, keyed, new_salt, read_public_pem, salted
+from gnndelete.service.crypto import Sealed, canonical, digest, keyed, new_salt, salted
 from gnndelete.service.elements import KINDS, Asked, raw_hashes
 from gnndelete.service.errors import ServiceError, not_found
 from gnndelete.service.folders import ModelFolder
@@ -70,8 +70,7 @@ class Service:
     def __init__(self, home: Home, database: str | None = None, clock: Clock | None = None) -> None:
         self.home, self.clock, self.settings = home, clock or system_clock(), home.settings
         self.storage = Storage(database or home.database)
-        self.signer, self.safe, self.tombstone_key = home.signer, home.safe, home.tombstone_key
-        self.trusted = frozenset(trusted_keys(home))
+        self.keys = home.keys
         self.access = Access(self.storage, self.settings.rate, self.settings.burst)
         self.changed: Callable[[], None] = lambda: None  # wakes a worker in the same process
         self._live: dict[str, Live] = {}
@@ -97,7 +96,7 @@ class Service:
 
     def folder(self, tenant: str, name: str) -> ModelFolder:
         """The folder of a model."""
-        return ModelFolder(self.home.model_folder(tenant, name), self.signer, self.trusted)
+        return ModelFolder(self.home.model_folder(tenant, name), self.keys)
 
     def live(self, model: t.Model) -> Live:
         """The live version of a model."""
@@ -223,7 +222,7 @@ class Service:
         same_body = digest(
             {"elements": order.asked.elements, "mode": order.mode, "due": order.due, "subject": order.subject}
         )
-        same_body = keyed(self.tombstone_key, same_body)
+        same_body = keyed(self.keys.tombstones, same_body)
         if key is not None:
             with self.storage.reading() as records:
                 known = records.by_idempotency(model.id, key)
@@ -232,7 +231,7 @@ class Service:
         snapshot = self.live(model).snapshot()
         elements = snapshot.generation.elements
         undirected = elements.table.undirected
-        raw = raw_hashes(order.asked, self.tombstone_key, caller.tenant, undirected)
+        raw = raw_hashes(order.asked, self.keys.tombstones, caller.tenant, undirected)
         if raw and order.mode != "dry-run" and order.asked.count:
             with self.storage.reading() as records:
                 stood = records.standing_for(caller.tenant, raw, model.id)
@@ -242,7 +241,7 @@ class Service:
             hashes, counts = raw, {}
         else:
             deletion = elements.deletion(order.asked)
-            hashes = elements.hashes(deletion, self.tombstone_key, caller.tenant)
+            hashes = elements.hashes(deletion, self.keys.tombstones, caller.tenant)
             counts = dict(deletion.counts)
             if order.mode == "dry-run":
                 effect = predicted_effect(self, model, snapshot, deletion)
@@ -273,7 +272,7 @@ class Service:
 
     def _idempotency(self, caller: Caller, order: Order) -> str | None:
         name = order.idempotency or order.subject
-        return None if name is None else keyed(self.tombstone_key, "idempotency", caller.tenant, caller.key, name)
+        return None if name is None else keyed(self.keys.tombstones, "idempotency", caller.tenant, caller.key, name)
 
     def _again(self, known: t.Request, same_body: str) -> tuple[int, dict[str, Any]]:
         if known.body_digest != same_body:
@@ -336,7 +335,7 @@ class Service:
         records.add(request)
         self.step(records, request, "received", caller.key, {"mode": order.mode})
         if original is None:
-            sealed = self.safe.seal({**payload, "salt": salt}, request.id)
+            sealed = self.keys.safe.seal({**payload, "salt": salt}, request.id)
             records.add(t.Secret(request_id=request.id, wrapped=sealed.wrapped, sealed=sealed.content))
             records.add_elements(model.id, request.id, hashes)
             self.step(records, request, "validated", caller.key, {"counts": counts})
@@ -382,7 +381,7 @@ class Service:
             ],
         }
         if secret is not None and caller.key == request.origin:  # whoever asked can open the commitment later
-            found["commitment_salt"] = self.safe.open(Sealed(secret.wrapped, secret.sealed), request.id)["salt"]
+            found["commitment_salt"] = self.keys.safe.open(Sealed(secret.wrapped, secret.sealed), request.id)["salt"]
         return found
 
     def _possible(self, caller: Caller, request: t.Request, now: float) -> list[str]:
@@ -490,7 +489,11 @@ class Service:
                     f"there is no receipt of a request in the state '{request.state}'",
                     "wait until it is suppressed",
                 )
-            return issue(self.signer, json.loads(found.body), ledger.place(records, found.leaf, found.salt))
+            return issue(
+                self.keys.signer,
+                json.loads(found.body),
+                ledger.place(records, self.keys.signer, found.leaf, found.salt),
+            )
 
     def report(self, caller: Caller, request_id: str) -> dict[str, Any]:
         """The evidence about a request: what was measured, and the newest audit of the version that answers for it."""
@@ -526,7 +529,7 @@ class Service:
         """The newest checkpoint of the ledger."""
         caller.require("ledger")
         with self.storage.reading() as records:
-            return ledger.checkpoint(records, self.signer, self.clock.now(), since)
+            return ledger.checkpoint(records, self.keys.signer, self.clock.now(), since)
 
     def proof(self, caller: Caller, leaf: str | None, start: int | None, stop: int | None) -> dict[str, Any]:
         """That a leaf is in the ledger, or that an earlier ledger is the beginning of a later one."""
@@ -585,7 +588,7 @@ class Service:
     def payload(self, records: Records, request_id: str) -> dict[str, Any] | None:
         """What a request named; None where its key was destroyed."""
         secret = records.secret(request_id)
-        return None if secret is None else self.safe.open(Sealed(secret.wrapped, secret.sealed), request_id)
+        return None if secret is None else self.keys.safe.open(Sealed(secret.wrapped, secret.sealed), request_id)
 
     def step(self, records: Records, request: t.Request, name: str, actor: str, evidence: dict[str, Any]) -> None:
         """Write down that something happened to a request."""
@@ -615,7 +618,7 @@ class Service:
     def add_leaves(self, records: Records, contents: Sequence[bytes]) -> list[int]:
         """Append to the ledger, in this transaction."""
         ledger.begin(records)
-        return ledger.append(records, self.signer, contents, self.clock.now())
+        return ledger.append(records, self.keys.signer, contents, self.clock.now())
 
     def _model(self, records: Records, caller: Caller, name: str) -> t.Model:
         model = records.model(caller.tenant, name)
@@ -632,11 +635,6 @@ class Service:
 
 def _before_failure(request: t.Request) -> str:
     return STEP_FROM.get(request.failed_step or "suppress", "validated")
-
-
-def trusted_keys(home: Home) -> list[str]:
-    """The public keys that this service signs by, or has signed by."""
-    return [read_public_pem(path.read_bytes()) for path in sorted((home.keys / "public").glob("*.pem"))]
 
 
 def check_name(name: str, what: str) -> str:

@@ -153,15 +153,6 @@ def issue(signer: Signer, body: dict[str, Any], place: dict[str, Any]) -> bytes:
     return canonical({**whole, "signature": signer.sign(canonical(whole))})
 
 
-def is_receipt(content: bytes) -> bool:
-    """Whether a file looks like a receipt, whatever is wrong with it."""
-    try:
-        values = json.loads(content)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(values, dict) and "signature" in values and "ledger" in values
-
-
 def read(content: bytes) -> Receipt:
     """The receipt in a file. A ValueError says what is wrong; a single changed byte is."""
     if len(content) > LARGEST:
@@ -232,11 +223,14 @@ def ledger_problems(old: Checkpoint, new: Checkpoint, trusted: str | None) -> li
 
 
 def read_checkpoint(content: bytes) -> Checkpoint:
-    """The checkpoint in a file; a ValueError says what is wrong."""
+    """The checkpoint in a file; a ValueError says what is wrong, and a single changed byte is."""
     try:
+        if canonical(json.loads(content)) != content:
+            raise ValueError("it is not the canonical JSON that /v1/ledger/checkpoint answers")
         return Checkpoint.model_validate_json(content)
-    except ValidationError as error:
-        raise ValueError(f"it is no checkpoint of a ledger ({error.errors()[0]['msg']})") from None
+    except (ValidationError, RecursionError, UnicodeDecodeError) as error:
+        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else type(error).__name__
+        raise ValueError(f"it is no checkpoint of a ledger ({why})") from None
 
 
 def chained(before: str, committed: str) -> str:

@@ -61,7 +61,7 @@ def register(
             stones = set(records.tombstones(tenant, IN_FORCE))
         made = first_generation(model, graph, task, training or {}, settings)
         if stones:
-            found = Tombstones(service.tombstone_key, tenant, frozenset(stones)).among(live_elements(made))
+            found = Tombstones(service.keys.tombstones, tenant, frozenset(stones)).among(live_elements(made))
             if found:
                 raise ServiceError(
                     "deleted-before",

@@ -46,7 +46,7 @@ def software() -> dict[str, str]:
     import torch_geometric
 
     versions = {"gnndelete": __version__, "torch": torch.__version__, "torch_geometric": torch_geometric.__version__}
-    return {**versions, "python": platform.python_version()}
+    return {**versions, "python": platform.python_version(), "threads": str(torch.get_num_threads())}
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def _post(service: Service, url: str, body: bytes, now: float) -> bool:
     headers = {
         "Content-Type": "application/json",
         TIMESTAMP: time,
-        SIGNATURE: f"ed25519={service.signer.sign(time.encode() + b'.' + body)}",
+        SIGNATURE: f"ed25519={service.keys.signer.sign(time.encode() + b'.' + body)}",
     }
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:

@@ -341,13 +341,13 @@ class Worker:
                     facts={**row, "chain": manifest["chain"], "adapter": manifest["adapter"]},
                 )
             )
-            act = {"segment": self._record_suppressed, "undo": self._record_undone, "regrow": self._record_regrown}.get(
-                kind
-            )
-            bodies = [] if act is None else act(records, model, manifest)
-            if kind == "compact":
-                records.model_by_id(model.id).compacted = self.service.clock.now()
-            self._add_receipts(records, manifest, bodies)
+            acts = {
+                "segment": self._record_suppressed,
+                "undo": self._record_undone,
+                "regrow": self._record_regrown,
+                "compact": self._record_compacted,
+            }
+            self._add_receipts(records, manifest, acts[kind](records, model, manifest))
 
     def _add_receipts(
         self, records: Records, manifest: dict[str, Any], bodies: list[tuple[str, dict[str, Any]]]
@@ -430,7 +430,7 @@ class Worker:
             self.service.move(records, request, "cancelled", WORKER, evidence)
             records.forget_elements(request.id)
             records.shred(request.id)
-        return []
+        return self._carried_over(records, model, manifest)
 
     def _record_regrown(
         self, records: Records, model: t.Model, manifest: dict[str, Any]
@@ -451,19 +451,29 @@ class Worker:
             facts = manifest["regrown"]["facts"]
             changes = {"adapter": None, "graph": manifest["regrown"]["graph"]}
             found.append((request.id, self._body(model, request, manifest, facts, **changes)))
-        for request in records.some_requests(
-            manifest["solved"]
-        ):  # carried over: their adapter is on the new weights now
-            if request.state == "suppressed":
-                request.in_version, request.generation = manifest["number"], manifest["generation"]
-                self.service.step(
-                    records, request, "carried-over", WORKER, {"version": manifest["number"], "base": manifest["base"]}
-                )
-                found.append((request.id, self._body(model, request, manifest, manifest["facts"])))
         regrow = records.regrow(manifest["regrow"])
         if regrow is not None:
             regrow.state, regrow.done = "done", now
         records.model_by_id(model.id).regrown = now
+        return found + self._carried_over(records, model, manifest)
+
+    def _record_compacted(
+        self, records: Records, model: t.Model, manifest: dict[str, Any]
+    ) -> list[tuple[str, dict[str, Any]]]:
+        records.model_by_id(model.id).compacted = self.service.clock.now()
+        return self._carried_over(records, model, manifest)
+
+    def _carried_over(
+        self, records: Records, model: t.Model, manifest: dict[str, Any]
+    ) -> list[tuple[str, dict[str, Any]]]:
+        """Requests that were in force before and were solved again: another adapter answers for them now."""
+        found = []
+        for request in records.some_requests(manifest["solved"]):
+            if request.state == "suppressed":
+                request.in_version, request.generation = manifest["number"], manifest["generation"]
+                evidence = {"by": manifest["kind"], "version": manifest["number"], "base": manifest["base"]}
+                self.service.step(records, request, "carried-over", WORKER, evidence)
+                found.append((request.id, self._body(model, request, manifest, manifest["facts"])))
         return found
 
     # The steps of one model
