@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import runpy
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra [serve]")
 
+import httpx
 from sqlalchemy import create_engine, text
 
 from gnndelete.datasets import IdMap, NamedGraph
@@ -175,3 +179,97 @@ def caller(shop: Shop, role: str, tenant: str = "default") -> Caller:
     key = add_key(shop.service.storage, tenant, role, shop.clock.now())
     shop.keys[f"{tenant}/{role}"] = key
     return shop.service.access.caller(key)
+
+
+#: Children start from a process that has imported everything already.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["gnndelete.cli", "gnndelete.service.server", "gnndelete.service.register"])
+
+
+class Server:
+    """``gnndelete serve`` or ``gnndelete worker`` in a process of its own, on this machine only.
+
+    Args:
+        home: The home.
+        url: The database; by default the one in the home.
+        options: Further options.
+        verb: The verb.
+        variables: Of the environment.
+    """
+
+    def __init__(
+        self, home: Path, url: str | None = None, *options: str, verb: str = "serve", **variables: str
+    ) -> None:
+        arguments = [verb, "--home", str(home), *options]
+        arguments += ["--port", "0"] if verb == "serve" and "--port" not in options else []
+        arguments += [] if url is None else ["--database", url]
+        self.log, self.out = home.parent / f"{verb}.log", home.parent / f"{verb}-{uuid4().hex}.out"
+        given = {
+            "ARGUMENTS": arguments,
+            "OUT": str(self.out),
+            "ERR": str(self.log),
+            "VARIABLES": {"OMP_NUM_THREADS": "1", **variables},
+        }
+        self.process = FORKS.Process(target=runpy.run_path, args=(str(Path(__file__).parent / "child.py"), given))
+        self.process.start()
+        self.said: list[str] = []
+        self.address = ""
+        while not self.address:
+            assert self.process.is_alive(), self.log.read_text()
+            time.sleep(0.02)
+            self.said = self.out.read_text().splitlines() if self.out.exists() else []
+            found = [line for line in self.said if line.startswith(("listening on ", "working for "))]
+            self.address = found[0].split()[2].rstrip(",") if found else ""
+
+    def call(self, method: str, path: str, key: str | None, body: Any = None, **headers: str) -> httpx.Response:
+        given = {} if key is None else {"Authorization": f"Bearer {key}"}
+        return httpx.request(method, self.address + path, json=body, headers={**given, **headers}, timeout=60)
+
+    def wait(self, request: str, key: str, *states: str, seconds: float = 60) -> dict[str, Any]:
+        """The view of a request once it is in one of some states."""
+        end = time.monotonic() + seconds
+        while (view := self.call("GET", f"/v1/requests/{request}", key).json())["state"] not in states:
+            assert time.monotonic() < end, (view, self.log.read_text()[-3000:])
+            time.sleep(0.05)
+        return view
+
+    def kill(self) -> None:
+        """End it as a machine does that loses power."""
+        self.process.kill()
+        self.process.join()
+
+    def stop(self) -> int | None:
+        """Ask it to end, as an operator would."""
+        self.process.terminate()
+        self.process.join(60)
+        return self.process.exitcode
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[..., Server]]:
+    """Starts servers and workers, which end with the test."""
+    all_started: list[Server] = []
+
+    def start(*args: Any, **options: Any) -> Server:
+        all_started.append(Server(*args, **options))
+        return all_started[-1]
+
+    yield start
+    for each in all_started:
+        if each.process.is_alive():
+            each.kill()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def copied(request, tmp_path) -> Iterator[tuple[Path, str, str | None]]:
+    """A copy of a home, its admin key and the URL of its database, for processes."""
+    if request.param == "sqlite":
+        home, key = request.getfixturevalue("sqlite_home")
+        shutil.copytree(home, tmp_path / "home")
+        yield tmp_path / "home", key, None
+        return
+    server()
+    home, key, url = request.getfixturevalue("postgresql_home")
+    shutil.copytree(home, tmp_path / "home")
+    with new_database(url.partition("?")[0].rpartition("/")[2]) as copy:
+        yield tmp_path / "home", key, copy
