@@ -72,7 +72,16 @@ def serve(
     return Report(values, lambda console: console.print(f"stopped serving {opened.path}", markup=False, soft_wrap=True))
 
 
-def worker(home: Home, database: Database = None, json: options.Json = False) -> Report:
+def worker(
+    home: Home,
+    database: Database = None,
+    metrics: Annotated[
+        int | None,
+        typer.Option(help="Port of this machine for figures of this worker, for Prometheus.", min=1, max=65535),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address for --metrics.")] = "127.0.0.1",
+    json: options.Json = False,
+) -> Report:
     """Do the work of a service until stopped: suppress, make new weights, destroy old ones, deliver webhooks.
 
     [bold]gnndelete worker --home DIR[/]
@@ -82,12 +91,15 @@ def worker(home: Home, database: Database = None, json: options.Json = False) ->
     import signal
     from threading import Thread
 
+    from gnndelete.service import server
     from gnndelete.service.home import Home as Folder
     from gnndelete.service.worker import Worker
 
     opened = Folder(home)
     service = _start(opened, database)
     working = Worker(service)
+    if metrics is not None:
+        server.serve_metrics(host, metrics, working.metrics)
     thread = Thread(target=working.run)
     thread.start()
     _say([f"working for {opened.path}"])

@@ -54,9 +54,13 @@ class Caller:
         """The key whose requests it is limited to; None where it sees all of its tenant."""
         return self.key if self.role == "requester" else None
 
+    def may(self, what: str) -> bool:
+        """Whether the role may use a part of the interface."""
+        return self.role in MAY[what]
+
     def require(self, what: str) -> None:
         """Refuse what the role may not do, whatever it is about."""
-        if self.role not in MAY[what]:
+        if not self.may(what):
             raise ServiceError(
                 "forbidden", f"a key with the role '{self.role}' may not do this", "use a key with another role", 403
             )
@@ -102,6 +106,14 @@ class Access:
             self._known.clear()
         self._known[digest] = (now + 2.0, caller)
         return caller
+
+    def named(self, name: str) -> Caller:
+        """The caller of a key that was shown before: of a session of the console."""
+        with self._storage.reading() as records:
+            found = records.api_key(name)
+        if found is None:
+            raise unauthorized()
+        return Caller(found.id, found.tenant, found.role)
 
     def spend(self, name: str) -> None:
         """Count one call; too many in too short a time are refused."""

@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from functools import cache
+from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import Depends, FastAPI, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gnndelete import __version__
 from gnndelete.errors import GNNDeleteError
+from gnndelete.service import bodies, logs
 from gnndelete.service import schema as t
 from gnndelete.service.access import Caller
-from gnndelete.service.console import add_pages, report_page
+from gnndelete.service.console import EVENTS, add_pages, report_page
 from gnndelete.service.crypto import canonical
-from gnndelete.service.elements import Asked
 from gnndelete.service.errors import ServiceError, not_found
 from gnndelete.service.lifecycle import Order, Service
-from gnndelete.service.logs import error_code
+from gnndelete.service.logs import quiet
 from gnndelete.service.metrics import CONTENT_TYPE, Metrics
-
-PROBLEM = "application/problem+json"
+from gnndelete.service.openapi import PROBLEM, document
+from gnndelete.service.receipts import Receipt
 
 #: Threads that answer calls; each may hold one connection of the database.
 THREADS = 16
+
+ABOUT = """Every call carries an API key: `Authorization: Bearer KEY`. Bodies are JSON, times are in UTC.
+
+A request has two clocks. *At once*, within minutes, served answers no longer know what it names: it is `suppressed`. *By the
+deadline* new weights that never saw it are live: it is `regrown`, and the old weights are destroyed. Errors are
+problem+json (RFC 9457) with a `code`. What does not exist is answered like what the key may not see."""
 
 #: Headers of every answer: nothing is loaded from elsewhere, nothing is framed, nothing is cached.
 HEADERS = {
@@ -53,124 +57,6 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-
-def _aware(value: datetime) -> datetime:
-    if value.tzinfo is None:
-        raise ValueError("give a time zone, such as Z")
-    return value
-
-
-_Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-_Id = (
-    Annotated[str, StringConstraints(min_length=1, max_length=500)] | Annotated[int, Field(strict=True, ge=0, lt=2**62)]
-)
-_Edge = Annotated[list[_Id], Field(min_length=2, max_length=3)]
-_Cell = _Id | Annotated[list[_Id], Field(min_length=2, max_length=2)]
-_Many: dict[str, Any] = {"max_length": 20_000}
-_Edges = Annotated[list[_Edge], Field(**_Many)] | dict[str, Annotated[list[_Edge], Field(**_Many)]]
-_Nodes = Annotated[list[_Id], Field(**_Many)] | dict[str, Annotated[list[_Id], Field(**_Many)]]
-_Cells = Annotated[list[_Cell], Field(**_Many)] | dict[str, Annotated[list[_Cell], Field(**_Many)]]
-
-
-class Named(BaseModel):
-    """Elements of the graph, by the ids of its user; on a typed graph by type."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    nodes: _Nodes | None = Field(None, examples=[["user:4711"]])
-    edges: _Edges | None = Field(None, examples=[[["user:4711", "item:7"]]])
-
-    @property
-    def asked(self) -> Asked:
-        """What is named."""
-        kinds = ("edges", "nodes", "features", "labels", "relations", "graphs")
-        values = {name: getattr(self, name, None) for name in kinds}
-        return Asked({name: value for name, value in values.items() if value is not None})
-
-
-class DeletionRequest(Named):
-    """What must be forgotten, and how."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"subject_request_id": "a6f8c1e0", "nodes": ["user:4711"], "mode": "serve"}]},
-    )
-
-    subject_request_id: _Name | None = None
-    features: _Cells | None = None
-    labels: _Nodes | None = None
-    relations: Annotated[list[_Id], Field(max_length=1000)] | None = None
-    graphs: Annotated[list[Annotated[int, Field(strict=True, ge=0, lt=2**62)]], Field(**_Many)] | None = None
-    due: Annotated[datetime, AfterValidator(_aware)] | None = None
-    mode: Literal["serve", "dry-run", "hold"] = "serve"
-    callback_urls: Annotated[list[Annotated[str, StringConstraints(max_length=2000)]], Field(max_length=5)] = []
-
-
-class Accepted(BaseModel):
-    """A request that came in."""
-
-    id: str
-    state: str
-    code: str | None = None
-    suppress_by: str
-    due: str
-    duplicate_of: str | None = None
-
-
-class DryRun(BaseModel):
-    """What a request would do; nothing was stored."""
-
-    state: Literal["dry-run"]
-    model: str
-    counts: dict[str, int]
-    effect: dict[str, Any]
-
-
-class ModelName(BaseModel):
-    """A model."""
-
-    name: str
-    registered: str
-
-
-class Models(BaseModel):
-    """The models of the caller."""
-
-    models: list[ModelName]
-
-
-class Scores(BaseModel):
-    """What one version of a model says."""
-
-    model: str
-    version: int
-    scores: list[Any]
-
-
-class Problem(BaseModel):
-    """An error (RFC 9457)."""
-
-    type: str
-    title: str
-    status: int
-    code: str
-    detail: str
-
-
-_problems: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "description": text, "content": {PROBLEM: {}}}
-    for status, text in {
-        400: "The call is malformed.",
-        401: "There is no valid API key.",
-        403: "The role of the key may not do this.",
-        404: "There is nothing here, or the key may not see it.",
-        409: "This is not possible in the present state.",
-        413: "The body is too large.",
-        422: "The call does not fit.",
-        429: "The key calls too often.",
-        503: "The service cannot answer now.",
-    }.items()
-}
 
 _bearer = HTTPBearer(auto_error=False, description="An API key: gnndelete service key add")
 
@@ -207,13 +93,16 @@ def problem(error: ServiceError) -> JSONResponse:
     return JSONResponse(body, error.status, headers, PROBLEM)
 
 
-def create_app(service: Service, metrics: Metrics | None = None, lifespan: Any = None) -> FastAPI:
+def create_app(
+    service: Service, metrics: Metrics | None = None, lifespan: Any = None, log: Callable[..., None] = quiet
+) -> FastAPI:
     """The HTTP interface of a service.
 
     Args:
         service: The service.
         metrics: Its figures.
         lifespan: What runs as long as the interface does, as a context manager.
+        log: Where a line about each call goes.
     """
     figures = metrics or Metrics()
 
@@ -233,17 +122,19 @@ def create_app(service: Service, metrics: Metrics | None = None, lifespan: Any =
         lifespan=running,
         docs_url=None,
         redoc_url=None,
-        responses=_problems,
+        description=ABOUT,
+        generate_unique_id_function=lambda route: route.name,
     )
+    app.openapi = cache(lambda: document(app))  # type: ignore[method-assign]
     app.state.service, app.state.metrics = service, figures
     _add_errors(app)
 
-    @app.get("/v1/models", response_model=Models, tags=["models"])
+    @app.get("/v1/models", response_model=bodies.Models, tags=["models"])
     def models(by: Calling) -> Any:
         """The models of the caller."""
         return {"models": service.models(by)}
 
-    @app.get("/v1/models/{model}", tags=["models"])
+    @app.get("/v1/models/{model}", tags=["models"], response_model=bodies.Model)
     def model(model: ModelPath, by: Calling) -> dict[str, Any]:
         """Versions, aliases, segments and due work of a model."""
         return service.model(by, model)
@@ -251,13 +142,13 @@ def create_app(service: Service, metrics: Metrics | None = None, lifespan: Any =
     @app.post(
         "/v1/models/{model}/requests",
         status_code=202,
-        response_model=Accepted,
-        responses={200: {"model": DryRun, "description": "A dry run: what the request would do."}},
+        response_model=bodies.Accepted,
+        responses={200: {"model": bodies.DryRun, "description": "A dry run: what the request would do."}},
         tags=["requests"],
     )
     def receive(
         model: ModelPath,
-        body: DeletionRequest,
+        body: bodies.DeletionRequest,
         by: Calling,
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     ) -> Any:
@@ -273,7 +164,7 @@ def create_app(service: Service, metrics: Metrics | None = None, lifespan: Any =
         status, answer = service.receive(by, model, order)
         return JSONResponse(answer, status)
 
-    @app.get("/v1/requests", tags=["requests"])
+    @app.get("/v1/requests", tags=["requests"], response_model=bodies.Requests)
     def requests(
         by: Calling,
         state: Annotated[str | None, Query(max_length=20)] = None,
@@ -283,7 +174,7 @@ def create_app(service: Service, metrics: Metrics | None = None, lifespan: Any =
         """The latest requests that the caller sees."""
         return {"requests": service.requests(by, state, model, limit)}
 
-    @app.get("/v1/requests/{id}", tags=["requests"])
+    @app.get("/v1/requests/{id}", tags=["requests"], response_model=bodies.View)
     def request(id: RequestPath, by: Calling) -> dict[str, Any]:
         """State, steps with their evidence, and what remains to be done."""
         return service.view(by, id)
@@ -297,14 +188,14 @@ def create_app(service: Service, metrics: Metrics | None = None, lifespan: Any =
         return action
 
     for name in ("approve", "deny", "cancel", "undo", "retry"):
-        app.post(f"/v1/requests/{{id}}/{name}", response_model=Accepted, tags=["requests"])(act(name))
+        app.post(f"/v1/requests/{{id}}/{name}", response_model=bodies.Accepted, tags=["requests"])(act(name))
 
-    @app.get("/v1/requests/{id}/receipt", tags=["evidence"])
+    @app.get("/v1/requests/{id}/receipt", tags=["evidence"], response_model=Receipt)
     def receipt(id: RequestPath, by: Calling) -> Response:
         """The signed receipt, as canonical JSON; 409 until the request is suppressed."""
         return Response(service.receipt(by, id), media_type="application/json")
 
-    @app.get("/v1/requests/{id}/report", tags=["evidence"])
+    @app.get("/v1/requests/{id}/report", tags=["evidence"], response_model=bodies.Report)
     def report(id: RequestPath, by: Calling, accept: Annotated[str, Header()] = "application/json") -> Response:
         """The evidence about a request: JSON, or HTML where ``Accept`` asks for it."""
         found = service.report(by, id)
@@ -312,22 +203,22 @@ def create_app(service: Service, metrics: Metrics | None = None, lifespan: Any =
             return Response(report_page(found), media_type="text/html")
         return JSONResponse(found)
 
-    @app.post("/v1/models/{model}/predict", response_model=Scores, tags=["models"])
-    def predict(model: ModelPath, body: Named, by: Calling) -> Any:
+    @app.post("/v1/models/{model}/predict", response_model=bodies.Scores, tags=["models"])
+    def predict(model: ModelPath, body: bodies.Named, by: Calling) -> Any:
         """Scores of the live version, with its number."""
         return service.predict(by, model, body.asked)
 
-    @app.post("/v1/models/{model}/regrow", status_code=202, tags=["models"])
+    @app.post("/v1/models/{model}/regrow", status_code=202, tags=["models"], response_model=bodies.RegrowBegun)
     def regrow(model: ModelPath, by: Calling) -> dict[str, Any]:
         """Start the second clock now."""
         return service.regrow(by, model)
 
-    @app.get("/v1/ledger/checkpoint", tags=["evidence"])
+    @app.get("/v1/ledger/checkpoint", tags=["evidence"], response_model=bodies.Checkpoint)
     def checkpoint(by: Calling, since: Annotated[int | None, Query(alias="from", ge=1, lt=2**62)] = None) -> Response:
         """The signed state of the ledger, as canonical JSON; with ``from``, a proof that it continues that of so many leaves."""
         return Response(canonical(service.checkpoint(by, since)), media_type="application/json")
 
-    @app.get("/v1/ledger/proof", tags=["evidence"])
+    @app.get("/v1/ledger/proof", tags=["evidence"], response_model=bodies.Proof)
     def proof(
         by: Calling,
         leaf: Annotated[str | None, Query(max_length=64, description="The number or the hash of a leaf.")] = None,
@@ -337,7 +228,7 @@ def create_app(service: Service, metrics: Metrics | None = None, lifespan: Any =
         """That a leaf is in the ledger, or that a ledger is the beginning of a later one."""
         return service.proof(by, leaf, since, to)
 
-    @app.get("/v1/accesses", tags=["operations"])
+    @app.get("/v1/accesses", tags=["operations"], response_model=bodies.Accesses)
     def accesses(by: Calling, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> dict[str, Any]:
         """The latest calls."""
         return {"accesses": service.accesses(by, limit)}
@@ -356,11 +247,10 @@ def create_app(service: Service, metrics: Metrics | None = None, lifespan: Any =
     @app.get("/metrics", tags=["operations"], response_class=PlainTextResponse)
     def prometheus(by: Calling) -> Response:
         """Figures for Prometheus."""
-        by.require("metrics")
-        return Response(figures.text(service.figures()), media_type=CONTENT_TYPE)
+        return Response(figures.text(service.standing(by)), media_type=CONTENT_TYPE)
 
     add_pages(app, service)
-    app.add_middleware(_Guard, service=service, metrics=figures)
+    app.add_middleware(_Guard, service=service, metrics=figures, log=log)
     return app
 
 
@@ -387,17 +277,12 @@ def _add_errors(app: FastAPI) -> None:
         answer.headers.update(error.headers or {})
         return answer
 
-    @app.exception_handler(DBAPIError)
-    async def away(_: Request, error: DBAPIError) -> JSONResponse:
+    async def failed(request: Request, error: Exception) -> JSONResponse:
+        request.scope[_FAILED] = logs.error(error)
         return problem(_unavailable())
 
-    @app.exception_handler(GNNDeleteError)
-    async def failed(_: Request, error: GNNDeleteError) -> JSONResponse:
-        return problem(_unavailable())
-
-    @app.exception_handler(OSError)
-    async def broken(_: Request, error: OSError) -> JSONResponse:
-        return problem(_unavailable())
+    for kind in (DBAPIError, GNNDeleteError, OSError):
+        app.add_exception_handler(kind, failed)
 
 
 def _unavailable() -> ServiceError:
@@ -405,11 +290,18 @@ def _unavailable() -> ServiceError:
     return ServiceError("unavailable", why, "try again in a minute", 503, retry_after=10)
 
 
+#: Where a call keeps what went wrong in it.
+_FAILED = "gnndelete_failed"
+
+#: Routes whose calls are neither logged nor written down: they say nothing about anybody, and come often.
+UNTOLD = frozenset({"other", "/healthz", "/readyz", "/static/{name}", EVENTS})
+
+
 class _Guard:
     """Limits bodies, adds headers, measures, and writes down every call; whatever goes wrong, an answer has no details."""
 
-    def __init__(self, app: ASGIApp, service: Service, metrics: Metrics) -> None:
-        self.app, self.service, self.metrics = app, service, metrics
+    def __init__(self, app: ASGIApp, service: Service, metrics: Metrics, log: Callable[..., None]) -> None:
+        self.app, self.service, self.metrics, self.log = app, service, metrics, log
         self.accesses = Accesses(service)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -445,13 +337,20 @@ class _Guard:
             await self._answer(
                 ServiceError("too-large", f"the body has more than {limit} bytes", "ask in parts", 413), headed, begun
             )
-        except Exception as error:  # answered like any other; the log has its class
-            self.metrics.failures.labels("http", error_code(error)).inc()
+        except Exception as problem:  # answered like any other; the log has its class and place
+            scope[_FAILED] = logs.error(problem)
             await self._answer(_unavailable(), headed, begun)
         finally:
-            route = scope.get("route")
-            path = getattr(route, "path", "other")
-            self.metrics.http.labels(path, str(status)).observe(time.perf_counter() - start)
+            path, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - start
+            if path != EVENTS:  # it lasts as long as a page is open
+                self.metrics.http.labels(path, str(status)).observe(seconds)
+            failed: dict[str, str] = scope.get(_FAILED, {})
+            if failed:
+                self.metrics.failures.labels("http", failed["code"]).inc()
+            if path not in UNTOLD or failed:
+                by: Caller | None = scope.get("gnndelete_caller")
+                known = {"key": None if by is None else by.key, "seconds": round(seconds, 4), **failed}
+                self.log("call", method=scope["method"], route=path, status=status, **known)
             self.accesses.add(scope, path, status)
 
     async def _answer(self, error: ServiceError, send: Callable[[Message], Awaitable[None]], begun: bool) -> None:
@@ -481,11 +380,11 @@ class Accesses:
 
     def add(self, scope: Scope, path: str, status: int) -> None:
         """Note a call: the key, the route, and the request or model that it named where it may be known."""
-        if path in ("other", "/healthz", "/readyz"):
+        if path in UNTOLD:
             return
         caller: Caller | None = scope.get("gnndelete_caller")
         named = scope.get("path_params") or {}
-        subject = named.get("id") or named.get("model") if 200 <= status < 300 else None
+        subject = named.get("id") or named.get("model") or named.get("name") if 200 <= status < 300 else None
         self._rows.append(
             {
                 "at": self._service.clock.now(),
@@ -506,8 +405,3 @@ class Accesses:
                 records.session.execute(t.Access.__table__.insert(), rows)  # type: ignore[attr-defined]
         except DBAPIError:
             self._rows = [*rows, *self._rows][:100_000]
-
-
-def openapi(service: Service) -> str:
-    """The OpenAPI document as text."""
-    return json.dumps(create_app(service).openapi(), indent=1)

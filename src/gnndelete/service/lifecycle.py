@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -15,6 +17,7 @@ from uuid import uuid4
 
 from sqlalchemy.exc import IntegrityError
 
+from gnndelete.graph.deletion import NOTHING
 from gnndelete.service import ledger
 from gnndelete.service import schema as t
 from gnndelete.service.access import Access, Caller, add_key
@@ -116,7 +119,8 @@ class Service:
         caller.require("models")
         with self.storage.reading() as records:
             model = self._model(records, caller, name)
-            aliases = self.folder(model.tenant, model.name).aliases
+            folder = self.folder(model.tenant, model.name)
+            aliases = folder.aliases
             versions = records.versions(model.id, 50)
             live = next((each for each in versions if each.number == aliases["live"]), None)
             counts = {
@@ -139,7 +143,7 @@ class Service:
             "aliases": aliases,
             "segments": len(live.facts.get("chain", [])) if live is not None else 0,
             "generation": None if live is None else live.generation,
-            "weights": None if live is None else live.facts.get("weights"),
+            "weights": None if live is None else folder.manifest("generations", live.generation)["weights"],
             "requests": counts,
             "next_due": iso(due),
             "compacted": iso(model.compacted),
@@ -384,6 +388,16 @@ class Service:
             found["commitment_salt"] = self.keys.safe.open(Sealed(secret.wrapped, secret.sealed), request.id)["salt"]
         return found
 
+    def effect(self, caller: Caller, request_id: str) -> dict[str, Any] | None:
+        """What a request that waits would do; None where nothing can be said."""
+        caller.require("read")
+        with self.storage.reading() as records:
+            request = self._request(records, caller, request_id)
+            model, payload = records.model_by_id(request.model_id), self.payload(records, request_id)
+        snapshot = self.live(model).snapshot()
+        deletion = NOTHING if payload is None else snapshot.generation.elements.still_there(Asked(payload["elements"]))
+        return predicted_effect(self, model, snapshot, deletion).to_dict() if len(deletion) else None
+
     def _possible(self, caller: Caller, request: t.Request, now: float) -> list[str]:
         """What the caller can ask for now."""
         found = [
@@ -420,6 +434,29 @@ class Service:
             }
             for request in found
         ]
+
+    def held(self, caller: Caller) -> int:
+        """How many requests wait for the caller's approval."""
+        if not caller.may("approve"):
+            return 0
+        with self.storage.reading() as records:
+            return records.held(caller.tenant)
+
+    def stamp(self, caller: Caller) -> str:
+        """A text that changes whenever something changes that the caller sees."""
+        caller.require("read")
+        with self.storage.reading() as records:
+            step, versions = records.newest_step(caller.tenant, caller.own), records.newest_versions(caller.tenant)
+        return digest([step, [list(each) for each in versions]])[:16]
+
+    def asks_about(self, caller: Caller, name: str) -> dict[str, Any]:
+        """How elements of a model are named, and what can be asked of it."""
+        caller.require("models")
+        with self.storage.reading() as records:
+            model = self._model(records, caller, name)
+        made = self.live(model).snapshot().generation.made
+        answers = "edges" if made.task.pairwise else "nodes" if made.task.on_nodes else "graphs"
+        return {"named": made.graph.ids is not None, "relations": list(made.graph.relations), "answers": answers}
 
     def act(self, caller: Caller, request_id: str, name: str) -> dict[str, Any]:
         """Approve, deny, cancel, undo or retry a request.
@@ -496,7 +533,7 @@ class Service:
             )
 
     def report(self, caller: Caller, request_id: str) -> dict[str, Any]:
-        """The evidence about a request: what was measured, and the newest audit of the version that answers for it."""
+        """The evidence about a request: what its newest receipt says, and what was predicted."""
         caller.require("report")
         with self.storage.reading() as records:
             request = self._request(records, caller, request_id)
@@ -507,19 +544,19 @@ class Service:
                     "wait until it is suppressed",
                 )
             model = records.model_by_id(request.model_id)
-            version = records.version(model.id, int(request.in_version or 0))
             receipt = records.receipt(request.id)
-        facts = {} if version is None else version.facts
+        body = {} if receipt is None else json.loads(receipt.body)
+        audit = body.get("audit") or {}
         return {
             "request": request.id,
             "state": request.state,
             "model": model.name,
             "version": request.in_version,
-            "figures": facts.get("figures", {}),
-            "level": facts.get("level"),
-            "weights": facts.get("weights"),
-            "notes": facts.get("notes", []),
-            "audit": None if receipt is None else json.loads(receipt.body)["audit"],
+            "figures": audit.get("figures", {}),
+            "level": body.get("level"),
+            "weights": body.get("weights"),
+            "notes": body.get("notes", []),
+            "audit": audit or None,
             "effect": request.effect,
         }
 
@@ -554,28 +591,67 @@ class Service:
                 )
             return {"from": start, "to": stop, "proof": ledger.consistency(records, start, stop)}
 
+    def leaves(self, caller: Caller, limit: int = 50) -> list[dict[str, Any]]:
+        """The last leaves of the ledger, the newest first, with the requests among them that the caller sees."""
+        caller.require("ledger")
+        with self.storage.reading() as records:
+            found = records.newest_leaves(limit)
+        return [
+            {
+                "leaf": leaf.number,
+                "hash": leaf.hash,
+                "request": request.id if request is not None and self._sees(caller, request) else None,
+            }
+            for leaf, request in found
+        ]
+
     def accesses(self, caller: Caller, limit: int = 100) -> list[dict[str, Any]]:
-        """The latest calls of the interface."""
+        """The latest calls of the interface by keys of the caller's tenant."""
         caller.require("accesses")
         with self.storage.reading() as records:
-            rows = records.accesses(min(max(limit, 1), 1000))
+            rows = records.accesses(caller.tenant, min(max(limit, 1), 1000))
         names = ("key", "action", "subject", "status")
         return [{"at": iso(row.at), **{name: getattr(row, name) for name in names}} for row in rows]
 
-    def figures(self) -> dict[str, Any]:
-        """What metrics show: requests by state, the age of the oldest, and what is due."""
+    def figures(self, caller: Caller) -> dict[str, Any]:
+        """Requests by model and state, the age of the oldest, and what is due, of what the caller sees."""
+        now, mine = self.clock.now(), (caller.tenant, caller.own)
+        with self.storage.reading() as records:
+            counts, waiting = records.counts_by_state(*mine), records.open_requests(*mine)
+        oldest: dict[str, float] = {}
+        due: dict[str, int] = {"on-track": 0, "due-soon": 0, "overdue": 0}
+        late = 0
+        for request in waiting:
+            oldest[request.state] = max(oldest.get(request.state, 0.0), now - request.received)
+            status = due_status(request.state, request.due, now, self.settings.due_soon)
+            if status != "done":
+                due[status] += 1
+            late += request.suppressed is None and now > request.suppress_by
+        return {"requests": counts, "oldest_seconds": oldest, "due_requests": due, "late_requests": late}
+
+    def standing(self, caller: Caller) -> dict[str, Any]:
+        """What metrics show, by the names in `metrics.STANDING`."""
+        caller.require("metrics")
         now = self.clock.now()
         with self.storage.reading() as records:
-            counts, waiting = records.counts_by_state(), records.open_requests()
-            size = records.ledger_size()
-        oldest: dict[str, float] = {}
-        late: dict[str, int] = {"on-track": 0, "due-soon": 0, "overdue": 0}
-        for state, received, due, _ in waiting:
-            oldest[state] = max(oldest.get(state, 0.0), now - received)
-            status = due_status(state, due, now, self.settings.due_soon)
-            late[status] = late.get(status, 0) + 1
-        late.pop("done", None)
-        return {"counts": counts, "oldest": oldest, "due": late, "ledger": size}
+            models = records.models(caller.tenant)
+            newest = {model.name: records.versions(model.id, 1) for model in models}
+            due = {model.name: records.next_due(model.id) for model in models}
+            regrows = Counter(
+                (model.name, regrow.state)
+                for model in models
+                for regrow in records.regrows(model.id, "waiting", "running", "trained", "failed")
+            )
+            outbox, size = records.waiting_messages(caller.tenant), records.ledger_size()
+        return {
+            **self.figures(caller),
+            "next_due_seconds": {name: at - now for name, at in due.items() if at is not None},
+            "segments": {name: len(found[0].facts.get("chain", [])) for name, found in newest.items() if found},
+            "regrows": regrows,
+            "outbox_messages": outbox,
+            "ledger_leaves": size,
+            "disk_free_bytes": shutil.disk_usage(self.home.path).free,
+        }
 
     def is_ready(self) -> bool:
         """Whether the database answers."""
@@ -628,9 +704,12 @@ class Service:
 
     def _request(self, records: Records, caller: Caller, request_id: str, locked: bool = False) -> t.Request:
         request = records.request_for_update(request_id) if locked else records.request(request_id)
-        if request is None or request.tenant != caller.tenant or caller.own not in (None, request.origin):
+        if request is None or not self._sees(caller, request):
             raise not_found()
         return request
+
+    def _sees(self, caller: Caller, request: t.Request) -> bool:
+        return request.tenant == caller.tenant and caller.own in (None, request.origin)
 
 
 def _before_failure(request: t.Request) -> str:

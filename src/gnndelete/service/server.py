@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import uvicorn
+from prometheus_client import start_http_server
 
 from gnndelete.errors import SettingError
 from gnndelete.service.api import create_app
@@ -41,6 +42,25 @@ def listen(host: str, port: int) -> socket.socket:
             f"cannot listen on {host} port {port} ({error.strerror or error}); choose another --port or --host"
         ) from None
     return opened
+
+
+def serve_metrics(host: str, port: int, metrics: Metrics) -> None:
+    """Answer scrapes of what a worker of its own process did, in a thread.
+
+    Args:
+        host: The address.
+        port: The port.
+        metrics: The figures.
+
+    Raises:
+        SettingError: If the address cannot be had.
+    """
+    try:
+        start_http_server(port, host, metrics.registry)
+    except OSError as error:
+        raise SettingError(
+            f"cannot listen on {host} port {port} ({error.strerror or error}); choose another --metrics"
+        ) from None
 
 
 def serve(
@@ -81,7 +101,7 @@ def serve(
                 thread.join(timeout=30)
             said("stopped")
 
-    app = create_app(service, metrics, running)
+    app = create_app(service, metrics, running, said)
     config = uvicorn.Config(
         app,
         log_config=None,

@@ -146,9 +146,10 @@ class Records:
         """All API keys."""
         return self.session.scalars(select(t.ApiKey).order_by(t.ApiKey.created)).all()
 
-    def accesses(self, limit: int) -> Sequence[t.Access]:
-        """The latest accesses."""
-        return self.session.scalars(select(t.Access).order_by(t.Access.id.desc()).limit(limit)).all()
+    def accesses(self, tenant: str, limit: int) -> Sequence[t.Access]:
+        """The latest accesses by the keys of a tenant."""
+        query = select(t.Access).join(t.ApiKey, t.ApiKey.id == t.Access.key).where(t.ApiKey.tenant == tenant)
+        return self.session.scalars(query.order_by(t.Access.id.desc()).limit(limit)).all()
 
     # Models and their versions
 
@@ -298,21 +299,28 @@ class Records:
         elements = select(func.count()).select_from(t.Element).join(t.Request, t.Element.request_id == t.Request.id)
         return requests, self.session.scalar(elements.where(*standing)) or 0
 
-    def counts_by_state(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
+    def counts_by_state(self, tenant: str | None = None, origin: str | None = None) -> dict[tuple[str, str], int]:
         """How many requests each model has in each state."""
         query = select(t.Model.name, t.Request.state, func.count()).join(t.Model, t.Model.id == t.Request.model_id)
         query = query if tenant is None else query.where(t.Request.tenant == tenant)
+        query = query if origin is None else query.where(t.Request.origin == origin)
         return {
             (name, state): count
             for name, state, count in self.session.execute(query.group_by(t.Model.name, t.Request.state))
         }
 
-    def open_requests(self, tenant: str | None = None) -> list[tuple[str, float, float, str]]:
-        """State, time of arrival, due date and model of each request that is not done, by the due date."""
-        query = select(t.Request.state, t.Request.received, t.Request.due, t.Model.name)
-        query = query.join(t.Model, t.Model.id == t.Request.model_id).where(t.Request.state.not_in(FINAL))
+    def held(self, tenant: str) -> int:
+        """How many requests of a tenant wait for approval."""
+        query = select(func.count()).select_from(t.Request).where(t.Request.tenant == tenant, t.Request.state == "held")
+        return self.session.scalar(query) or 0
+
+    def open_requests(self, tenant: str | None = None, origin: str | None = None) -> Sequence[Any]:
+        """State, times and due date of each request that is not done, by the due date."""
+        columns = (t.Request.state, t.Request.received, t.Request.suppress_by, t.Request.suppressed, t.Request.due)
+        query = select(*columns).where(t.Request.state.not_in(FINAL))
         query = query if tenant is None else query.where(t.Request.tenant == tenant)
-        return [tuple(row) for row in self.session.execute(query.order_by(t.Request.due))]  # type: ignore[misc]
+        query = query if origin is None else query.where(t.Request.origin == origin)
+        return self.session.execute(query.order_by(t.Request.due)).all()
 
     def next_due(self, model_id: str) -> float | None:
         """The earliest due date among the requests that wait for new weights and for which none are being made."""
@@ -374,6 +382,20 @@ class Records:
 
     # Steps and receipts
 
+    def newest_step(self, tenant: str, origin: str | None = None) -> int:
+        """The number of the last step of any request that may be seen."""
+        query = select(t.Step.id).join(t.Request, t.Request.id == t.Step.request_id).where(t.Request.tenant == tenant)
+        query = query if origin is None else query.where(t.Request.origin == origin)
+        return self.session.scalar(query.order_by(t.Step.id.desc()).limit(1)) or 0
+
+    def newest_versions(self, tenant: str) -> list[tuple[int, str | None]]:
+        """The newest version of each model of a tenant, and the states of its second clocks."""
+        version = select(func.max(t.Version.number)).where(t.Version.model_id == t.Model.id).scalar_subquery()
+        newest = select(t.Regrow.state).where(t.Regrow.model_id == t.Model.id)
+        regrow = newest.order_by(t.Regrow.asked.desc()).limit(1).scalar_subquery()
+        query = select(version, regrow).where(t.Model.tenant == tenant).order_by(t.Model.id)
+        return [(number or 0, state) for number, state in self.session.execute(query)]
+
     def steps(self, request_id: str) -> Sequence[t.Step]:
         """What happened to a request."""
         return self.session.scalars(select(t.Step).where(t.Step.request_id == request_id).order_by(t.Step.id)).all()
@@ -434,6 +456,13 @@ class Records:
         """A leaf by its hash."""
         return self.session.scalar(select(t.Leaf).where(t.Leaf.hash == value).limit(1))
 
+    def newest_leaves(self, limit: int) -> list[tuple[t.Leaf, t.Request | None]]:
+        """The last leaves, each with the request whose receipt it commits to, where there is one."""
+        query = select(t.Leaf, t.Request).outerjoin(t.Receipt, t.Receipt.leaf == t.Leaf.number)
+        query = query.outerjoin(t.Request, t.Request.id == t.Receipt.request_id)
+        rows = self.session.execute(query.order_by(t.Leaf.number.desc()).limit(limit))
+        return [(leaf, request) for leaf, request in rows]
+
     def leaves(self, start: int = 0, limit: int | None = None) -> Iterator[t.Leaf]:
         """Leaves in their order."""
         query = select(t.Leaf).where(t.Leaf.number >= start).order_by(t.Leaf.number)
@@ -471,6 +500,12 @@ class Records:
             .limit(limit)
         )
         return self.session.scalars(query if self._is_sqlite else query.with_for_update(skip_locked=True)).all()
+
+    def waiting_messages(self, tenant: str) -> int:
+        """How many webhooks of a tenant wait to be delivered."""
+        query = select(func.count()).select_from(t.Message).join(t.Request, t.Request.id == t.Message.request_id)
+        query = query.where(t.Request.tenant == tenant, t.Message.delivered.is_(None), t.Message.url.is_not(None))
+        return self.session.scalar(query) or 0
 
     def count(self, table: type[t.Base]) -> int:
         """The number of rows of a table."""

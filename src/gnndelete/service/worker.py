@@ -20,6 +20,7 @@ from sqlalchemy.exc import DBAPIError
 
 from gnndelete.errors import AdapterError, RunError
 from gnndelete.graph.deletion import NOTHING, Deletion
+from gnndelete.service import logs
 from gnndelete.service import schema as t
 from gnndelete.service.clock import iso
 from gnndelete.service.crypto import canonical, digest, joined_digest, new_salt
@@ -129,7 +130,7 @@ class Worker:
         try:
             return bool(act())
         except Exception as error:
-            self.log("worker-error", what=what, code=error_code(error))
+            self.log("worker-error", what=what, **logs.error(error))
             self._stop.wait(1.0)
             return False
 
@@ -220,7 +221,7 @@ class Worker:
             self._writers.pop(model.id, None)  # what is in memory may be ahead of what is recorded
             self._troubled[model.id] = service.clock.now() + BACKOFF
             self.metrics.failures.labels("model", error_code(error)).inc()
-            self.log("model-troubled", model=model.name, code=error_code(error))
+            self.log("model-troubled", model=model.name, **logs.error(error))
             return False
 
     def _open(self, model: t.Model, folder: ModelFolder) -> Writer:
@@ -347,7 +348,10 @@ class Worker:
                 "regrow": self._record_regrown,
                 "compact": self._record_compacted,
             }
-            self._add_receipts(records, manifest, acts[kind](records, model, manifest))
+            bodies = acts[kind](records, model, manifest)
+            self._add_receipts(records, manifest, bodies)
+        for _, body in bodies:
+            self.metrics.verdicts.labels(body["audit"]["verdict"]).inc()
 
     def _add_receipts(
         self, records: Records, manifest: dict[str, Any], bodies: list[tuple[str, dict[str, Any]]]
@@ -530,7 +534,7 @@ class Worker:
                         settings.damage_factor,
                     )
             except Exception as error:  # the model may raise on its block; solving will say so
-                self.log("screen-failed", request=request.id, code=error_code(error))
+                self.log("screen-failed", request=request.id, **logs.error(error))
         with service.storage.writing() as records:
             self._require_lease(records, model)
             for request in records.some_requests([each.id for each in waiting]):
@@ -580,7 +584,7 @@ class Worker:
         """A step of a request failed: try it later, or give it up until somebody asks to retry."""
         code, settings = error_code(error), self.service.settings
         self.metrics.failures.labels(step, code).inc()
-        self.log("step-failed", model=model.name, request=request_id, step=step, code=code)
+        self.log("step-failed", model=model.name, request=request_id, step=step, **logs.error(error))
         with self.service.storage.writing() as records:
             request = records.request_for_update(request_id)
             if request is None:
@@ -718,7 +722,7 @@ class Worker:
     def _regrow_failed(self, regrow_id: str, model: t.Model, error: Exception) -> None:
         code, service = error_code(error), self.service
         self.metrics.failures.labels("regrow", code).inc()
-        self.log("step-failed", model=model.name, step="regrow", code=code)
+        self.log("step-failed", model=model.name, step="regrow", **logs.error(error))
         with service.storage.writing() as records:
             regrow = records.regrow(regrow_id)
             if regrow is None:
