@@ -213,3 +213,114 @@ def test_a_run_that_was_adopted_can_be_looked_at(cli: Cli, shop: tuple[Path, Pai
     )
     assert compared.code == 0, compared.err
     assert before.items() <= contents(Path("run")).items()
+
+
+def edited(name: str, change) -> None:  # type: ignore[no-untyped-def]
+    """Change the lines of a table of the shop."""
+    path = Path("shop") / name
+    path.write_text("\n".join(change(path.read_text().split("\n"))))
+
+
+BROKEN = """
+import torch
+
+
+class Raises(torch.nn.Module):
+    def __init__(self, num_users):
+        raise KeyError("x")
+
+
+def fails(model, data, seed):
+    return data.nothing
+"""
+
+TABLES = {
+    "a repeated id": ("users.csv", lambda rows: [*rows[:-1], rows[1], ""], "'u-100' is in an earlier row too"),
+    "an empty id": ("users.csv", lambda rows: [*rows[:3], ",de,20", *rows[4:]], "line 4 ('user_id' is empty)"),
+    "an empty end": ("interactions.csv", lambda rows: [rows[0], "u-100,,1", *rows[2:]], "line 2 ('item_id' is empty)"),
+    "an unknown end": (
+        "interactions.csv",
+        lambda rows: [rows[0], "u-1x,i-1,1", *rows[2:]],
+        "1 id of 'shop/interactions.csv'",
+    ),
+    "a short row": ("items.csv", lambda rows: [rows[0], "i-0,Thing", *rows[2:]], "line 2 (2 cells instead of 4"),
+    "semicolons": ("interactions.csv", lambda rows: [row.replace(",", ";") for row in rows], "are separated by ';'"),
+    "a repeated column": ("users.csv", lambda rows: ["user_id,age,age", *rows[1:]], "several columns named 'age'"),
+    "an unknown part": (
+        "interactions.csv",
+        lambda rows: [f"{row},{'split' if not at else 'kept'}" if row else row for at, row in enumerate(rows)],
+        "the column 'split' of 'shop/interactions.csv' holds 'kept'; write train, validation or test",
+    ),
+    "no rows": ("interactions.csv", lambda rows: rows[:1], "holds a header and no rows"),
+    "nothing": ("interactions.csv", lambda rows: [""], "'shop/interactions.csv' is empty"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_errors_of_tables_name_the_file_and_the_line(cli: Cli, shop: tuple[Path, Pairs], name: str) -> None:
+    table, change, said = TABLES[name]
+    edited(table, change)
+    refused = take_over(cli)
+    assert refused.code == 2, refused.out
+    assert said in refused.sentence
+    assert str(Path.cwd()) not in refused.sentence
+    assert not Path("run").exists()
+
+
+def test_a_table_in_another_encoding_is_not_left_out_in_silence(cli: Cli, shop: tuple[Path, Pairs]) -> None:
+    path = Path("shop/items.csv")
+    path.write_bytes(path.read_bytes().replace(b"Thing", b"Th\xefng"))
+    assert "(not in UTF-8)" in take_over(cli).sentence
+
+
+def test_tables_that_are_not_used_are_named(cli: Cli, shop: tuple[Path, Pairs]) -> None:
+    Path("shop/notes.csv").write_text("remark,number\ngood,0.5\n")
+    assert take_over(cli).values["unused_tables"] == ["notes.csv"]
+    assert "neither nodes nor edges: notes.csv" in cli("adopt", "shop", "--describe").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--model", "shop/broken.py:Raises"), "cannot be made (broken.py, line 7: KeyError: 'x'); correct it"),
+        (("--checkpoint", "larger.pt"), f"'user.weight' is {USERS + 1} × 8 there and {USERS} × 8 in the model"),
+        (("--layout", "hetero"), "does not run on the graph"),
+        (
+            ("--validation", "renamed.csv"),
+            "neither a header that is known nor a row of ids; name the columns user_id,item_id",
+        ),
+    ],
+)
+def test_errors_of_own_code_and_files_are_one_sentence(
+    cli: Cli, shop: tuple[Path, Pairs], arguments: tuple[str, ...], said: str
+) -> None:
+    Path("shop/broken.py").write_text(BROKEN)
+    code = load_module(str(Path("shop/recnet.py").resolve()))
+    torch.save(code.RecNet(USERS + 1, ITEMS).state_dict(), "larger.pt")
+    Path("renamed.csv").write_text("customer,product\nu-100,i-1\n")
+    given = {"--model": "shop/recnet.py:RecNet", "--checkpoint": "shop/RecNet.pt", "--out": "run"}
+    given |= dict(zip(arguments[::2], arguments[1::2], strict=True))
+    refused = cli("adopt", "shop", *(part for pair in given.items() for part in pair))
+    assert refused.code == 2, refused.err
+    assert "Traceback" not in refused.err
+    assert said in refused.sentence
+
+
+def test_a_training_of_ones_own_that_fails_names_its_line(cli: Cli, shop: tuple[Path, Pairs]) -> None:
+    Path("shop/broken.py").write_text(BROKEN)
+    assert take_over(cli, "RecNet", "--fit", "shop/broken.py:fails").code == 0
+    assert cli("delete", "run", "--node", "u-103").code == 0
+    failed = cli("audit", "run", "--no-attacks")
+    assert "Traceback" not in failed.err
+    assert "--fit 'shop/broken.py:fails' failed (broken.py, line 11: AttributeError" in failed.err
+
+
+def test_weights_that_do_not_know_the_graph_are_doubted(cli: Cli, shop: tuple[Path, Pairs]) -> None:
+    known = take_over(cli)
+    assert known.values["fits"]["auroc"] > 0.7
+    code = load_module(str(Path("shop/recnet.py").resolve()))
+    torch.manual_seed(0)
+    model = code.RecNet(USERS, ITEMS)
+    torch.save(model.state_dict(), "shop/RecNet.pt")
+    complete = ("--model", "shop/recnet.py:RecNet", "--checkpoint", "shop/RecNet.pt", "--out", "other")
+    assert "hardly knows the graph" in cli("adopt", "shop", *complete).out

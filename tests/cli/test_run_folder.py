@@ -309,7 +309,7 @@ def test_a_graph_without_features(cli: Cli, tables: Path, tmp_path: Path) -> Non
         (
             "other.csv",
             (),
-            "has no column 'source' (its columns: 'from', 'to'); name it with source= (--set data.source=",
+            "has no column 'source' (its columns: 'from', 'to'); name it by source (--set data.source=",
         ),
         ("other.csv", ("--set", "data.source=from", "--set", "data.target=to"), "no node features"),
         ("other.csv", ("--set", "data.sorce=from"), "did you mean 'data.source'?"),

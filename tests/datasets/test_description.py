@@ -243,7 +243,7 @@ def test_tables_that_are_no_graph(shop, tmp_path: Path) -> None:
     for needle in ("no table in", "'prices.csv' has day, price", '[edges.prices] table = "prices.csv"'):
         assert needle in str(caught.value)
     (tmp_path / "prices.csv").unlink()
-    with pytest.raises(GraphError, match=r"1 ids of '.*interactions.csv' are not in '.*users.csv': 'u9'.* \(line 2\)"):
+    with pytest.raises(GraphError, match=r"1 id of '.*interactions.csv' is not in '.*users.csv': 'u9'.* \(line 2\)"):
         load_graph(shop({**SHOP, "interactions.csv": "user_id,item_id\nu9,i1\n"}))
     with pytest.raises(SettingError, match="source names columns of one table, and there are several"):
         load_graph(shop(), source="user_id")

@@ -124,7 +124,12 @@ def test_ids_that_only_edges_name(read) -> None:
     edges = "source,target\nuser:12,item:7\nuser:13,item:7\nuser:13,zz\n"
     with pytest.raises(GraphError) as caught:
         read(edges, NODES)
-    for needle in ("2 ids of", "'user:13', did you mean 'user:12'? (line 3)", "'zz' (line 4)", 'missing="zeros"'):
+    for needle in (
+        "2 ids of",
+        "'user:13', did you mean 'user:12'? (line 3)",
+        "'zz' (line 4)",
+        "--set data.missing=zeros",
+    ):
         assert needle in str(caught.value)
     graph = read(edges, NODES, missing="zeros")
     assert graph.ids.names[3:] == ("user:13", "zz")
@@ -202,8 +207,11 @@ def test_a_text_with_line_breaks_is_one_cell_and_an_open_quote_is_named(read) ->
 HOPELESS = {
     "empty": (b"", "is empty"),
     "header alone": (b"source,target\n", "no rows"),
-    "other header": (b"from,to\na,b\n", r"no column 'source' \(its columns: 'from', 'to'\); name it with source="),
-    "semicolons": (b"source;target\na;b\n", "pass delimiter=';'"),
+    "other header": (
+        b"from,to\na,b\n",
+        r"no column 'source' \(its columns: 'from', 'to'\); name it by source \(--set data.source=",
+    ),
+    "semicolons": (b"source;target\na;b\n", "say that ';' separates them by delimiter"),
     "twice": (b"source,target,target\na,b,c\n", "several columns named 'target'"),
     "utf-16": ("source,target\na,b\n".encode("utf-16"), "zero bytes"),
     "latin header": (b"source,target,\xe4\na,b,c\n", r"header of .* cannot be read \(it is not in UTF-8\)"),
@@ -435,7 +443,9 @@ def test_requests_with_the_column_names_of_the_tables(read, tmp_path: Path) -> N
         (tmp_path / "request.csv").write_text(text)
         assert Deletion.from_csv(tmp_path / "request.csv", graph=graph) == expected
     (tmp_path / "request.csv").write_text("user_id,item_id\nu2,i1\n")
-    with pytest.raises(DeletionError, match="no id 'user_id'"):
+    with pytest.raises(
+        DeletionError, match="neither a header that is known nor a row of ids; name the columns source,target or node"
+    ):
         Deletion.from_csv(tmp_path / "request.csv", graph.ids)
 
 
@@ -444,7 +454,10 @@ BAD_REQUESTS = {
         "source,target\nuser:12,item:7\nuser:13,item:7\nuser:12,zz\n",
         ("2 lines", "line 3 (no id 'user:13', did you mean 'user:12'?)", "line 4 (no id 'zz')"),
     ),
-    "unknown header": ("start,end\nuser:12,item:7\n", ("line 1 (no id 'start'",)),
+    "unknown header": (
+        "start,end\nuser:12,item:7\n",
+        ("(start,end) is neither a header", "name the columns source,target or node"),
+    ),
     "cells": ("source,target\nuser:12\n", ("line 2 (1 cell instead of 2: 'user:12')",)),
     "relation": ("head,relation,tail\nuser:12,sold,item:7\n", ("line 2 (no relation 'sold'", "'saw', 'bought'")),
     "four columns": ("a,b,c,d\n", ("4 columns and no header",)),

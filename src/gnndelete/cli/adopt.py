@@ -136,10 +136,36 @@ def _show(console: Console, values: dict[str, Any]) -> None:
     ]
     console.print(table(("", ""), rows))
     lines = [] if values["tables"] is None else [values["tables"]]
+    lines += _fit_lines(values)
     lines += unseen_lines(values)
+    if values["unused_tables"]:
+        lines.append(f"tables that are not used: {', '.join(values['unused_tables'])} (--describe shows what is)")
     if values["unused_columns"]:
         lines.append(f"columns that are no features: {', '.join(values['unused_columns'])} (--describe says why)")
     prose(console, [*lines, f"written to {values['out']}"])
+
+
+#: A model that ranks its training edges, or classifies its training nodes, by no more than this above chance is doubted.
+_LEARNED = 0.1
+
+
+def _fit_lines(values: dict[str, Any]) -> list[str]:
+    """Whether the weights know the graph: rows in another order than the model's would show here, and nowhere else."""
+    fits = values["fits"]
+    if fits is None:
+        return []
+    name, score = next(iter(fits.items()))
+    noun = "training edges above random pairs" if name == "auroc" else "training nodes, accuracy"
+    line = f"the model knows the graph: {noun} {score_title(name) if name == 'auroc' else ''} {score:.3f}".replace(
+        "  ", " "
+    )
+    if score - fits["chance"] > _LEARNED:
+        return [line]
+    return [
+        f"WARNING: {line.replace('knows', 'hardly knows')} ({fits['chance']:.3f} by chance). Are these the weights, and are the "
+        "rows of the tables in the order of the model's? A column with that order is named by index = in a description "
+        "(--describe shows one)."
+    ]
 
 
 def unseen_lines(values: dict[str, Any]) -> list[str]:

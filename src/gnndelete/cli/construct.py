@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.kinds import in_words
 from gnndelete.graph.parsing import is_among
 from gnndelete.graph.validation import edge_table
-from gnndelete.io.code import load_module
+from gnndelete.io.code import load_module, running
 from gnndelete.methods import Method
 from gnndelete.methods import resolver as methods
 from gnndelete.methods.base import Fit
@@ -317,7 +317,10 @@ def build_model(settings: ModelSettings, graph: NamedGraph, task: str, seed: int
     options = model_options(settings, graph, task)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        model = _factory(settings.name, task)(**options)
+        with running(
+            f"the model '{settings.name}' cannot be made", "correct it, or set its options by --set model.NAME=…"
+        ):
+            model = _factory(settings.name, task)(**options)
     if not isinstance(model, nn.Module):
         raise ModelError(
             f"'{settings.name}' returned a '{type(model).__name__}'; a factory must return a torch.nn.Module"
@@ -389,7 +392,13 @@ def find_fit(name: str) -> Callable[..., Any]:
         raise SettingError(
             f"--fit '{name}' does not take what it is called with, function(model, data, seed); give it these three arguments"
         ) from None
-    return found
+
+    @wraps(found)
+    def fit(*arguments: Any, **options: Any) -> Any:
+        with running(f"--fit '{name}' failed", "correct it; it trains the model in place, or returns it"):
+            return found(*arguments, **options)
+
+    return fit
 
 
 def fit_function(settings: Settings, task: Task, method: Method | None = None, progress: bool = True) -> Fit:

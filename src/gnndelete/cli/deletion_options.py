@@ -246,6 +246,10 @@ def _row(option: str, cells: list[Any], graph: NamedGraph) -> tuple[Any, tuple[i
         "edge": ("source,relation,target", "0,2,5") if "edge_type" in graph.data else ("source,target", "0,5"),
         "feature": ("node or node,column", "3,7"),
     }.get(option, ("node", "3"))
+    if option == "edge" and graph.ids is not None and graph.ids.types and graph.tables is not None:
+        table = graph.tables.edges[0]
+        form = f"{table.source},{table.target}" if "edge_type" not in graph.data or hetero else form
+        example = ",".join(graph.ids.of(kind).names[0] for kind in (table.source_type, table.target_type))
     widths = (1, 2) if option == "feature" else (2, 3) if option == "edge" and hetero else (form.count(",") + 1,)
     if len(cells) not in widths:
         quotes = "" if graph.ids is None else ", an id with a comma in quotes"

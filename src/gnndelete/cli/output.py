@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from signal import SIGINT, Signals
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -50,7 +52,7 @@ class Failure:
     applied: bool = False
 
     def print(self, as_json: bool) -> None:
-        message = _CONTROL.sub(" ", self.message)
+        message = _from_here(_CONTROL.sub(" ", self.message))
         message = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
         sys.stderr.write(self.trace)
         note(f"[bold red]error:[/] {plain(message)}")
@@ -58,6 +60,12 @@ class Failure:
             error = {"kind": self.kind, "message": message, "exit_code": self.exit_code, "applied": self.applied}
             _put({"error": error})
             sys.stdout.flush()
+
+
+def _from_here(message: str) -> str:
+    """A message with paths as the user sees them: those below the current folder are relative."""
+    here = Path.cwd()
+    return message if here == here.parent else message.replace(f"'{here}{os.sep}", "'")
 
 
 #: What a message must not hold, since ids and file names are in it, and how long it may be.

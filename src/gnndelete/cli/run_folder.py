@@ -182,7 +182,8 @@ def open_model(run: Versions, settings: Settings) -> tuple[nn.Module, NamedGraph
     data = graph.data
     if fingerprint(data) != trained.graph:
         raise GraphError(
-            f"the graph of the run '{run.root}' is not the one it was trained on: its file or its split has changed"
+            f"the graph of the run '{run.root}' is not the one it was trained on: its file or its split has changed; restore it, "
+            "or make a new run of the graph as it is now"
         )
     before = {
         name.removeprefix("data."): str(value) for name, value in trained.facts.items() if name.startswith("data.")

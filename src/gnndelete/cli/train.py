@@ -136,8 +136,9 @@ def make_run(settings: Settings, out: Path, force: bool, kind: str, learn: Learn
     )
     from gnndelete.graph.deletion import Deletion
     from gnndelete.graph.fingerprint import fingerprint
+    from gnndelete.graph.hetero import HeteroGraph
     from gnndelete.graph.validation import check_graph, count_nodes, edge_table
-    from gnndelete.io.code import require_trust
+    from gnndelete.io.code import require_trust, running
     from gnndelete.io.files import require_writable, write_file
     from gnndelete.io.versions import CURRENT
     from gnndelete.models import FROM_GRAPH
@@ -166,8 +167,16 @@ def make_run(settings: Settings, out: Path, force: bool, kind: str, learn: Learn
     if learn is not None:
         model, learned = learn(model, data, task)
     else:
+        layout = "hetero" if isinstance(data, HeteroGraph) else "single"
+        way_out = "correct its forward, or the graph that it is given"
+        if graph.tables is not None and len(graph.tables.types) > 1:
+            other = "single (one Data)" if layout == "hetero" else "hetero (a HeteroData)"
+            way_out += f"; tables can also be --layout {other}"
         with evaluating(model):
-            task.check_output(call(model, data), data)
+            with running(f"the model '{Path(settings.model.name).name}' does not run on the graph", way_out):
+                output = call(model, data)
+            task.check_output(output, data)
+            learned["fits"] = _fits(task, model, output, data)
     about = provenance()
     unseen = {part: int(task.unseen(data, part).size(-1)) for part in ("validation", "test")}
     values = {
@@ -179,6 +188,7 @@ def make_run(settings: Settings, out: Path, force: bool, kind: str, learn: Learn
         "tables": None if graph.tables is None else graph.about(),
         "undirected": edge_table(data).undirected or edge_table(data).mirrored,
         "unused_columns": list(graph.ignored),
+        "unused_tables": [] if graph.tables is None else list(graph.tables.unused),
         **(_classes(graph) if task.learns_labels else {}),
         "parameters": sum(p.numel() for p in model.parameters()),
         "test": {k.removeprefix("test_"): v for k, v in evidence(model, data, task, Deletion(), data).items()},
@@ -219,6 +229,29 @@ def make_run(settings: Settings, out: Path, force: bool, kind: str, learn: Learn
     fields = {"base": model_fingerprint(model), "graph": fingerprint(data), "facts": graph_facts(data, task, graph)}
     _publish(out, force, make, kind=kind, received=received, served=received, **fields, **about)
     return {"out": str(out), **values}
+
+
+#: Elements that the model of `adopt` is asked about to see whether it has learned them.
+_ASKED = 4000
+
+
+def _fits(task: Any, model: Any, output: Any, data: Any) -> dict[str, Any] | None:
+    """Whether the weights know the graph they are said to be trained on; None where this cannot be asked."""
+    import torch
+
+    from gnndelete.errors import GNNDeleteError
+    from gnndelete.metrics.ranking import auc
+
+    try:
+        elements, classes = task.sample(data, _ASKED, torch.Generator().manual_seed(0))
+        predicted = task.predict(model, output, elements).detach().cpu()
+    except (GNNDeleteError, NotImplementedError):
+        return None
+    classes = classes.cpu()
+    if task.pairwise:
+        return {"auroc": auc(predicted[classes == 1], predicted[classes == 0]), "chance": 0.5}
+    chance = float(classes.bincount().max()) / classes.numel()
+    return {"accuracy": float((predicted.argmax(dim=-1) == classes).double().mean()), "chance": chance}
 
 
 def graph_names(graph: NamedGraph) -> set[str]:

@@ -28,6 +28,8 @@ ENDS = (("source", "target"), ("src", "dst"), ("from", "to"), ("head", "tail"), 
 
 #: Rows that are looked at to find out what a table holds, and rows in which ids are not distinct by chance.
 SAMPLE, _ENOUGH = 10_000, 20
+#: The share of distinct ids with which a column that is called like the ids of its table is taken for them.
+NEARLY = 0.9
 
 #: The name of a column that holds ids.
 _ID = re.compile(r"(.*)(_id|Id|ID|_key)")
@@ -105,6 +107,7 @@ class Description:
         layout: ``"hetero"`` for a ``HeteroData``, ``"single"`` for one ``Data`` with the types one after the other,
             ``"auto"`` for a ``HeteroData`` where there are several node types.
         named_by_options: Whether its columns are options of a call, which errors then name.
+        unused: Tables that were looked at and hold neither nodes nor edges.
     """
 
     nodes: tuple[Nodes, ...] = ()
@@ -114,6 +117,7 @@ class Description:
     empty: Literal["mean", "zero", "error"] = "mean"
     layout: Literal["auto", "hetero", "single"] = "auto"
     named_by_options: bool = False
+    unused: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         choices = {
@@ -397,8 +401,12 @@ def find_description(sources: Sources, delimiter: str | None = None) -> Descript
         raise GraphError(_no_edges(sources, looks, types))
     parts = {types[look.name]: _nodes(look, types[look.name]) for look in nodes}
     order = dict.fromkeys([end for each in edges for end in (each.source_type, each.target_type)])  # users before items
-    in_order = [parts[name] for name in (*order, *(name for name in parts if name not in order)) if name in parts]
-    return Description(tuple(in_order), tuple(_distinct(edges)), delimiter)
+    in_order = [
+        parts[name] for name in order if name in parts
+    ]  # nodes that no edge could name are no part of the graph
+    used = {*(each.table for each in in_order), *(each.table for each in edges)}
+    unused = tuple(look.name for look in looks if look.name not in used)
+    return Description(tuple(in_order), tuple(_distinct(edges)), delimiter, unused=unused)
 
 
 def _look(sources: Sources, name: str, delimiter: str | None) -> _Look:
@@ -408,12 +416,14 @@ def _look(sources: Sources, name: str, delimiter: str | None) -> _Look:
         for block in islice(table.blocks, 1):
             count = len(block.rows)
             cells = {column: list(as_list(block.columns[column][:SAMPLE])) for column in table.columns}
+        if not count:  # a table without a row that can be read would be left out without a word
+            table.problems.check()
         whole = count < SAMPLE
         columns = table.columns
     texts = {column: read_texts(part) for column, part in cells.items() if _may_be_ids(part)}
     stem = _singular(_stem(name).lower())
     own = ("id", f"{stem}_id", f"{stem}id", stem, "key", f"{stem}_key")
-    key = next((column for column in texts if column.lower() in own and _unique(texts[column])), None)
+    key = next((column for column in texts if column.lower() in own and _nearly_unique(texts[column])), None)
     return _Look(name, columns, texts, whole, None if _usual_ends_of(columns) else key)
 
 
@@ -439,6 +449,11 @@ def _weak_key(look: _Look, strong: Sequence[_Look]) -> str | None:
 
 def _unique(texts: Sequence[str]) -> bool:
     return bool(texts) and "" not in texts and len(set(texts)) == len(texts)
+
+
+def _nearly_unique(texts: Sequence[str]) -> bool:
+    """Whether a column that is called like the ids of its table holds them; reading it refuses rows without one of their own."""
+    return bool(texts) and len({*texts} - {""}) >= NEARLY * len(texts)
 
 
 def _may_be_ids(cells: Sequence[Any]) -> bool:
@@ -539,6 +554,14 @@ def _singular(name: str) -> str:
 
 
 def _no_edges(sources: Sources, looks: Sequence[_Look], types: Mapping[str, str]) -> str:
+    for look in looks:
+        only = look.columns[0] if len(look.columns) == 1 else ""
+        mark = next((sign for sign in (";", "\t", "|") if sign in only), None)
+        if mark is not None:
+            return (
+                f"the columns of '{look.name}' are separated by {mark!r} ('{only}'); say so by delimiter = {json.dumps(mark)} in "
+                f"a description, or --set 'data.delimiter={json.dumps(mark)}' on the command line"
+            )
     tables = "; ".join(f"'{look.name}' has {some(look.columns, 8)}" for look in looks[:6])
     example = next((look for look in looks if look.name not in types), looks[0])
     columns = [column for column in example.columns if column != example.key][:2] or list(example.columns)[:1]

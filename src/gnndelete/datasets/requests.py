@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -121,8 +122,16 @@ class Names:
         names = list(self._features(kind))
         for cell in cells:
             if cell not in names and not (cell.isascii() and cell.isdigit()):
-                there_are = f"there are {some(map(repr, names))}, or" if names else "columns of 'x' have"
-                raise ValueError(f"no column {cell!r}, {there_are} numbers from 0")
+                known = dict.fromkeys(name.partition("=")[0] for name in names)
+                near = difflib.get_close_matches(cell, known, n=1, cutoff=0.6)
+                meant = (
+                    f", did you mean {near[0]!r}?"
+                    if near
+                    else f", there are {some(map(repr, known))}, or numbers from 0"
+                )
+                raise ValueError(
+                    f"no column {cell!r}{meant}" if names else f"no column {cell!r}, columns of 'x' have numbers from 0"
+                )
         return tuple(names.index(cell) if cell in names else int(cell) for cell in cells)
 
     def _features(self, kind: str | None) -> Sequence[str]:
@@ -225,8 +234,18 @@ def _form(cells: _Cells, names: Names, title: str, wanted: str | None) -> _Form:
         raise DeletionError(
             f"{_unknown_columns(first, cells.header is not None, title)}; name the columns {_expected(names)}"
         )
+    if names.ids is not None and len(cells.rows) > 1 and not any(_resembles(cell, names.ids) for cell in first):
+        raise DeletionError(
+            f"the first line of {title} ({','.join(first)[:80]}) is neither a header that is known nor a row of ids",
+            f"name the columns {_expected(names)}, or correct the ids",
+        )
     kind = "nodes" if len(first) == 1 else "edges" if wanted != "features" or len(first) != 2 else wanted
     return _Form(kind, list(range(len(first))))
+
+
+def _resembles(cell: str, ids: IdMap) -> bool:
+    """Whether a cell is an id, or nearly one."""
+    return cell in ids or ids.closest(cell) is not None
 
 
 def _unknown_columns(first: list[str], has_header: bool, title: str) -> str:

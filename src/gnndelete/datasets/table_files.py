@@ -108,7 +108,7 @@ class Table:
         if column not in self.columns:
             only = self.columns[0] if len(self.columns) == 1 else ""
             other = next((sign for sign in (";", "\t", "|", ",") if sign in only), None)
-            way_out = f"pass delimiter={other!r}" if other else f"name it with {option}="
+            way_out = f"say that {other!r} separates them by delimiter" if other else f"name it by {option}"
             way_out += f" (--set data.{'delimiter' if other else option}=… on the command line)"
             raise GraphError(f"'{self.name}' has no column {column!r} (its columns: {self.listed})", way_out)
         return column
@@ -190,7 +190,7 @@ def read_records(stream: IO[bytes], problems: Problems, delimiter: str = ",") ->
             raise csv.Error("it is not in UTF-8")
         width = width or len(cells)
         if not is_utf8(text):
-            problems.add(line, f"not UTF-8: {text[:40]!r}")
+            problems.add(line, "not in UTF-8")
         elif len(cells) != width:
             problems.add(line, f"{len(cells)} cell{'s' * (len(cells) != 1)} instead of {width}: {text[:40]!r}")
         else:

@@ -86,6 +86,8 @@ class NamedGraph:
         if self.tables is None:
             raise GraphError("the graph was not read from tables, so there is nothing to describe")
         parts: dict[str, list[str]] = {"": [self.about()]}
+        if self.tables.unused:
+            parts[""].append(f"tables that hold neither nodes nor edges: {some(self.tables.unused, 10)}")
         for section, tables in (("nodes", self.tables.nodes), ("edges", self.tables.edges)):
             for part in tables:
                 name = f"{section}.{part.name}"
@@ -521,8 +523,9 @@ class _Reader:
         shown = (f"{known.unknown(name)} ({row})" for name, row in islice(extra.items(), SHOWN))
         rest = f" and {len(extra) - SHOWN:,} more" if len(extra) > SHOWN else ""
         raise GraphError(
-            f"{len(extra):,} ids of '{edges}' are not in '{part.table}': {', '.join(shown)}{rest}",
-            'add them there, or pass missing="zeros" (--set data.missing=zeros) to give them features of zero',
+            f"{len(extra):,} id{'s' * (len(extra) != 1)} of '{edges}' {'are' if len(extra) != 1 else 'is'} not in "
+            f"'{part.table}': {', '.join(shown)}{rest}",
+            "add them there, or give them features of zero by missing = zeros (--set data.missing=zeros on the command line)",
         )
 
 

@@ -269,8 +269,8 @@ class Features(Kind):
             whose, x, named = "" if key is None else f" of {key!r}", store.get("x"), cells[:, mask]
             if not isinstance(x, Tensor) or not x.dim() or x.size(0) != store.num_nodes:
                 raise DeletionError(
-                    f"features= is given and {repr(key) if key else 'the graph'} has no 'x' with a row per node; "
-                    "name the nodes themselves (nodes=), or their edges"
+                    f"features are to be deleted, and {repr(key) if key else 'the graph'} has none (no 'x' with a row per node); "
+                    "name the nodes themselves, or their edges"
                 )
             width = x.size(1) if x.dim() > 1 else 1
             given = ALL_COLUMNS - named[1, values[mask].isnan()]
@@ -334,8 +334,8 @@ class Labels(Kind):
                         "labels= names nodes, and 'y' holds one label per graph; name the graph in graphs= to forget its label"
                     )
                 raise DeletionError(
-                    f"labels= is given and {repr(key) if key else 'the graph'} has no 'y' with a row per node; there is no "
-                    "label of a node to forget"
+                    f"labels are to be forgotten, and {repr(key) if key else 'the graph'} has none (no 'y' with a row per node); "
+                    "name the nodes themselves, or their edges"
                 )
             rows = y[nodes.to(y.device)].reshape(nodes.numel(), -1)
             empty = (rows.isnan() if rows.is_floating_point() else rows < 0).all(dim=1).cpu()

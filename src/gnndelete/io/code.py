@@ -7,11 +7,14 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from gnndelete.errors import ModelError, SettingError
+from gnndelete.errors import GNNDeleteError, ModelError, SettingError, bounded
 from gnndelete.io.files import commit
 
 
@@ -28,12 +31,38 @@ def require_trust(name: str, trusted: bool) -> None:
     known = store.read_text().split() if store.is_file() else []
     if line in known:
         return
+    if code is None and source.endswith(".py"):
+        raise SettingError(
+            f"this run uses code from '{source}', which is not there; restore it, or name it where it is now"
+        )
     if not trusted:
         raise SettingError(
             f"this run uses code from '{code or source}', which is not trusted, or has moved or changed "
             "since; look at it, then give --trust once"
         )
     commit({store: "\n".join([*known, line, ""]).encode()}, private=[store])
+
+
+@contextmanager
+def running(what: str, remedy: str) -> Iterator[None]:
+    """Code of the user's: whatever it raises becomes one sentence that names its line."""
+    try:
+        yield
+    except (GNNDeleteError, MemoryError):
+        raise
+    except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":
+            raise
+        library = str(Path(__file__).parent.parent)
+        frames = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if not frame.filename.startswith(library) and "site-packages" not in frame.filename
+            if not Path(frame.filename).name.startswith("torch_geometric.")  # code that PyG has made
+        ]
+        where = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}: " if frames else ""
+        said = bounded((str(error).strip().splitlines() or [""])[0], 300)
+        raise ModelError(f"{what} ({where}{type(error).__name__}: {said})", remedy) from error
 
 
 def code_digest(name: str) -> str:

@@ -32,6 +32,17 @@ def load_weights(path: Path, model: nn.Module) -> None:
             raise ModelError(
                 f"the checkpoint '{path}' does not fit: it {what} {some(sorted(names))}; check the model's options"
             )
+    shapes = {name: (tuple(state[name].shape), tuple(value.shape)) for name, value in needed.items()}
+    wrong = [
+        f"'{name}' is {_shape(found)} there and {_shape(wanted)} in the model"
+        for name, (found, wanted) in shapes.items()
+        if found != wanted
+    ]
+    if wrong:
+        raise ModelError(
+            f"the checkpoint '{path}' does not fit: {some(wrong, 3)}",
+            "set the model's options as they were when it was trained, or give the tables that it was trained on",
+        )
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
@@ -39,6 +50,10 @@ def load_weights(path: Path, model: nn.Module) -> None:
         raise ModelError(
             f"the checkpoint '{path}' does not fit: {first[0].strip()} Check the model's options"
         ) from None
+
+
+def _shape(sizes: tuple[int, ...]) -> str:
+    return " × ".join(map(str, sizes)) or "one number"
 
 
 def _unwrapped(state: dict[str, Tensor], needed: dict[str, Tensor]) -> dict[str, Tensor]:
