@@ -334,3 +334,13 @@ def test_the_model_of_the_user_is_not_changed() -> None:
     assert isinstance(find(session), Blocks)
     assert vars(session.model.convs[0]).keys() == before.keys()
     assert not session.model.convs[0]._forward_hooks
+
+
+@pytest.mark.parametrize(("name", "adds_up"), [("sage", True), ("gcn-weights", True), ("gatv2", False), ("gin", False)])
+def test_blocks_end_with_the_computed_rows_where_layers_add_up_messages(name: str, adds_up: bool) -> None:
+    session = session_of(name)
+    blocks = find(session)
+    assert isinstance(blocks, Blocks)
+    assert blocks.sums == adds_up
+    block = blocks.near(Deletion(edges=session.data.edge_index[:, [7]]).check(session.data, session.table), share=1.0)
+    assert (block.nodes.numel() == block.computed.numel()) == adds_up

@@ -15,6 +15,9 @@ Three things of a whole graph a block has to be given:
 - layers that weigh messages by the degree of their source (`gcn_norm`) get the degrees of the whole graph;
 - a layer that counts degrees in a way of its own gets all edges into every node of the block.
 
+Where layers add up messages (GCN, the mean of SAGE), the outermost rows need not be computed from all that they read: they are
+those of the cache and what messages from changed rows add to them. A block then ends with the computed rows.
+
 Nothing is assumed of a model: `engine.trial` tries blocks on the unchanged graph and after a trial cut, and compares them
 with passes over the whole graph.
 """
@@ -33,7 +36,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from gnndelete.engine.cache import Cache
-from gnndelete.engine.incoming import Edges
+from gnndelete.engine.incoming import Edges, edge_weight
 from gnndelete.engine.passes import Passes, Record, blank_rows
 from gnndelete.engine.segments import LaterOperators, Operators, Segments, Version
 from gnndelete.graph.batch import GraphBatch, Selection
@@ -60,6 +63,7 @@ class Reads:
         degrees: Whether a deleted node changes rows one hop further than a deleted edge.
         lags: Whether a deleted edge changes rows one hop later: messages do not depend on the degree of their source.
         narrow: Whether each layer is called with the rows and edges that it needs.
+        sums: Whether layers add up messages, so that changes can be added to the outermost rows.
         pairs: The layers that take their sources and their targets apart, as ``(x, x_targets)``.
         first_only: Attributes of nodes that nothing reads but what comes before the first layer.
     """
@@ -69,6 +73,7 @@ class Reads:
     degrees: bool = False
     lags: bool = False
     narrow: bool = True
+    sums: bool = False
     pairs: frozenset[str] = frozenset()
     first_only: frozenset[str] = frozenset()
 
@@ -206,6 +211,11 @@ class Blocks:
         )
 
     @property
+    def sums(self) -> bool:
+        """Whether a block ends with the computed rows, to which changes are added."""
+        return self.reads.sums and self.narrows
+
+    @property
     def knows_degrees(self) -> bool:
         """Whether some layer is given the degrees of the whole graph."""
         return self._passes.knows_degrees
@@ -221,7 +231,8 @@ class Blocks:
         only_edges = set(deletion.counts) <= {"edges", "relations"}
         rings = self._rings(start)
         if share < 1 and self._select is None:
-            entering = sum(int(self.edges.count(ring).sum()) for ring in rings)
+            read = rings[:-1] if self.sums else rings
+            entering = sum(int(self.edges.count(ring).sum()) for ring in read)
             if entering > share * max(self.session.table.num_edges, 1):
                 return None
         block = self.around(rings, int(only_edges and self.reads.lags))
@@ -265,6 +276,8 @@ class Blocks:
         if self._typed:
             return self._typed_block(torch.cat(rings).sort().values)
         edges, lengths = self.edges, torch.tensor([ring.numel() for ring in rings])
+        if self.sums:
+            return self._summing_block(rings, tuple(lengths.cumsum(0).tolist()), lag)
         computed = complete = torch.cat(rings)
         self._number(complete, complete[:0])
         for _ in range(self.hops_of_call - 1 + self.reads.all_edges):  # nodes whose edges are all in the block
@@ -284,6 +297,25 @@ class Blocks:
         data = self._part(nodes, pairs, lambda: torch.cat([edges.columns(positions), loops]), levels, lag)
         rows = torch.arange(computed.numel(), device=nodes.device)
         return Block(nodes, data, rows, boundary, self.session.table, complete.numel(), None, levels, lag)
+
+    def _summing_block(self, rings: list[Tensor], levels: tuple[int, ...], lag: int) -> Block:
+        """The block of a model that adds up messages: the outermost rows have only the edges that changes arrive by."""
+        edges, nodes = self.edges, torch.cat(rings)
+        self._number(nodes, nodes[:0])
+        assert self._numbers is not None
+        complete = nodes[: nodes.numel() - rings[-1].numel()]
+        positions = edges.positions(complete)
+        targets = torch.arange(complete.numel(), device=nodes.device).repeat_interleave(edges.count(complete))
+        outward = self.session.table.leaving(rings[-2])
+        heads, tails = edges.edge_index[:, outward]
+        tails = self._numbers[tails]
+        tails, order = tails.sort(stable=True)
+        last = order[tails >= complete.numel()]
+        sources = torch.cat([self._numbers[edges.sources(positions)], self._numbers[heads[last]]])
+        pairs = torch.stack([sources, torch.cat([targets, tails[tails.numel() - last.numel() :]])])
+        data = self._part(nodes, pairs, lambda: torch.cat([edges.columns(positions), outward[last]]), levels, lag)
+        rows = torch.arange(nodes.numel(), device=nodes.device)
+        return Block(nodes, data, rows, nodes[:0], self.session.table, complete.numel(), None, levels, lag)
 
     def _graphs_of(self, nodes: Tensor, select: Selection) -> Block:
         """The graphs that some nodes are in, of which all rows are computed."""
@@ -388,9 +420,10 @@ class Blocks:
         """
         shrunk = base and block.lag > 0 and self._held is None and self.narrows
         rows = block.levels[-1] if shrunk and block.levels else block.nodes.numel()
+        lag = block.lag if shrunk else 0
         if shrunk:
             graph = self._first(graph, rows, block)
-        with self.on(block, rows), torch.no_grad(), self._passes.on(block, graph, rows, visit, layers, record):
+        with self.on(block, rows), torch.no_grad(), self._passes.on(block, graph, rows, lag, visit, layers, record):
             output = self.session.forward(self.model, graph)
         output = self._behind_model(block, output)
         visited = visit("", 0, output) if visit is not None and "" in (layers or ()) else None
@@ -443,6 +476,8 @@ class Blocks:
                 part = value.detach().index_select(0, chosen)
                 whole.append((held, leaf, value))
                 held[leaf] = nn.Parameter(part, requires_grad=False) if isinstance(value, nn.Parameter) else part
+            if self.sums:
+                self._passes.measure(block)  # with the tables as they are, before anyone fills other values in
             yield
         finally:
             for held, leaf, value in whole:
@@ -577,11 +612,6 @@ def _copy_store(graph: HeteroData, store: Any, result: Any, positions: Tensor) -
             continue
         indexed = store.is_node_attr(key) or store.is_edge_attr(key)
         result[key] = entries(graph, key, positions, store) if indexed else store[key]
-
-
-def edge_weight(data: Data) -> Tensor | None:
-    weight = None if isinstance(data, HeteroGraph) else data.get("edge_weight")
-    return weight if isinstance(weight, Tensor) and weight.numel() == data.edge_index.size(1) else None
 
 
 def _contains(sorted_ids: Tensor, ids: Tensor) -> Tensor:

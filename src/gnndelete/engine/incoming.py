@@ -7,6 +7,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.graph.edge_table import EdgeTable, ranges
+from gnndelete.graph.hetero import HeteroGraph
 
 
 class Edges:
@@ -73,3 +74,9 @@ class Edges:
             return nodes[:0]
         columns = self.into(nodes)
         return columns[self._loops[columns]]
+
+
+def edge_weight(data: Data) -> Tensor | None:
+    """The weight of each edge, where edges have one."""
+    weight = None if isinstance(data, HeteroGraph) else data.get("edge_weight")
+    return weight if isinstance(weight, Tensor) and weight.numel() == data.edge_index.size(1) else None

@@ -9,18 +9,21 @@ from __future__ import annotations
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.nn import MeanAggregation
 
+from gnndelete.engine.incoming import edge_weight
 from gnndelete.graph.hetero import HeteroGraph
-from gnndelete.nn.hooks import Site, Visit, entry, replaced
+from gnndelete.nn.hooks import Finished, Site, Visit, entry, replaced
 
 if TYPE_CHECKING:
     from gnndelete.engine.blocks import Block, Blocks
@@ -42,8 +45,26 @@ class _Pass:
     layers: frozenset[str]
     record: Record | None
     lag: int  # by how many hops fewer the rows of all layers change than operators act
+    unchanged: dict[Site, Tensor] | None = None  # takes what edges from changed rows gave before the request
     calls: Counter[str] = field(default_factory=Counter)
     part: tuple[int, int] | None = None  # of the call that runs now: computed rows, and rows that are read
+
+
+@dataclass
+class _Outer:
+    """The outermost rows of a block that adds up messages, of whose edges only those from changed rows are there.
+
+    Attributes:
+        share: The share of the edges into each row that is there.
+        lacking: What is missing of their degrees.
+        lacking_weight: The same, by weight.
+        before: What the edges that are there gave at each site before the request.
+    """
+
+    share: Tensor
+    lacking: Tensor
+    lacking_weight: Tensor
+    before: dict[Site, Tensor] = field(default_factory=dict)
 
 
 class Passes:
@@ -56,6 +77,7 @@ class Passes:
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
         self._now: _Pass | None = None
+        self._outer: WeakKeyDictionary[Block, _Outer] = WeakKeyDictionary()
         self._sites: dict[tuple[str, int], list[Site]] = {}
         for site in blocks.probe.sites:
             self._sites.setdefault((site.layer, site.call), []).append(site)
@@ -63,6 +85,7 @@ class Passes:
         last = blocks.probe.sites[-1]
         #: after the last layer only rows that operators may act on are read, unless messages go on behind it
         self._last = (last.layer, last.call) if last.hops == blocks.reach else None
+        self._outermost = sum(site.hops == blocks.reach for site in blocks.probe.sites)
         self.knows_degrees = False
         for module in blocks.model.modules():
             self.knows_degrees |= _use_given_degrees(module, self._normalize)
@@ -70,6 +93,31 @@ class Passes:
             layer = blocks.model.get_submodule(name)
             layer.register_forward_pre_hook(partial(self._before, name), with_kwargs=True)
             layer.register_forward_hook(partial(self._after, name))
+            for module in layer.modules() if blocks.sums else ():
+                if type(module) is MeanAggregation:
+                    module.register_forward_hook(self._true_mean)
+
+    def measure(self, block: Block) -> None:
+        """What the edges into the outermost rows of a block give before the request, once."""
+        if block in self._outer or block.levels is None or block.complete == block.levels[-1]:
+            return
+        blocks, data = self._blocks, block.data
+        degrees = blocks.edges if blocks.segments is None else blocks.segments
+        outer, weight = block.nodes[block.complete :], edge_weight(data)
+        entering = int(torch.searchsorted(data.edge_index[1].contiguous(), block.complete))
+        rows = data.edge_index[1, entering:] - block.complete
+        there = torch.zeros(outer.numel(), device=rows.device)
+        there.index_add_(0, rows, torch.ones_like(rows, dtype=there.dtype))
+        total = degrees.degree[outer]
+        lacking = lacking_weight = total - there
+        if weight is not None:
+            lacking_weight = degrees.weighted[outer].index_add(0, rows, -weight[entering:].to(degrees.weighted.dtype))
+        found = self._outer[block] = _Outer(there / total.clamp(min=1), lacking, lacking_weight)
+        with self.on(block, data, outer.numel() + block.complete, 0, None, None, None):
+            assert self._now is not None
+            self._now.unchanged = found.before
+            with suppress(Finished), torch.no_grad():
+                blocks.session.forward(blocks.model, data)
 
     @contextmanager
     def on(
@@ -77,19 +125,18 @@ class Passes:
         block: Block,
         graph: Data,
         rows: int,
+        lag: int,
         visit: Visit | None,
         layers: list[str] | None,
         record: Record | None,
     ) -> Iterator[None]:
         """A pass over the first rows of a block."""
-        shrunk = rows < block.nodes.numel()
         edges, entering = None, None
         if not isinstance(graph, HeteroGraph):
             edges = graph.edge_index
             if self._blocks.narrows and block.levels is not None:
                 bounds = torch.tensor(block.levels, device=edges.device)
                 entering = torch.searchsorted(edges[1].contiguous(), bounds).tolist()
-        lag = block.lag if shrunk else 0
         before = self._now
         self._now = _Pass(block, rows, edges, entering, visit, frozenset(layers or ()), record, lag)
         try:
@@ -120,7 +167,13 @@ class Passes:
         assert levels is not None
         hop = max(max(site.hops for site in sites) - self._lag(now, name), 0)
         count, read = levels[hop], levels[hop + 1] if hop + 1 < len(levels) else now.rows
-        cut = _Cut(now.edges, now.rows, now.entering[hop], min(read, now.rows))
+        start = 0
+        if now.unchanged is not None:  # rows of lower layers are known, and only messages to the outermost rows are not
+            is_last = hop + 1 == len(levels)
+            start = now.entering[-2] if is_last else now.entering[hop]
+            start = 0 if is_last and self.knows_degrees else start  # sources need theirs
+            count, read = (count, read) if is_last else (1, 1)
+        cut = _Cut(now.edges, now.rows, slice(start, now.entering[hop]), min(read, now.rows))
         args, kwargs = cut(args), {key: cut(value) for key, value in kwargs.items()}
         if not cut.found or cut.failed:
             return None
@@ -143,14 +196,11 @@ class Passes:
         if now is None or not isinstance(edge_index, Tensor):
             return normalize(edge_index, edge_weight, *args, **kw)
         block = now.block
-        if now.part is not None:
-            computed, count = now.part
-            boundary = torch.arange(computed, count, device=edge_index.device)
-        else:
-            count, boundary = now.rows, block.boundary
-            if block.levels is not None:
-                boundary = torch.arange(min(block.complete, count), count, device=edge_index.device)
-            computed = count
+        computed, count = now.part or (now.rows, now.rows)
+        complete = computed if block.levels is None else min(block.complete, computed)
+        boundary = torch.arange(complete, count, device=edge_index.device)
+        if block.levels is None:
+            boundary = block.boundary
         if not boundary.numel():
             return normalize(edge_index, edge_weight, *args, **kw)
         if args:
@@ -159,6 +209,8 @@ class Passes:
             kw["num_nodes"] = count + 1
         degrees = self._blocks.edges if self._blocks.segments is None else self._blocks.segments
         lacking = (degrees.degree if edge_weight is None else degrees.weighted)[block.nodes[boundary]]
+        if (outer := self._outer.get(block)) is not None and computed > complete:  # some of their edges are there
+            lacking = outer.lacking if edge_weight is None else outer.lacking_weight
         weight = lacking.new_ones(edge_index.size(1)) if edge_weight is None else edge_weight
         outside = torch.stack([torch.full_like(boundary, count), boundary])
         more, norm = normalize(
@@ -166,6 +218,19 @@ class Passes:
         )
         inside = (more[0] < count) & (more[1] < computed)
         return more[:, inside], norm[inside]
+
+    def _true_mean(self, _: nn.Module, __: Any, output: Any) -> Any:
+        """The mean over all edges into the outermost rows, from those that are there."""
+        now = self._now
+        outer = None if now is None else self._outer.get(now.block)
+        if now is None or outer is None or not isinstance(output, Tensor):
+            return None
+        complete, count = now.block.complete, now.part[0] if now.part else now.rows
+        if count <= complete or output.dim() < 2 or output.size(-2) != count:
+            return None
+        share = torch.ones(count, 1, dtype=output.dtype, device=output.device)
+        share[complete:, 0] = outer.share
+        return output * share
 
     # Behind a layer
 
@@ -205,7 +270,18 @@ class Passes:
             return blocks.rows(site, ids).to(h.dtype).index_copy(0, numbers, rows), numbers
         count = min(self.count(block, site, now.lag), now.rows)
         seen = min(block.levels[site.hops] if blocks.narrows else block.levels[-1], now.rows)
-        rows = self._offset(site, block.nodes[:count], h[:count])
+        complete = min(block.complete, count) if blocks.sums else count
+        if now.unchanged is not None:
+            if count > complete:
+                now.unchanged[site] = h[complete:count].clone()
+                if len(now.unchanged) == self._outermost:
+                    raise Finished
+            return blocks.rows(site, block.nodes[:seen]).to(h.dtype), block.computed[:count]
+        rows = self._offset(site, block.nodes[:complete], h[:complete])
+        outer = self._outer.get(block)
+        if count > complete and outer is not None:
+            known = blocks.rows(site, block.nodes[complete:count]).to(h.dtype)
+            rows = torch.cat([rows, known + (h[complete:count] - outer.before[site])])
         if seen > count:
             rows = torch.cat([rows, blocks.rows(site, block.nodes[count:seen]).to(h.dtype)])
         return rows, block.computed[:count]
@@ -236,12 +312,12 @@ class _Cut:
     Args:
         edges: The edges that the model was given.
         rows: The nodes that it runs on.
-        entering: How many edges, the first ones, are needed.
+        needed: The edges that are needed.
         read: How many nodes, the first ones, are read.
     """
 
-    def __init__(self, edges: Tensor, rows: int, entering: int, read: int) -> None:
-        self._edges, self._rows, self._entering, self.read = edges, rows, entering, read
+    def __init__(self, edges: Tensor, rows: int, needed: slice, read: int) -> None:
+        self._edges, self._rows, self._needed, self.read = edges, rows, needed, read
         self.found = self.failed = False
 
     def __call__(self, value: Any) -> Any:
@@ -253,10 +329,10 @@ class _Cut:
         if value.shape == edges.shape and not value.is_floating_point():
             self.found |= value.data_ptr() == edges.data_ptr()
             self.failed |= value.data_ptr() != edges.data_ptr()  # the model made other edges of them
-            return value[:, : self._entering]
+            return value[:, self._needed]
         if value.size(0) == self._rows:
             return value[: self.read]
-        return value[: self._entering] if value.size(0) == edges.size(1) else value
+        return value[self._needed] if value.size(0) == edges.size(1) else value
 
 
 def blank_rows(shape: tuple[int, ...], like: Tensor, value: float = 0.0) -> Tensor:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from gnndelete.engine.blocks import Block, Blocks, Reads, edge_weight, inside, reach_of, seeds
+from gnndelete.engine.blocks import Block, Blocks, Reads, inside, reach_of, seeds
 from gnndelete.engine.cache import Cache
-from gnndelete.engine.incoming import Edges
+from gnndelete.engine.incoming import Edges, edge_weight
 from gnndelete.engine.passes import Record
 from gnndelete.graph.batch import GraphBatch
 from gnndelete.graph.deletion import Deletion
@@ -31,6 +31,9 @@ from gnndelete.nn.receptive_field import Probe
 #: Rows are equal if they differ by no more than this share of the largest number in the rows compared. Rows that a deletion
 #: leaves as they are differ by rounding alone.
 TOLERANCE, ROUNDING = 1e-5, 1e-6
+
+#: So many rows must read more than what changes, for a trial to tell sums from other aggregations.
+SHOWN_ROWS = 4
 
 #: So many edges are cut in the trial: of so many random ones those at nodes with few edges, where a lost edge shows most.
 TRIAL_EDGES, TRIAL_SAMPLE = 4, 1000
@@ -96,7 +99,9 @@ def _cheapest(blocks: Blocks, trial: Trial) -> Blocks:
     else:
         for name in candidates if len(candidates) > 1 else ():
             blocks = tried(pairs=blocks.reads.pairs | {name})
-    return tried(lags=True) if trial.lags(blocks) else blocks
+    if trial.lags(blocks):
+        blocks = tried(lags=True)
+    return tried(sums=True) if trial.shows_sums(blocks) else blocks
 
 
 @dataclass(frozen=True)
@@ -205,6 +210,20 @@ class Trial:
     def _among(self, rows: Tensor, ids: Tensor, nodes: range) -> Tensor:
         """Some of the rows of the whole pass."""
         return rows[torch.searchsorted(inside(self.computed, nodes), ids.contiguous())]
+
+    def shows_sums(self, blocks: Blocks) -> bool:
+        """Whether the trial changes rows that read more than what it changes: only these tell sums from other aggregations."""
+        block = blocks.near(self.deletion, share=1.0)
+        if block is None or block.levels is None or len(block.levels) < 2:
+            return False
+        first, last = block.levels[-2:]
+        sources, targets = block.data.edge_index
+        outer = targets >= first
+        reads_more = targets[outer & (sources >= last)].unique()
+        ids, nodes = block.nodes[reads_more], blocks.session.row_ranges.whole
+        entries = blocks.cache.output.items()
+        moved = any(not close(self._among(self.output[key], ids, nodes), before[ids]) for key, before in entries)
+        return moved and ids.numel() >= SHOWN_ROWS
 
     def lags(self, blocks: Blocks) -> bool:
         """Whether deleted edges change rows one hop later than they could."""
