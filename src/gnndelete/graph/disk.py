@@ -11,17 +11,19 @@ import copy
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr
 from torch_geometric.data.graph_store import EdgeLayout
 
-from gnndelete.errors import NotYetError
+from gnndelete.errors import AdapterError, NotYetError
 from gnndelete.graph.edge_table import EdgeTable, entries, ranges
 from gnndelete.io.arrays import Arrays, problems
+from gnndelete.io.versions import Count
 
 KIND = "disk graph"
 
@@ -64,6 +66,7 @@ class DiskGraph(Data):
 
     def __init__(self, folder: str | PathLike[str]) -> None:
         arrays = Arrays(Path(folder), KIND)
+        _check(arrays)
         tensors = {name: arrays.tensor(name) for name in arrays.files if name not in _INTERNAL}
         super().__init__(**tensors)
         self.num_nodes = int(arrays.facts["nodes"])
@@ -244,6 +247,34 @@ class DiskGraph(Data):
 
     def __deepcopy__(self, memo: Any) -> DiskGraph:
         return copy.copy(self)
+
+
+class _Facts(BaseModel):
+    """What the manifest of a graph says about it."""
+
+    model_config = ConfigDict(strict=True)
+
+    nodes: Count
+    edges: Count
+    undirected: bool
+    loops: Count
+    num_relations: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    reverse_offset: Annotated[int, Field(ge=0, lt=2**20)] | None = None
+
+
+def _check(arrays: Arrays) -> None:
+    """Refuse a folder whose arrays are not those of one graph; their numbers are not read."""
+    try:
+        facts = _Facts.model_validate(arrays.facts)
+    except ValidationError:
+        raise AdapterError(f"'{arrays.folder}' holds arrays, and its manifest describes no graph") from None
+    nodes, edges = facts.nodes, facts.edges
+    known = {"edge_index": [2, edges], BY_SOURCE: [edges], POINTERS: [nodes + 1], SOURCE_POINTERS: [nodes + 1]}
+    for name in ("edge_index", POINTERS, *arrays.files):
+        shape = arrays.files[name].shape if name in arrays.files else None
+        rows = edges if name.startswith("edge_") else nodes
+        if shape is None or (shape != known.get(name, [rows, *shape[1:]]) and name != NAMES):
+            raise AdapterError(f"'{arrays.folder}' is no graph: '{name}' is missing or of another size")
 
 
 class DiskEdgeTable(EdgeTable):

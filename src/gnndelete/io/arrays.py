@@ -10,25 +10,74 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 from torch import Tensor
 
-from gnndelete.errors import AdapterError, SettingError, StorageError, why
+from gnndelete.errors import AdapterError, SettingError, StorageError, bounded, why
 from gnndelete.io.files import write
+from gnndelete.io.versions import Count, Digest, read_file, refuse_links
 
 MANIFEST, DRAFT = "manifest.json", "draft.json"
 
 #: Bytes of a file that have a digest of their own, so that a damaged place can be named.
 DIGEST_BYTES = 1 << 26
 
-_FORMAT = 1
+#: A manifest holds a line per array and per digest.
+MAX_MANIFEST_BYTES = 1 << 28
+
+#: The name of an array: no path leads out of the folder.
+NAME = r"^(parts/)?[A-Za-z]\w*(\.\d+)?$"
+Name = Annotated[str, StringConstraints(pattern=NAME, max_length=100)]
+Kind = Literal["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
+
+
+class _File(BaseModel):
+    """One array in a manifest."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    dtype: Kind
+    shape: list[Count]
+    sha256: list[Digest]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape, start=np.dtype(self.dtype).itemsize)
+
+
+class _Manifest(BaseModel):
+    """What a folder of arrays holds."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: Literal[1] = 1
+    kind: str
+    identity: dict[str, Any]
+    facts: dict[str, Any]
+    files: dict[Name, _File]
+
+
+class _Draft(BaseModel):
+    """How far the writing of a folder has come."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    kind: str
+    identity: dict[str, Any]
+    sizes: dict[Name, Count]
+    facts: dict[str, Any]
+
+
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -68,25 +117,28 @@ class Draft:
         self._open: dict[str, BinaryIO] = {}
         self._garbage: set[str] = set()
         folder.mkdir(parents=True, exist_ok=True)
+        refuse_links(folder)  # what is written would leave the folder
         state = self._state()
-        if state is not None and state["kind"] == kind and state["identity"] == self.identity:
-            self.sizes, self.facts = state["sizes"], state["facts"]
+        if state is not None and state.kind == kind and state.identity == self.identity:
+            self.sizes, self.facts = state.sizes, state.facts
             for name, size in self.sizes.items():
                 os.truncate(folder / name, size)
         elif state is not None:
-            for name in state["sizes"]:
+            for name in state.sizes:
                 (folder / name).unlink(missing_ok=True)
 
-    def _state(self) -> dict[str, Any] | None:
+    def _state(self) -> _Draft | None:
         try:
-            state = json.loads((self.folder / DRAFT).read_text())
-            return state if all((self.folder / name).exists() for name in state["sizes"]) else None
-        except (OSError, ValueError, KeyError):
+            state = _Draft.model_validate(json.loads(read_file(self.folder / DRAFT, MAX_MANIFEST_BYTES)))
+        except (OSError, ValueError, RecursionError):
             return None
+        return state if all(_size(self.folder / name) >= size for name, size in state.sizes.items()) else None
 
     def append(self, name: str, array: np.ndarray) -> None:
         """Add the numbers of an array to the end of a file."""
         if name not in self._open:
+            if not _is_name(name):
+                raise SettingError(f"'{bounded(name, 40)}' is no name of an array; use letters, digits and underscores")
             path = self.folder / name
             path.parent.mkdir(exist_ok=True)
             self._open[name] = open(path, "ab" if name in self.sizes else "wb")  # noqa: SIM115  (closed by `commit`)
@@ -132,11 +184,11 @@ class Draft:
         """Write the manifest of some arrays, each with its type and shape, and remove all other files of the draft."""
         self.remove([name for name in self.sizes if name not in arrays])
         self.commit()
-        files = {
+        files: Any = {
             name: {"dtype": dtype, "shape": list(shape), "sha256": list(_digests(self.folder / name))}
             for name, (dtype, shape) in arrays.items()
         }
-        manifest = {"format": _FORMAT, "kind": self.kind, "identity": self.identity, "facts": facts, "files": files}
+        manifest = _Manifest(kind=self.kind, identity=self.identity, facts=facts, files=files).model_dump()
         write(self.folder / MANIFEST, _text({**manifest, "sha256": _digest(manifest)}).encode(), private=True)
         (self.folder / DRAFT).unlink(missing_ok=True)
 
@@ -154,30 +206,26 @@ class Arrays:
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.folder = folder
-        manifest, problem = _manifest(folder)
-        if manifest is None or manifest["kind"] != kind:
+        manifest, digest, problem = _manifest(folder)
+        if manifest is None or manifest.kind != kind:
             begun = (folder / DRAFT).exists()
-            reason = "its making was not finished" if begun else problem or f"it holds a '{(manifest or {})['kind']}'"
+            reason = "its making was not finished" if begun else problem or "it holds something else"
             raise AdapterError(
                 f"'{folder}' is no {kind} ({reason})", "make it again; what is there is used" if begun else ""
             )
-        self.identity: dict[str, Any] = manifest["identity"]
-        self.facts: dict[str, Any] = manifest["facts"]
-        self.files: dict[str, Any] = manifest["files"]
-        self.digest: str = manifest["sha256"]
+        self.identity, self.facts, self.files, self.digest = manifest.identity, manifest.facts, manifest.files, digest
         wrong = [name for name in self.files if _size(folder / name) != self.nbytes(name)]
         if wrong:
             raise AdapterError(f"'{folder / wrong[0]}' is missing or cut off", "restore the folder from a backup")
 
     def nbytes(self, name: str) -> int:
         """The size of a file."""
-        file = self.files[name]
-        return int(np.dtype(file["dtype"]).itemsize * np.prod(file["shape"], dtype=np.int64))
+        return self.files[name].nbytes
 
     def tensor(self, name: str) -> Tensor:
         """An array as a tensor that is read from the disk as it is used. Writing into it does not reach the file."""
         file = self.files[name]
-        return _map(self.folder / name, file["dtype"], file["shape"])
+        return _map(self.folder / name, file.dtype, file.shape)
 
 
 def is_arrays(folder: Path) -> bool:
@@ -187,23 +235,26 @@ def is_arrays(folder: Path) -> bool:
 
 def problems(folder: Path) -> list[str]:
     """Everything in a folder that is not as it was written; every byte is read."""
-    manifest, problem = _manifest(folder)
+    manifest, _, problem = _manifest(folder)
     if manifest is None:
         begun = (folder / DRAFT).exists()
         return [
             f"'{folder}' is not finished; what begun it goes on where it stopped" if begun else f"'{folder}': {problem}"
         ]
     found = []
-    for name, file in manifest["files"].items():
-        path, expected = folder / name, file["sha256"]
+    for name, file in manifest.files.items():
+        path = folder / name
+        if (size := _size(path)) != file.nbytes:
+            found.append(f"'{path}' is gone" if size < 0 else f"'{path}' has {size:,} bytes of {file.nbytes:,}")
+            continue
         try:
             digests = list(_digests(path))
         except OSError as error:
             found.append(f"'{path}' cannot be read ({why(error)})")
             continue
-        if len(digests) != len(expected):
-            found.append(f"'{path}' has {_size(path):,} bytes, not as many as were written")
-        for number, (one, other) in enumerate(zip(digests, expected, strict=False)):
+        if len(digests) != len(file.sha256):
+            found.append(f"'{folder / MANIFEST}' does not have a digest of every part of '{path}'")
+        for number, (one, other) in enumerate(zip(digests, file.sha256, strict=False)):
             if one != other:
                 found.append(f"'{path}' is not what was written, from byte {number * DIGEST_BYTES:,} on")
     return found
@@ -230,19 +281,24 @@ def _map(path: Path, dtype: str, shape: list[int]) -> Tensor:
     return torch.from_file(str(path), shared=False, size=size, dtype=kind).view(shape)
 
 
-def _manifest(folder: Path) -> tuple[dict[str, Any] | None, str]:
-    """The manifest of a folder, or why there is none."""
+def _manifest(folder: Path) -> tuple[_Manifest | None, str, str]:
+    """The manifest of a folder and its digest, or why there is none."""
     try:
-        text = (folder / MANIFEST).read_text()
-        manifest = json.loads(text)
-        expected = manifest.pop("sha256")
-        if expected != _digest(manifest) or text != _text({**manifest, "sha256": expected}):
-            return None, "the manifest is not what was written"
-        if manifest["format"] != _FORMAT:
-            return None, f"it has the format {manifest['format']}, and this version reads {_FORMAT}"
-        return {**manifest, "sha256": expected}, ""
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        return None, f"the manifest cannot be read: {why(error)}"
+        content = read_file(folder / MANIFEST, MAX_MANIFEST_BYTES)
+        values = json.loads(content)
+        expected = values.pop("sha256")
+        if expected != _digest(values) or content != _text({**values, "sha256": expected}).encode():
+            return None, "", "the manifest is not what was written"
+        return _Manifest.model_validate(values), expected, ""
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        return None, "", f"'{bounded(place, 60)}' in the manifest is not what this version writes"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return None, "", f"the manifest cannot be read: {bounded(why(error), 200)}"
+
+
+def _is_name(name: str) -> bool:
+    return re.fullmatch(NAME, name) is not None and len(name) <= 100
 
 
 def _text(manifest: Mapping[str, Any]) -> str:
