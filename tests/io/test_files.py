@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gnndelete.errors import RunError
-from gnndelete.io.files import STAGING_PREFIX, commit, staging_prefix, tidy, write, write_all
+from gnndelete.io.files import STAGING_PREFIX, commit, hold, tidy, write, write_all
 
 OLD = {"a": b"old a", "b": b"old b"}
 NEW = {"a": b"new a", "b": b"new b", "c": b"new c"}
@@ -115,8 +115,14 @@ def test_whenever_it_is_killed_files_are_whole_and_the_last_one_is_new_only_afte
     assert states == {"old", "new"}
 
 
-def test_what_a_running_process_writes_is_left(tmp_path: Path) -> None:
-    (tmp_path / f"{staging_prefix()}x").mkdir()
-    (tmp_path / f"{STAGING_PREFIX}somebody").mkdir()
-    tidy(tmp_path, tmp_path / "nowhere")
-    assert len(list(tmp_path.iterdir())) == 2
+def test_what_a_running_process_writes_is_left_and_the_rest_goes_whatever_its_process_number(tmp_path: Path) -> None:
+    held, left = (tmp_path / f"{STAGING_PREFIX}{os.getpid()}-{name}" for name in "ab")
+    outside = tmp_path / "outside"
+    for folder in (held, left, outside):
+        folder.mkdir()
+    (tmp_path / f"{STAGING_PREFIX}link").symlink_to(outside)
+    with hold(held):
+        tidy(tmp_path, tmp_path / "nowhere")
+        assert {path.name for path in tmp_path.iterdir()} == {held.name, f"{STAGING_PREFIX}link", "outside"}
+    write(tmp_path / "file", b"content")  # a writer removes what the one before it left
+    assert not held.exists()

@@ -20,9 +20,13 @@ from gnndelete.cli.output import Report, note, plain, prose, score_title, table
 from gnndelete.io.signals import hold_signals
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
+    from torch import Tensor
 
     from gnndelete.cli.settings import Settings
+    from gnndelete.datasets import NamedGraph
     from gnndelete.graph.deletion import Deletion
     from gnndelete.io.versions import Versions
     from gnndelete.result import Unlearned
@@ -90,7 +94,7 @@ def delete(
         serving = _Serving(opened, settings, out, save_graph, fresh, skip_deleted, skip_unseen)
         done = None if request_id is None else served_before(opened, request_id)
         if done is not None:
-            values = serving.stored(done)
+            values = serving.stored(done, dry_run)
             return Report(values, lambda console: _show(console, values))
         serving.open()
         if save_graph is not None and not settings.deletion.asks and not (fresh or dry_run):
@@ -207,13 +211,17 @@ class _Serving:
         from gnndelete.cli.run_folder import export_graph
 
         assert self.graph_folder is not None
-        values = {
-            "counts": self.deleted.counts,
-            "requests": len(self.unlearner.history),
-            "remaining_fingerprint": self.run.latest.remaining,
-        }
-        export_graph(self.graph_folder, replace(self.graph, data=self.remaining), self.deleted.nodes, values)
+        graph, gone, values = self._graph_left()
+        export_graph(self.graph_folder, graph, gone, values)
         return {**values, "remaining_graph": str(self.graph_folder)}
+
+    def _graph_left(self) -> tuple[NamedGraph, Tensor, dict[str, Any]]:
+        """The graph that earlier requests have left, the nodes that are gone, and what is said about it."""
+        if not hasattr(self, "graph"):
+            self.open()
+        latest = self.run.latest
+        facts = {"counts": latest.counts, "requests": latest.requests, "remaining_fingerprint": latest.remaining}
+        return replace(self.graph, data=self.remaining), self.deleted.nodes, facts
 
     def serve(self, request_id: str | None, received: datetime) -> dict[str, Any]:
         """Delete, measure, and publish the result as a new version; then write the copies that were asked for."""
@@ -254,16 +262,24 @@ class _Serving:
         )
         # Cached references were trained on what is deleted now.
         shutil.rmtree(self.run.root / AUDIT / CACHE, ignore_errors=True)
-        return self._exported(values, replace(self.graph, data=unlearned.data), unlearned.deletion.nodes)
+        facts = {name: values[name] for name in ("counts", "requests", "remaining_fingerprint")}
+        left = replace(self.graph, data=unlearned.data), unlearned.deletion.nodes, facts
+        version = self.run.latest.version
+        return {**values, "applied": True, **self._places(version), **self._copied(version, lambda: left)}
 
-    def stored(self, version: int) -> dict[str, Any]:
-        """The outcome of a request that was served before."""
+    def stored(self, version: int, dry_run: bool) -> dict[str, Any]:
+        """The outcome of a request that was served before. Copies that are asked for are written, as they are now."""
         from gnndelete.cli.run_folder import RESULT
 
         self.run.check(version)
         values = json_format.loads((self.run.folder(version) / RESULT).read_bytes())
-        note(f"note: this request was served before, as version {version}; nothing was done")
-        return {**values, "applied": True, "repeated": True, **self._places(version), "remaining_graph": None}
+        values = {**values, "applied": True, "repeated": True, **self._places(version), "remaining_graph": None}
+        copies = [str(each) for each in (self.out, self.graph_folder) if each is not None and not dry_run]
+        done = f"the latest version was copied to {' and '.join(copies)}" if copies else "nothing was done"
+        if copies:
+            values |= self._copied(version, self._graph_left)
+        note(f"note: this request was served before, as version {version}; {plain(done)}")
+        return values
 
     def _check(self) -> None:
         """Read the request, and refuse what is not there or leave it out."""
@@ -317,23 +333,20 @@ class _Serving:
         write_file(folder / SETTINGS, settings.encode())
         hold_signals()
 
-    def _exported(self, values: dict[str, Any], graph: Any, gone: Any) -> dict[str, Any]:
-        """The values of a request that was applied, once its copies are written."""
+    def _copied(self, version: int, left: Callable[[], tuple[NamedGraph, Tensor, dict[str, Any]]]) -> dict[str, Any]:
+        """Write the copies of a request that was applied; where they are."""
         from gnndelete.cli.run_folder import export_graph, export_result
         from gnndelete.errors import AppliedError, GNNDeleteError
 
-        version = self.run.latest.version
         try:
             if self.out is not None:
                 export_result(self.run, self.out)
             if self.graph_folder is not None:
-                facts = {name: values[name] for name in ("counts", "requests", "remaining_fingerprint")}
-                export_graph(self.graph_folder, graph, gone, facts)
+                export_graph(self.graph_folder, *left())
         except (GNNDeleteError, OSError) as error:
             raise AppliedError(f"the request was applied as version {version}, and its copy failed: {error}") from error
-        graph_folder = None if self.graph_folder is None else str(self.graph_folder)
-        values = {**values, "applied": True, **self._places(version), "remaining_graph": graph_folder}
-        return values if self.out is None else {**values, "out": str(self.out)}
+        places = {"remaining_graph": None if self.graph_folder is None else str(self.graph_folder)}
+        return places if self.out is None else {**places, "out": str(self.out)}
 
 
 def _new(request: Deletion, deleted: Deletion, skip: bool) -> tuple[Deletion, int]:

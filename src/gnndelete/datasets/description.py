@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -18,8 +17,9 @@ from typing import Any, Literal
 
 from gnndelete.datasets.columns import kind_of, read_texts
 from gnndelete.datasets.table_files import DATABASES, SUFFIXES, as_list, database_tables, open_table
-from gnndelete.errors import GraphError, SettingError, some, unknown, why
-from gnndelete.io.yaml import read_yaml
+from gnndelete.errors import GraphError, SettingError, some, unknown
+from gnndelete.graph.parsing import short
+from gnndelete.io.yaml import read_toml, read_yaml
 
 Features = Sequence[str] | Mapping[str, Any] | None
 
@@ -207,7 +207,13 @@ def _part(kind: Any, name: str, values: Mapping[str, Any], where: str) -> Any:
         text = option not in ("features", "directed")
         if (text and not isinstance(value, str)) or (option == "directed" and not isinstance(value, bool)):
             form = "a name" if text else "true or false"
-            raise SettingError(f"{where}: '{option}' in [{section}.{name}] is {value!r}; give {form}")
+            raise SettingError(f"{where}: '{option}' in [{section}.{name}] is {short(value)}; give {form}")
+        if option == "features" and not (
+            isinstance(value, (list, tuple, Mapping)) and all(isinstance(each, str) for each in value)
+        ):
+            raise SettingError(
+                f"{where}: 'features' in [{section}.{name}] is {short(value)}; list names of columns, or give the kind of each"
+            )
     for option in needed:
         if option not in values:
             raise SettingError(f"{where} has no '{option}' in [{section}.{name}]; name the {_MEANT[option]}")
@@ -245,15 +251,8 @@ def read_description(path: Path) -> Description:
     Raises:
         SettingError: If it cannot be read, or says something that is not known.
     """
-    if path.suffix.lower() == ".toml":
-        try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise SettingError(f"the description '{path}' cannot be read ({why(error)}); check the file") from None
-        except tomllib.TOMLDecodeError as error:
-            raise SettingError(f"the description '{path}' is not TOML ({error}); correct it") from None
-    else:
-        values = read_yaml(path, "sections nodes: and edges:")
+    toml = path.suffix.lower() == ".toml"
+    values = read_toml(path) if toml else read_yaml(path, "sections nodes: and edges:")
     return Description.from_dict(values, f"'{path}'")
 
 

@@ -11,7 +11,7 @@ import gzip
 import io
 import sqlite3
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -241,7 +241,7 @@ def _csv_blocks(records: Iterator[tuple[int, list[str]]], header: list[str], nam
 
 
 def _refuse_repeats(path: Any, columns: Sequence[str]) -> None:
-    again = sorted({column for column in columns if columns.count(column) > 1})
+    again = sorted(column for column, count in Counter(columns).items() if count > 1)
     if again:
         raise GraphError(f"'{path}' has several columns named {some(map(repr, again))}; make their names distinct")
 
@@ -294,21 +294,25 @@ def _of_batches(name: str, columns: Sequence[str], batches: Iterable[Any]) -> Ta
 def _arrow_blocks(batches: Iterable[Any]) -> Iterator[Block]:
     first = 1
     for batch in batches:
+        batch.validate(full=True)  # reading damaged memory could end the process
         for start in range(0, batch.num_rows, BLOCK):
             part = batch.slice(start, BLOCK)
-            columns = {name: _cells(part.column(at)) for at, name in enumerate(part.schema.names)}
+            columns = {name: _cells(part.column(at), name) for at, name in enumerate(part.schema.names)}
             yield Block(range(first, first + part.num_rows), columns)
             first += part.num_rows
 
 
-def _cells(column: Any) -> Any:
+def _cells(column: Any, name: str) -> Any:
     """The cells of an Arrow array: numbers without gaps as an array, which is quick to read, else Python values."""
     import pyarrow
 
     kind = column.type
     if (pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind)) and not column.null_count:
         return column.to_numpy(zero_copy_only=False)
-    return column.to_pylist()
+    try:
+        return column.to_pylist()
+    except (OverflowError, ValueError) as error:  # a date that Python does not have, say
+        raise GraphError(f"the column {name!r} cannot be read ({error}); correct it") from None
 
 
 def is_frame(source: Any) -> bool:
@@ -351,6 +355,16 @@ def database_tables(path: Path) -> list[str]:
         return sorted(str(name) for (name,) in connection.execute(query).fetchall())
 
 
+#: A view in a database of DuckDB reads no other file, asks no server and loads no extension.
+_CLOSED = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "lock_configuration": "true",
+}
+
+
 @contextmanager
 def _connected(path: Path) -> Iterator[tuple[Any, bool]]:
     """A connection that only reads, and whether it is one of SQLite."""
@@ -359,8 +373,8 @@ def _connected(path: Path) -> Iterator[tuple[Any, bool]]:
     with path.open("rb") as file:
         sqlite = file.read(16) == b"SQLite format 3\0"
     if sqlite:
-        connection: Any = sqlite3.connect(f"file:{path.resolve().as_posix()}?mode=ro", uri=True)
-        failures: type[Exception] = sqlite3.Error
+        connection: Any = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        failures: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeDecodeError)  # one in the names of columns
     else:
         need_pyarrow(f"'{path}'")
         try:
@@ -369,9 +383,11 @@ def _connected(path: Path) -> Iterator[tuple[Any, bool]]:
             raise GraphError(
                 f"reading '{path}' needs duckdb; install it with: pip install 'gnndelete[tables]'"
             ) from None
-        failures = duckdb.Error
+        failures = (duckdb.Error,)
         try:
-            connection = duckdb.connect(str(path), read_only=True)
+            connection = duckdb.connect(str(path), read_only=True, config=_CLOSED)
+        except duckdb.ConnectionException:
+            raise GraphError(f"this process has '{path}' open already", "close that connection first") from None
         except failures as error:
             said = str(error).splitlines()[0]
             raise GraphError(

@@ -11,6 +11,11 @@ from pathlib import Path
 
 from gnndelete.errors import RunError, StorageError
 
+try:
+    import fcntl
+except ImportError:  # Windows: what a killed process left stays
+    fcntl = None  # type: ignore[assignment]
+
 #: How the name of a folder begins in which files are completed before they replace others.
 STAGING_PREFIX = ".writing-"
 
@@ -42,53 +47,68 @@ def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private:
     undo, where = ExitStack(), Path()
     staging: dict[Path, Path] = {}
     remove = [path for path in remove if path.exists()]
+    with ExitStack() as held:
+        try:
+            for folder in {path.parent for path in (*contents, *remove)}:
+                where = folder
+                new = [each for each in (folder, *folder.parents) if not each.exists()]
+                folder.mkdir(parents=True, exist_ok=True)
+                for each in reversed(new):
+                    undo.callback(each.rmdir)
+                tidy(folder, below=False)
+                staging[folder] = Path(tempfile.mkdtemp(dir=folder, prefix=STAGING_PREFIX))
+                undo.callback(shutil.rmtree, staging[folder], ignore_errors=True)
+                held.enter_context(hold(staging[folder]))
+            for path, content in contents.items():
+                where = path.parent
+                write_file(staging[where] / path.name, content, path in private)
+            last = list(contents)[-1:]
+            for path in [*(path for path in contents if path not in last), *remove, *last]:
+                where = path.parent
+                before = staging[where] / f"{path.name}.before"
+                if path.exists():
+                    _second_name(path, before)
+                    undo.callback(os.replace, before, path)
+                else:
+                    undo.callback(path.unlink, missing_ok=True)
+                if path in contents:
+                    (staging[where] / path.name).replace(path)
+                else:
+                    path.unlink()
+        except BaseException as error:
+            undo.close()
+            if isinstance(error, OSError):
+                raise StorageError(
+                    f"could not write to '{where}' ({error.strerror or error}); earlier files there are unchanged"
+                ) from error
+            raise
+        for folder in staging.values():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Keep `tidy` from removing a staging folder for the length of a block, or until the process ends."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        for folder in {path.parent for path in (*contents, *remove)}:
-            where = folder
-            new = [each for each in (folder, *folder.parents) if not each.exists()]
-            folder.mkdir(parents=True, exist_ok=True)
-            for each in reversed(new):
-                undo.callback(each.rmdir)
-            staging[folder] = Path(tempfile.mkdtemp(dir=folder, prefix=staging_prefix()))
-            undo.callback(shutil.rmtree, staging[folder], ignore_errors=True)
-        for path, content in contents.items():
-            where = path.parent
-            write_file(staging[where] / path.name, content, path in private)
-        last = list(contents)[-1:]
-        for path in [*(path for path in contents if path not in last), *remove, *last]:
-            where = path.parent
-            before = staging[where] / f"{path.name}.before"
-            if path.exists():
-                _second_name(path, before)
-                undo.callback(os.replace, before, path)
-            else:
-                undo.callback(path.unlink, missing_ok=True)
-            if path in contents:
-                (staging[where] / path.name).replace(path)
-            else:
-                path.unlink()
-    except BaseException as error:
-        undo.close()
-        if isinstance(error, OSError):
-            raise StorageError(
-                f"could not write to '{where}' ({error.strerror or error}); earlier files there are unchanged"
-            ) from error
-        raise
-    for folder in staging.values():
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def staging_prefix() -> str:
-    """How the names of this process's staging folders begin: `tidy` sees whether their process still runs."""
-    return f"{STAGING_PREFIX}{os.getpid()}-"
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def tidy(*folders: Path, below: bool = True) -> None:
-    """Remove the staging folders of processes that were killed, in some folders or below: they may hold deleted data."""
+    """Remove the staging folders of processes that were killed, in some folders or below: they may hold deleted data.
+
+    Whoever uses one holds it. A process number would not tell: in containers the next command has the same.
+    """
     for folder in folders:
         search = folder.rglob if below else folder.glob
         for left in sorted(search(f"{STAGING_PREFIX}*")) if folder.is_dir() else []:
-            if left.is_dir() and not _runs(left):
+            if left.is_dir() and not left.is_symlink() and not _is_held(left):
                 shutil.rmtree(left, ignore_errors=True)
 
 
@@ -119,18 +139,21 @@ def ensure_folder(folder: Path) -> Iterator[None]:
                 break
 
 
-def _runs(left: Path) -> bool:
-    """Whether the process that made a staging folder still runs; True where the name does not say which one it was."""
-    number = left.name.removeprefix(STAGING_PREFIX).partition("-")[0]
-    if not number.isdigit():
+def _is_held(folder: Path) -> bool:
+    """Whether a running process holds a staging folder."""
+    if fcntl is None:
         return True
     try:
-        os.kill(int(number), 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # it belongs to another user
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # it is gone, or belongs to another user
         return True
-    return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _second_name(path: Path, copy: Path) -> None:

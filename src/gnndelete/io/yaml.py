@@ -1,8 +1,9 @@
-"""Settings from YAML files, read safely; every failure is one clear error."""
+"""Settings from YAML and TOML files, read safely; every failure is one clear error."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -51,18 +52,11 @@ Loader.add_implicit_resolver(
 
 def read_yaml(path: Path, expected: str = "sections such as data:, model:, train:") -> dict[str, Any]:
     """Read the settings in a YAML file; ``expected`` says in an error what the file should hold."""
+    text = _text(path)
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise SettingError(f"it is longer than {MAX_BYTES:,} bytes")
-        values = yaml.load(content.decode(), Loader=Loader)  # a SafeLoader
+        values = yaml.load(text, Loader=Loader)  # a SafeLoader
     except SettingError as error:
         raise SettingError(f"the settings file '{path}': {error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(
-            f"the settings file '{path}' cannot be read ({getattr(error, 'strerror', None) or error})"
-        ) from None
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where, what = f" at line {mark.line + 1}" if mark else "", getattr(error, "problem", None) or str(error)
@@ -70,3 +64,34 @@ def read_yaml(path: Path, expected: str = "sections such as data:, model:, train
     if not isinstance(values or {}, dict):
         raise SettingError(f"'{path}' holds a '{type(values).__name__}'; it must hold {expected}")
     return values or {}
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read the settings in a TOML file."""
+    text = _text(path)
+    try:
+        if _DOTTED.search(text):
+            raise ValueError(f"a key has more than {MAX_DEPTH} dots")
+        return tomllib.loads(text)
+    except RecursionError:
+        raise SettingError(f"the settings file '{path}' is nested too deeply; settings need three levels") from None
+    except ValueError as error:  # TOMLDecodeError is one, and so is what a number of thousands of digits raises
+        raise SettingError(f"'{path}' is not TOML ({error}); correct it") from None
+
+
+#: Keys such as a.b.c, for which a parser takes time that grows with the square of their length.
+_DOTTED = re.compile(rf"^\s*\[*([^=#\n.]*\.){{{MAX_DEPTH}}}[^=#\n]*[=\]]", re.MULTILINE)
+
+
+def _text(path: Path) -> str:
+    """The content of a file of bounded size."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise SettingError(f"the settings file '{path}' is longer than {MAX_BYTES:,} bytes")
+        return content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(
+            f"the settings file '{path}' cannot be read ({getattr(error, 'strerror', None) or error})"
+        ) from None

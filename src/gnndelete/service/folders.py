@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from gnndelete.datasets import NamedGraph, load_graph
 from gnndelete.datasets.formats import graph_contents
 from gnndelete.errors import AdapterError, RunError
 from gnndelete.io.code import load_module
-from gnndelete.io.files import STAGING_PREFIX, sync_folder, tidy, write, write_file
+from gnndelete.io.files import STAGING_PREFIX, hold, sync_folder, tidy, write, write_file
 from gnndelete.io.versions import locked
 from gnndelete.nn.adapter import dump_operators, load_operators
 from gnndelete.nn.hooks import Key, Site
@@ -180,8 +180,10 @@ class ModelFolder:
         folder, signer = self.folder(kind, number), self._keys.signer
         writing = folder.parent / f"{STAGING_PREFIX}{os.getpid()}-{number}"
         shutil.rmtree(writing, ignore_errors=True)
+        held = ExitStack()
         try:
             writing.mkdir(parents=True)
+            held.enter_context(hold(writing))
             for name, content in files.items():
                 write_file(writing / name, content, private=True)
             digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
@@ -197,6 +199,7 @@ class ModelFolder:
                 f"could not write to '{folder}' ({error.strerror or error}); what is served is unchanged", "make room"
             ) from error
         finally:
+            held.close()
             shutil.rmtree(writing, ignore_errors=True)
         return values
 
