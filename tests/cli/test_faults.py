@@ -22,6 +22,8 @@ import yaml
 
 from gnndelete.cli import run
 from gnndelete.cli.run_folder import open_run
+from gnndelete.datasets import load_graph
+from gnndelete.graph.fingerprint import fingerprint
 
 from .conftest import Cli, contents, latest, make_graph
 
@@ -191,6 +193,27 @@ def test_a_request_that_was_served_is_answered_from_its_record(cli: Cli, link_ru
     assert {name: again.values[name] for name in same} == {name: first.values[name] for name in same}
     assert "was served before, as version 1; nothing was done" in again.err
     assert contents(link_run) == before
+
+
+def test_a_repeated_request_writes_its_copies(cli: Cli, link_run: Path, tmp_path: Path) -> None:
+    request = ("delete", link_run, "--node", 4, "--lam", 0.2, "--request-id", "r1", "--json")
+    copies = ("--out", "served", "--save-graph", "left")
+    assert cli(*request).code == 0
+    for folder in (tmp_path / "served", tmp_path / "left"):  # as a kill leaves them
+        (folder / ".writing-1-x").mkdir(parents=True)
+    before = contents(link_run)
+    assert cli(*request, *copies, "--dry-run").code == 0
+    assert not list((tmp_path / "served").glob("[!.]*"))
+    again = cli(*request, *copies)
+    assert (again.code, again.values["repeated"], again.values["out"]) == (0, True, "served")
+    assert again.values["remaining_graph"] == "left"
+    served = contents(latest(link_run))
+    del served["state.json"]
+    assert contents(tmp_path / "served") == served
+    assert contents(link_run) == before
+    graph = load_graph(tmp_path / "left").data
+    assert fingerprint(graph) == open_run(link_run).latest.remaining
+    assert not list((tmp_path / "left").glob(".*"))
 
 
 def test_a_request_that_was_dropped_is_served_again(cli: Cli, link_run: Path) -> None:

@@ -262,3 +262,10 @@ def test_saved_and_loaded(shop, tmp_path: Path) -> None:
     for kind in graph.data.edge_types:
         assert torch.equal(again.data[kind].edge_index, graph.data[kind].edge_index)
     assert to_toml(again.tables) == to_toml(graph.tables)
+
+
+@pytest.mark.parametrize("features", ["3", "[[1]]", "true", '[[["age"]]]'])
+def test_features_are_names_of_columns(tmp_path, features):
+    (tmp_path / "graph.toml").write_text(TOML.replace('["age"]', features))
+    with pytest.raises(SettingError, match="list names of columns"):
+        read_description(tmp_path / "graph.toml")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -138,3 +140,64 @@ def test_an_endless_file_is_refused() -> None:
 
     with pytest.raises(DeletionError, match="cannot be read"):
         Deletion.from_csv("/dev/zero")
+
+
+@pytest.mark.parametrize("view", ["read_csv('{secret}')", "'{secret}'", "glob('{folder}/*')", "sniff_csv('{secret}')"])
+def test_a_view_of_duckdb_reads_no_other_file(tmp_path, view):
+    duckdb = pytest.importorskip("duckdb")
+    (tmp_path / "secret.csv").write_text("a,b\nhush,quiet\n")
+    path = as_duckdb(tmp_path)
+    with duckdb.connect(str(path)) as connection:
+        source = view.format(secret=tmp_path / "secret.csv", folder=tmp_path)
+        connection.execute(f"create view spy as select * from {source}")
+    with pytest.raises(GraphError, match="file system operations are disabled") as error:
+        load_graph(path)
+    assert "hush" not in str(error.value)
+
+
+def test_a_database_that_is_open_already_says_so(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    path = as_duckdb(tmp_path)
+    with duckdb.connect(str(path)), pytest.raises(GraphError, match="close that connection first"):
+        load_graph(path)
+
+
+def test_sqlite_opens_the_file_that_is_named(tmp_path):
+    path = as_sqlite(tmp_path).rename(tmp_path / "shop?mode=rwc&x#%41.db")
+    before = sorted(tmp_path.iterdir())
+    assert load_graph(path).data.node_types == ["user", "item"]
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_names_of_columns_that_are_no_utf8(tmp_path):
+    path = as_sqlite(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"item_id, price", b"item_id, pr\xffce"))
+    with pytest.raises(GraphError, match="cannot be read"):
+        load_graph(path)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damaged_arrow_files_are_refused_or_read_and_end_nothing(tmp_path, seed):
+    folder = as_arrow(tmp_path)
+    content = bytearray((folder / "users.arrow").read_bytes())
+    draw = random.Random(seed)
+    for _ in range(draw.choice([1, 3, 10])):
+        content[draw.randrange(len(content))] = draw.choice([0, 0x7F, 0x80, 0xFF])
+    (folder / "users.arrow").write_bytes(content)
+    with suppress(GraphError):
+        load_graph(folder)
+
+
+def test_dates_that_python_does_not_have(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    frame = pyarrow.table(
+        {"source": ["a", "b"], "target": ["b", "c"], "when": pyarrow.array([2**62, 1], "timestamp[s]")}
+    )
+    with pytest.raises(GraphError, match="the column 'when' cannot be read"):
+        from_tables(frame)
+
+
+def test_a_header_of_very_many_columns_is_read_soon(tmp_path):
+    (tmp_path / "edges.csv").write_text(",".join(f"c{number}" for number in range(100_000)) + "\n1\n")
+    with pytest.raises(GraphError, match=r"no column|cannot be used"):
+        from_tables(tmp_path / "edges.csv")

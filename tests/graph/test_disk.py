@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -275,3 +277,18 @@ def test_a_build_that_is_killed_goes_on(tmp_path, monkeypatch):
     assert built.digest == whole.digest
     assert built.verify() == []
     assert not (tmp_path / "killed" / "parts").exists()
+
+
+FACTS = [("nodes", -1), ("nodes", NODES + 1), ("nodes", "60"), ("edges", 10**9), ("undirected", "no"), ("loops", None)]
+
+
+@pytest.mark.parametrize(("name", "value"), [*FACTS, ("reverse_offset", 10**12), ("num_relations", 10**12)])
+def test_a_manifest_that_fits_no_graph_is_refused(tmp_path, name, value):
+    data = random_graph()
+    folder = gd.DiskGraph.build(tmp_path / "g", data.edge_index, data.x).folder
+    manifest = json.loads((folder / arrays.MANIFEST).read_text())
+    del manifest["sha256"]
+    manifest["facts"][name] = value
+    (folder / arrays.MANIFEST).write_text(arrays._text({**manifest, "sha256": arrays._digest(manifest)}))
+    with pytest.raises(AdapterError, match=r"no graph"):
+        gd.DiskGraph(folder)

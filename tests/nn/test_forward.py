@@ -10,7 +10,7 @@ from torch_geometric.nn import GATConv, GCNConv, GraphConv, HeteroConv
 
 import gnndelete as gd
 from gnndelete.errors import ModelError
-from gnndelete.nn.forward import call, evaluating, resolve_forward
+from gnndelete.nn.forward import call, evaluating, require_rows, resolve_forward
 
 
 def model_of(function):
@@ -199,3 +199,48 @@ def test_a_model_that_names_the_graph_gets_what_it_names():
     data = Data(x=torch.randn(3, 4), edge_index=torch.tensor([[0, 1], [1, 2]]), edge_weight=torch.tensor([0.5, 3.0]))
     model = Named(Weighted())
     torch.testing.assert_close(call(model, data), model.inner(data.x, data.edge_index))
+
+
+def test_a_forward_that_writes_into_the_graph_is_refused(data):
+    def forward(self, x, edge_index):
+        x += 1
+        return x
+
+    model = model_of(forward)
+    for call_it in (call, resolve_forward(lambda model, data: model(data.x, data.edge_index))):
+        with pytest.raises(ModelError, match=r"writes into data\.x.*x\.clone\(\)"):
+            call_it(model, data)
+
+
+ROWS = torch.ones(3, 2)
+NO_ROWS = {
+    "none": None, "text": "x", "number": 1.0, "generator": iter([ROWS]), "array": ROWS.numpy(), "nested": ((ROWS,),),
+    "nothing": (), "scalar": ROWS.sum(), "integers": ROWS.long(), "booleans": ROWS > 0, "complex": ROWS.to(torch.complex64),
+    "empty": ROWS[:0], "sparse": ROWS.to_sparse(), "graph": Data(x=ROWS), "nan": ROWS * float("nan"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("output", NO_ROWS.values(), ids=NO_ROWS)
+@pytest.mark.parametrize("method", ["unlink", "gnndelete"])
+def test_a_model_without_rows_is_refused_before_it_is_served(output, method):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GCNConv(2, 2)
+
+        def forward(self, x, edge_index):
+            self.conv(x, edge_index)
+            return output
+
+    data = Data(x=torch.randn(3, 2), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    method = gd.GNNDelete(lam=0.2) if method == "gnndelete" else method
+    for deletion in (gd.Deletion(nodes=[0]), gd.Deletion(features=[0])):
+        unlearner = gd.Unlearner(Model(), data, method=method)
+        with pytest.raises(ModelError, match=r"no rows of floating-point|nothing but NaN"):
+            unlearner.delete(deletion)
+        assert unlearner.history == ()
+
+
+@pytest.mark.parametrize("output", [ROWS, (ROWS, None), [None, ROWS], {"a": ROWS}])
+def test_rows_alone_or_among_others(output):
+    require_rows(nn.Identity(), output)

@@ -23,7 +23,7 @@ from gnndelete.graph.fingerprint import attributes, fingerprint
 from gnndelete.graph.validation import check_graph, edge_table
 from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.nn.checks import refuse_blind
-from gnndelete.nn.forward import Forward
+from gnndelete.nn.forward import Forward, require_rows, unwrapped
 from gnndelete.nn.hooks import Finished, Rows, Site, Visit, listening
 from gnndelete.nn.layers import Layers, working_copy
 from gnndelete.nn.operator import LayerOperators
@@ -93,7 +93,7 @@ class Session:
         self.blocks: Blocks | None = None  # how requests are served locally; set by `prepare`
         self.rehearsed: Any = None  # what a method found on a trial deletion, for requests too small to find it by
         self.not_local = "the model has not been tried on a part of the graph"  # why there are no blocks
-        self._reads_edges = False
+        self._reads_edges = self._gives_rows = False
         self._trial: nn.Module | None = (
             None  # a working copy, never that of a result; checks and probes leave it as it was
         )
@@ -110,15 +110,25 @@ class Session:
         """Refuse a model that does not read the edges of the graph; checked once."""
         if self._reads_edges:
             return
-        if (
-            self.table.num_nodes >= LARGE_GRAPH
-        ):  # in a small one an edge of the model's own may look like one of the graph
+        if self.table.num_nodes < LARGE_GRAPH:
+            self.require_rows()
+        else:  # in a small one an edge of the model's own may look like one of the graph
             with suppress(ModelError):  # no layer that a probe can read
                 self._reads_edges = self.probe().moves_along
         if not self._reads_edges:
-            trial = working_copy(self.model)
-            refuse_blind(trial, self.sample, self.forward)
-            self._trial, self._reads_edges = trial, True  # the probe may have the copy
+            refuse_blind(self._copy(), self.sample, self.forward)
+            self._reads_edges = True
+        self.require_rows()
+
+    def require_rows(self) -> None:
+        """Refuse a model that does not run on the graph, or whose output holds no rows; checked once."""
+        if not self._gives_rows:
+            run(self._copy(), self.sample, self.answer, ())
+
+    def _copy(self) -> nn.Module:
+        """A working copy for checks, which the probe may have afterwards."""
+        self._trial = working_copy(self.model) if self._trial is None else self._trial
+        return self._trial
 
     def probe(self, layers: Layers = "all") -> Probe:
         """The sites of the model and their reach; measured once."""
@@ -128,7 +138,7 @@ class Session:
             if self.data.edge_index.is_cuda:
                 generators.append(torch.cuda.default_generators[self.data.edge_index.get_device()])
             before = [generator.get_state() for generator in generators]
-            trial = working_copy(self.model) if self._trial is None else self._trial
+            trial = self._copy()
             found = probe(trial, self.sample, self.answer, layers)
             # the library draws no global random numbers here: the model drew them, if it was not another thread
             after = [generator.get_state() for generator in generators]
@@ -213,6 +223,7 @@ class Session:
         except ModelError as error:  # no graph layer that is known by its class
             found = error.why
         self.blocks, self.not_local = (None, found) if isinstance(found, str) else (found, "")
+        self._gives_rows = self._gives_rows or known is not None  # they are in the cache
         if folder is not None and known is None and self.blocks is not None:
             self.blocks.cache.save(folder, identity, **self.blocks.facts())
 
@@ -237,6 +248,9 @@ class Session:
     def answer(self, model: nn.Module, data: Data) -> Any:
         """The output of a whole pass, which the task has checked."""
         output = self.forward(model, data)
+        if not self._gives_rows:
+            require_rows(unwrapped(model), output)
+            self._gives_rows = True
         if self._check is not None:
             self._check(output, data)
         return output

@@ -256,7 +256,7 @@ def require_fit(method: Method, context: Context) -> None:
     Raises:
         UnfitError: With the first reason, what to do about it, and a method that fits.
         DeletionError: If nothing is left that the task is about.
-        ModelError: If the model does not read the edges of the graph.
+        ModelError: If the model does not read the edges of the graph, or gives no rows.
     """
     deletion = context.deletion
     cuts_edges = bool(deletion.edges.size(1) or deletion.nodes.numel())
@@ -271,6 +271,8 @@ def require_fit(method: Method, context: Context) -> None:
         raise UnfitError(f"method '{method.name}' does not fit: {found[0].why}", f"{found[0].remedy}{hint}")
     if cuts_edges and method.keeps_model:
         context.session.require_reading_edges()
+    elif len(deletion) and method.keeps_model:
+        context.session.require_rows()
 
 
 def check_numbers(method: Method, positive: tuple[str, ...] = (), whole: tuple[str, ...] = ()) -> None:

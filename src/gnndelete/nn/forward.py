@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -70,11 +70,8 @@ def call(model: nn.Module, data: Any) -> Any:
             positional.append(value)
         elif value is not None:
             keywords[argument.name] = value
-    try:
+    with _running(model, graph):
         return model(*positional, **keywords)
-    except RuntimeError as error:
-        _explain_types(model, graph, error)
-        raise
 
 
 def resolve_forward(forward: Forward | None) -> Forward:
@@ -90,11 +87,65 @@ class UserForward:
 
     def __call__(self, model: nn.Module, data: Any) -> Any:
         graph = as_user_graph(data)
-        try:
+        with _running(model, graph):
             return self.function(model, graph)
-        except RuntimeError as error:
-            _explain_types(model, graph, error)
-            raise
+
+
+@contextmanager
+def _running(model: nn.Module, graph: Any) -> Iterator[None]:
+    """A call of the model: errors about types are explained, and a model that writes into the graph is refused."""
+    before = {name: (value, value._version) for name, value in _tensors(graph)}
+    try:
+        yield
+    except RuntimeError as error:
+        _explain_types(model, graph, error)
+        raise
+    written = [name for name, (value, version) in before.items() if value._version != version]
+    if written:
+        raise ModelError(
+            f"forward of '{type(model).__name__}' writes into data.{written[0]}, which changes your graph with every call",
+            f"write into a copy: {written[0]} = {written[0]}.clone()",
+        )
+
+
+def _tensors(graph: Any) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a graph that count how often they are written to."""
+    for store in graph.stores if isinstance(graph, Data | HeteroData) else ():
+        for name, value in store.items():
+            if isinstance(value, Tensor) and not value.is_inference():
+                yield name, value
+
+
+def require_rows(model: nn.Module, output: Any) -> None:
+    """Refuse an output without rows of real numbers: a tensor, or one in a tuple, list or dict.
+
+    >>> require_rows(nn.Linear(1, 1), (torch.ones(3, 2), None))
+    >>> require_rows(nn.Linear(1, 1), None)
+    Traceback (most recent call last):
+        ...
+    gnndelete.errors.ModelError: forward of 'Linear' returned a 'NoneType', which holds no rows of floating-point numbers; ...
+    """
+    parts = [output]
+    if isinstance(output, Mapping):
+        parts = list(output.values())
+    elif isinstance(output, (tuple, list)):
+        parts = list(output)
+    rows = [part for part in parts if isinstance(part, Tensor) and part.layout == torch.strided and part.dim()]
+    rows = [part for part in rows if part.is_floating_point() and part.numel()]
+    if not rows:
+        kind = f"a '{type(output).__name__}'"
+        if isinstance(output, Tensor):
+            kind = f"a tensor of {output.dtype} of shape {list(output.shape)}"
+        raise ModelError(
+            f"forward of '{type(model).__name__}' returned {kind}, which holds no rows of floating-point numbers",
+            "let it return a tensor with a row per node (or per graph), or several in a tuple or dict; forward=lambda "
+            "model, data: … can pick them",
+        )
+    if not any(bool(torch.isfinite(part).any()) for part in rows):
+        raise ModelError(
+            f"forward of '{type(model).__name__}' returned nothing but NaN and infinite values",
+            "look for them in its weights and in the features",
+        )
 
 
 def arguments(model: nn.Module, data: Any) -> list[tuple[inspect.Parameter, Any]]:

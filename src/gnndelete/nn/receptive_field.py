@@ -24,7 +24,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import ASAPooling, EdgePooling, PANPooling, SAGPooling, TopKPooling
 from torch_geometric.nn.pool import ClusterPooling
 
-from gnndelete.errors import GNNDeleteError, ModelError, some
+from gnndelete.errors import GNNDeleteError, ModelError, bounded, some
 from gnndelete.graph.batch import as_user_graph, node_stores
 from gnndelete.graph.edge_table import entries
 from gnndelete.graph.hetero import HeteroGraph
@@ -143,8 +143,9 @@ def run(
     except (GNNDeleteError, torch.OutOfMemoryError):
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+        said = bounded(" ".join(str(error).split()), 400)
         raise ModelError(
-            f"the model '{type(model).__name__}' does not run on the graph ({type(error).__name__}: {error})",
+            f"the model '{type(model).__name__}' does not run on the graph ({type(error).__name__}: {said})",
             "give the graph it was trained on, or forward=lambda model, data: … that calls it",
         ) from error
     finally:
