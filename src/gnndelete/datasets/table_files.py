@@ -356,7 +356,7 @@ def database_tables(path: Path) -> list[str]:
 
 
 #: A view in a database of DuckDB reads no other file, asks no server and loads no extension.
-_CLOSED = {
+_CLOSED: dict[str, Any] = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",

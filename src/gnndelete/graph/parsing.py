@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnndelete.errors import DeletionError, RequestError, SettingError
+from gnndelete.errors import DeletionError, RequestError, SettingError, bounded
 from gnndelete.graph.edge_table import ends_of
 
 if TYPE_CHECKING:
@@ -250,12 +250,17 @@ def _dim(value: Any) -> int | None:
 
 def _listed(values: Any, name: str, error: type[RequestError]) -> list[Any]:
     """The items of anything that can be gone through; of a table with columns (a DataFrame, say) its rows."""
-    if hasattr(values, "to_numpy"):
-        values = values.to_numpy()
-    if isinstance(values, (str, bytes, Mapping, np.ma.MaskedArray)) or not isinstance(values, Iterable):
-        kind = type(values).__name__
-        raise error(f"'{name}' is a '{kind}' ({short(values)}); give a list or a tensor of integer ids")
-    return values.tolist() if isinstance(values, np.ndarray) else list(values)
+    try:
+        if hasattr(values, "to_numpy"):
+            values = values.to_numpy()
+        if isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray):
+            return values.tolist()
+        if isinstance(values, Iterable) and not isinstance(values, (str, bytes, Mapping, np.ma.MaskedArray)):
+            return list(values)
+    except Exception as raised:  # a generator, or an object of the user's own
+        said = bounded(" ".join(str(raised).split()), 200)
+        raise error(f"'{name}' cannot be gone through ({type(raised).__name__}: {said}); give a list of ids") from raised
+    raise error(f"'{name}' is a '{type(values).__name__}' ({short(values)}); give a list or a tensor of integer ids")
 
 
 def _words(kind: Any) -> str:
