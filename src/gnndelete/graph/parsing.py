@@ -259,7 +259,9 @@ def _listed(values: Any, name: str, error: type[RequestError]) -> list[Any]:
             return list(values)
     except Exception as raised:  # a generator, or an object of the user's own
         said = bounded(" ".join(str(raised).split()), 200)
-        raise error(f"'{name}' cannot be gone through ({type(raised).__name__}: {said}); give a list of ids") from raised
+        raise error(
+            f"'{name}' cannot be gone through ({type(raised).__name__}: {said}); give a list of ids"
+        ) from raised
     raise error(f"'{name}' is a '{type(values).__name__}' ({short(values)}); give a list or a tensor of integer ids")
 
 
