@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -116,19 +116,23 @@ class Session:
             with suppress(ModelError):  # no layer that a probe can read
                 self._reads_edges = self.probe().moves_along
         if not self._reads_edges:
-            refuse_blind(self._copy(), self.sample, self.forward)
+            with self._trying() as trial:
+                refuse_blind(trial, self.sample, self.forward)
             self._reads_edges = True
         self.require_rows()
 
     def require_rows(self) -> None:
         """Refuse a model that does not run on the graph, or whose output holds no rows; checked once."""
         if not self._gives_rows:
-            run(self._copy(), self.sample, self.answer, ())
+            with self._trying() as trial:
+                run(trial, self.sample, self.answer, ())
 
-    def _copy(self) -> nn.Module:
-        """A working copy for checks, which the probe may have afterwards."""
-        self._trial = working_copy(self.model) if self._trial is None else self._trial
-        return self._trial
+    @contextmanager
+    def _trying(self) -> Iterator[nn.Module]:
+        """A working copy for a check; the next one has it too where the check passes, since a refused model may be mended."""
+        trial, self._trial = working_copy(self.model) if self._trial is None else self._trial, None
+        yield trial
+        self._trial = trial
 
     def probe(self, layers: Layers = "all") -> Probe:
         """The sites of the model and their reach; measured once."""
@@ -138,7 +142,7 @@ class Session:
             if self.data.edge_index.is_cuda:
                 generators.append(torch.cuda.default_generators[self.data.edge_index.get_device()])
             before = [generator.get_state() for generator in generators]
-            trial = self._copy()
+            trial = working_copy(self.model) if self._trial is None else self._trial
             found = probe(trial, self.sample, self.answer, layers)
             # the library draws no global random numbers here: the model drew them, if it was not another thread
             after = [generator.get_state() for generator in generators]
