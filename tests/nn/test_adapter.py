@@ -15,6 +15,7 @@ import gnndelete as gd
 from gnndelete.errors import AdapterError, RequestError, RunError, SettingError
 from gnndelete.graph.batch import collate
 from gnndelete.graph.fingerprint import attributes
+from gnndelete.nn import adapter as adapters
 from gnndelete.nn.adapter import CARD, CONFIG, TENSORS
 
 
@@ -192,16 +193,18 @@ def removed(path):
 def without(*names):
     def cut(path):
         config = json.loads(path.read_text())
-        for name in names:
+        for name in (*names, "sha256"):
             del config[name]
-        path.write_text(json.dumps(config))
+        path.write_bytes(adapters._config_bytes(config))
 
     return cut
 
 
 def changed(**values):
     def change(path):
-        path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+        config = json.loads(path.read_text())
+        del config["sha256"]
+        path.write_bytes(adapters._config_bytes({**config, **values}))
 
     return change
 
@@ -220,6 +223,18 @@ DAMAGE = [
     (CONFIG, changed(format=99)),
     (CONFIG, changed(operators=[{}])),
     (CONFIG, changed(operators=[{"layer": "nowhere"}])),
+    (CONFIG, changed(base_fingerprint=None)),
+    (CONFIG, changed(base_fingerprint=3)),
+    (CONFIG, changed(remaining_fingerprint=None)),
+    (CONFIG, changed(remaining_attributes=["x"])),
+    (CONFIG, changed(assurance="<script>")),
+    (CONFIG, changed(notes=[3])),
+    (CONFIG, changed(settings=[])),
+    (CONFIG, changed(operators={})),
+    (CONFIG, lambda path: path.write_text("[" * 100_000)),
+    (CONFIG, lambda path: path.write_text("9" * 10_000)),
+    (CONFIG, lambda path: path.write_text(path.read_text().replace('"approximate"', '"retrained"'))),
+    (CONFIG, lambda path: path.write_text(path.read_text().replace('"operators": [', '"operators": [], "x": ['))),
     (CONFIG, lambda path: path.write_text("[1, 2]")),
     (CONFIG, lambda path: path.write_bytes(b"\xff\xfe\x81")),
 ]
@@ -232,6 +247,16 @@ def test_damaged_files_are_refused(folder, gcn, unlearned, name, damage):
         gd.load(folder, gcn, data=unlearned.data)
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_every_flip_of_a_bit_in_the_config_is_refused(folder, gcn, unlearned):
+    content = (folder / CONFIG).read_bytes()
+    for place in range(0, len(content)):
+        other = bytearray(content)
+        other[place] ^= 1 << place % 8
+        (folder / CONFIG).write_bytes(other)
+        with pytest.raises(AdapterError):
+            adapters.read_config(folder)
 
 
 def test_files_of_two_adapters_do_not_mix(folder, gcn, graph, tmp_path):

@@ -10,18 +10,20 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 from torch import Tensor, nn
 
 from gnndelete import __version__
-from gnndelete.errors import AdapterError, some, why
+from gnndelete.errors import AdapterError, bounded, some, why
 from gnndelete.graph.fingerprint import tensor_digest
 from gnndelete.graph.kinds import in_words
 from gnndelete.io.files import STAGING_PREFIX, commit
+from gnndelete.io.versions import Count, Digest, read_file
 from gnndelete.nn.forward import bare, unwrapped
 from gnndelete.nn.hooks import Key, Site
 from gnndelete.nn.operator import (
@@ -44,6 +46,35 @@ CONFIG, TENSORS, CARD = "adapter_config.json", "adapter_model.safetensors", "REA
 #: Keys of the config that an adapter writes itself; all others are facts about the result.
 _WRITTEN = ("format", "gnndelete", "torch", "python", "base_model", "base_fingerprint", "tensors_sha256", "operators")
 REQUIRED = (*_WRITTEN, "method", "settings", "assurance", "weights", "seconds", "parameters", "notes", "seed")
+
+
+#: A config holds no tensors.
+MAX_CONFIG_BYTES = 1 << 26
+
+
+class _Config(BaseModel):
+    """The types of what a config says."""
+
+    model_config = ConfigDict(strict=True)
+
+    base_model: str
+    base_fingerprint: Digest
+    tensors_sha256: Digest
+    operators: list[dict[str, Any]]
+    method: str
+    settings: dict[str, Any]
+    assurance: Literal["retrained", "exact", "certified", "approximate", "inference-only"]
+    weights: Literal["base", "new"]
+    seconds: float
+    parameters: Count
+    notes: list[dict[Literal["code", "text"], str]]
+    seed: int
+    requests: Count = 0
+    counts: dict[str, Count] = {}
+    remaining_fingerprint: Digest | None = None
+    original_fingerprint: Digest | None = None
+    remaining_attributes: dict[str, str] = {}
+    details: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -140,7 +171,7 @@ class Adapter:
         }
         if missing := [name for name in REQUIRED if name not in config]:
             raise AdapterError(f"the adapter does not know {some(missing)}", "save the result: unlearned.save(path)")
-        written = (json.dumps(config, indent=2) + "\n").encode()
+        written = _config_bytes(config)
         folder = Path(path)
         files = {folder / TENSORS: content, folder / CONFIG: written, folder / CARD: card(config).encode()}
         commit(files, private=[folder / TENSORS])
@@ -192,19 +223,41 @@ def _refuse_other_files(folder: Path) -> None:
 def read_config(path: str | PathLike[str]) -> dict[str, Any]:
     """The config of the adapter in a folder; an AdapterError where there is none that can be read."""
     file = Path(path) / CONFIG
+    remedy = "restore it from a backup, or delete again"
     try:
-        config = json.loads(file.read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        content = read_file(file, MAX_CONFIG_BYTES)
+        config = json.loads(content)
+        if not isinstance(config, dict) or config.get("format") != FORMAT:
+            found = bounded(repr(config.get("format")), 40) if isinstance(config, dict) else type(config).__name__
+            raise AdapterError(
+                f"'{file}' has format {found}, this version reads format {FORMAT}; save the adapter again"
+            )
+        if missing := [name for name in REQUIRED if name not in config]:
+            raise AdapterError(f"'{file}' is damaged: it lacks {some(missing)}; {remedy}")
+        digest = config.pop("sha256", None)
+        if _config_bytes(config) != content or _sealed(config)["sha256"] != digest:
+            raise AdapterError(f"'{file}' is not what was written; {remedy}")
+        _Config.model_validate(config)
+    except AdapterError:
+        raise
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        raise AdapterError(f"'{file}' is damaged: '{bounded(place, 60)}' has a wrong value; {remedy}") from None
+    except (OSError, ValueError, RecursionError) as error:
         raise AdapterError(
-            f"no readable adapter at '{path}' ({file.name}: {why(error)}); give the folder that save() wrote"
+            f"no readable adapter at '{path}' ({file.name}: {bounded(why(error), 200)}); give the folder that save() wrote"
         ) from error
-    if not isinstance(config, dict) or config.get("format") != FORMAT or "operators" not in config:
-        found = config.get("format") if isinstance(config, dict) else type(config).__name__
-        raise AdapterError(f"'{file}' has format {found!r}, this version reads format {FORMAT}; save the adapter again")
-    missing = [name for name in REQUIRED if name not in config]
-    if missing:
-        raise AdapterError(f"'{file}' is damaged: it lacks {some(missing)}; restore it from a backup, or delete again")
     return config
+
+
+def _sealed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config with the digest of its other values."""
+    return {**config, "sha256": hashlib.sha256(json.dumps(config, indent=2).encode()).hexdigest()}
+
+
+def _config_bytes(config: Mapping[str, Any]) -> bytes:
+    """The content of the file of a config, whose digest goes last."""
+    return (json.dumps(_sealed(config), indent=2) + "\n").encode()
 
 
 def restore(path: str | PathLike[str], config: dict[str, Any], model: nn.Module, factory: Any = None) -> Adapter:
