@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,10 @@ from gnndelete.notes import TRAINED_WITHOUT
 from gnndelete.result import Unlearned
 from gnndelete.tasks import Task
 from gnndelete.tasks.base import Predict
+
+
+#: The same deletion by retraining, or a model that was trained without the elements.
+Reference = Unlearned | nn.Module
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ class Case:
         seed: Of every random choice.
         progress: Whether to show progress.
         shadow: The shadow model of the attacks; None where the attacks are left out.
+        more_references: Further references, ``"reference 2"`` and so on, which show the spread of trainings.
     """
 
     unlearned: Unlearned
@@ -105,6 +110,13 @@ class Case:
     seed: int = 0
     progress: bool = False
     shadow: Shadow | None = None
+    more_references: tuple[Subject, ...] = ()
+
+    @property
+    def references(self) -> dict[str, Subject]:
+        """All references by name, ``"reference"`` first; empty where there is none."""
+        first = {"reference": self.subjects["reference"]} if "reference" in self.subjects else {}
+        return first | {subject.name: subject for subject in self.more_references}
 
     @property
     def after(self) -> Subject:
@@ -128,7 +140,7 @@ class Case:
 
 def open_case(
     unlearned: Unlearned,
-    reference: Unlearned | nn.Module | None = None,
+    reference: Reference | Sequence[Reference] | None = None,
     deletion: Deletion | None = None,
     original: Data | None = None,
     seed: int | None = None,
@@ -163,10 +175,12 @@ def open_case(
             "give the deletion and the graph it was made for",
         )
     task = unlearned.task.without(gone.nodes)
-    other = _reference(reference, unlearned, gone, original, remaining)
+    given = [] if reference is None else list(reference) if isinstance(reference, list | tuple) else [reference]
+    others = [_reference(one, unlearned, gone, original, remaining) for one in given]
+    _refuse_repeats(others)
     case = Case(
         unlearned=unlearned,
-        reference=other,
+        reference=others[0] if others else None,
         deletion=gone,
         original=original,
         remaining=remaining,
@@ -180,10 +194,10 @@ def open_case(
         progress=progress,
     )
     subjects = {"before": Subject.of_model("before", base, original, task, case.forward)}
-    for name, result in (("after", unlearned), ("reference", other)):
-        if result is not None:
-            subjects[name] = _subject(case, name, result)
-    return replace(case, subjects=subjects)
+    for name, result in (("after", unlearned), *(("reference", other) for other in others[:1])):
+        subjects[name] = _subject(case, name, result)
+    more = tuple(_subject(case, f"reference {place}", other) for place, other in enumerate(others[1:], start=2))
+    return replace(case, subjects=subjects, more_references=more)
 
 
 def _check_adapter(unlearned: Unlearned, data: Data) -> None:
@@ -209,11 +223,19 @@ def _check_adapter(unlearned: Unlearned, data: Data) -> None:
         )
 
 
+def _refuse_repeats(references: list[Unlearned]) -> None:
+    """The same training twice would make the spread of trainings look small."""
+    found = [model_fingerprint(reference.model) for reference in references if reference.model is not None]
+    if len(set(found)) < len(found):
+        raise SettingError(
+            "two of the references have the same weights, so they are one training",
+            "train each with a seed of its own, or pass one",
+        )
+
+
 def _reference(
-    reference: Unlearned | nn.Module | None, unlearned: Unlearned, gone: Deletion, original: Data, remaining: Data
-) -> Unlearned | None:
-    if reference is None:
-        return None
+    reference: Reference, unlearned: Unlearned, gone: Deletion, original: Data, remaining: Data
+) -> Unlearned:
     model = reference.model if isinstance(reference, Unlearned) else reference
     if reference is unlearned or (model is not None and model is unlearned.model):
         raise SettingError(
@@ -240,7 +262,7 @@ def _reference(
         raise SettingError(
             f"'reference' must be the same deletion by Retrain, or a model trained without the elements "
             f"(got '{type(reference).__name__}')",
-            "pass one of these, or leave it out",
+            "pass one of these, a list of them, or leave it out",
         )
     if reference.history and reference.deletion.check(original) != gone:
         raise DeletionError(

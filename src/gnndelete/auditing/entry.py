@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from os import PathLike
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gnndelete import __version__
-from gnndelete.auditing.case import Case, open_case
+from gnndelete.auditing.case import Case, Reference, open_case
 from gnndelete.auditing.measures import Measure, NotMeasuredError, Section, Unmeasured, measures
 from gnndelete.auditing.measures.attack import LEFT_OUT, train_shadow
 from gnndelete.auditing.report.figures import figure_files
@@ -39,6 +39,10 @@ PAGE, VALUES, FIGURES = "report.html", "audit.json", "figures"
 _ADAPTER_LIMITS = (
     "The base weights are unchanged and still hold the data: whoever disables or removes the adapter has the old model back.",
     "The rows in the adapter identify the neighbourhood of what was deleted. Protect its files as you protect the graph.",
+)
+_RETURNING_LIMIT = (
+    "A deleted id that comes back is answered by what was solved for it, whatever it does from then on. Give a node that "
+    "returns a new id."
 )
 _LEVEL_LIMITS = {
     "inference-only": (
@@ -98,6 +102,7 @@ class Audit:
         request: What was to be forgotten.
         done: What was done.
         reference: Whether a reference was measured as well.
+        references: The number of references.
         calibration: How lam was found, as the method stored it.
         limits: What this result does not give, in sentences.
         higher: How to reach a higher assurance level.
@@ -114,6 +119,7 @@ class Audit:
     request: Request
     done: Done
     reference: bool = False
+    references: int = 0
     calibration: Mapping[str, Any] | None = None
     limits: tuple[str, ...] = ()
     higher: tuple[str, ...] = ()
@@ -138,7 +144,7 @@ class Audit:
         """
         values = {
             name: getattr(self, name)
-            for name in ("gnndelete", "created", "seed", "seconds", "reference", "calibration")
+            for name in ("gnndelete", "created", "seed", "seconds", "reference", "references", "calibration")
         }
         return {
             "format": FORMAT,
@@ -187,7 +193,7 @@ class Audit:
 
 def audit(
     unlearned: Unlearned,
-    reference: Unlearned | nn.Module | None = None,
+    reference: Reference | Sequence[Reference] | None = None,
     *,
     deletion: Deletion | None = None,
     original: Data | None = None,
@@ -202,7 +208,9 @@ def audit(
     Args:
         unlearned: What `Unlearner.delete` or `load` returned.
         reference: The same deletion by `Retrain`, or a model trained without the elements. With it every number of the
-            deletion is shown next to the reference's, and the verdict is about the difference.
+            deletion is shown next to the reference's, and the verdict is about the difference. A list of several, each
+            trained with a seed of its own, shows how much trainings differ; the first is shown, and differences are from the
+            mean of all.
         deletion: What was deleted, for an adapter from disk, which does not say so.
         original: The graph before the deletion, for an adapter from disk.
         attacks: Whether to run the attacks. They train a shadow model, which takes as long as the training did.
@@ -232,15 +240,16 @@ def audit(
         case = replace(case, shadow=train_shadow(case))
     sections = {measure.name: run_measure(measure, case) for measure in track(measures(), "auditing", progress, _name)}
     sections = judge_tests(case, sections)
-    findings = Findings(sections, case.task.blank(case.deletion), unlearned.adapter is not None, unlearned.aim)
+    findings = Findings(sections, adapter=unlearned.adapter is not None, aim=unlearned.aim)
     return Audit(
         verdict=decide(findings),
         sections=sections,
         request=_request(case),
         done=_done(case),
         reference=case.reference is not None,
+        references=len(case.references),
         calibration=unlearned.calibration,
-        limits=_limits(unlearned),
+        limits=_limits(case),
         higher=() if unlearned.assurance == "retrained" else _HIGHER,
         seed=case.seed,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -275,9 +284,13 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _limits(unlearned: Unlearned) -> tuple[str, ...]:
-    operators = unlearned.adapter is not None and bool(unlearned.adapter.operators)
-    return (*(_ADAPTER_LIMITS if operators else ()), *_LEVEL_LIMITS.get(unlearned.assurance, ()), _SAMPLE_LIMIT)
+def _limits(case: Case) -> tuple[str, ...]:
+    adapter, level = case.unlearned.adapter, case.unlearned.assurance
+    operators = adapter is not None and bool(adapter.operators)
+    found = [*(_ADAPTER_LIMITS if operators else ()), *_LEVEL_LIMITS.get(level, ())]
+    if adapter is not None and case.deletion.nodes.numel():
+        found.append(_RETURNING_LIMIT)
+    return (*found, _SAMPLE_LIMIT)
 
 
 def _request(case: Case) -> Request:

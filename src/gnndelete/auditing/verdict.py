@@ -24,17 +24,19 @@ from gnndelete.auditing.measures.distance import DistanceSection
 from gnndelete.auditing.measures.forgetting import ForgettingSection, QueryTest, UnseenAUC
 from gnndelete.auditing.measures.integrity import IntegritySection
 from gnndelete.auditing.measures.lists import TOP, ListsSection
-from gnndelete.auditing.measures.membership import MembershipSection
+from gnndelete.auditing.measures.membership import AttackSection, MembershipSection
 from gnndelete.auditing.measures.reference import ReferenceSection
 from gnndelete.auditing.measures.touched import TouchedSection
 from gnndelete.auditing.measures.trend import TrendSection
 from gnndelete.auditing.measures.users import UsersSection
 from gnndelete.auditing.measures.utility import Skill, UtilitySection
 from gnndelete.metrics.ranking import auc_variance
+from gnndelete.metrics.unseen_test import spread_of_trainings
 from gnndelete.notes import Note
 
-#: Standard errors of a 95% interval.
-Z95 = 1.96
+#: Standard errors of a 95% interval, and those beyond which a difference is called one: several tests look at each result,
+#: and of a hundred that were trained again few should be called different.
+Z95, SURE = 1.96, 2.58
 #: Differences of the unseen AUC below this are called none.
 TOLERANCE = 0.03
 #: A test whose interval is wider than this on one side decides nothing.
@@ -139,7 +141,6 @@ class Findings:
     """What the rules look at: the sections of the measures, and a few facts about the deletion."""
 
     sections: Mapping[str, Section] = field(default_factory=dict)
-    blank: bool = False  # nothing of the deleted elements is left as served, so that they are judged presented again
     adapter: bool = False
     aim: str | None = None
     code: str = ""  # the verdict, for rules that warn
@@ -156,9 +157,10 @@ class Findings:
 
     @property
     def headline(self) -> str | None:
-        """The graph whose unseen test decides."""
-        order = ("old_id", "served") if self.blank else ("served", "old_id")
-        return next((name for name in order if name in self.tests), None)
+        """The graph whose unseen test decides: as served, where that can be judged."""
+        fair = [name for name, test in self.tests.items() if test.reference is not None or not test.unfair]
+        order = [name for name in ("served", "old_id") if name in fair] + [*self.tests]
+        return order[0] if order else None
 
 
 def judge_tests(case: Case, sections: Mapping[str, Section]) -> dict[str, Section]:
@@ -291,6 +293,18 @@ def only_scores_moved(found: Findings) -> Opinion | None:
     return None
 
 
+def weights_continued(found: Findings) -> Opinion | None:
+    """The result says that its weights are new, and they were continued from the old ones."""
+    section = found.get(ReferenceSection)
+    if section is None or section.own is None or section.own <= CORRELATION + max(section.usual or 0.0, 0.0):
+        return None
+    text = (
+        f"The result says that its weights are new, and they correlate {section.own:.2f} with those from before the deletion. "
+        "Fresh weights do not: these were continued from weights that had seen the deleted data."
+    )
+    return Opinion(text, "under-forgotten")
+
+
 def reference_not_fresh(found: Findings) -> Opinion | None:
     """The reference was continued from the weights before the deletion, or remembers as much as they do."""
     section = found.get(ReferenceSection)
@@ -395,15 +409,22 @@ def nodes_marked(found: Findings) -> Opinion | None:
 def trend_differs(found: Findings) -> Opinion | None:
     """The trend attack finds deleted edges better than in the retrained model."""
     section = found.get(TrendSection)
-    if section is None or section.reference is None or found.code == "suppressed":
+    if section is None or section.expected is None or found.code == "suppressed":
         return None
-    after, reference = section.after.auc, section.reference.auc
-    sizes = section.counts["deleted"], section.counts["non_edges"]
-    error = Z95 * math.sqrt(auc_variance(after, *sizes) + auc_variance(reference, *sizes))
+    after, reference = section.after.auc, section.expected
+    error = _attack_error(section, section.counts["deleted"], section.counts["non_edges"])
     if after - reference <= max(ATTACK_TOLERANCE, error):
         return None
     text = f"the trend attack finds deleted edges with AUC {after:.3f}, against {reference:.3f} for the retrained model"
     return Opinion(text, "marked")
+
+
+def _attack_error(section: AttackSection, deleted: int, others: int) -> float:
+    """Beyond which an attack does better than on the references: by elements, or by the spread of trainings."""
+    variance = auc_variance(section.after.auc, deleted, others)
+    if section.expected is not None:
+        variance += auc_variance(section.expected, deleted, others)
+    return SURE * max(math.sqrt(variance), spread_of_trainings(section.references))
 
 
 def no_better_than_chance(found: Findings) -> Opinion | None:
@@ -433,14 +454,13 @@ def membership_differs(found: Findings) -> Opinion | None:
     section = found.get(MembershipSection)
     if section is None or section.counts["deleted"] < DELETED_MINIMUM:
         return None
-    reference = None if section.reference is None else section.reference.auc
+    reference, after = section.expected, section.after.auc
     if reference is None and section.carry_messages:
         return None
-    after, sizes = section.after.auc, (section.counts["deleted"], section.counts["test"])
-    variance = auc_variance(after, *sizes) + (0.0 if reference is None else auc_variance(reference, *sizes))
     off = after - (0.5 if reference is None else reference)
     tolerance = ALONE_TOLERANCE if reference is None else ATTACK_TOLERANCE
-    if found.code == "suppressed" or abs(off) <= max(tolerance, Z95 * math.sqrt(variance)):
+    error = _attack_error(section, section.counts["deleted"], section.counts["test"])
+    if found.code == "suppressed" or abs(off) <= max(tolerance, error):
         return None
     target = "0.5 if it could not tell" if reference is None else f"{reference:.3f} for the retrained model"
     text = f"the membership attack tells them from test elements with AUC {after:.3f}, against {target}"
@@ -546,6 +566,7 @@ RULES = (
     Rule("graph-holds-deleted", "decides", graph_holds_deleted),  # under-forgotten
     Rule("keeps-old-graph", "decides", keeps_old_graph),  # under-forgotten
     Rule("only-scores-moved", "decides", only_scores_moved),  # under-forgotten
+    Rule("weights-continued", "decides", weights_continued),  # under-forgotten
     Rule("reference-not-fresh", "decides", reference_not_fresh),  # undecided
     Rule("former-pairs", "decides", by_former_pairs),  # under- or over-forgotten, no difference seen, or undecided
     Rule("unseen-test", "decides", by_unseen_test),  # all others
@@ -606,6 +627,10 @@ class Difference:
         """The largest true difference that the test could have missed."""
         return max(abs(self.off) + self.away, self.towards - abs(self.off), TOLERANCE)
 
+    def beyond(self, noise: float) -> bool:
+        """Whether it is above what counts and above this error."""
+        return abs(self.off) > max(TOLERANCE, noise)
+
 
 def judged_auc(test: QueryTest) -> UnseenAUC:
     """The AUC that decides: without a reference the one adjusted for surroundings, where there is one.
@@ -652,18 +677,19 @@ def _judged(test: QueryTest, after: UnseenAUC, found: Difference) -> tuple[str, 
     few = f"{count:,} deleted and {unseen:,} unseen elements of their kind are too few to decide"
     # 0.5 has no error of its own, but an AUC that is truly 0.5 scatters around it by the standard error
     noise = Z95 * after.se if alone else 0.0
+    sure = SURE / Z95 * max(found.towards, noise)
     target = test.adjusted.target if alone and test.adjusted is not None else None
     if alone and test.unfair:
         return "undecided", f"Only a reference could decide this, because {test.unfair}"
     if count < DELETED_MINIMUM:
         return "undecided", few
-    if found.clear and abs(found.off) > max(TOLERANCE, noise):
+    if found.beyond(sure):
         code, side = ("under-forgotten", "above") if found.off > 0 else ("over-forgotten", "below")
         if not alone:
             rank = "higher" if found.off > 0 else "lower"
             return code, f"Among matched unseen elements, deleted ones rank {rank} than in the retrained model"
         text = f"Deleted elements score {side} matched unseen ones"
-        if target is not None and abs(after.auc - target) <= max(TOLERANCE, noise):
+        if target is not None and abs(after.auc - target) <= max(TOLERANCE, sure):
             why = f"calibration took part of that for chance and aimed at {target:.3f}; a reference would decide"
             return "undecided", f"{text}, but {why}"
         return code, text
@@ -674,11 +700,13 @@ def _judged(test: QueryTest, after: UnseenAUC, found: Difference) -> tuple[str, 
         )
     if max(found.towards, noise) > RESOLUTION:
         return "undecided", few
+    if found.clear and found.beyond(noise):
+        chance = "chance makes such a difference once in twenty times"
+        return "undecided", f"Deleted elements score {'higher' if found.off > 0 else 'lower'} than expected, but {chance}"
     if found.clear:
-        return (
-            "indistinguishable",
-            f"The difference ({found.off:+.3f}) is below {TOLERANCE:g}, the smallest that counts",
-        )
+        size, least = close(abs(found.off), TOLERANCE)
+        sign = "+" if found.off > 0 else "-"
+        return "indistinguishable", f"The difference ({sign}{size}) is below {least}, the smallest that counts"
     like = "like matched unseen ones" if alone else "as in the retrained model"
     return "indistinguishable", f"Deleted elements score {like}, as far as this test can see"
 

@@ -6,6 +6,7 @@ the remaining graph, class, relation) so that a difference in kind is not mistak
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any
 
@@ -41,6 +42,8 @@ class UnseenTest:
         strata: The positions of deleted and of unseen elements in each stratum.
         deleted: Scores of the deleted elements.
         unseen: Scores of the unseen elements.
+        ends: The nodes of the deleted and of the unseen elements ``[2, k]``, where these are pairs: what a model says of one
+            pair it says in part of all that share a node.
 
     Attributes:
         scores: The (deleted, unseen) scores of all elements, and ``parts`` those of each stratum.
@@ -54,7 +57,10 @@ class UnseenTest:
     (0.5, 1.0)
     """
 
-    def __init__(self, strata: Strata, deleted: Tensor, unseen: Tensor) -> None:
+    def __init__(
+        self, strata: Strata, deleted: Tensor, unseen: Tensor, ends: tuple[Tensor, Tensor] | None = None
+    ) -> None:
+        self._ends = None if ends is None else torch.cat([part.cpu() for part in ends], dim=1).numpy()
         high, low = (part.detach().double().cpu().numpy() for part in (deleted, unseen))
         self.strata = strata
         self.scores: tuple[Floats, Floats] = high, low
@@ -88,26 +94,43 @@ class UnseenTest:
         """
         return float(1 / (self.weights**2 @ [1 / unseen.size for _, unseen in self.parts])) if self.parts else 0.0
 
-    def against(self, other: UnseenTest) -> tuple[float, float]:
-        """Compare two models on the same elements.
+    def against(self, *others: UnseenTest) -> tuple[float, float]:
+        """Compare this model with one other or with the mean of several, on the same elements.
 
-        Two models agree on most elements, so the difference is more certain than either AUC. Its error is taken from the
-        differences element by element (DeLong, DeLong and Clarke-Pearson 1988).
+        Two models agree on most elements, so the difference is more certain than either AUC. Its error is the largest of
+        three: from the differences element by element (DeLong, DeLong and Clarke-Pearson 1988); of pairs, from the sums at
+        each node (Fafchamps and Gubert 2007); and by how much several others differ, which were trained alike.
 
         Args:
-            other: The test of the other model, with the same strata.
+            others: The tests of the other models, with the same strata.
 
         Returns:
-            This AUC minus the other, and the standard error of the difference.
+            This AUC minus the mean of the others, and the standard error of the difference.
         """
-        spread = []
-        for (deleted, unseen), (deleted2, unseen2) in zip(self.parts, other.parts, strict=True):
+        variance = []
+        shares = [np.zeros(self.deleted), np.zeros(self.unseen)]  # of each element in the difference
+        for weight, places, (deleted, unseen), *parts in zip(
+            self.weights, self.strata, self.parts, *(other.parts for other in others), strict=True
+        ):
             moved = (
-                share_below(deleted, unseen) - share_below(deleted2, unseen2),
-                share_below(unseen, deleted) - share_below(unseen2, deleted2),
+                share_below(deleted, unseen) - np.mean([share_below(*part) for part in parts], axis=0),
+                np.mean([share_below(low, high) for high, low in parts], axis=0) - share_below(unseen, deleted),
             )
-            spread.append(sum(float(part.var(ddof=1)) / part.size if part.size > 1 else 0.25 for part in moved))
-        return self.auc - other.auc, float(np.sqrt(self.weights**2 @ np.array(spread)))
+            variance.append(sum(float(part.var(ddof=1)) / part.size if part.size > 1 else 0.25 for part in moved))
+            for share, place, part in zip(shares, places, moved, strict=True):
+                share[place] += weight * (part - part.mean()) / part.size
+        aucs = [other.auc for other in others]
+        by_elements = float(np.sqrt(self.weights**2 @ np.array(variance)))
+        errors = by_elements, self._error_by_nodes(np.concatenate(shares)), spread_of_trainings(aucs)
+        return self.auc - float(np.mean(aucs)), max(errors)
+
+    def _error_by_nodes(self, shares: Floats) -> float:
+        """The error of a sum over pairs, of which those that share a node may err alike; 0 where elements are no pairs."""
+        if self._ends is None:
+            return 0.0
+        _, named = np.unique(self._ends, return_inverse=True)
+        sums = np.bincount(named.ravel(), np.tile(shares, 2))
+        return float(np.sqrt(max(np.sum(sums**2) - np.sum(shares**2), 0.0)))
 
     def interval(self, seed: int, level: float = 0.95, draws: int = 1000) -> tuple[float, float]:
         """A bootstrap interval of the AUC, resampled within strata.
@@ -133,19 +156,37 @@ class UnseenTest:
         return max(min(float(low), self.auc - half), 0.0), min(max(float(high), self.auc + half), 1.0)
 
 
-def unseen_test(deleted: Tensor, unseen: Tensor, *matched_by: Any, **options: Any) -> UnseenTest:
+def spread_of_trainings(values: Sequence[float]) -> float:
+    """The standard error of a value of one more training minus the mean of these; 0 where one cannot show any.
+
+    >>> round(spread_of_trainings([0.49, 0.51, 0.50]), 4), spread_of_trainings([0.5])
+    (0.0115, 0.0)
+    """
+    if len(values) < 2:
+        return 0.0
+    return float(np.std(values, ddof=1) * np.sqrt(1 + 1 / len(values)))
+
+
+def unseen_test(
+    deleted: Tensor,
+    unseen: Tensor,
+    *matched_by: Any,
+    ends: tuple[Tensor, Tensor] | None = None,
+    **options: Any,
+) -> UnseenTest:
     """The unseen test of one model's scores.
 
     Args:
         deleted: Scores of the deleted elements.
         unseen: Scores of the unseen elements.
         matched_by: What elements are matched by, as `strata` takes it.
+        ends: The nodes of both, where they are pairs.
         options: Further arguments of `strata`.
 
     Returns:
         The test.
     """
-    return UnseenTest(strata(*matched_by, **options), deleted, unseen)
+    return UnseenTest(strata(*matched_by, **options), deleted, unseen, ends)
 
 
 def strata(

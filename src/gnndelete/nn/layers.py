@@ -127,7 +127,7 @@ def chosen_layers(model: nn.Module, layers: Layers) -> list[str]:
     if layers in ("all", "last"):
         raise ModelError(
             f"'{type(model).__name__}' has no graph layers (no MessagePassing, GPSConv, HeteroConv or {MARK} = True)",
-            "name the modules whose outputs are node representations with layers=[…]: "
+            "name modules that return one row per node, [nodes, width], with layers=[…]; it has: "
             f"{some(available, 10) or 'it has no submodules'}",
         )
     if isinstance(layers, str):

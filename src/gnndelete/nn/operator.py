@@ -204,6 +204,12 @@ class LayerOperators(nn.Module):
                     "wrap a sampled batch in `with gnndelete.rows(model, batch.n_id):`, and for another graph delete again there"
                 )
             return None
+        if h.size(0) > ids.numel() and h.size(0) == num_rows:
+            raise ModelError(
+                f"layer '{self.name}' ran on all {num_rows} nodes, but gnndelete.rows was given {ids.numel()} ids: the model reads "
+                "a table of all nodes; have its forward take the rows of the batch from it (self.table(n_id)), or leave "
+                "gnndelete.rows out"
+            )
         if h.size(0) > ids.numel():
             raise ModelError(
                 f"layer '{self.name}' got {h.size(0)} rows, but gnndelete.rows was given {ids.numel()} ids; "

@@ -20,6 +20,7 @@ from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.parsing import ids_in_order
 from gnndelete.metrics.edge_matching import Matching
 from gnndelete.metrics.lists import Lists
+from gnndelete.metrics.ranking import auc_variance
 from gnndelete.metrics.unseen_test import CLASS_QUANTILES, strata
 from gnndelete.notes import Note
 
@@ -220,6 +221,34 @@ class Task(ABC):
             data: The graph.
         """
         raise SettingError(f"a '{self.name}' task has no validation score")
+
+    def ranks(self, data: Any) -> bool:
+        """Whether `validate` gives an AUROC; else an accuracy.
+
+        Args:
+            data: The graph.
+        """
+        return self.pairwise
+
+    def chance(self, data: Any) -> float | None:
+        """The validation score up to which a model is no better than chance; None where that is not known.
+
+        It is what one answer for all reaches (accuracy), or 0.5 (AUROC), and 1.96 standard errors more.
+
+        Args:
+            data: The graph.
+
+        Raises:
+            GraphError: If there is no validation data.
+        """
+        true = self.examples(data, "validation")[1]
+        if not true.numel():
+            return None
+        if self.ranks(data):
+            positive = int((true == 1).sum())
+            return 0.5 + 1.96 * auc_variance(0.5, max(positive, 1), max(true.numel() - positive, 1)) ** 0.5
+        share = float(true.bincount().max()) / true.numel()
+        return share + 1.96 * (share * (1 - share) / true.numel()) ** 0.5
 
     def lists(self, data: Any, shown: bool = True, test: bool = True) -> Lists | None:
         """The lists in which edges are ranked; None for a task that ranks none.

@@ -138,9 +138,11 @@ class GraphClassification(Classification):
 
     def validate_by(self, predict: Predict, data: Any) -> float:
         found = self._scores(predict, data, "val")
+        return found.get("auroc", found["accuracy"]) if self.ranks(data) else found["accuracy"]
+
+    def ranks(self, data: Any) -> bool:
         binary = int(self.labels(data).max()) < 2
-        ranked = self.metric == "auroc" or (self.metric == "auto" and binary)
-        return found.get("auroc", found["accuracy"]) if ranked else found["accuracy"]
+        return self.metric == "auroc" or (self.metric == "auto" and binary)
 
     def _mask(self, data: Any, part: str) -> Tensor | None:
         return _marked(self._given[part], data) if part in self._given else super()._mask(data, part)

@@ -90,7 +90,8 @@ class QueryTest(PerModel[UnseenAUC]):
     Args:
         graph: What the graph is.
         unfair: Why only a reference shows what to expect here; empty where 0.5 is to be expected.
-        gap: The AUC minus the reference's, and ``gap_error`` the half-width of its 95% interval.
+        gap: The AUC minus the reference's, or the mean of several, and ``gap_error`` the half-width of its 95% interval.
+        references: The AUC of every reference, where there are several.
         adjusted: The test adjusted for surroundings.
         verdict: The code of the verdict on this test, and ``sentence`` the reason for it.
     """
@@ -99,6 +100,7 @@ class QueryTest(PerModel[UnseenAUC]):
     unfair: str = ""
     gap: float | None = None
     gap_error: float | None = None
+    references: tuple[float, ...] = ()
     adjusted: AdjustedTest | None = None
     verdict: str = ""
     sentence: str = ""
@@ -114,6 +116,8 @@ class QueryTest(PerModel[UnseenAUC]):
         if self.gap is not None and "reference" in names:
             error = "" if self.gap_error is None else f" ± {number(self.gap_error)}"
             parts.append(f"Gap to {names['reference']}: {self.gap:+.3f}{error}.")
+        if self.references:
+            parts.append(f"AUC of {len(self.references)} retrained models: {number(list(self.references))}.")
         if self.after is not None:
             parts.append(
                 f"{number(self.after.deleted)} deleted against {number(self.after.unseen)} unseen elements, "
@@ -203,9 +207,11 @@ def _ranking(case: Case) -> dict[str, PerModel[float]]:
 def _query(case: Case, query: str, seed: int) -> QueryTest:
     if query == "served" and (reason := case.task.no_served_answer(case.deletion)):
         raise NotMeasuredError(reason)
+    if query == "served" and case.task.blank(case.deletion) and _answers_are_one(case):
+        raise NotMeasuredError("deleted elements are blank as served and all get one answer; they are presented again below")
     tests: dict[str, UnseenTest] = {}
     reason = NOT_FINITE
-    for name, subject in case.subjects.items():
+    for name, subject in {**case.subjects, **case.references}.items():
         queried = ask(case, query, subject)
         if queried.subject is not None:
             test = measure_unseen(case, queried.subject, queried.move)
@@ -218,18 +224,26 @@ def _query(case: Case, query: str, seed: int) -> QueryTest:
     if query != "served" and not presents_unseen(case):
         unfair = "unseen edges have no attributes and cannot be presented like deleted ones"
     presented = query != "served" and not unfair and case.task.pairwise
-    models: dict[str, Any] = {name: UnseenAUC.of(test, seed) for name, test in tests.items()}
+    models: dict[str, Any] = {name: UnseenAUC.of(test, seed) for name, test in tests.items() if name in case.subjects}
     found = QueryTest(
         **models,
         graph=f"{QUERIES[query]} {UNSEEN_PRESENTED}" if presented else QUERIES[query],
         unfair=unfair,
     )
+    others = [test for name, test in tests.items() if name in case.references]
     if "reference" in tests:
-        gap, error = tests["after"].against(tests["reference"])
-        found = replace(found, gap=gap, gap_error=1.96 * error)
+        gap, error = tests["after"].against(*others)
+        aucs = tuple(test.auc for test in others) if len(others) > 1 else ()
+        found = replace(found, gap=gap, gap_error=1.96 * error, references=aucs)
     if query != "served" or not case.deleted_edges.size(1):
         return found
-    return replace(found, adjusted=_adjusted(case, tests))
+    return replace(found, adjusted=_adjusted(case, {name: tests[name] for name in models}))
+
+
+def _answers_are_one(case: Case) -> bool:
+    """Whether every deleted element gets the same answer as served, up to rounding: then nothing is told by it."""
+    answers = case.after.predict(compared(case)[0]).detach().double().cpu()
+    return bool((answers - answers[:1]).abs().max() <= 1e-5 * answers.abs().max()) if answers.numel() else False
 
 
 def _adjusted(case: Case, tests: dict[str, UnseenTest]) -> AdjustedTest | None:
@@ -260,7 +274,7 @@ def measure_unseen(case: Case, subject: Subject, move: Move = lambda elements: e
     deleted, unseen = compared(case)
     if case.task.pairwise:
         scores = [subject.predict(move(part)) for part in (deleted, unseen)]
-        strata = _edge_strata(case, deleted, unseen)
+        strata = _edge_strata(case, deleted, unseen) | {"ends": (ends_of(deleted), ends_of(unseen))}
     else:
         true = [case.task.classes(case.original, part).cpu() for part in (deleted, unseen)]
         answers = [subject.predict(move(part)).detach().double().cpu() for part in (deleted, unseen)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -39,12 +39,23 @@ CARRY_MESSAGES = (
 
 @dataclass(frozen=True, kw_only=True)
 class AttackSection(Section):
-    """What an attack found on each model; ``counts`` are the elements it was asked about."""
+    """What an attack found on each model; ``counts`` are the elements it was asked about.
+
+    ``references`` has the AUC on each of several references.
+    """
 
     before: AttackResult | None = None
     after: AttackResult
     reference: AttackResult | None = None
+    references: tuple[float, ...] = ()
     counts: dict[str, int]
+
+    @property
+    def expected(self) -> float | None:
+        """The AUC on the reference, or the mean on several; None without one."""
+        if self.references:
+            return sum(self.references) / len(self.references)
+        return None if self.reference is None else self.reference.auc
 
     @property
     def results(self) -> PerModel[AttackResult]:
@@ -125,7 +136,7 @@ class Membership(Measure):
         present, absent = (_features(case, subject, part) for part in (shadow.present, shadow.absent))
         attack = Attack(present, absent, case.seed)
         found: dict[str, Any] = {}
-        for name, subject in case.subjects.items():
+        for name, subject in {**case.subjects, **case.references}.items():
             model = _on_original(case, subject) if question.on_original else subject
             if model is not None:
                 parts = (attack.presence(_features(case, model, part)) for part in (question.deleted, question.test))
@@ -139,7 +150,7 @@ class Membership(Measure):
         used = EDGE_INPUT if case.task.pairwise else CLASS_INPUT.format(noun=case.task.noun)
         where = ON_SERVED if not question.on_original else f"{ON_ORIGINAL} {CARRY_MESSAGES}" if carry else ON_ORIGINAL
         section = MembershipSection(
-            **found,
+            **several(case, found),
             form=case.task.noun,
             elements=question.elements,
             carry_messages=carry,
@@ -149,6 +160,13 @@ class Membership(Measure):
             mi_ratio_reference=_ratio(found.get("before"), found.get("reference")),
         )
         return replace(section, sentence=_sentence(section))
+
+
+def several(case: Case, found: Mapping[str, AttackResult]) -> dict[str, Any]:
+    """What an attack found, as fields of its section: of further references the AUC alone."""
+    aucs = tuple(result.auc for name, result in found.items() if name in case.references)
+    shown = {name: result for name, result in found.items() if name in case.subjects}
+    return {**shown, "references": aucs if len(aucs) > 1 else ()}
 
 
 def _question(case: Case) -> _Question:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from gnndelete.auditing.case import Case
+from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.formatting import number
 from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, Section, Table
 from gnndelete.auditing.measures.forgetting import NOT_FINITE, UnseenAUC, adjusted_tests, why_untestable
@@ -30,13 +30,16 @@ class ReferenceSection(Section):
     """What speaks for and against the reference.
 
     Args:
-        correlation: Of its weights with those from before the deletion; None where there are too few to compare.
+        correlation: Of its weights with those from before the deletion; None where there are too few to compare. Of several
+            references, here and below, the one that stands out most.
+        own: The same of the result, where it says that its weights are new.
         usual: The same for the shadow model, which is fresh; None without one.
         unseen: Its own unseen AUC, adjusted for surroundings where that applies.
         gap: The unseen AUC of the base model on the same graph minus its own, and ``gap_error`` its 95% half-width.
     """
 
     correlation: float | None = None
+    own: float | None = None
     usual: float | None = None
     unseen: UnseenAUC | None = None
     gap: float | None = None
@@ -44,6 +47,8 @@ class ReferenceSection(Section):
 
     def tables(self, names: Names) -> Iterable[Table]:
         rows = [("correlation of its weights with those before the deletion", number(self.correlation))]
+        if self.own is not None:
+            rows.append(("the same for the result, which says that its weights are new", number(self.own)))
         rows.append(("the same for the shadow model", number(self.usual)))
         if self.unseen is not None:
             rows.append(("its own unseen AUC", number(self.unseen.auc)))
@@ -58,29 +63,39 @@ class Reference(Measure):
     title: ClassVar[str] = "The reference"
 
     def run(self, case: Case) -> ReferenceSection:
-        reference = case.subjects.get("reference")
-        if reference is None:
+        if not case.references and case.unlearned.weights != "new":
             raise NotMeasuredError("there is no reference to examine")
-        correlation = usual = None
-        if reference.model is not None:
-            correlation = weight_correlation(case.base, reference.model)
-            if case.shadow is not None and case.shadow.subject is not None and case.shadow.subject.model is not None:
-                usual = weight_correlation(case.base, case.shadow.subject.model)
-        said = "none could be compared" if correlation is None else f"{correlation:.2f}"
+        correlation = _highest(case, case.references.values())
+        own = _highest(case, [case.after]) if case.unlearned.weights == "new" else None
+        shadow = case.shadow.subject if case.shadow is not None else None
+        usual = None if shadow is None else _highest(case, [shadow])
+        said = [("the reference", correlation)] if case.references else []
+        said += [("the result, which says that they are new,", own)] if own is not None else []
+        words = [f"of {whose} {'none could be compared' if value is None else f'{value:.2f}'}" for whose, value in said]
         section = ReferenceSection(
             correlation=correlation,
+            own=own,
             usual=usual,
             what=WHAT,
-            sentence=f"Correlation of the reference's weights with those from before the deletion: {said}.",
+            sentence=f"Correlation of weights with those from before the deletion: {'; '.join(words)}." if words else "",
         )
-        if why_untestable(case) or case.task.no_served_answer(case.deletion) or case.task.blank(case.deletion):
+        if not case.references or why_untestable(case) or case.task.no_served_answer(case.deletion) or case.task.blank(case.deletion):
             return section
-        tests = adjusted_tests(case, {"reference": reference, "unlink": with_base(case, case.remaining)})
-        if len(tests) < 2:
+        tests = adjusted_tests(case, {**case.references, "unlink": with_base(case, case.remaining)})
+        unlink = tests.pop("unlink", None)
+        if unlink is None or not tests:
             raise NotMeasuredError(NOT_FINITE)
-        gap, error = tests["unlink"].against(tests["reference"])
-        found = {"unseen": UnseenAUC.of(tests["reference"], case.seed), "gap": gap, "gap_error": 1.96 * error}
+        worst = max(tests.values(), key=lambda test: test.auc)
+        gap, error = unlink.against(worst)
+        found = {"unseen": UnseenAUC.of(worst, case.seed), "gap": gap, "gap_error": 1.96 * error}
         return ReferenceSection(**{**vars(section), **found})
+
+
+def _highest(case: Case, subjects: Iterable[Subject]) -> float | None:
+    """The highest correlation of weights with those of the base model."""
+    models = [subject.model for subject in subjects if subject.model is not None]
+    found = [value for model in models if (value := weight_correlation(case.base, model)) is not None]
+    return max(found, default=None)
 
 
 def weight_correlation(base: nn.Module, other: nn.Module) -> float | None:

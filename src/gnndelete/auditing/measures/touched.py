@@ -7,6 +7,7 @@ deleted elements themselves, which is more than an attacker has.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,6 +24,7 @@ from gnndelete.auditing.samples import compared, node_rows, touched
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.metrics.marks import (
     EDGE_LIMIT,
+    FOLDS,
     PARTNERS,
     Answers,
     class_features,
@@ -39,8 +41,11 @@ ELEMENT_LIMIT, ELEMENT_MINIMUM = 1_000, 40
 LEAST_EXPECTED = 0.45
 #: How far the two AUC of a model may be above those it is compared with, as long as they are within their error.
 MARK = 0.05
-#: Standard errors that a mark must be above: two trainings without the data differ by more than elements alone would show.
-SURE = 2.58
+#: Standard errors that a mark must be above.
+SURE = 1.96
+#: The parts of a cross-validation learn from the same elements, so that their mean is less certain than the elements alone say
+#: (Nadeau and Bengio 2003): by the share of what is tested in what is learned from.
+LEARNED_TWICE = math.sqrt(1 + FOLDS / (FOLDS - 1))
 
 WHAT = (
     "Boosted trees, cross-validated, try to tell {groups}. 'Ends alone' reads what a model says of the nodes without the pair "
@@ -112,7 +117,7 @@ class Touched(Measure):
         if min(first.size(-1), second.size(-1)) < ELEMENT_MINIMUM:
             few = f"{first.size(-1)} and {second.size(-1)} of them are too few for a classifier to learn from"
             raise NotMeasuredError(f"the attack tells {groups}, and {few}")
-        subjects = {name: subject for name, subject in case.subjects.items() if name != "before"}
+        subjects = {"after": case.after, **case.references}
         if case.after.model is not None:
             subjects["unlink"] = with_base(case, case.remaining)
         tests: dict[str, dict[str, UnseenTest]] = {}
@@ -128,11 +133,12 @@ class Touched(Measure):
         for kind in ("ends", "pairs"):
             known = against in tests and kind in tests[against]
             if known and (kind == "ends" or against == "reference"):
-                value, error = tests["after"][kind].against(tests[against][kind])
-                below = max(LEAST_EXPECTED - tests[against][kind].auc, 0.0)
-                gaps[f"{kind}_gap"] = Gap(value - below, error)
+                others = [part[kind] for name, part in tests.items() if name == against or name in case.references]
+                value, error = tests["after"][kind].against(*others)
+                below = max(LEAST_EXPECTED - (tests["after"][kind].auc - value), 0.0)
+                gaps[f"{kind}_gap"] = Gap(value - below, error * LEARNED_TWICE)
         aucs: dict[str, Any] = {
-            kind: PerModel(**{name: part[kind].auc for name, part in tests.items() if name != "unlink"})
+            kind: PerModel(**{name: part[kind].auc for name, part in tests.items() if name in case.subjects})
             for kind in tests["after"]
         }
         after, other = tests["after"]["ends"].auc, tests.get(against, {}).get("ends")

@@ -22,7 +22,7 @@ from gnndelete.auditing.measures.attack import (
     trained_shadow,
 )
 from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, PerModel, Row, Table, row
-from gnndelete.auditing.measures.membership import AttackSection
+from gnndelete.auditing.measures.membership import AttackSection, several
 from gnndelete.datasets.forget import training_edges
 from gnndelete.datasets.negatives import NegativeSampler
 from gnndelete.errors import GNNDeleteError
@@ -99,7 +99,7 @@ class Trend(Measure):
             examples = [_features(case, unlearned, pairs) for pairs in (shadow_deleted, example_pairs)]
             questions = {
                 name: [_features(case, subject, pairs) for pairs in (deleted, question_pairs)]
-                for name, subject in case.subjects.items()
+                for name, subject in {**case.subjects, **case.references}.items()
                 if subject.model is not None
             }
         except GNNDeleteError as error:
@@ -112,10 +112,11 @@ class Trend(Measure):
         without = {
             name: AttackResult.of(*(plain.presence(part[:, :-TREND_BITS]) for part in parts)).auc
             for name, parts in questions.items()
+            if name in case.subjects
         }
         confidence = LINK_CONFIDENCE if case.task.pairwise else CLASS_CONFIDENCE
         section = TrendSection(
-            **found,
+            **several(case, found),
             without_bits=PerModel(**without),
             shadow={"auc": attack.quality, "without_bits": plain.quality},
             counts={"deleted": deleted.size(1), "non_edges": question_pairs.size(1)},

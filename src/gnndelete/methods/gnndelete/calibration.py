@@ -108,10 +108,21 @@ def choose_lam(aim: Aim, measure: Measure, score: ForgettingScore, budget: float
     if missing:
         lam = FALLBACK_LAM[aim]
         return Calibration(aim, lam, "fallback", f"lam was not calibrated, so {lam:g} was taken: {missing}.", [])
+    first = measure(0.0)
+    if first.utility is not None and score.chance is not None and first.utility <= score.chance:
+        text = (
+            f"lam was not calibrated and stays 0: on validation data the model is no better than chance (score {first.utility:.3f}), "
+            "so that neither forgetting nor its cost can be judged. Validation data that training never contrasts may be the cause."
+        )
+        return Calibration(aim, 0.0, "fallback", text, [first])
+
+    def measured(lam: float) -> Trial:
+        return measure(lam) if lam else first
+
     if aim == "nonexistent":
-        found = as_nonexistent(measure, budget, noun)
+        found = as_nonexistent(measured, budget, noun)
     else:
-        found = as_retrained(measure, score.kept, noun, action)
+        found = as_retrained(measured, score.kept, noun, action)
     return replace(found, sentence=" ".join([found.sentence, *score.remarks()]))
 
 

@@ -75,6 +75,7 @@ class ForgettingScore:
     Attributes:
         missing: Why forgetting cannot be measured; empty where it can. Utility may be measurable all the same.
         presented: Ask on the original graph, where deleted elements are presented again: as served they are blank.
+        chance: The validation score up to which a model is no better than chance; None where that is not known.
         kept: Of what the AUC is above 0.5 with the graph only cut, the share that retraining would keep, too.
     """
 
@@ -84,11 +85,14 @@ class ForgettingScore:
         self._table, self._by_surroundings = context.session.table, by_surroundings
         self._near: Task | None = None
         self._lists: Lists | None = None
+        self.chance: float | None = None
         if self.task is None:
             self.missing = "no task says how deleted elements are scored (pass task=…)"
             return
         deletion = context.deletion
         self.task = self.task.without(deletion.nodes)
+        with suppress(GraphError):  # there is nothing to validate on
+            self.chance = self.task.chance(self.data)
         self._lists = self.task.lists(self.original)
         self.deleted = self.task.elements(deletion, self.original)
         if not self.deleted.size(-1):
