@@ -29,5 +29,20 @@ def test_a_reference_must_stand_for_training_without_the_data(links: World) -> N
     for method, level in (("unlink", "inference-only"), (gd.GNNDelete(lam=0.1), "approximate")):
         with pytest.raises(SettingError, match=f"level 'retrained' or 'exact'.*got '{level}'"):
             gd.audit(unlearned, by(method), attacks=False)
+    with pytest.raises(SettingError, match="same weights, so they are one training"):
+        gd.audit(unlearned, [retrained, retrained], attacks=False)
     exact = replace(retrained, assurance="exact")
     assert gd.audit(unlearned, exact, attacks=False).to_dict()["distance"]["available"]
+
+
+def test_of_several_references_the_mean_is_the_target(links: World) -> None:
+    deletion = gd.Deletion(edges=gd.datasets.forget_edges(links.data, 60, seed=5))
+    unlearned = links.unlearner("unlink").delete(deletion)
+    trained = [links.unlearner("retrain", seed=seed).delete(deletion) for seed in (0, 5)]
+    found = gd.audit(unlearned, trained, attacks=False).to_dict()
+    test = found["forgetting"]["unseen"]["served"]
+    assert (found["references"], len(test["references"])) == (2, 2)
+    assert test["reference"]["auc"] == test["references"][0], "the first is shown"
+    assert test["gap"] == pytest.approx(test["after"]["auc"] - sum(test["references"]) / 2)
+    alone = gd.audit(unlearned, trained[0], attacks=False).to_dict()["forgetting"]["unseen"]["served"]
+    assert (alone["references"], alone["gap"]) == ([], test["after"]["auc"] - test["references"][0])

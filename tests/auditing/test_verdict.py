@@ -31,7 +31,9 @@ from gnndelete.auditing.measures.utility import Skill, UtilitySection
 from gnndelete.auditing.report.text import key_numbers, sign
 from gnndelete.auditing.verdict import (
     DELETED_MINIMUM,
+    SURE,
     TOLERANCE,
+    Z95,
     Findings,
     claimed,
     decide,
@@ -85,7 +87,7 @@ def test_intervals_that_do_not_meet_are_a_difference_and_one_within_tolerance_is
     after, reference = side(a, one), side(b, two)
     error = share * (one + two)  # the error of a difference is at most the sum of both
     word = judge(beside(after, reference, error)).code
-    if abs(a - b) > max(one + two, TOLERANCE):
+    if abs(a - b) > max(SURE / Z95 * (one + two), TOLERANCE):
         assert word == ("under-forgotten" if a > b else "over-forgotten")
     if abs(a - b) <= TOLERANCE:
         assert word in ("indistinguishable", "undecided")
@@ -271,6 +273,53 @@ def test_a_reference_that_was_continued_or_remembers_decides_nothing():
     assert rule(unseen=side(0.63), gap=0.0, gap_error=0.02) == "reference-not-fresh"
     assert rule(unseen=side(0.63), gap=0.2, gap_error=0.02) == "unseen-test"
     assert rule(unseen=side(0.52), gap=0.0, gap_error=0.02) == "unseen-test"
+
+
+def test_a_difference_that_chance_makes_once_in_twenty_times_decides_nothing():
+    assert judge(beside(side(0.56), side(0.5), 0.04)).code == "under-forgotten"
+    assert judge(beside(side(0.55), side(0.5), 0.045)).code == "undecided"
+    assert "once in twenty times" in judge(beside(side(0.55), side(0.5), 0.045)).text
+    assert judge(beside(side(0.55), side(0.5), 0.055)).code == "indistinguishable"
+
+
+def test_a_difference_at_the_threshold_is_told_with_one_digit_more():
+    assert "difference (+0.0297) is below 0.0300" in judge(beside(side(0.5297, 0.01), side(0.5, 0.01), 0.01)).text
+    assert "difference (-0.020) is below 0.030" in judge(beside(side(0.48, 0.01), side(0.5, 0.01), 0.01)).text
+
+
+def test_a_result_that_says_its_weights_are_new_is_examined():
+    def found(own, usual=None):
+        return whole(0.5, 0.5, 0.5, examined=ReferenceSection(own=own, usual=usual))
+
+    assert (found(0.97).rule, found(0.97).code) == ("weights-continued", "under-forgotten")
+    assert found(0.1).rule == found(None).rule == found(0.97, usual=0.9).rule == "unseen-test"
+
+
+def test_answers_that_are_not_those_of_the_model_are_called():
+    assert whole(0.5, 0.5, 0.5, integrity=IntegritySection(beside=0.4)).rule == "answers-beside-model"
+    assert whole(0.5, 0.5, 0.5, integrity=IntegritySection(beside=0.0)).rule == "unseen-test"
+
+
+def test_the_headline_is_that_of_the_answers_as_served_where_these_can_be_judged():
+    def headline(**served):
+        return findings(
+            forgetting=ForgettingSection(
+                ranking={}, unseen={"served": alone(side(0.5), **served), "old_id": alone(side(0.4))}, not_asked={}
+            )
+        ).headline
+
+    assert headline() == "served"
+    assert headline(unfair="they are blank") == "old_id"
+    assert headline(unfair="they are blank", reference=side(0.5), gap=0.0, gap_error=0.01) == "served"
+
+
+def test_several_references_say_how_much_trainings_differ():
+    def code(after, reference, *others):
+        section = replace(attack(after, reference, deleted=1000), references=(reference, *others))
+        return attacked(section)
+
+    assert code(0.62, 0.5, 0.51, 0.5) == "under-forgotten"
+    assert code(0.62, 0.5, 0.42, 0.56) is None
 
 
 def lists(deleted, reference=None, decides=True, before=0.4, after=0.4):

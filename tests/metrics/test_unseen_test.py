@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
 
 from gnndelete.metrics.ranking import auc_variance
-from gnndelete.metrics.unseen_test import STRATUM_MINIMUM, degrees, edge_strata, strata, unseen_test
+from gnndelete.metrics.unseen_test import (
+    STRATUM_MINIMUM,
+    UnseenTest,
+    degrees,
+    edge_strata,
+    spread_of_trainings,
+    strata,
+    unseen_test,
+)
 
 
 def test_a_difference_in_degree_is_not_mistaken_for_memory():
@@ -162,3 +172,33 @@ def test_an_end_with_incoming_edges_alone_is_not_lonely():
     assert edge_strata(degrees(data), edges, edges)["kind_deleted"].tolist() == [0, 1]
     both = Data(edge_index=torch.cat([data.edge_index, data.edge_index.flip(0)], dim=1), num_nodes=6)
     assert torch.equal(degrees(both), torch.bincount(both.edge_index[0], minlength=6).double())
+
+
+def test_beside_several_models_the_error_is_that_of_trainings_where_these_differ_more() -> None:
+    generator = torch.Generator().manual_seed(0)
+    unseen = torch.randn(2000, generator=generator)
+    deleted = torch.randn(2000, generator=generator)
+    everyone = [(np.arange(2000), np.arange(2000))]
+    after = UnseenTest(everyone, deleted, unseen)
+    others = [UnseenTest(everyone, deleted + shift, unseen) for shift in (-0.3, 0.0, 0.3)]
+    off, error = after.against(*others)
+    assert off == pytest.approx(after.auc - np.mean([other.auc for other in others]))
+    assert error == pytest.approx(spread_of_trainings([other.auc for other in others]))
+    assert error > 3 * after.against(others[0])[1]
+
+
+def test_pairs_that_share_a_node_err_alike() -> None:
+    """Twenty deleted pairs at each of ten nodes, of which each model has its own opinion: that is ten draws and not 200."""
+    generator = torch.Generator().manual_seed(0)
+    hub = torch.arange(10).repeat_interleave(20)
+    ends = torch.stack([hub, torch.arange(100, 300)]), torch.stack([torch.arange(300, 700), torch.arange(700, 1100)])
+    everyone = [(np.arange(200), np.arange(400))]
+
+    def model(**rest: Any) -> UnseenTest:
+        of_hub = torch.randn(10, generator=generator)[hub]
+        return UnseenTest(everyone, of_hub + 0.1 * torch.randn(200, generator=generator), torch.randn(400, generator=generator), **rest)
+
+    found = [model(ends=ends).against(model(ends=ends)) for _ in range(60)]
+    single = [model().against(model()) for _ in range(60)]
+    assert 0.6 < np.std([off / error for off, error in found]) < 1.4
+    assert np.std([off / error for off, error in single]) > 2

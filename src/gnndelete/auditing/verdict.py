@@ -18,7 +18,7 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from gnndelete.auditing.case import Case
-from gnndelete.auditing.formatting import close, label, sentence
+from gnndelete.auditing.formatting import close, label, sentence, share
 from gnndelete.auditing.measures.base import Section, Unmeasured
 from gnndelete.auditing.measures.distance import DistanceSection
 from gnndelete.auditing.measures.forgetting import ForgettingSection, QueryTest, UnseenAUC
@@ -291,6 +291,18 @@ def only_scores_moved(found: Findings) -> Opinion | None:
             "under-forgotten",
         )
     return None
+
+
+def answers_beside_model(found: Findings) -> Opinion | None:
+    """What is answered does not come from the model that is said to be served."""
+    checks = found.get(IntegritySection)
+    if checks is None or not checks.beside:
+        return None
+    text = (
+        f"{share(checks.beside)} of the answers about deleted and test elements do not come from the model: it gives others on "
+        "the same graph. What the model knows is not what is shown."
+    )
+    return Opinion(text, "under-forgotten")
 
 
 def weights_continued(found: Findings) -> Opinion | None:
@@ -566,6 +578,7 @@ RULES = (
     Rule("graph-holds-deleted", "decides", graph_holds_deleted),  # under-forgotten
     Rule("keeps-old-graph", "decides", keeps_old_graph),  # under-forgotten
     Rule("only-scores-moved", "decides", only_scores_moved),  # under-forgotten
+    Rule("answers-beside-model", "decides", answers_beside_model),  # under-forgotten
     Rule("weights-continued", "decides", weights_continued),  # under-forgotten
     Rule("reference-not-fresh", "decides", reference_not_fresh),  # undecided
     Rule("former-pairs", "decides", by_former_pairs),  # under- or over-forgotten, no difference seen, or undecided
@@ -677,7 +690,7 @@ def _judged(test: QueryTest, after: UnseenAUC, found: Difference) -> tuple[str, 
     few = f"{count:,} deleted and {unseen:,} unseen elements of their kind are too few to decide"
     # 0.5 has no error of its own, but an AUC that is truly 0.5 scatters around it by the standard error
     noise = Z95 * after.se if alone else 0.0
-    sure = SURE / Z95 * max(found.towards, noise)
+    sure = max(found.towards, noise) * (SURE / Z95 if kind is None else 1.0)  # that of another kind is no error
     target = test.adjusted.target if alone and test.adjusted is not None else None
     if alone and test.unfair:
         return "undecided", f"Only a reference could decide this, because {test.unfair}"

@@ -39,7 +39,7 @@ def test_a_label_that_was_remembered_is_seen_as_served_until_it_is_forgotten(nod
         assert found["reference"] < 0.55
     assert judge(Forgetting().run(cut).unseen["served"]).code == "under-forgotten"
     assert not forgetting(cut)["unseen"]["served"]["unfair"]
-    solved = aucs(nodes.case("gnndelete", deletion, reference=True), "served")
+    solved = aucs(nodes.case(gd.GNNDelete(lam=0.8), deletion, reference=True), "served")
     assert solved["after"] < found["after"] - 0.15
 
 

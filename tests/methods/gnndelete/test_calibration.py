@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch_geometric.data import Data
 from torch_geometric.nn import SAGEConv
 
 import gnndelete as gd
@@ -363,3 +364,22 @@ def test_edges_around_the_deletion_are_scored_apart(memory):
     assert first["near"] != first["utility"]
     one = gd.Unlearner(model, data, task=task).delete(gd.Deletion(edges=data.edge_index[:, :1]))
     assert one.calibration["trials"][0]["near"] is None
+
+
+def test_nothing_is_calibrated_by_a_model_at_chance():
+    """Random edges: they can be remembered, and unseen ones cannot be predicted."""
+    generator = torch.Generator().manual_seed(0)
+    pairs = torch.randint(300, (2, 1500), generator=generator).unique(dim=1)
+    pairs = pairs[:, (pairs[0] < pairs[1])]
+    graph = Data(
+        x=torch.randn(300, 32, generator=generator), edge_index=torch.cat([pairs, pairs.flip(0)], dim=1), num_nodes=300
+    )
+    split = gd.datasets.split_links(graph, seed=0, val=0.2, test=0.1)
+    task = gd.LinkPrediction(validation=split.validation, test=split.test)
+    torch.manual_seed(0)
+    model = gd.models.GCN(32, hidden=16, out=8)
+    deletion = gd.Deletion(edges=gd.datasets.forget_edges(split.data, 100, seed=1))
+    for aim in ("retrained", "nonexistent"):
+        found = gd.Unlearner(model, split.data, task=task, method=gd.GNNDelete(aim=aim)).delete(deletion).calibration
+        assert (found["status"], found["lam"], len(found["trials"])) == ("fallback", 0.0, 1)
+        assert "no better than chance" in found["sentence"]

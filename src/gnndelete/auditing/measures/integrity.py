@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.auditing.case import Case, Subject
-from gnndelete.auditing.formatting import number
+from gnndelete.auditing.formatting import number, share
 from gnndelete.auditing.measures.base import Measure, Names, Section, Table
 from gnndelete.auditing.queries import with_base
 from gnndelete.auditing.samples import node_rows, rings
@@ -67,6 +67,8 @@ class IntegritySection(Section):
         still_there: Deleted elements that the served graph still holds.
         movement: How far scores of deleted pairs and of pairs next to them moved; None for other tasks.
         reading: How far the base model and the served one read the graph that they are given; None where none is kept.
+        beside: The share of answers about deleted and test elements that are not those of the model beside them; None where
+            there is one of both alone.
         overlap: Test elements that the model was trained on.
         overlap_sentence: What that means; empty where there are none.
     """
@@ -74,6 +76,7 @@ class IntegritySection(Section):
     still_there: int = 0
     movement: Movement | None = None
     reading: Reading | None = None
+    beside: float | None = None
     overlap: int = 0
     overlap_sentence: str = ""
 
@@ -90,6 +93,8 @@ class IntegritySection(Section):
                 ("answers at the deletion, original against served graph: base model", number(self.reading.base))
             )
             rows.append(("the same for the served model", number(self.reading.after)))
+        if self.beside is not None:
+            rows.append(("answers that are not the model's", share(self.beside)))
         rows.append(("test elements that the model was trained on", number(self.overlap)))
         yield Table(("check", "value"), tuple(rows))
 
@@ -107,6 +112,7 @@ class Integrity(Measure):
             still_there=still_there(case),
             movement=_movement(case),
             reading=_reading(case),
+            beside=_beside_model(case),
             overlap=overlap,
             overlap_sentence=case.task.overlap_sentence(overlap, "test"),
         )
@@ -178,6 +184,19 @@ def _reading(case: Case) -> Reading | None:
         return None
     # the ring where the served model changes most against the base model
     return Reading(*max(known, key=lambda pair: pair[1] / max(pair[0], 1e-12)))
+
+
+def _beside_model(case: Case) -> float | None:
+    """How many answers as served are not what the model gives, where a result has answers and a model."""
+    after = case.after
+    if after.model is None or case.unlearned.predictor is None:
+        return None
+    model = Subject.of_model("after", after.model, after.graph, case.task, case.forward)
+    parts = (case.task.affected(case.deletion, case.original).cpu(), case.task.unseen(case.remaining, "test").cpu())
+    elements = torch.cat([case.sample(part, PAIR_LIMIT, 19) for part in parts], dim=-1)
+    served, known = (_answers(subject, elements).view(elements.size(-1), -1) for subject in (after, model))
+    differs = (served - known).abs().amax(dim=1) > 1e-3 * (1e-12 + known.abs().amax(dim=1))
+    return float(differs.double().mean())
 
 
 def _edges(case: Case) -> tuple[Tensor, Tensor]:
