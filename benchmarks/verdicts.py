@@ -212,7 +212,9 @@ def in_space(seed: int, nodes: int, neighbors: int) -> Data:
     where = torch.rand(nodes, 2, generator=torch.Generator().manual_seed(seed))
     edges = torch.cdist(where, where).fill_diagonal_(9.0).topk(neighbors, largest=False).indices
     once = torch.stack([torch.arange(nodes).repeat_interleave(neighbors), edges.flatten()])
-    waves = torch.cat([(2**k * 3.14 * where).sin() for k in range(4)] + [(2**k * 3.14 * where).cos() for k in range(4)], 1)
+    waves = torch.cat(
+        [(2**k * 3.14 * where).sin() for k in range(4)] + [(2**k * 3.14 * where).cos() for k in range(4)], 1
+    )
     return Data(x=waves, edge_index=to_undirected(once))
 
 
@@ -409,7 +411,10 @@ class World:
             edges = gd.datasets.forget_edges(self.data, self.recipe.share, seed=1 + seed)
             self.deletion, self.ends = gd.Deletion(edges=edges), edges[[0, -1]].unique()
         else:
-            self.data, self.task = gd.datasets.split_nodes(graph, seed=seed, train=0.6, val=0.15), gd.NodeClassification()
+            self.data, self.task = (
+                gd.datasets.split_nodes(graph, seed=seed, train=0.6, val=0.15),
+                gd.NodeClassification(),
+            )
             nodes = gd.datasets.forget_nodes(self.data, self.recipe.share, seed=1 + seed)
             self.deletion = gd.Deletion(nodes=nodes) if self.recipe.kind == "nodes" else gd.Deletion(labels=nodes)
             self.ends = self._beside(nodes) if self.recipe.kind == "nodes" else nodes
@@ -661,7 +666,17 @@ def attacked(world: World, result: gd.Unlearned) -> dict[str, float]:
 
     scores = predict(edges).detach().double().view(-1, 1)
     seen = [others(-1), others(0)]
-    sides = [torch.cat([part.mean(1, True), part.std(1, keepdim=True), part.quantile(torch.tensor([0.1, 0.9]).double(), dim=1).t()], 1) for part in seen]
+    sides = [
+        torch.cat(
+            [
+                part.mean(1, True),
+                part.std(1, keepdim=True),
+                part.quantile(torch.tensor([0.1, 0.9]).double(), dim=1).t(),
+            ],
+            1,
+        )
+        for part in seen
+    ]
     ends = torch.cat([*sides, degree[edges[0]].view(-1, 1), degree[edges[-1]].view(-1, 1)], dim=1)
     rank = torch.cat([(scores > part).double().mean(1, True) for part in seen], dim=1)
     count = groups[0].size(1)
@@ -688,7 +703,9 @@ def forest(columns: Tensor, count: int) -> float:
 # The table ------------------------------------------------------------------------------------------------------------------
 
 
-def rows_of(name: str, seed: int, retrainings: int = 2, attacks: bool = False, only: list[str] | None = None) -> Iterator[dict[str, Any]]:
+def rows_of(
+    name: str, seed: int, retrainings: int = 2, attacks: bool = False, only: list[str] | None = None
+) -> Iterator[dict[str, Any]]:
     """A row for each claim of a world: the verdict given, and those due."""
     world = World(name, seed)
     usual: dict[str, list[float]] = {}
@@ -705,12 +722,18 @@ def rows_of(name: str, seed: int, retrainings: int = 2, attacks: bool = False, o
                 for retrained in (world.by("retrain", seed=100 + k) for k in range(4)):
                     for attack, value in attacked(world, retrained).items():
                         usual.setdefault(attack, []).append(value)
-            gaps = {attack: value - float(np.mean(usual[attack])) for attack, value in attacked(world, claim.result).items()}
+            gaps = {
+                attack: value - float(np.mean(usual[attack])) for attack, value in attacked(world, claim.result).items()
+            }
             row["open"] = {attack: round(gap, 3) for attack, gap in gaps.items()}
         found = claim.result.calibration
         if title == "calibrated" and found:
             row |= {"lam": found["lam"], "status": found["status"], "target": found.get("target")}
-        row["audit"] = {k: v for k, v in audit.to_dict().items() if k in ("utility", "lists", "forgetting", "touched", "integrity", "examined")}
+        row["audit"] = {
+            k: v
+            for k, v in audit.to_dict().items()
+            if k in ("utility", "lists", "forgetting", "touched", "integrity", "examined")
+        }
         yield row
 
 
@@ -720,7 +743,9 @@ def report(rows: list[dict[str, Any]]) -> None:
     print("| result | " + " | ".join(worlds) + " |")
     print("|---" * (1 + len(worlds)) + "|")
     for title in dict.fromkeys(row["result"] for row in rows):
-        cells = [", ".join(r["given"] for r in rows if r["result"] == title and r["world"] == world) for world in worlds]
+        cells = [
+            ", ".join(r["given"] for r in rows if r["result"] == title and r["world"] == world) for world in worlds
+        ]
         print(f"| {title} | " + " | ".join(cells) + " |")
     frauds = [row for row in rows if row["fraud"]]
     honest = [row for row in rows if not row["fraud"] and row["due"] == list(HARMLESS)]

@@ -196,7 +196,12 @@ def test_pairs_that_share_a_node_err_alike() -> None:
 
     def model(**rest: Any) -> UnseenTest:
         of_hub = torch.randn(10, generator=generator)[hub]
-        return UnseenTest(everyone, of_hub + 0.1 * torch.randn(200, generator=generator), torch.randn(400, generator=generator), **rest)
+        return UnseenTest(
+            everyone,
+            of_hub + 0.1 * torch.randn(200, generator=generator),
+            torch.randn(400, generator=generator),
+            **rest,
+        )
 
     found = [model(ends=ends).against(model(ends=ends)) for _ in range(60)]
     single = [model().against(model()) for _ in range(60)]

@@ -29,7 +29,6 @@ from gnndelete.result import Unlearned
 from gnndelete.tasks import Task
 from gnndelete.tasks.base import Predict
 
-
 #: The same deletion by retraining, or a model that was trained without the elements.
 Reference = Unlearned | nn.Module
 
@@ -175,7 +174,11 @@ def open_case(
             "give the deletion and the graph it was made for",
         )
     task = unlearned.task.without(gone.nodes)
-    given = [] if reference is None else list(reference) if isinstance(reference, list | tuple) else [reference]
+    given: list[Reference] = []
+    if isinstance(reference, Sequence):
+        given = list(reference)
+    elif reference is not None:
+        given = [reference]
     others = [_reference(one, unlearned, gone, original, remaining) for one in given]
     _refuse_repeats(others)
     case = Case(

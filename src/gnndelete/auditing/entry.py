@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch_geometric
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete import __version__

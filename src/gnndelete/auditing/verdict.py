@@ -715,7 +715,10 @@ def _judged(test: QueryTest, after: UnseenAUC, found: Difference) -> tuple[str, 
         return "undecided", few
     if found.clear and found.beyond(noise):
         chance = "chance makes such a difference once in twenty times"
-        return "undecided", f"Deleted elements score {'higher' if found.off > 0 else 'lower'} than expected, but {chance}"
+        return (
+            "undecided",
+            f"Deleted elements score {'higher' if found.off > 0 else 'lower'} than expected, but {chance}",
+        )
     if found.clear:
         size, least = close(abs(found.off), TOLERANCE)
         sign = "+" if found.off > 0 else "-"
@@ -779,13 +782,13 @@ def _ruin_signs(found: Findings) -> Iterator[_Sign]:
         return
     skills = [(skill, SKILL_KEPT, "") for skill in _felt(found)]
     skills += [(section.near, SKILL_KEPT_NEAR, "around the deletion ")] if section.near is not None else []
-    for skill, share, where in skills:
+    for skill, kept, where in skills:
         if skill.lowest is None or skill.values.after is None:
             continue
         name, base = skill.lowest
         after, loss = skill.values.after, base - skill.values.after
         chance = next((value for value in (skill.constant, skill.chance) if base - value > SKILL_MINIMUM), None)
-        if chance is None or after - chance >= share * (base - chance) or loss <= SKILL_MINIMUM:
+        if chance is None or after - chance >= kept * (base - chance) or loss <= SKILL_MINIMUM:
             continue
         other = "before the deletion" if name == "before" else "for the retrained model"
         fact = f"{where}its {label(skill.metric)} is {after:.3f} on {skill.count:,} {skill.what}, {base:.3f} {other}"

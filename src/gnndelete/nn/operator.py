@@ -206,8 +206,8 @@ class LayerOperators(nn.Module):
             return None
         if h.size(0) > ids.numel() and h.size(0) == num_rows:
             raise ModelError(
-                f"layer '{self.name}' ran on all {num_rows} nodes, but gnndelete.rows was given {ids.numel()} ids: the model reads "
-                "a table of all nodes; have its forward take the rows of the batch from it (self.table(n_id)), or leave "
+                f"layer '{self.name}' ran on all {num_rows} nodes, but gnndelete.rows was given {ids.numel()} ids: the model "
+                "reads a table of all nodes; have its forward take the rows of the batch from it (self.table(n_id)), or leave "
                 "gnndelete.rows out"
             )
         if h.size(0) > ids.numel():

@@ -208,7 +208,9 @@ def _query(case: Case, query: str, seed: int) -> QueryTest:
     if query == "served" and (reason := case.task.no_served_answer(case.deletion)):
         raise NotMeasuredError(reason)
     if query == "served" and case.task.blank(case.deletion) and _answers_are_one(case):
-        raise NotMeasuredError("deleted elements are blank as served and all get one answer; they are presented again below")
+        raise NotMeasuredError(
+            "deleted elements are blank as served and all get one answer; they are presented again below"
+        )
     tests: dict[str, UnseenTest] = {}
     reason = NOT_FINITE
     for name, subject in {**case.subjects, **case.references}.items():

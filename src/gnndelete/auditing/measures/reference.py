@@ -77,9 +77,16 @@ class Reference(Measure):
             own=own,
             usual=usual,
             what=WHAT,
-            sentence=f"Correlation of weights with those from before the deletion: {'; '.join(words)}." if words else "",
+            sentence=f"Correlation of weights with those from before the deletion: {'; '.join(words)}."
+            if words
+            else "",
         )
-        if not case.references or why_untestable(case) or case.task.no_served_answer(case.deletion) or case.task.blank(case.deletion):
+        if (
+            not case.references
+            or why_untestable(case)
+            or case.task.no_served_answer(case.deletion)
+            or case.task.blank(case.deletion)
+        ):
             return section
         tests = adjusted_tests(case, {**case.references, "unlink": with_base(case, case.remaining)})
         unlink = tests.pop("unlink", None)

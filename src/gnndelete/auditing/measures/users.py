@@ -154,7 +154,7 @@ def _former(case: Case) -> dict[str, FormerPartners]:
                 continue
             scores = [_scores(asked.subject, asked.move(pairs)) for pairs in (former, others)]
             if all(bool(torch.isfinite(part).all()) for part in scores):
-                tests[name] = UnseenTest(strata, *scores)
+                tests[name] = UnseenTest(strata, scores[0], scores[1])
         if "after" in tests:
             gap = _gap(tests["after"], tests["reference"]) if "reference" in tests else (None, None)
             values = PerModel(**{name: test.auc for name, test in tests.items()})

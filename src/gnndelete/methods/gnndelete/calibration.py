@@ -111,8 +111,9 @@ def choose_lam(aim: Aim, measure: Measure, score: ForgettingScore, budget: float
     first = measure(0.0)
     if first.utility is not None and score.chance is not None and first.utility <= score.chance:
         text = (
-            f"lam was not calibrated and stays 0: on validation data the model is no better than chance (score {first.utility:.3f}), "
-            "so that neither forgetting nor its cost can be judged. Validation data that training never contrasts may be the cause."
+            "lam was not calibrated and stays 0: on validation data the model is no better than chance (score "
+            f"{first.utility:.3f}), so that neither forgetting nor its cost can be judged. Validation data that training never "
+            "contrasts may be the cause."
         )
         return Calibration(aim, 0.0, "fallback", text, [first])
 
