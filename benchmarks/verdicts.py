@@ -694,7 +694,7 @@ def forest(columns: Tensor, count: int) -> float:
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
     kinds = (np.arange(len(columns)) < count).astype(int)
-    trees = RandomForestClassifier(120, min_samples_leaf=8, random_state=0)
+    trees = RandomForestClassifier(80, min_samples_leaf=8, random_state=0)
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     found = cross_val_predict(trees, columns.numpy(), kinds, cv=folds, method="predict_proba")[:, 1]
     return float(roc_auc_score(kinds, found))
@@ -719,7 +719,7 @@ def rows_of(
         row |= {"due": list(claim.due), "fraud": claim.fraud, "title": audit.verdict.title, "text": audit.verdict.text}
         if code in GOOD or not claim.fraud:  # is the tick deserved?
             if not usual:
-                for retrained in (world.by("retrain", seed=100 + k) for k in range(4)):
+                for retrained in (world.by("retrain", seed=100 + k) for k in range(3)):
                     for attack, value in attacked(world, retrained).items():
                         usual.setdefault(attack, []).append(value)
             gaps = {
