@@ -205,10 +205,12 @@ class Server:
         arguments += [] if url is None else ["--database", url]
         self.log, self.out = home.parent / f"{verb}.log", home.parent / f"{verb}-{uuid4().hex}.out"
         given = {
-            "ARGUMENTS": arguments,
-            "OUT": str(self.out),
-            "ERR": str(self.log),
-            "VARIABLES": {"OMP_NUM_THREADS": "1", **variables},
+            "child": {
+                "arguments": arguments,
+                "out": str(self.out),
+                "err": str(self.log),
+                "variables": {"OMP_NUM_THREADS": "1", **variables},
+            }
         }
         self.process = FORKS.Process(target=runpy.run_path, args=(str(Path(__file__).parent / "child.py"), given))
         self.process.start()

@@ -52,6 +52,10 @@ def adopt(
     ] = None,
     dataset: options.Dataset = None,
     undirected: options.Undirected = None,
+    tombstones: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="What was deleted before, from a service or its home; refused in the graph."),
+    ] = None,
     seed: options.Seed = None,
     device: options.Device = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a run that is already there.")] = False,
@@ -67,6 +71,7 @@ def adopt(
     Nothing is set aside: the model was trained on everything in the tables but what --validation and --test, a column named
     split, or masks say. With --fit an audit trains its reference as you trained the model.
     """
+    from gnndelete.cli.construct import find_tombstones
     from gnndelete.cli.settings import resolve
     from gnndelete.cli.train import make_run
     from gnndelete.errors import SettingError
@@ -103,7 +108,8 @@ def adopt(
             f"adopt takes over a trained model, and {', '.join(name.split()[0] for name in needed)} "
             f"{'are' if len(needed) > 1 else 'is'} missing; add {' '.join(needed)}"
         )
-    values = make_run(settings, out, force, "adopt")
+    stones = None if tombstones is None else find_tombstones(tombstones)
+    values = make_run(settings, out, force, "adopt", tombstones=stones)
     return Report(values, lambda console: _show(console, values))
 
 

@@ -18,6 +18,7 @@ from gnndelete.cli.settings import SCHEDULE, DataSettings, ModelSettings, Settin
 from gnndelete.datasets import NamedGraph, load, load_graph, split_graphs, split_links, split_nodes
 from gnndelete.datasets.formats import is_tables, load_saved
 from gnndelete.datasets.splits import keep_edges
+from gnndelete.datasets.tombstones import Tombstones
 from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError, some, unknown
 from gnndelete.graph.batch import GraphBatch, as_user_graph, collate, with_split
 from gnndelete.graph.deletion import Deletion
@@ -44,7 +45,10 @@ def prepare(settings: Settings) -> tuple[NamedGraph, Task]:
 
     A ``HeteroData`` comes as the typed graph that the library works on.
     """
-    parts = _load(settings.data)
+    parts, deleted = _load(settings.data), Deletion()
+    if settings.data.tombstones is not None:
+        stripped = [find_tombstones(settings.data.tombstones).strip(part) for part in parts]
+        parts, deleted = tuple(part for part, _ in stripped), stripped[0][1]
     settings, options = _with_task(settings, parts[0]), settings.data
     many, wanted = isinstance(parts[0].data, GraphBatch), settings.task.name == "graph"
     if many != wanted:
@@ -52,7 +56,17 @@ def prepare(settings: Settings) -> tuple[NamedGraph, Task]:
         raise GraphError(f"'{options.dataset or options.graph}' holds {holds}, or another task")
     split = {"graph": _split_graphs, "node": _split_nodes}.get(settings.task.name, _split_links)
     data, task = split(parts, settings)
-    return replace(parts[0], data=data.to(find_device(settings.train.device, "train.device"))), task
+    device = find_device(settings.train.device, "train.device")
+    return replace(parts[0], data=data.to(device)), task.without(deleted.nodes)
+
+
+def find_tombstones(path: Path) -> Tombstones:
+    """What was deleted: from a file, or from the home of a service."""
+    if not path.is_dir():
+        return Tombstones.load(path)
+    from gnndelete.service.lifecycle import open_service
+
+    return open_service(path).tombstones("default")
 
 
 def _load(settings: DataSettings) -> tuple[NamedGraph, ...]:

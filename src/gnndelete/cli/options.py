@@ -31,6 +31,10 @@ Dataset = Annotated[str | None, _graph(help="Name of a dataset, see 'gnndelete l
 Graph = Annotated[Path | None, _graph(help=f"Your own graph: {_TABLES}.", metavar="PATH")]
 Undirected = Annotated[bool | None, _graph("--undirected", help="Every edge of the tables goes both ways.")]
 DataRoot = Annotated[Path | None, _graph(help="Folder of raw dataset files.")]
+Tombstones = Annotated[
+    Path | None,
+    _graph(metavar="PATH", help="What was deleted before: tombstones of a service, or its home. It is left out."),
+]
 SplitSeed = Annotated[int | None, _graph(help="Seed of the split.")]
 Model = Annotated[str | None, _model(help=f"gcn, gat, gin, lightgcn (see 'gnndelete ls models'), or your own: {_OWN}.")]
 Checkpoint = Annotated[

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gnndelete.tasks import Task
 
 MODEL, SETTINGS, METRICS = "model.safetensors", "settings.yaml", "metrics.json"
-TABLES, DESCRIPTION = "tables.json", "graph.toml"
+TABLES, DESCRIPTION, TOMBSTONES = "tables.json", "graph.toml", "tombstones.json"
 STATE, RESULT, AUDIT, CACHE = "state.json", "result.json", "audit", "cache"
 
 #: Files of a version that name elements or rows: only their owner reads them.

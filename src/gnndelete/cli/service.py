@@ -87,7 +87,7 @@ def key_ls(home: Home, database: Database = None, json: options.Json = False) ->
     """List the API keys by their names."""
     from gnndelete.service.clock import iso
 
-    service = _open(home, database)
+    service = _existing(home, database)
     with service.storage.reading() as records:
         keys = [
             {
@@ -114,7 +114,7 @@ def key_revoke(
     """Revoke an API key; it ends within seconds."""
     from gnndelete.errors import SettingError
 
-    service = _open(home, database)
+    service = _existing(home, database)
     with service.storage.writing() as records:
         key = records.api_key(name)
         if key is None:
@@ -123,6 +123,119 @@ def key_revoke(
     service.storage.close()
     said = f"revoked {name}"
     return Report({"name": name, "revoked": True}, lambda console: console.print(said, markup=False))
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, such as service.tar.gz.")],
+    home: Home,
+    database: Database = None,
+    json: options.Json = False,
+) -> Report:
+    """Write models, keys and the database into one file, while the service runs.
+
+    [bold]gnndelete service backup service.tar.gz --home DIR[/]
+
+    The file is sensitive: it holds the graph, the weights and all keys. Keep it no longer than you need it.
+    """
+    from gnndelete.service.upkeep import backup as write
+
+    service = _existing(home, database)
+    made = write(service, file)
+    service.storage.close()
+    said = f"wrote {file}: {made['models']} model(s), {made['requests']} request(s), {made['bytes']:,} bytes"
+    return Report({"file": str(file), **made}, lambda console: console.print(said, markup=False, soft_wrap=True))
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that 'backup' wrote.")],
+    home: Home,
+    database: Database = None,
+    tombstones: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="What was deleted after the backup, as 'service tombstones' wrote it."),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Put it in the place of the service in the folder.")
+    ] = False,
+    json: options.Json = False,
+) -> Report:
+    """Bring a service back from a backup; stop it first. What was deleted since is suppressed before anything is served.
+
+    [bold]gnndelete service restore service.tar.gz --home DIR --tombstones stones.json[/]
+
+    What the service that is replaced knows to be deleted is taken along.
+    """
+    from gnndelete.datasets.tombstones import Tombstones
+    from gnndelete.service.upkeep import restore as bring_back
+
+    made = bring_back(file, home, database, [Tombstones.load(each) for each in tombstones or []], replace)
+    said = (
+        f"restored {home}: {made['models']} model(s), {made['requests']} request(s); "
+        f"{made['deleted_again']} element(s) that were deleted since the backup were suppressed again"
+    )
+    return Report({"home": str(home), **made}, lambda console: console.print(said, markup=False, soft_wrap=True))
+
+
+def tombstones(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; only its owner reads it.")],
+    home: Home,
+    tenant: Tenant = "default",
+    database: Database = None,
+    json: options.Json = False,
+) -> Report:
+    """Write down what was deleted, as keyed hashes that 'train', 'adopt' and 'restore' honour.
+
+    [bold]gnndelete service tombstones stones.json --home DIR[/]
+    """
+    service = _existing(home, database)
+    found = service.tombstones(tenant)
+    service.storage.close()
+    found.save(file)
+    said = f"wrote {file}: {len(found.hashes)} tombstone(s); whoever has the file can try out names"
+    values = {"file": str(file), "tombstones": len(found.hashes)}
+    return Report(values, lambda console: console.print(said, markup=False, soft_wrap=True))
+
+
+def rotate_keys(home: Home, database: Database = None, json: options.Json = False) -> Report:
+    """Sign by a new key and encrypt by a new master key; the old master key is destroyed. The service can run on.
+
+    [bold]gnndelete service rotate-keys --home DIR[/]
+
+    Receipts that were issued before stay good: their keys are in keys/public.
+    """
+    from gnndelete.service.upkeep import rotate_keys as rotate
+
+    service = _existing(home, database)
+    made = rotate(service)
+    service.storage.close()
+    said = f"receipts are signed by {made['signed_by'][:16]}… from now on; {made['requests']} request(s) encrypted anew"
+    return Report(made, lambda console: console.print(said, markup=False, soft_wrap=True))
+
+
+def gc(
+    home: Home,
+    days: Annotated[float, typer.Option(min=0, help="Accesses and delivered webhooks that are older go.")] = 365,
+    database: Database = None,
+    json: options.Json = False,
+) -> Report:
+    """Remove versions that nothing names any more, old accesses and delivered webhooks.
+
+    [bold]gnndelete service gc --home DIR[/]
+    """
+    from gnndelete.service.upkeep import collect
+
+    service = _existing(home, database)
+    made = collect(service, days)
+    service.storage.close()
+    said = f"removed {made['versions']} version(s), {made['accesses']} access(es), {made['webhooks']} webhook(s)"
+    return Report(made, lambda console: console.print(said, markup=False, soft_wrap=True))
+
+
+def _existing(home: Path, database: str | None) -> Service:
+    from gnndelete.service.home import Home as Folder
+    from gnndelete.service.lifecycle import Service
+
+    return Service.start(Folder(home), database)
 
 
 def _open(home: Path, database: str | None) -> Service:
@@ -140,6 +253,15 @@ def group(**looks: Any) -> typer.Typer:
     verbs: dict[str, Callable[..., Report]] = {"add": key_add, "ls": key_ls, "revoke": key_revoke}
     for name, verb in verbs.items():
         keys.command(name, cls=Verb)(verb)
-    made.command("register", cls=Verb)(register)
+    upkeep: dict[str, Callable[..., Report]] = {
+        "register": register,
+        "backup": backup,
+        "restore": restore,
+        "tombstones": tombstones,
+        "rotate-keys": rotate_keys,
+        "gc": gc,
+    }
+    for name, verb in upkeep.items():
+        made.command(name, cls=Verb)(verb)
     made.add_typer(keys, name="key")
     return made

@@ -46,7 +46,8 @@ class DataSettings(Section):
     """The graph and how it is split. The split ``given`` is the one that the graph file brings along.
 
     With ``none`` nothing is split off: what the model never saw is named by ``validation`` and ``test``, by a split column or
-    by masks. The options from ``undirected`` on say how tables are read, see `from_tables`.
+    by masks. ``tombstones`` names what was deleted before and is left out. The options from ``undirected`` on say how tables
+    are read, see `from_tables`.
     """
 
     dataset: str | None = None
@@ -58,6 +59,7 @@ class DataSettings(Section):
     test: Share = 0.05
     validation: File | None = None
     test_file: File | None = None
+    tombstones: File | None = None
     description: File | None = None
     layout: Literal["hetero", "single"] | None = None
     empty: Literal["mean", "zero", "error"] | None = None
@@ -240,9 +242,15 @@ def _with_paths(values: Layer, change: Callable[[str], str]) -> Layer:
 
 
 _SHORT = {"data": "dataset", "model": "name", "task": "name", "method": "name"}
-_SHOWN_IF_SET = (("data", "validation"), ("data", "test_file"), ("task", "edges"), ("train", "fit"))
+_SHOWN_IF_SET = (
+    ("data", "validation"),
+    ("data", "test_file"),
+    ("data", "tombstones"),
+    ("task", "edges"),
+    ("train", "fit"),
+)
 #: Settings of the graph that are paths.
-FILES = ("graph", "root", "validation", "test_file", "description")
+FILES = ("graph", "root", "validation", "test_file", "tombstones", "description")
 _TABLES = (
     "description", "layout", "empty",
     "undirected", "source", "target", "relation", "node_id", "features", "label", "weight", "edge_features", "missing",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from gnndelete.cli.settings import Settings
     from gnndelete.datasets import NamedGraph
+    from gnndelete.datasets.tombstones import Tombstones
 
 #: Trains a model on a graph for a task: gives the model, and what is known of the training.
 Learn = Callable[[Any, Any, Any], tuple[Any, dict[str, Any]]]
@@ -30,6 +31,7 @@ def train(
     graph: options.Graph = None,
     undirected: options.Undirected = None,
     data_root: options.DataRoot = None,
+    tombstones: options.Tombstones = None,
     split_seed: options.SplitSeed = None,
     model: options.Model = None,
     checkpoint: options.Checkpoint = None,
@@ -62,6 +64,7 @@ def train(
         "data.graph": graph,
         "data.undirected": undirected or None,
         "data.root": data_root,
+        "data.tombstones": tombstones,
         "data.seed": split_seed,
         "model.name": model,
         "model.checkpoint": checkpoint,
@@ -112,7 +115,14 @@ def train_run(settings: Settings, out: Path, force: bool) -> dict[str, Any]:
     return make_run(settings, out, force, "train", learn)
 
 
-def make_run(settings: Settings, out: Path, force: bool, kind: str, learn: Learn | None = None) -> dict[str, Any]:
+def make_run(
+    settings: Settings,
+    out: Path,
+    force: bool,
+    kind: str,
+    learn: Learn | None = None,
+    tombstones: Tombstones | None = None,
+) -> dict[str, Any]:
     """Write a model as a run: one that ``learn`` trains, else the weights of the checkpoint as they are.
 
     Args:
@@ -121,22 +131,26 @@ def make_run(settings: Settings, out: Path, force: bool, kind: str, learn: Learn
         force: Replace a run that is already there.
         kind: The verb that makes it.
         learn: Trains a model on a graph for a task; gives the model and what is known of the training.
+        tombstones: What the graph must not hold, since the model would have learned it.
     """
-    from gnndelete.cli.construct import find_fit, model_options, prepare, start_model, with_layout
+    from gnndelete.cli.construct import find_fit, find_tombstones, model_options, prepare, start_model, with_layout
     from gnndelete.cli.run_folder import (
         DESCRIPTION,
         METRICS,
         MODEL,
         SETTINGS,
         TABLES,
+        TOMBSTONES,
         graph_facts,
         provenance,
         tables_of,
         to_bytes,
     )
+    from gnndelete.errors import GraphError
     from gnndelete.graph.deletion import Deletion
     from gnndelete.graph.fingerprint import fingerprint
     from gnndelete.graph.hetero import HeteroGraph
+    from gnndelete.graph.kinds import in_words
     from gnndelete.graph.validation import check_graph, count_nodes, edge_table
     from gnndelete.io.code import require_trust, running
     from gnndelete.io.files import require_writable, write_file
@@ -156,6 +170,11 @@ def make_run(settings: Settings, out: Path, force: bool, kind: str, learn: Learn
     graph, task = prepare(settings)
     data = graph.data
     check_graph(data)
+    if tombstones is not None and (deleted := tombstones.find(graph).counts):
+        raise GraphError(
+            f"the graph holds {', '.join(in_words(deleted))} that were deleted before, and the model may have learned them; "
+            "train on a graph without them: gnndelete train --tombstones PATH"
+        )
     options, known = model_options(settings.model, graph, task.name), {*FROM_GRAPH, *graph_names(graph)}
     settings = settings.filled("model", {name: value for name, value in options.items() if name not in known})
     of_task: dict[str, Any] = {"name": task.name}  # write down what was chosen
@@ -202,6 +221,10 @@ def make_run(settings: Settings, out: Path, force: bool, kind: str, learn: Learn
         "versions": about["software"],
     }
 
+    stones = None if settings.data.tombstones is None else find_tombstones(settings.data.tombstones)
+    if stones is not None:  # as they are now: the graph of this run never changes
+        kept = settings.data.model_copy(update={"tombstones": (out / "base" / TOMBSTONES).absolute()})
+        settings = settings.model_copy(update={"data": kept})
     found = graph.tables if settings.data.description is None and graph.tables is not None else None
     if (
         found is not None and not found.named_by_options
@@ -215,6 +238,8 @@ def make_run(settings: Settings, out: Path, force: bool, kind: str, learn: Learn
         write_file(folder / MODEL, dump_weights(model))
         if found is not None:
             write_file(folder / DESCRIPTION, graph.describe().encode())
+        if stones is not None:
+            stones.save(folder / TOMBSTONES)
         chosen = settings.to_yaml("data", "model", "task", "train", folder=out / "base")
         write_file(folder / SETTINGS, chosen.encode())
         write_file(folder / METRICS, to_bytes(values))

@@ -102,7 +102,7 @@ class Safe:
     """
 
     def __init__(self, masters: dict[int, bytes]) -> None:
-        self._masters = masters
+        self.masters = masters
         self.newest = max(masters)
 
     def seal(self, value: Any, name: str) -> Sealed:
@@ -119,13 +119,13 @@ class Safe:
         return self._wrap(self._unwrap(wrapped, name), name)
 
     def _wrap(self, key: bytes, name: str) -> bytes:
-        return self.newest.to_bytes(4, "big") + _encrypt(self._masters[self.newest], key, name)
+        return self.newest.to_bytes(4, "big") + _encrypt(self.masters[self.newest], key, name)
 
     def _unwrap(self, wrapped: bytes, name: str) -> bytes:
         number = int.from_bytes(wrapped[:4], "big")
-        if number not in self._masters:
+        if number not in self.masters:
             raise RunError(f"the master key number {number} is gone", "restore keys/master.json from a backup")
-        return _decrypt(self._masters[number], wrapped[4:], name)
+        return _decrypt(self.masters[number], wrapped[4:], name)
 
 
 def _encrypt(key: bytes, content: bytes, name: str) -> bytes:
@@ -140,15 +140,6 @@ def _decrypt(key: bytes, content: bytes, name: str) -> bytes:
         raise RunError(
             "encrypted ids were changed, or belong to another key", "restore the database and keys/ together"
         ) from None
-
-
-def keyed(key: bytes, *parts: str) -> str:
-    """A keyed hash of some texts: without the key nobody can try out what they were.
-
-    >>> keyed(b"k", "a", "bc") == keyed(b"k", "ab", "c")
-    False
-    """
-    return hmac.new(key, json.dumps(parts, ensure_ascii=False).encode(), hashlib.sha256).hexdigest()
 
 
 def salted(salt: str, content: bytes) -> str:

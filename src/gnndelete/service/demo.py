@@ -80,7 +80,7 @@ def some_link(service: Service, draw: random.Random) -> list[str]:
     elements = service.live(model).snapshot().generation.elements
     table = elements.table
     ends = table.edges(table.keys[draw.randrange(len(table.keys))].reshape(1)).flatten().tolist()
-    return [elements.name(row) for row in ends]
+    return [elements.names.node(row) for row in ends]
 
 
 def _ask(service: Service, kind: str, draw: random.Random) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gnndelete.datasets import NamedGraph
+from gnndelete.datasets.tombstones import Names, tombstone
 from gnndelete.errors import GNNDeleteError
 from gnndelete.graph.deletion import NOTHING, Deletion
 from gnndelete.graph.edge_table import EdgeTable
 from gnndelete.graph.validation import check_deletion
-from gnndelete.service.crypto import keyed
 from gnndelete.service.errors import ServiceError
 from gnndelete.tasks import Task
 
@@ -50,6 +50,7 @@ class Elements:
 
     def __init__(self, graph: NamedGraph, data: Any, table: EdgeTable, task: Task) -> None:
         self.graph, self.data, self.table, self.task = graph, data, table, task
+        self.names = Names(graph, data, table)
 
     def deletion(self, asked: Asked) -> Deletion:
         """The deletion of what was named; a refusal names no id."""
@@ -130,29 +131,9 @@ class Elements:
                     found.setdefault(kind, []).append(position)
         return found
 
-    def name(self, row: int) -> str:
-        """The user's name of a node; with its type where names belong to types."""
-        ids = self.graph.ids
-        if ids is None:
-            return str(row)
-        kind = next((kind for kind, rows in ids.types.items() if row in rows), None)
-        return ids.names[row] if kind is None else f"{kind}:{ids.names[row]}"
-
-    def texts(self, deletion: Deletion) -> Iterator[tuple[str, ...]]:
-        """Every element of a checked deletion by its names, the same however it was written."""
-        yield from (("node", self.name(row)) for row in deletion.nodes.tolist())
-        yield from (("label", self.name(row)) for row in deletion.labels.tolist())
-        yield from (("feature", self.name(row), str(column)) for row, column in deletion.features.t().tolist())
-        yield from (("relation", str(number)) for number in deletion.relations.tolist())
-        yield from (("graph", str(number)) for number in deletion.graphs.tolist())
-        for ends in deletion.edges.t().tolist():
-            first, *relation, last = ends
-            names = [self.name(first), self.name(last)]
-            yield ("edge", *(sorted(names) if self.table.undirected else names), *map(str, relation))
-
     def hashes(self, deletion: Deletion, key: bytes, tenant: str) -> list[str]:
         """Keyed hashes of the elements of a checked deletion."""
-        return list(dict.fromkeys(keyed(key, tenant, *parts) for parts in self.texts(deletion)))
+        return list(dict.fromkeys(tombstone(key, tenant, *text) for text in self.names.texts(deletion)))
 
 
 def raw_hashes(asked: Asked, key: bytes, tenant: str, undirected: bool) -> list[str] | None:
@@ -162,12 +143,13 @@ def raw_hashes(asked: Asked, key: bytes, tenant: str, undirected: bool) -> list[
     """
     if asked.elements.keys() - {"nodes", "edges"} or any(isinstance(part, dict) for part in asked.elements.values()):
         return None
-    found = [keyed(key, tenant, "node", str(node)) for node in asked.elements.get("nodes", ())]
+    found = [tombstone(key, tenant, "node", str(node)) for node in asked.elements.get("nodes", ())]
     for edge in asked.elements.get("edges", ()):
         if not isinstance(edge, (list, tuple)) or len(edge) != 2:
             return None
         names = list(map(str, edge))
-        found.append(keyed(key, tenant, "edge", *(sorted(names) if undirected else names)))
+        form = ("edge", *sorted(names)) if undirected else ("arc", *names)
+        found.append(tombstone(key, tenant, *form))
     return list(dict.fromkeys(found))
 
 

@@ -18,11 +18,12 @@ from uuid import uuid4
 from sqlalchemy.exc import IntegrityError
 
 from gnndelete.graph.deletion import NOTHING
+from gnndelete.datasets.tombstones import Tombstones, keyed
 from gnndelete.service import ledger
 from gnndelete.service import schema as t
 from gnndelete.service.access import Access, Caller, add_key
 from gnndelete.service.clock import Clock, iso, system_clock
-from gnndelete.service.crypto import Sealed, canonical, digest, keyed, new_salt, salted
+from gnndelete.service.crypto import Sealed, canonical, digest, new_salt, salted
 from gnndelete.service.elements import KINDS, Asked, raw_hashes
 from gnndelete.service.errors import ServiceError, not_found
 from gnndelete.service.folders import ModelFolder
@@ -308,6 +309,7 @@ class Service:
     ) -> tuple[int, dict[str, Any]]:
         now = self.clock.now()
         records.lock(f"model {model.id}")
+        records.lock_shared("keys")
         if key is not None and (known := records.by_idempotency(model.id, key)) is not None:
             return self._again(known, same_body)
         payload = {"elements": order.asked.elements, "subject": order.subject, "callbacks": list(order.callbacks)}
@@ -665,6 +667,12 @@ class Service:
         """What a request named; None where its key was destroyed."""
         secret = records.secret(request_id)
         return None if secret is None else self.keys.safe.open(Sealed(secret.wrapped, secret.sealed), request_id)
+
+    def tombstones(self, tenant: str) -> Tombstones:
+        """What was deleted from any model of a tenant, or is about to be."""
+        states = IN_FORCE | {"validated", "failed"}
+        with self.storage.reading() as records:
+            return Tombstones(self.keys.tombstones, tenant, frozenset(records.tombstones(tenant, states)))
 
     def step(self, records: Records, request: t.Request, name: str, actor: str, evidence: dict[str, Any]) -> None:
         """Write down that something happened to a request."""

@@ -11,14 +11,13 @@ import torch
 from torch import nn
 
 from gnndelete.datasets import NamedGraph
+from gnndelete.graph.kinds import in_words
 from gnndelete.service import schema as t
 from gnndelete.service.crypto import digest
 from gnndelete.service.errors import ServiceError
 from gnndelete.service.folders import Changes
 from gnndelete.service.lifecycle import Service, check_name
-from gnndelete.service.solver import first_generation, live_elements, software
-from gnndelete.service.states import IN_FORCE
-from gnndelete.service.tombstones import Tombstones
+from gnndelete.service.solver import first_generation, software
 from gnndelete.tasks import Task
 
 
@@ -58,16 +57,13 @@ def register(
         with service.storage.reading() as records:
             if records.model(tenant, name) is not None:
                 raise ServiceError("name-taken", f"there is a model '{name}' already", "choose another name")
-            stones = set(records.tombstones(tenant, IN_FORCE))
+        if found := service.tombstones(tenant).find(graph).counts:
+            raise ServiceError(
+                "deleted-before",
+                f"the graph holds {', '.join(in_words(found))} that were deleted before, and the model may have learned them",
+                f"train on a graph without them: gnndelete train --tombstones {service.home.path}",
+            )
         made = first_generation(model, graph, task, training or {}, settings)
-        if stones:
-            found = Tombstones(service.keys.tombstones, tenant, frozenset(stones)).among(live_elements(made))
-            if found:
-                raise ServiceError(
-                    "deleted-before",
-                    f"the graph holds {found} elements that were deleted before, and the model may have learned them",
-                    "train on a graph without them: gnndelete train --tombstones FILE",
-                )
         if folder.path.exists():  # of a registration that was killed
             shutil.rmtree(folder.path)
         with folder.writing():

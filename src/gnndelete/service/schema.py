@@ -95,7 +95,7 @@ class Secret(Base):
 
 
 class Element(Base):
-    """A keyed hash of one element that a request names: a tombstone once the request is in force."""
+    """The tombstone of one element that a request names: its kind and a keyed hash. It counts once the request is in force."""
 
     __tablename__ = "elements"
     __table_args__ = (Index("elements_by_hash", "model_id", "hash"),)
@@ -103,7 +103,7 @@ class Element(Base):
     id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=True)
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
     request_id: Mapped[str] = mapped_column(ForeignKey("requests.id"), index=True)
-    hash: Mapped[str] = mapped_column(String(64))
+    hash: Mapped[str] = mapped_column(String(80))
 
 
 class Step(Base):

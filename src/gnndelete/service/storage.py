@@ -68,6 +68,13 @@ class Storage:
             yield Records(session, self.is_sqlite)
 
     @contextmanager
+    def snapshot(self) -> Iterator[Records]:
+        """Read much from one state of the database, whatever others write meanwhile."""
+        engine = self.engine if self.is_sqlite else self.engine.execution_options(isolation_level="REPEATABLE READ")
+        with Session(engine) as session:
+            yield Records(session, self.is_sqlite)
+
+    @contextmanager
     def writing(self) -> Iterator[Records]:
         """A transaction: everything in the block happens, or nothing."""
         with self._turn():
@@ -79,12 +86,20 @@ class Storage:
         return self._writers if self.is_sqlite else nullcontext()
 
     def checkpoint(self) -> None:
-        """Write the journal of SQLite into the database and empty it: it may hold what was deleted."""
+        """Let no bytes of deleted rows stay in the journal of SQLite or as dead rows of PostgreSQL."""
         if self.is_sqlite:
             with self.engine.connect() as connection:
                 connection.exec_driver_sql("COMMIT")
                 connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
                 connection.exec_driver_sql("BEGIN")
+        else:
+            with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.exec_driver_sql(f"VACUUM {t.Secret.__tablename__}")
+
+    def count(self, table: type[t.Base]) -> int:
+        """The number of rows of a table."""
+        with self.reading() as records:
+            return records.count(table)
 
     def close(self) -> None:
         """Close all connections."""
@@ -129,6 +144,11 @@ class Records:
         """Wait until no other transaction holds this lock; it is free again at the end of the transaction."""
         if not self._is_sqlite:
             self.session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _lock_key(name)})
+
+    def lock_shared(self, name: str) -> None:
+        """Keep others from holding this lock alone until the end of the transaction."""
+        if not self._is_sqlite:
+            self.session.execute(text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": _lock_key(name)})
 
     def add(self, *rows: t.Base) -> None:
         """Add rows."""
@@ -507,6 +527,28 @@ class Records:
         query = query.where(t.Request.tenant == tenant, t.Message.delivered.is_(None), t.Message.url.is_not(None))
         return self.session.scalar(query) or 0
 
+    # Upkeep
+
+    def forget_before(self, time: float) -> tuple[int, int]:
+        """Drop accesses and delivered webhooks from before a time; returns how many."""
+        accesses = self.session.execute(delete(t.Access).where(t.Access.at < time))
+        messages = self.session.execute(delete(t.Message).where(t.Message.url.is_(None), t.Message.created < time))
+        return _count(accesses), _count(messages)
+
+    def reset_counters(self, tables: Iterable[Any]) -> None:
+        """Number further rows after those that were inserted with their numbers."""
+        if self._is_sqlite:
+            return
+        for table in tables:
+            if table.autoincrement_column is not None and table.autoincrement_column.name == "id":
+                sequence = f"pg_get_serial_sequence('{table.name}', 'id')"
+                highest = f"(SELECT coalesce(max(id), 0) + 1 FROM {table.name})"
+                self.session.execute(text(f"SELECT setval({sequence}, {highest}, false)"))
+
     def count(self, table: type[t.Base]) -> int:
         """The number of rows of a table."""
         return self.session.scalar(select(func.count()).select_from(table)) or 0
+
+
+def _count(result: Any) -> int:
+    return int(result.rowcount)

@@ -154,7 +154,7 @@ def upgrade() -> None:
         sa.Column("id", sa.Integer(), autoincrement=True, nullable=False),
         sa.Column("model_id", sa.String(length=40), nullable=False),
         sa.Column("request_id", sa.String(length=40), nullable=False),
-        sa.Column("hash", sa.String(length=64), nullable=False),
+        sa.Column("hash", sa.String(length=80), nullable=False),
         sa.ForeignKeyConstraint(
             ["model_id"],
             ["models.id"],
