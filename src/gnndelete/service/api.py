@@ -230,7 +230,7 @@ def create_app(
 
     @app.get("/v1/accesses", tags=["operations"], response_model=bodies.Accesses)
     def accesses(by: Calling, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> dict[str, Any]:
-        """The latest calls."""
+        """The latest calls by the keys of the caller's tenant."""
         return {"accesses": service.accesses(by, limit)}
 
     @app.get("/healthz", tags=["operations"], response_class=PlainTextResponse)
@@ -268,9 +268,11 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def wrong(_: Request, error: HTTPException) -> JSONResponse:
+        if isinstance(error, _TooLarge):
+            return problem(error.said)
         if error.status_code == 404:
             return problem(not_found())
-        codes = {400: "malformed", 405: "wrong-method", 413: "too-large"}
+        codes = {400: "malformed", 405: "wrong-method"}
         why = "the call is not possible" if error.status_code != 405 else "this address does not take this method"
         found = ServiceError(codes.get(error.status_code, "refused"), why, "see /openapi.json", error.status_code)
         answer = problem(found)
@@ -316,7 +318,7 @@ class _Guard:
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > limit:
-                raise _TooLarge
+                raise _TooLarge(limit)
             return message
 
         async def headed(message: Message) -> None:
@@ -331,12 +333,10 @@ class _Guard:
         try:
             declared = dict(scope["headers"]).get(b"content-length", b"0")
             if declared.isdigit() and int(declared) > limit:
-                raise _TooLarge
+                raise _TooLarge(limit)
             await self.app(scope, limited, headed)
-        except _TooLarge:
-            await self._answer(
-                ServiceError("too-large", f"the body has more than {limit} bytes", "ask in parts", 413), headed, begun
-            )
+        except _TooLarge as error:
+            await self._answer(error.said, headed, begun)
         except Exception as problem:  # answered like any other; the log has its class and place
             scope[_FAILED] = logs.error(problem)
             await self._answer(_unavailable(), headed, begun)
@@ -362,8 +362,12 @@ class _Guard:
         await send({"type": "http.response.body", "body": answer.body})
 
 
-class _TooLarge(Exception):  # noqa: N818
+class _TooLarge(HTTPException):
     """The body is too large."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(413)
+        self.said = ServiceError("too-large", f"the body has more than {limit} bytes", "ask in parts", 413)
 
 
 class Accesses:

@@ -23,6 +23,9 @@ from gnndelete.errors import SettingError
 from gnndelete.service import schema as t
 from gnndelete.service.states import FINAL, STANDING
 
+#: The tenant of whoever runs the service.
+FIRST_TENANT = "default"
+
 #: Rows that one statement handles.
 CHUNK = 500
 
@@ -167,9 +170,10 @@ class Records:
         return self.session.scalars(select(t.ApiKey).order_by(t.ApiKey.created)).all()
 
     def accesses(self, tenant: str, limit: int) -> Sequence[t.Access]:
-        """The latest accesses by the keys of a tenant."""
-        query = select(t.Access).join(t.ApiKey, t.ApiKey.id == t.Access.key).where(t.ApiKey.tenant == tenant)
-        return self.session.scalars(query.order_by(t.Access.id.desc()).limit(limit)).all()
+        """The latest accesses by keys of a tenant; the first tenant also sees those without a valid key."""
+        own = t.Access.key.in_(select(t.ApiKey.id).where(t.ApiKey.tenant == tenant))
+        seen = or_(own, t.Access.key.is_(None)) if tenant == FIRST_TENANT else own
+        return self.session.scalars(select(t.Access).where(seen).order_by(t.Access.id.desc()).limit(limit)).all()
 
     # Models and their versions
 
