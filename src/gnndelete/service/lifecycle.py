@@ -17,8 +17,8 @@ from uuid import uuid4
 
 from sqlalchemy.exc import IntegrityError
 
-from gnndelete.graph.deletion import NOTHING
 from gnndelete.datasets.tombstones import Tombstones, keyed
+from gnndelete.graph.deletion import NOTHING
 from gnndelete.service import ledger
 from gnndelete.service import schema as t
 from gnndelete.service.access import Access, Caller, add_key

@@ -9,8 +9,9 @@ import time
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
+from gnndelete.datasets.tombstones import keyed
 from gnndelete.service.access import Caller, unauthorized
-from gnndelete.service.crypto import keyed, same
+from gnndelete.service.crypto import same
 
 if TYPE_CHECKING:
     from gnndelete.service.lifecycle import Service
