@@ -540,7 +540,7 @@ def evidence_by(
         seed: The seed of the sample of remaining elements.
 
     Returns:
-        ``test_*`` and, where the task can rank deleted elements, ``deleted_*``.
+        ``test_*`` and, where the task can rank deleted elements, ``deleted_*``; of corrected labels ``corrected_accuracy``.
     """
     task = task.without(deletion.nodes)
     ranks = task.rank_deleted(predict, deletion, remaining, seed=seed)
@@ -548,7 +548,14 @@ def evidence_by(
         tests = task.evaluate_by(predict, remaining)
     except GraphError:  # There is no test data, or nothing that is left has a label.
         tests = {}
-    return {f"test_{name}": value for name, value in tests.items()} | {f"deleted_{k}": v for k, v in ranks.items()}
+    new = deletion.new_labels
+    right = {} if not new.size(1) or task.pairwise else {"corrected_accuracy": accuracy(predict(new[0]), new[1])}
+    return {f"test_{k}": v for k, v in tests.items()} | {f"deleted_{k}": v for k, v in ranks.items()} | right
+
+
+def accuracy(predicted: Tensor, classes: Tensor) -> float:
+    """The share of predictions that name the class."""
+    return float((predicted.argmax(dim=-1).cpu() == classes.cpu()).double().mean())
 
 
 def evaluate(

@@ -142,3 +142,35 @@ def test_many_classes_are_told_in_short(cli: Cli, tmp_path: Path) -> None:
     shown = cli("train", "--graph", ".", "--task", "node", "--set", "model.hidden=8", "--epochs", 1, "--out", "run")
     assert "20 classes (and their nodes): [kind]00 (10), [kind]01 (10), " in shown.out
     assert "[kind]07 (10) and 12 more\n" in shown.out
+
+
+def test_a_label_is_corrected_on_the_command_line(cli, tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+    rows = [f"acc-{n},{n % 7},{'fraud' if n % 3 == 0 else 'honest'}" for n in range(60)]
+    (tmp_path / "bank").mkdir()
+    (tmp_path / "bank/nodes.csv").write_text("\n".join(["id,amount,label", *rows, ""]))
+    pairs = [f"acc-{n},acc-{(n + step) % 60}" for n in range(60) for step in (1, 3)]
+    (tmp_path / "bank/edges.csv").write_text("\n".join(["source,target", *pairs, ""]))
+    options = (
+        "--graph",
+        "bank",
+        "--undirected",
+        "--model",
+        "gcn",
+        "--task",
+        "node",
+        "--epochs",
+        3,
+        "--set",
+        "model.hidden=8",
+    )
+    assert cli("train", *options, "--set", "data.val=0.1", "--set", "data.test=0.1", "--out", "run").code == 0
+    (tmp_path / "right.csv").write_text("node,new\nacc-3,honest\n")
+    for named in (("--label", "acc-3,honest"), ("--labels", "right.csv")):
+        planned = cli("delete", "run", *named, "--dry-run", "--json")
+        assert planned.code == 0, planned.err
+        assert planned.values["request"] == {"labels": 1}
+    refused = cli("delete", "run", "--label", "acc-3,thief")
+    assert refused.code == 2
+    assert "no class 'thief', there are 'fraud', 'honest'" in refused.sentence
+    assert "already" in cli("delete", "run", "--label", "acc-3,fraud").sentence

@@ -42,9 +42,11 @@ OPTIONS: dict[str, Any] = {
     "graphs": _option(Path, "CSV with a column graph: positions of whole graphs.", "--graphs"),
     "graph": _option(list[int], "One whole graph; can be repeated.", "--graph", metavar="ID"),
     "features": _option(Path, "CSV with a column node; add a column named column to forget single features."),
-    "labels": _option(Path, "CSV with a column node: whose labels to forget."),
+    "labels": _option(Path, "CSV with a column node: whose labels to forget; add a column new with the right ones."),
     "feature": _option(list[str], "All features of a node, or one column; can be repeated.", metavar="ID[,COLUMN]"),
-    "label": _option(list[str], "The label of one node; can be repeated.", metavar="ID"),
+    "label": _option(
+        list[str], "The label of one node, or what it should have been; can be repeated.", metavar="ID[,NEW]"
+    ),
     "fill": _option(float, "Value that replaces deleted features; 0 by default."),
     "relation": _option(list[str], "All edges of one relation; can be repeated.", metavar="NAME"),
     "random": _option(float, "Draw a share (below 1) or a number of elements."),
@@ -93,6 +95,7 @@ _REPEATED = ("edge", "node", "graph", "feature", "label", "relation")
 _FORMS = {
     "edge": "an edge is written source,target, such as --edge 0,5",
     "feature": "features are written node or node,column, such as --feature 3,7",
+    "label": "a label is written node or node,new, such as --label 3,2",
 }
 
 
@@ -220,10 +223,16 @@ def _in_place(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
     request = Deletion(
         edges=_by_type(named["edge"]),
         nodes=_by_type(named["node"], single=True),
-        labels=_by_type(named["label"], single=True),
         relations=[_relation(name, graph) for name in settings.relations] or None,
         graphs=settings.graphs or None,
     )
+    forgotten = {kind: [row for row in rows if len(row) == 1] for kind, rows in named["label"].items()}
+    corrected = {kind: [row for row in rows if len(row) == 2] for kind, rows in named["label"].items()}
+    if (chosen := _by_type(forgotten, single=True)) is not None:
+        request = request | Deletion(labels=chosen)
+    if (chosen := _by_type(corrected, single=True)) is not None:
+        new = {kind: [row[1] for row in rows] for kind, rows in corrected.items()}
+        request = request | Deletion(labels=chosen, replace=new.get(None, new))
     for rows, single in ((whole, True), (cells, False)):  # whole rows, and single columns
         if (chosen := _by_type(rows, single)) is not None:
             request = request | Deletion(features=chosen, fill=settings.fill)
@@ -245,17 +254,20 @@ def _row(option: str, cells: list[Any], graph: NamedGraph) -> tuple[Any, tuple[i
     form, example = {
         "edge": ("source,relation,target", "0,2,5") if "edge_type" in graph.data else ("source,target", "0,5"),
         "feature": ("node or node,column", "3,7"),
+        "label": ("node or node,new label", "3,2"),
     }.get(option, ("node", "3"))
     if option == "edge" and graph.ids is not None and graph.ids.types and graph.tables is not None:
         table = graph.tables.edges[0]
         form = f"{table.source},{table.target}" if "edge_type" not in graph.data or hetero else form
         example = ",".join(graph.ids.of(kind).names[0] for kind in (table.source_type, table.target_type))
-    widths = (1, 2) if option == "feature" else (2, 3) if option == "edge" and hetero else (form.count(",") + 1,)
+    widths = (
+        (1, 2) if option in ("feature", "label") else (2, 3) if option == "edge" and hetero else (form.count(",") + 1,)
+    )
     if len(cells) not in widths:
         quotes = "" if graph.ids is None else ", an id with a comma in quotes"
         raise ValueError(f"it is written {form}, such as --{option} {example}{quotes}")
     names = Names.of(graph)
-    nodes, columns = (cells[:1], cells[1:]) if option == "feature" else (cells, [])
+    nodes, columns = (cells[:1], cells[1:]) if option in ("feature", "label") else (cells, [])
     if graph.ids is None:
         if hetero:
             raise ValueError(
@@ -273,6 +285,8 @@ def _row(option: str, cells: list[Any], graph: NamedGraph) -> tuple[Any, tuple[i
         else:
             kind, node = names.node(nodes[0])
             found = (node,)
+    if option == "label":
+        return kind, (*found, *map(names.new_label, map(str, columns)))
     return kind, (*found, *names.columns(list(map(str, columns)), kind))
 
 

@@ -138,7 +138,7 @@ class DeletionSettings(Section):
     features_csv: File | None = None
     labels_csv: File | None = None
     features: list[list[Id]] = Field(default_factory=list)
-    labels: list[Id] = Field(default_factory=list)
+    labels: list[Id | list[Id]] = Field(default_factory=list)
     fill: float | list[float] = 0.0
     random: Annotated[StrictInt | StrictFloat, Field(gt=0, lt=2**53)] | None = None
     kind: Literal["edges", "nodes", "graphs"] = "edges"

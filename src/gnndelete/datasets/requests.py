@@ -6,7 +6,7 @@ import csv
 import difflib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -42,17 +42,19 @@ class Names:
         relations: The names of the relation types of a ``Data``.
         features: The names of the columns of ``x``; of a ``HeteroData`` by node type.
         tables: What the user's tables mean.
+        classes: The names of the classes of nodes.
     """
 
     ids: IdMap | None = None
     relations: Sequence[str] = ()
     features: Sequence[str] | Mapping[str, Sequence[str]] = ()
     tables: Description | None = None
+    classes: Sequence[str] = ()
 
     @classmethod
     def of(cls, graph: Any) -> Names:
         """The names of a `NamedGraph`."""
-        return cls(graph.ids, graph.relations, graph.features, graph.tables)
+        return cls(graph.ids, graph.relations, graph.features, graph.tables, graph.classes)
 
     @property
     def by_type(self) -> bool:
@@ -112,6 +114,15 @@ class Names:
             return list(self.relations).index(cell)
         if not cell.isdigit():
             raise ValueError(f"no relation {cell!r}, they have numbers here")
+        return int(cell)
+
+    def new_label(self, cell: str) -> int:
+        """The class that a cell names, by its name or its number; a ``ValueError`` lists those there are."""
+        if cell in self.classes:
+            return list(self.classes).index(cell)
+        if self.classes or not (cell.isascii() and cell.isdigit()):
+            known = f"there are {some(map(repr, self.classes))}" if self.classes else "classes have numbers here"
+            raise ValueError(f"no class {cell!r}, {known}")
         return int(cell)
 
     def columns(self, cells: Sequence[str], kind: str | None = None) -> Row:
@@ -182,6 +193,8 @@ def read_request(source: Any, names: Names, wanted: str | None = None) -> tuple[
         if kind != "nodes":
             raise DeletionError(f"{title} names {kind}, and {wanted} were asked for; give a column node")
         kind = wanted
+    if kind == "labels" and (new := _new_labels(cells, form)) is not None:
+        form = replace(form, columns=[*form.columns, new])
     plain: list[Row] = []
     typed: dict[Any, list[Row]] = {}
     for line, row in cells.rows:
@@ -202,6 +215,8 @@ def _elements(kind: str, picked: list[str], form: _Form, names: Names, suggest: 
     if kind == "edges":
         return [names.edge(picked, form.edges, suggest)]
     of_type, node = names.node(picked[0], form.node_type, suggest)
+    if kind == "labels" and len(picked) == 2:
+        return [(of_type, (node, names.new_label(picked[1])))]
     if kind != "features" or len(picked) == 1:
         return [(of_type, (node,))]
     columns = names.spread(picked[1], of_type) or [picked[1]]
@@ -216,7 +231,7 @@ class _Form:
     columns: list[int]
     edges: Edges | None = None
     node_type: str | None = None
-    has_header: bool = field(default=True)
+    header: Sequence[str] = ()
 
 
 def _form(cells: _Cells, names: Names, title: str, wanted: str | None) -> _Form:
@@ -229,7 +244,7 @@ def _form(cells: _Cells, names: Names, title: str, wanted: str | None) -> _Form:
     form = _by_header(cells, first, names, title)
     if form is not None:
         cells.rows = cells.rows if cells.header is not None else cells.rows[1:]
-        return form
+        return replace(form, header=first)
     if cells.header is not None or len(first) > 3:
         raise DeletionError(
             f"{_unknown_columns(first, cells.header is not None, title)}; name the columns {_expected(names)}"
@@ -246,6 +261,12 @@ def _form(cells: _Cells, names: Names, title: str, wanted: str | None) -> _Form:
 def _resembles(cell: str, ids: IdMap) -> bool:
     """Whether a cell is an id, or nearly one."""
     return cell in ids or ids.closest(cell) is not None
+
+
+def _new_labels(cells: _Cells, form: _Form) -> int | None:
+    """The column with the labels that are right instead, where a request of labels has one."""
+    header = [cell.lower() for cell in form.header]
+    return next((header.index(name) for name in ("new", "new_label", "replace") if name in header), None)
 
 
 def _unknown_columns(first: list[str], has_header: bool, title: str) -> str:

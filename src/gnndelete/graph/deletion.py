@@ -48,6 +48,8 @@ class Deletion(Elements):
             of their relations where these are unique.
         graphs: Ids of whole graphs, where the data is a set of graphs.
         fill: What replaces deleted features: one number, or one per column of ``x``.
+        replace: What is right instead: the classes of ``labels``, one for all or one for each in the order given, or the numbers
+            of ``features``, in the order of its pairs. The old value is forgotten and the new one learned.
         ids: The names of the nodes (an `IdMap`), where nodes are given by name, such as ``"user:4711"``; those of several
             node types by type: ``nodes={"user": ["u-1453"]}``.
 
@@ -64,6 +66,8 @@ class Deletion(Elements):
     >>> Deletion(features={3: [0, 2], 8: [1]}, labels=[3])
     Deletion(features=2, labels=1)
     >>> from gnndelete.datasets import IdMap
+    >>> Deletion(labels=[8, 3], replace=[0, 1]).new_labels.tolist()
+    [[3, 8], [1, 0]]
     >>> Deletion(nodes=["user:4711"], ids=IdMap(["item:7", "user:4711"])) == Deletion(nodes=[1])
     True
     """
@@ -77,17 +81,26 @@ class Deletion(Elements):
         relations: Ids | Sequence[TypeName] | TypeName | None = None,
         graphs: Ids | None = None,
         fill: Fill | Mapping[TypeName, Fill] = 0.0,
+        replace: Any = None,
         ids: IdMap | None = None,
     ) -> None:
         require_names(ids)
+        if replace is not None:
+            _check_replaced(labels, features, fill)
         values = dict(zip(KINDS, (edges, nodes, features, labels, relations, graphs), strict=True))
         values = {name: value for name, value in values.items() if value is not None}
         if features is None and not (isinstance(fill, (int, float)) and fill == 0):
             raise DeletionError("fill= replaces features, and features= names none; name some, or leave fill= out")
         types = split_by_type(values, fill) if values and (ids is None or ids.types) else None
+        new = {} if replace is None else {"labels" if labels is not None else "features": replace}
         names = Names(None if ids is None else ids.names)
         if types is not None:
-            parts = {name: _part(kinds, _of_type(ids, name)) for name, kinds in types.items()}
+            new_of = (
+                {name: {kind: each[name] for kind, each in new.items() if name in each} for name in types}
+                if new
+                else {}
+            )
+            parts = {name: _part(kinds, _of_type(ids, name), new_of.get(name, {})) for name, kinds in types.items()}
             if ids is not None and ids.types and ids.joined:  # of one Data, where ids count across all types
                 joined = reduce(or_, parts.values())
                 super().__init__(
@@ -104,7 +117,7 @@ class Deletion(Elements):
             )
         parsed: dict[str, Any] = {}
         for name, value in values.items():
-            parsed |= KINDS[name].parse(value, fill, ids)
+            parsed |= KINDS[name].parse(value, fill, ids, new.get(name))
         super().__init__(**parsed, names=names)
 
     @classmethod
@@ -149,6 +162,10 @@ class Deletion(Elements):
         elements: dict[str, Any] = {found: listed(rows)}
         if isinstance(rows, dict):
             elements = {found: {name: listed(part) for name, part in rows.items()}}
+        first = rows if isinstance(rows, list) else next(iter(rows.values()))
+        if found == "labels" and len(first[0]) == 2:
+            new = {name: [row[1] for row in part] for name, part in rows.items()} if isinstance(rows, dict) else None
+            elements["replace"] = new or [row[1] for row in first]
         return cls(**elements, fill=fill).with_names(known.ids, known.relations)
 
     @classmethod
@@ -211,6 +228,8 @@ class Deletion(Elements):
         found = {name: getattr(self, name).tolist() for name in self.counts}
         if "features" in found:
             found["fill"] = self.fill.tolist()
+        if self.new_labels.size(1):
+            found["new_labels"] = self.new_labels.tolist()
         return found | ({"across_types": True} if self.across_types else {})
 
     @classmethod
@@ -237,7 +256,10 @@ class Deletion(Elements):
         values = torch.tensor(lists.get("fill", []), dtype=torch.float64)
         if cells.shape != (2, values.numel()):
             raise DeletionError(f"features= as lists are nodes, columns and as many values (got {list(cells.shape)})")
-        return cls(**kinds).replace(**merge_cells(cells, values), across_types=bool(lists.get("across_types")))
+        new = torch.tensor(lists.get("new_labels", [[], []]), dtype=torch.long)
+        return cls(**kinds).replace(
+            **merge_cells(cells, values), new_labels=new, across_types=bool(lists.get("across_types"))
+        )
 
     @property
     def fingerprint(self) -> str:
@@ -249,6 +271,8 @@ class Deletion(Elements):
                 digest.update(f"{name}{tuple(value.shape)}".encode())
                 digest.update(value.contiguous().numpy().astype("<i8").tobytes())
         digest.update(self.fill.contiguous().numpy().astype("<f8").tobytes())
+        if self.new_labels.size(1):
+            digest.update(b"new_labels" + self.new_labels.contiguous().numpy().astype("<i8").tobytes())
         for type_name, part in sorted(self.by_type.items(), key=repr):
             digest.update(f"{type_name!r}{part.fingerprint}".encode() if len(part) else b"")
         return digest.hexdigest()
@@ -371,13 +395,26 @@ def _of_type(ids: Any, name: TypeName) -> Any:
     return (ids.of(name[0]), ids.of(name[2])) if isinstance(name, tuple) else ids.of(name)
 
 
-def _part(kinds: dict[str, Any], ids: Any) -> Deletion:
+def _check_replaced(labels: Any, features: Any, fill: Any) -> None:
+    """Refuse ``replace=`` where it is not clear what it replaces."""
+    if (labels is None) == (features is None):
+        what = "neither labels= nor features= is given" if labels is None else "both labels= and features= are given"
+        raise DeletionError(
+            f"replace= says what is right instead, and {what}; give one of them, and join two deletions by |"
+        )
+    if features is not None and not (isinstance(fill, (int, float)) and fill == 0):
+        raise DeletionError(
+            "replace= and fill= are both given; replace= has a number for each pair of features=, leave out fill="
+        )
+
+
+def _part(kinds: dict[str, Any], ids: Any, new: Mapping[str, Any]) -> Deletion:
     """What one type loses."""
     fill = kinds.get("fill", 0.0)
     parsed: dict[str, Any] = {}
     for name in KINDS:
         if name in kinds:
-            parsed |= KINDS[name].parse(kinds[name], fill, ids)
+            parsed |= KINDS[name].parse(kinds[name], fill, ids, new.get(name))
     return Deletion().replace(**parsed)
 
 

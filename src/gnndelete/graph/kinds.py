@@ -26,9 +26,12 @@ from gnndelete.graph.parsing import (
     as_edges,
     as_fill,
     as_ids,
+    as_new_labels,
+    as_replacement,
     distinct,
     is_among,
     join_edges,
+    join_new_labels,
 )
 
 if TYPE_CHECKING:
@@ -59,6 +62,7 @@ class Elements:
     relations: Tensor = _NO_IDS
     graphs: Tensor = _NO_IDS
     fill: Tensor = _NO_VALUES  # one value per feature cell
+    new_labels: Tensor = _NO_PAIRS  # [2, k]: a node of ``labels``, and the class that replaces its label
     inside_graphs: Tensor = _NO_IDS  # nodes that are not named, but belong to a deleted graph
     names: Names = Names()  # noqa: RUF009 (frozen)
     by_type: Mapping[TypeName, Any] = field(default_factory=dict)  # on a HeteroData: what each type loses
@@ -91,8 +95,8 @@ class Kind:
     name: str
     of_nodes = False  # whether elements are named by nodes, which may have names
 
-    def parse(self, value: Any, fill: Any, ids: IdMap | None) -> Changes:
-        """What a user wrote, as sorted tensors; names are looked up in ``ids``."""
+    def parse(self, value: Any, fill: Any, ids: IdMap | None, new: Any = None) -> Changes:
+        """What a user wrote, as sorted tensors; names are looked up in ``ids``. ``new`` is what replaces the elements."""
         return {self.name: as_ids(value, self.name, ids if self.of_nodes else None)}
 
     def join(self, a: Elements, b: Elements) -> Changes:
@@ -130,7 +134,7 @@ class Kind:
 class Edges(Kind):
     name = "edges"
 
-    def parse(self, value: Any, fill: Any, ids: IdMap | None) -> Changes:
+    def parse(self, value: Any, fill: Any, ids: IdMap | None, new: Any = None) -> Changes:
         return {"edges": as_edges(value, ids)}
 
     def join(self, a: Elements, b: Elements) -> Changes:
@@ -234,13 +238,15 @@ class Nodes(Kind):
 class Features(Kind):
     name = "features"
 
-    def parse(self, value: Any, fill: Any, ids: IdMap | None) -> Changes:
+    def parse(self, value: Any, fill: Any, ids: IdMap | None, new: Any = None) -> Changes:
         """Cells and the value that replaces each of them.
 
         With one value per column, a whole row is listed column by column. The number of values stands for each node as a
         cell below `ALL_COLUMNS`, with NaN as its value: `check` compares it with the width of ``x``.
         """
         cells, values = as_cells(value, ids), as_fill(fill)
+        if new is not None:
+            return merge_cells(cells, as_replacement(new, cells))
         if not values.dim():
             return merge_cells(cells, values.expand(cells.size(1)))
         whole, width = cells[1] == ALL_COLUMNS, values.numel()
@@ -324,6 +330,17 @@ class Labels(Kind):
     name = "labels"
     of_nodes = True
 
+    def parse(self, value: Any, fill: Any, ids: IdMap | None, new: Any = None) -> Changes:
+        parsed = super().parse(value, fill, ids)
+        return parsed if new is None else {**parsed, "new_labels": as_new_labels(value, new, ids)}
+
+    def join(self, a: Elements, b: Elements) -> Changes:
+        return {**super().join(a, b), "new_labels": join_new_labels(torch.cat([a.new_labels, b.new_labels], dim=1))}
+
+    def select(self, deletion: Elements, mask: Tensor) -> Changes:
+        labels, new = deletion.labels[mask], deletion.new_labels
+        return {"labels": labels, "new_labels": new[:, torch.isin(new[0], labels)]}
+
     def check(self, deletion: Elements, data: Data, table: EdgeTable) -> Changes:
         require_nodes(self.name, deletion.labels, table.num_nodes)
         for key, store, mask, start in node_stores(data, deletion.labels):
@@ -345,13 +362,37 @@ class Labels(Kind):
                     f"labels are to be forgotten of {f'{key!r} ' if key else ''}nodes without a label: "
                     f"{some(unlabelled if key else map(deletion.names.node, unlabelled))}; leave them out"
                 )
+            self._check_new(deletion, y, start)
         return {}
+
+    def _check_new(self, deletion: Elements, y: Tensor, start: int) -> None:
+        """Refuse a new label that the graph has no class for, or that the node has already."""
+        new = deletion.new_labels
+        new = new[:, (new[0] >= start) & (new[0] < start + y.size(0))]
+        if not new.size(1):
+            return
+        if y.dim() > 1 or y.is_floating_point():
+            raise DeletionError(
+                f"replace= gives classes, and 'y' is {y.dtype} of shape {list(y.shape)}; forget the labels alone"
+            )
+        largest, same = int(y.max()), y[(new[0] - start).to(y.device)].cpu() == new[1]
+        if int(new[1].max()) > largest:
+            raise DeletionError(
+                f"replace= names the class {int(new[1].max())}, and 'y' has the classes 0 to {largest}; give one of these"
+            )
+        if bool(same.any()):
+            named = map(deletion.names.node, new[0, same].tolist())
+            raise DeletionError(f"labels are to be replaced by what they are already: {some(named)}; leave them out")
 
     def cut(self, result: Any, deletion: Elements, data: Data) -> None:
         """Remove labels, and their nodes from the training, validation and test masks."""
         for _, rest, chosen, start in node_stores(result, deletion.labels):
             rows, count = deletion.labels[chosen] - start, rest.y.size(0)
             rest.y = without_labels(rest.y, rows)
+            new = deletion.new_labels[:, torch.isin(deletion.new_labels[0], deletion.labels[chosen])]
+            if new.size(1):
+                rest.y = rest.y.index_copy(0, (new[0] - start).to(rest.y.device), new[1].to(rest.y))
+                rows = rows[~torch.isin(rows + start, new[0])]  # a corrected label is trained on like any other
             for name in MASKS:
                 mask = rest.get(name)
                 if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() and mask.size(0) == count:

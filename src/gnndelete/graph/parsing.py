@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnndelete.errors import DeletionError, RequestError, SettingError, bounded
+from gnndelete.errors import DeletionError, RequestError, SettingError, bounded, some
 from gnndelete.graph.edge_table import ends_of
 
 if TYPE_CHECKING:
@@ -73,6 +73,32 @@ def as_ids(values: Any, name: str, ids: IdMap | None = None) -> Tensor:
     [1, 3]
     """
     return torch.unique(_not_negative(_flat(values, name, DeletionError, ids), name))
+
+
+def as_new_labels(nodes: Any, classes: Any, ids: IdMap | None = None) -> Tensor:
+    """The classes that replace the labels of nodes, as sorted, distinct pairs ``[2, k]`` of node and class on the CPU.
+
+    >>> as_new_labels([8, 3], [0, 1]).tolist(), as_new_labels([8, 3], 1).tolist()
+    ([[3, 8], [1, 0]], [[3, 8], [1, 1]])
+    """
+    rows = _not_negative(_flat(nodes, "labels", DeletionError, ids), "labels")
+    given = _not_negative(_flat(classes, "replace", DeletionError), "replace")
+    if given.numel() not in (1, rows.numel()):
+        raise DeletionError(
+            f"replace= has {given.numel()} classes for {rows.numel()} labels; give one for each, or one for all"
+        )
+    return join_new_labels(torch.stack([rows, given.expand(rows.numel())]))
+
+
+def join_new_labels(pairs: Tensor) -> Tensor:
+    """Pairs of node and class, each once; two classes for one node are refused."""
+    found = distinct(pairs)
+    again = found[0, 1:][found[0, 1:] == found[0, :-1]]
+    if again.numel():
+        node = int(again[0])
+        classes = found[1, found[0] == node].tolist()
+        raise DeletionError(f"the label of node {node} is to be replaced by {some(classes)}; give one class")
+    return found
 
 
 def as_edges(edges: Any, ids: IdMap | tuple[IdMap, IdMap] | None = None) -> Tensor:
@@ -132,6 +158,23 @@ def as_fill(fill: Any) -> Tensor:
     if found is None or not found.numel() or not bool(torch.isfinite(found).all()):
         raise DeletionError(f"'fill' must be a finite number, or one number per column (got {short(fill)})")
     return found
+
+
+def as_replacement(values: Any, cells: Tensor) -> Tensor:
+    """The numbers that replace feature cells ``[2, k]``, in the order of these.
+
+    >>> as_replacement([0.5, 2], torch.tensor([[3, 8], [0, 1]])).tolist()
+    [0.5, 2.0]
+    """
+    found, count = as_fill(values), cells.size(1)
+    if found.numel() > 1 and bool((cells[1] == ALL_COLUMNS).any()):
+        raise DeletionError("replace= has several numbers, and features= names whole nodes; name pairs (node, column)")
+    if found.numel() not in (1, count):
+        raise DeletionError(
+            f"replace= has {found.numel()} numbers for {count} pairs of features=; give one for each pair (node, column), or one "
+            "for all"
+        )
+    return found.view(-1).expand(count)
 
 
 def ids_in_order(values: Any, noun: str, count: int) -> Tensor:

@@ -186,7 +186,9 @@ def check_deletion(deletion: E, data: Data, table: EdgeTable, unseen: Callable[[
     if checked.nodes.numel():  # features and labels of deleted nodes are deleted with them
         features, labels = (~torch.isin(ids, checked.nodes) for ids in (checked.features[0], checked.labels))
         checked = checked.replace(
-            features=checked.features[:, features], fill=checked.fill[features], labels=checked.labels[labels]
+            features=checked.features[:, features],
+            fill=checked.fill[features],
+            **KINDS["labels"].select(checked, labels),
         )
     if checked.nodes.numel() and checked.nodes.numel() == table.num_nodes:
         raise DeletionError(
@@ -245,7 +247,14 @@ def _shifted(name: Any, part: Elements, data: HeteroGraph) -> Elements:
         data.place_nodes(name, ids, f"{kind}=")
         for kind, ids in (("nodes", part.nodes), ("labels", part.labels), ("features", part.features[0]))
     )
-    return Elements(nodes=nodes, labels=labels, **merge_cells(torch.stack([owners, part.features[1]]), part.fill))
+    corrected = data.place_nodes(name, part.new_labels[0], "labels=")
+    new_labels = torch.stack([corrected, part.new_labels[1]])
+    return Elements(
+        nodes=nodes,
+        labels=labels,
+        new_labels=new_labels,
+        **merge_cells(torch.stack([owners, part.features[1]]), part.fill),
+    )
 
 
 def unseen_edges(

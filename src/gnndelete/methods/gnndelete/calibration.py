@@ -124,6 +124,8 @@ def choose_lam(aim: Aim, measure: Measure, score: ForgettingScore, budget: float
         found = as_nonexistent(measured, budget, noun)
     else:
         found = as_retrained(measured, score.kept, noun, action)
+    if score.corrected is not None:
+        found = replace(found, sentence=_corrected_sentence(found, score.corrected.numel()))
     return replace(found, sentence=" ".join([found.sentence, *score.remarks()]))
 
 
@@ -267,6 +269,20 @@ def _retrained_sentence(status: Status, first: Trial, best: Trial, target: float
     if target > 0.5:
         text += f" The target is {target:.3f}, not 0.5: {noun}s that lost features are still trained on their labels."
     return text
+
+
+def _corrected_sentence(found: Calibration, count: int) -> str:
+    """What a search for corrected labels found. Its AUC is that of training nodes above corrected ones."""
+    best = min(found.trials, key=lambda trial: abs(trial.lam - found.lam))
+    what = f"the {count:,} corrected label{'s' * (count != 1)}" if count != 1 else "the corrected label"
+    measured = f"training nodes of the same class score above them with AUC {best.auc:.3f}; 0.5 is alike"
+    if found.status == "already":
+        return f"The model answers by {what} already, so lam is 0: {measured}."
+    if found.status == "reached":
+        first = f"{found.trials[0].auc:.3f} at lam 0"
+        return f"lam {found.lam:.3g} makes the model answer by {what} as by others: {measured}, {first}."
+    text = f"No lam makes the model answer by {what} as by others without harm, so lam {found.lam:.3g} is taken: {measured}."
+    return f"{text} Retrain to learn them."
 
 
 def _cost(best: Trial, first: Trial) -> str:

@@ -26,6 +26,9 @@ FEW_MATCHED = 0.5
 #: constant was chosen on these runs, so they are no test of it. Without it such nodes would be forgotten too strongly.
 KEPT_WITH_LABEL = 2 / 3
 
+#: How near to 0.5 the AUC of corrected labels must come.
+CORRECTED_WITHIN = 0.05
+
 #: Nodes that each end is scored with to see its spread, and pairs that are asked about for it.
 PARTNERS, PARTNER_LIMIT = 16, 100_000
 
@@ -74,6 +77,7 @@ class ForgettingScore:
 
     Attributes:
         missing: Why forgetting cannot be measured; empty where it can. Utility may be measurable all the same.
+        corrected: Nodes whose label is replaced, where nothing else is deleted: it is measured whether the new one is learned.
         presented: Ask on the original graph, where deleted elements are presented again: as served they are blank.
         chance: The validation score up to which a model is no better than chance; None where that is not known.
         kept: Of what the AUC is above 0.5 with the graph only cut, the share that retraining would keep, too.
@@ -82,6 +86,7 @@ class ForgettingScore:
     def __init__(self, context: Context, by_surroundings: bool = True) -> None:
         self.task, self.data, self.original = context.task, context.remaining, context.data
         self.presented, self.kept, self.missing = False, 0.0, ""
+        self.corrected: Tensor | None = None
         self._table, self._by_surroundings = context.session.table, by_surroundings
         self._near: Task | None = None
         self._lists: Lists | None = None
@@ -94,6 +99,13 @@ class ForgettingScore:
         with suppress(GraphError):  # there is nothing to validate on
             self.chance = self.task.chance(self.data)
         self._lists = self.task.lists(self.original)
+        self.corrected = (
+            deletion.new_labels[0] if set(deletion.counts) == {"labels"} and not self.task.pairwise else None
+        )
+        if self.corrected is not None and self.corrected.numel():
+            self._learn(deletion.new_labels)
+            return
+        self.corrected = None
         self.deleted = self.task.elements(deletion, self.original)
         if not self.deleted.size(-1):
             self.missing = self.task.unscored(deletion, self.original)
@@ -122,6 +134,24 @@ class ForgettingScore:
             with suppress(GraphError):  # no negatives can be drawn
                 self._near = self.task.validation_near(self.data, ends_of(self.deleted).unique())
 
+    def _learn(self, new_labels: Tensor) -> None:
+        """Compare corrected nodes, by the score of their new class, with training nodes of that class: they should be alike.
+
+        Training nodes stand where deleted elements do, so that the AUC falls to 0.5 as the new labels are learned.
+        """
+        assert self.task is not None
+        self.original, learned = self.data, self.task.learned(self.data)
+        nodes = new_labels[0].to(learned.device)
+        same = torch.isin(self.task.classes(self.data, learned), new_labels[1].to(learned.device))
+        self.deleted = learned[same & ~torch.isin(learned, nodes)]
+        self.unseen = nodes
+        if not self.deleted.numel():
+            self.missing = "no other node of the new class is trained on"
+            return
+        self.matching = self.task.match(self.deleted, self.unseen, self.data, self.data, self._by_surroundings)
+        self._elements = torch.cat([self.deleted, self.unseen])
+        self._unmarked = None
+
     def trial(self, lam: float, model: nn.Module, output: Any, presented: Any) -> Trial:
         """Measure one lam by the model's output on the remaining graph, and by the one where deleted elements are asked."""
         auc, se, utility, near, mark, mrr = None, None, None, None, None, None
@@ -143,6 +173,8 @@ class ForgettingScore:
                 )
             test = self.matching.test(*scores.split([self.deleted.size(-1), self.unseen.size(-1)]))
             auc, se = test.auc, test.standard_error
+            if self.corrected is not None:  # these very nodes are meant, and not others like them
+                se = min(se, CORRECTED_WITHIN)
             near = None if self._near is None else self._near.validate(model, output, self.data)
             if self.task.pairwise:
                 spread = self.task.scores(partial(self.task.predict, model, presented), data, self._beside)
@@ -171,6 +203,8 @@ class ForgettingScore:
                 f"Only {self.matching.matched:.0%} of the deleted {self.task.noun}s have unseen ones to compare with; lam was "
                 "chosen by these."
             )
+        if self.corrected is not None:
+            return found
         if overlap := self.task.count_overlap(self.unseen, self.original, self._table):
             found.append(self.task.overlap_sentence(overlap))
         return [*found, self.matching.how] if self.matching.how else found

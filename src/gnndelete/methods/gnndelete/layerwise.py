@@ -19,6 +19,7 @@ from gnndelete.methods.gnndelete.objective import (
     deleted_nodes_problem,
     lost_features_problem,
     ring_problem,
+    toward_class,
 )
 from gnndelete.methods.gnndelete.row_groups import RowGroups
 from gnndelete.nn.hooks import Finished, Site, entry, replaced
@@ -159,7 +160,10 @@ class Layerwise:
                     problem = ring_problem(h, group.rows, group.c, group.k, lam, mu, t)
                 if group.kind == "lost-features" and presented is not None:
                     problem = lost_features_problem(problem, presented[-group.rows.numel() :], lam)
-                found = None if problem.at_rest and not free else solve(site, problem)
+                if group.toward is not None:
+                    found = toward_class(h, group.rows, h.index_select(0, group.toward).mean(dim=0), lam, t)
+                else:
+                    found = None if problem.at_rest and not free else solve(site, problem)
             if found is not None:
                 rows.append(group.rows)
                 maps.append(found)

@@ -214,6 +214,8 @@ class GNNDelete(Method):
         """
         if self.hops != "undirected" or self.inputs != "remaining" or not isinstance(self.layers, str):
             return False
+        if context.deletion.new_labels.size(1):  # they are pulled to nodes of their new class, which are anywhere
+            return False
         tables = self._tables(context)
         if not tables:
             return True
@@ -320,7 +322,7 @@ class GNNDelete(Method):
         """The lam that reaches the aim on validation data, its operators, and on a block the output."""
         known, task = context.session.rehearsed, context.task
         small = task is not None and task.elements(context.deletion, context.data).size(-1) < SMALL_REQUEST
-        if known is not None and small:
+        if known is not None and small and not context.deletion.new_labels.size(1):
             return known, *self._solve(known.lam, layerwise)
         action = ACTIONS.get(frozenset(context.deletion.counts), CUTTING)
         action = action if layerwise.isolated is None else CUTTING_AND_RESETTING

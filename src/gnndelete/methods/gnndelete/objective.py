@@ -9,7 +9,8 @@ For the rows h_i of a layer's output on the remaining graph, the loss of a map f
 
     c_i    how often node i is an end of something deleted
     K      the rows of the map that are not deleted nodes
-    mu     the mean row of the base model: the expectation of the row of a random node
+    mu     the mean row of the base model: the expectation of the row of a random node; for nodes whose label is replaced,
+           the mean row of training nodes of the new class
     t_i    the row of the base model; on the remaining graph, at the first layer, that is h_i itself
 
 The outer rings have a_i = 0. Deleted nodes and nodes that lost features also enter with the row p_i that the base model
@@ -24,6 +25,8 @@ from math import prod
 
 import torch
 from torch import Tensor, nn
+
+from gnndelete.nn.operator import AddedRows
 
 #: Numbers that are held in double precision at once: as many as stay in a processor's cache, or as keep a GPU busy.
 CHUNK, CHUNK_ON_DEVICE = 1 << 22, 1 << 26
@@ -90,6 +93,15 @@ def ring_problem(
     if not isinstance(b, Tensor):
         b = torch.full(rows.shape, b, dtype=torch.float64, device=h.device)
     return Problem(h, rows, a, b, mu, t)
+
+
+def toward_class(h: Tensor, rows: Tensor, mu: Tensor, lam: float, t: Tensor | None) -> AddedRows:
+    """The minimum of L for nodes whose label is replaced, where each has a row of its own: lam mu + (1 - lam) t_i.
+
+    No linear map could take rows of both sides of a boundary to one of them.
+    """
+    now = h.index_select(0, rows)
+    return AddedRows(lam * mu + (1 - lam) * (now if t is None else t) - now)
 
 
 def deleted_nodes_problem(h: Tensor, presented: Tensor, lam: float, mu: Tensor) -> Problem:

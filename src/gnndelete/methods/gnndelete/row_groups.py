@@ -27,12 +27,14 @@ class Group:
         rows: Their positions in the output of the site.
         c: How often each row is an end of something deleted, as shares; None for rows that nothing pulls.
         k: Share of each row in what is kept, 1 / |K|; one number where all are equal.
+        toward: Rows whose mean they are pulled to: those of training nodes of the class that replaces a label. None: all rows.
     """
 
     kind: Kind
     rows: Tensor
     c: Tensor | None
     k: Tensor | float
+    toward: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,9 @@ def row_groups(
     if labels.numel() and context.task is not None:
         labels = context.task.learned_labels(labels, context.data)
     labels = labels.to(device)
+    corrected = [(nodes.to(device), toward.to(device)) for nodes, toward in _corrected(context)]
+    wrong = torch.cat([none, *(nodes for nodes, _ in corrected)])
+    labels = _without(labels, wrong)
     touched = torch.cat([edges, gone, features])
     # a label carries no messages: nothing around its node has to be repaired
     rings = context.session.neighborhood(hops).rings(touched, max(site.hops for site in probe.sites))
@@ -92,10 +97,12 @@ def row_groups(
         )  # labels are learned by the last layer alone
         c = counts.index_add(0, learned, ones[: learned.numel()]) if learned.numel() else counts
         if shared:
-            rows = torch.cat([*rings[: site.hops + 1], learned]).unique()
+            rows = _without(
+                torch.cat([*rings[: site.hops + 1], learned]).unique(), wrong if probe.is_last(site) else none
+            )
             parts: list[tuple[Kind, Tensor, Tensor | None]] = [("endpoints", rows, c)]
         else:
-            special = torch.cat([deleted, lost, learned, isolated])
+            special = torch.cat([deleted, lost, learned, isolated, wrong if probe.is_last(site) else none])
             outer = rings[1] if site.hops == 1 else torch.cat([none, *rings[1 : site.hops + 1]]).sort().values
             parts = [
                 ("endpoints", _without(rings[0], special), c),
@@ -106,7 +113,29 @@ def row_groups(
                 ("outer", _without(outer, special), None),
             ]
         at[site] = [_group(kind, rows, c, site, gone, keep_ends) for kind, rows, c in parts if rows.numel()]
+        if probe.is_last(site):
+            at[site] += [_corrected_group(site, nodes, toward) for nodes, toward in corrected]
     return RowGroups(at, torch.cat(rings), gone, deleted, lost)
+
+
+def _corrected(context: Context) -> list[tuple[Tensor, Tensor]]:
+    """Nodes whose label is replaced, and training nodes of the new class, for each class that is given anew."""
+    new, task = context.deletion.new_labels, context.task
+    if not new.size(1) or task is None or task.pairwise:
+        return []
+    train = task.learned(context.remaining).cpu()
+    new = new[:, torch.isin(new[0], train)]
+    train = train[~torch.isin(train, new[0])]
+    classes = task.classes(context.remaining, train).cpu()
+    found = [(new[0, new[1] == each], train[classes == each]) for each in new[1].unique()]
+    return [(nodes, toward) for nodes, toward in found if toward.numel()]
+
+
+def _corrected_group(site: Site, nodes: Tensor, toward: Tensor) -> Group:
+    """Nodes that get one class: all pulled alike, to the mean of others of that class."""
+    rows = site.local(nodes)
+    share = torch.full(rows.shape, 1 / max(rows.numel(), 1), dtype=torch.float64, device=rows.device)
+    return Group("endpoints", rows, share, 1 / max(rows.numel(), 1), site.local(toward))
 
 
 def _group(kind: Kind, nodes: Tensor, counts: Tensor | None, site: Site, gone: Tensor, keep_ends: bool) -> Group:
