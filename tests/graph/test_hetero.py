@@ -173,7 +173,7 @@ WRONG = {
     "plain ids": ({"nodes": [1]}, r"nodes=\{type: …\}.*'author'"),
     "plain edges": ({"edges": [(0, 1)]}, "plain ids.*writes"),
     "half by type": ({"nodes": {"paper": [1]}, "edges": [(0, 1)]}, "edges= is not"),
-    "no labels": ({"labels": {"author": [1]}}, "'author' has no 'y'"),
+    "no labels": ({"labels": {"author": [1]}}, "'author' has none .no 'y'"),
     "no such column": ({"features": {"author": [(0, 9)]}}, "columns.*0 to 4"),
     "graphs": ({"graphs": [1]}, "a HeteroData is one graph"),
     "graphs beside types": ({"graphs": [1], "nodes": {"paper": [1]}}, "a HeteroData is one graph"),
