@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import gnndelete as gd
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.entry import run_measure
 from gnndelete.auditing.measures.reference import Reference
@@ -47,3 +48,23 @@ def test_the_old_weights_in_disguise_are_seen(edge_case: Case, change: Any) -> N
 def test_without_a_reference_there_is_nothing_to_examine(edge_case: Case) -> None:
     alone = {name: subject for name, subject in edge_case.subjects.items() if name != "reference"}
     assert "no reference" in examined(replace(edge_case, subjects=alone))["reason"]
+
+
+def test_a_reference_that_has_seen_deleted_nodes_is_found_where_they_are_presented_again(
+    node_case: Case, nodes: Any
+) -> None:
+    assert examined(node_case)["gap"] > examined(node_case)["gap_error"]
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        model = nodes.fit(gd.models.GCN(48, hidden=64, out=3), nodes.data, 5)
+    subject = Subject.of_model("reference", model, node_case.remaining, node_case.task, node_case.forward)
+    found = examined(replace(node_case, subjects={**node_case.subjects, "reference": subject}))
+    assert found["unseen"]["low"] > 0.53
+    assert found["gap"] < max(0.03, found["gap_error"])
+    assert abs(found["correlation"]) < 0.3, "the weights are fresh"
+
+
+def test_a_result_with_new_weights_is_examined_too(edge_case: Case) -> None:
+    claims = replace(edge_case.unlearned, weights="new")
+    assert examined(replace(edge_case, unlearned=claims))["own"] > 0.99
+    assert examined(edge_case)["own"] is None

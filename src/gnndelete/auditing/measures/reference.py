@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.formatting import number
 from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, Section, Table
-from gnndelete.auditing.measures.forgetting import NOT_FINITE, UnseenAUC, adjusted_tests, why_untestable
-from gnndelete.auditing.queries import with_base
+from gnndelete.auditing.measures.forgetting import UnseenAUC, adjusted_tests, why_untestable
+from gnndelete.auditing.queries import ask, with_base
 
 #: Matrices of fewer entries correlate by chance.
 ENTRY_MINIMUM = 64
@@ -81,17 +81,16 @@ class Reference(Measure):
             if words
             else "",
         )
-        if (
-            not case.references
-            or why_untestable(case)
-            or case.task.no_served_answer(case.deletion)
-            or case.task.blank(case.deletion)
-        ):
+        if not case.references or why_untestable(case):
             return section
-        tests = adjusted_tests(case, {**case.references, "unlink": with_base(case, case.remaining)})
+        subjects = {**case.references, "unlink": with_base(case, case.remaining)}
+        if case.task.blank(case.deletion):  # nothing is left of the deleted elements as served
+            asked = {name: ask(case, "old_id", subject).subject for name, subject in subjects.items()}
+            subjects = {name: subject for name, subject in asked.items() if subject is not None}
+        tests = adjusted_tests(case, subjects)
         unlink = tests.pop("unlink", None)
         if unlink is None or not tests:
-            raise NotMeasuredError(NOT_FINITE)
+            return section
         worst = max(tests.values(), key=lambda test: test.auc)
         gap, error = unlink.against(worst)
         found = {"unseen": UnseenAUC.of(worst, case.seed), "gap": gap, "gap_error": 1.96 * error}
