@@ -208,3 +208,20 @@ def test_a_decoder_apart_is_the_affair_of_a_fit_of_ones_own(graph, gcn):
         "is no part of the model and was kept as it is, unless fit trained it again" in note.text
         for note in found.notes
     )
+
+
+def test_a_fit_that_starts_from_the_old_weights_is_told(graph):
+    old = gd.models.GCN(graph.num_features, hidden=32, out=16)
+
+    def warm(model, data, seed):
+        model.load_state_dict(old.state_dict())
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight += 1e-3 * torch.randn_like(weight)
+
+    def codes(fit):
+        found = gd.Unlearner(old, graph, method="retrain", fit=fit).delete(DELETION)
+        return {note.code: note.text for note in found.notes}
+
+    assert "correlate 1.00 with the old ones" in codes(warm)["not-fresh"]
+    assert "not-fresh" not in codes(lambda model, data, seed: None)

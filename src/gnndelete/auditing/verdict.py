@@ -32,6 +32,7 @@ from gnndelete.auditing.measures.users import UsersSection
 from gnndelete.auditing.measures.utility import Skill, UtilitySection
 from gnndelete.metrics.ranking import auc_variance
 from gnndelete.metrics.unseen_test import spread_of_trainings
+from gnndelete.metrics.whitebox import CORRELATION
 from gnndelete.notes import Note
 
 #: Standard errors of a 95% interval, and those beyond which a difference is called one: several tests look at each result,
@@ -71,8 +72,6 @@ MOVED_NEIGHBORS, MOVED_ELSEWHERE = 0.02, 0.5
 CONSISTENCY = 0.25
 #: A model that reads its graph less than this share of what the base model does keeps another one inside.
 READING = 0.02
-#: A larger correlation of weights than this is none of two fresh trainings.
-CORRELATION = 0.5
 #: Verdicts that another measure can take away.
 GOOD = ("indistinguishable", "suppressed")
 

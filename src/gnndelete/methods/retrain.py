@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from torch import nn
+
 from gnndelete.errors import ModelError
 from gnndelete.methods.base import Assurance, Context, Fit, Method, Outcome, Reason, Weights
+from gnndelete.metrics.whitebox import CORRELATION, weight_correlation
 from gnndelete.nn.reset import frozen_notes, refuse_unreset_buffers, untrained
 from gnndelete.notes import Note
 from gnndelete.training.loop import train
@@ -82,7 +85,7 @@ class Retrain(Method):
                 num_neighbors=self.num_neighbors,
             )
             text = f"Trained by the built-in loop: {result.epochs_run} epochs, best at {result.best_epoch}."
-        notes = (Note("training", text), *kept_notes(context))
+        notes = (Note("training", text), *_not_fresh_notes(context, model), *kept_notes(context))
         return Outcome(model=model, parameters=sum(p.numel() for p in model.parameters()), notes=notes)
 
 
@@ -105,6 +108,19 @@ def decoder_reasons(context: Context, fit: Fit | None) -> list[Reason]:
     name = type(decoder).__name__
     why = f"the decoder '{name}' is no part of the model, and its weights would stay as they were learned"
     return [Reason(why, "make it a submodule of the model and name it (decoder='…')")]
+
+
+def _not_fresh_notes(context: Context, model: nn.Module) -> tuple[Note, ...]:
+    """A note where the weights are not what a training from fresh ones gives: ``fit`` may have loaded the old ones."""
+    found = weight_correlation(context.model, model)
+    if found is None or found <= CORRELATION:
+        return ()
+    text = (
+        f"The weights correlate {found:.2f} with the old ones, and those of two trainings from fresh weights do not: fit seems "
+        "to start from weights that it keeps. If these have seen what was deleted, this model knows it still. Let fit train the "
+        "model that it is given."
+    )
+    return (Note("not-fresh", text),)
 
 
 def kept_notes(context: Context) -> tuple[Note, ...]:

@@ -1,4 +1,4 @@
-"""What somebody with the weights can measure of an element: its loss, and the size of its gradient."""
+"""What somebody with the weights can measure: the loss of an element, the size of its gradient, and where weights come from."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ ATTACKED = 1000
 
 #: The fewest elements of each kind that an attack is made with.
 ATTACK_MINIMUM = 20
+
+#: Matrices of fewer entries correlate by chance.
+ENTRY_MINIMUM = 64
+#: A larger correlation of weights than this is none of two fresh trainings.
+CORRELATION = 0.5
 
 
 def gradient_sizes(
@@ -126,3 +131,34 @@ def peers_attack(trained: Floats, unseen: Floats, deleted: Floats, seed: int = 0
         answers = [np.ascontiguousarray(attack.predict_proba(part)[:, 1]) for part in (deleted, theirs)]
         found.append(auc(*answers))
     return float(np.mean(found)), auc_variance(0.5, len(deleted), len(unseen)) ** 0.5
+
+
+def weight_correlation(base: nn.Module, other: nn.Module) -> float | None:
+    """The mean correlation of trained matrices of the same name; None where there is nothing to compare.
+
+    A model of one matrix is convex, so any two trainings of it agree, unless it is a table of vectors.
+
+    >>> first, second = (nn.Sequential(nn.Linear(30, 30), nn.Linear(30, 30)) for _ in range(2))
+    >>> round(weight_correlation(first, first), 3), abs(weight_correlation(first, second)) < 0.2
+    (1.0, True)
+    """
+    theirs = dict(other.named_parameters())
+    tables = [module.weight for module in base.modules() if isinstance(module, nn.Embedding)]
+    found: list[tuple[int, Tensor]] = []
+    for name, mine in base.named_parameters():
+        match = theirs.get(name)
+        if match is None or match.shape != mine.shape or mine.dim() < 2 or mine.numel() < ENTRY_MINIMUM:
+            continue
+        if not mine.requires_grad:  # frozen: an input, which every training keeps
+            continue
+        pair = torch.stack([_own_part(mine), _own_part(match)])
+        found.append((mine.numel(), torch.corrcoef(pair)[0, 1].nan_to_num()))
+    if (not tables and len(found) < 2) or not found:
+        return None
+    return float(sum(size * value for size, value in found) / sum(size for size, _ in found))
+
+
+def _own_part(matrix: Tensor) -> Tensor:
+    """Entries beyond the means of their row and column: frequent features have large weights in any training."""
+    flat = matrix.detach().double().cpu().flatten(1)
+    return (flat - flat.mean(dim=0) - flat.mean(dim=1, keepdim=True)).flatten()

@@ -6,17 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
-
 from gnndelete.auditing.case import Case, Subject
 from gnndelete.auditing.formatting import number
 from gnndelete.auditing.measures.base import Measure, Names, NotMeasuredError, Section, Table
 from gnndelete.auditing.measures.forgetting import UnseenAUC, adjusted_tests, why_untestable
 from gnndelete.auditing.queries import ask, with_base
-
-#: Matrices of fewer entries correlate by chance.
-ENTRY_MINIMUM = 64
+from gnndelete.metrics.whitebox import weight_correlation
 
 WHAT = (
     "Two trainings from fresh weights have nothing in common entry by entry, so a correlation with the weights from before the "
@@ -102,34 +97,3 @@ def _highest(case: Case, subjects: Iterable[Subject]) -> float | None:
     models = [subject.model for subject in subjects if subject.model is not None]
     found = [value for model in models if (value := weight_correlation(case.base, model)) is not None]
     return max(found, default=None)
-
-
-def weight_correlation(base: nn.Module, other: nn.Module) -> float | None:
-    """The mean correlation of trained matrices of the same name; None where there is nothing to compare.
-
-    A model of one matrix is convex, so any two trainings of it agree, unless it is a table of vectors.
-
-    >>> first, second = (nn.Sequential(nn.Linear(30, 30), nn.Linear(30, 30)) for _ in range(2))
-    >>> round(weight_correlation(first, first), 3), abs(weight_correlation(first, second)) < 0.2
-    (1.0, True)
-    """
-    theirs = dict(other.named_parameters())
-    tables = [module.weight for module in base.modules() if isinstance(module, nn.Embedding)]
-    found: list[tuple[int, Tensor]] = []
-    for name, mine in base.named_parameters():
-        match = theirs.get(name)
-        if match is None or match.shape != mine.shape or mine.dim() < 2 or mine.numel() < ENTRY_MINIMUM:
-            continue
-        if not mine.requires_grad:  # frozen: an input, which every training keeps
-            continue
-        pair = torch.stack([_own_part(mine), _own_part(match)])
-        found.append((mine.numel(), torch.corrcoef(pair)[0, 1].nan_to_num()))
-    if (not tables and len(found) < 2) or not found:
-        return None
-    return float(sum(size * value for size, value in found) / sum(size for size, _ in found))
-
-
-def _own_part(matrix: Tensor) -> Tensor:
-    """Entries beyond the means of their row and column: frequent features have large weights in any training."""
-    flat = matrix.detach().double().cpu().flatten(1)
-    return (flat - flat.mean(dim=0) - flat.mean(dim=1, keepdim=True)).flatten()
