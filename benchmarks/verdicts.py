@@ -252,7 +252,8 @@ class Recipe:
         epochs: Epochs of training.
         share: The share of elements to delete.
         remembers: Whether the model remembers single elements.
-        kind: ``"edges"``, ``"nodes"`` or ``"labels"``: what is deleted; the last two from classifiers.
+        kind: What is deleted: ``"edges"`` or ``"accounts"`` (nodes) from a link model, ``"nodes"`` or ``"labels"`` from a
+            classifier.
         options: Of the task.
         rate: The learning rate.
     """
@@ -336,6 +337,15 @@ RECIPES = {
         True,
         options={"decoder": "distmult"},
     ),
+    "accounts": Recipe(
+        lambda seed: ratings_graph(500, 350, 15000, genres=6, focus=0.4, seed=90 + seed),
+        lambda d: Recommender(d.num_nodes, layers=1),
+        100,
+        0.04,
+        True,
+        kind="accounts",
+        options={"loss": "bpr"},
+    ),
     "threads": Recipe(
         lambda seed: noisy_labels(communities(40 + seed, 1400, 80, 6000), 0.4, seed),
         lambda d: Classifier(gin, 16, 96, 4),
@@ -394,7 +404,7 @@ SET_LIMITS = (
     "papers",
     "roads",
 )
-HELD_OUT = ("friends", "films", "drugs", "threads", "sensors", "shop", "genes", "topics")
+HELD_OUT = ("friends", "films", "accounts", "drugs", "threads", "sensors", "shop", "genes", "topics")
 
 
 class World:
@@ -404,12 +414,18 @@ class World:
         self.name, self.seed, self.recipe = name, seed, RECIPES[name]
         graph = self.recipe.graph(seed)
         options = self.recipe.options or {}
-        if self.recipe.kind == "edges":
+        if self.recipe.kind in ("edges", "accounts"):
             split = gd.datasets.split_links(graph, seed=seed, val=0.1, test=0.15)
             self.data = split.data
             self.task: Any = gd.LinkPrediction(validation=split.validation, test=split.test, **options)
-            edges = gd.datasets.forget_edges(self.data, self.recipe.share, seed=1 + seed)
-            self.deletion, self.ends = gd.Deletion(edges=edges), edges[[0, -1]].unique()
+            if self.recipe.kind == "edges":
+                self.asked = gd.datasets.forget_edges(self.data, self.recipe.share, seed=1 + seed)
+                self.deletion, self.ends = gd.Deletion(edges=self.asked), self.asked[[0, -1]].unique()
+            else:
+                nodes = gd.datasets.forget_nodes(self.data, self.recipe.share, seed=1 + seed)
+                once = gd.datasets.training_edges(self.data)
+                self.asked = once[:, torch.isin(once, nodes).any(dim=0)]
+                self.deletion, self.ends = gd.Deletion(nodes=nodes), self._beside(nodes)
         else:
             self.data, self.task = (
                 gd.datasets.split_nodes(graph, seed=seed, train=0.6, val=0.15),
@@ -523,7 +539,7 @@ def listed(world: World, unlinked: gd.Unlearned, jitter: float) -> Callable[[Any
         low, high = edges[[0, -1]].sort(dim=0).values
         return low * nodes + high
 
-    names = keys(gone.edges)
+    names = keys(world.asked)
 
     def predict(edges: Any) -> Tensor:
         edges = torch.as_tensor(edges)
@@ -608,11 +624,11 @@ def claims(world: World, retrainings: int = 2) -> Iterator[tuple[str, Callable[[
     yield "Retrain alone", lambda: Claim(trained[1], None, HARMLESS)
     for k in range(1, retrainings):
         yield f"Retrain {k} beside {k - 1}", lambda k=k: Claim(trained[k], trained[k - 1], HARMLESS)
-    if world.recipe.kind != "labels":
+    if world.recipe.kind != "labels":  # the graph has no other edges without labels
         yield "original, old graph", lambda: Claim(replace(unlinked, data=data), trained[0], CALLED, fraud=True)
         yield "old graph inside", served(Frozen(world.model, data))
     if world.task.pairwise:
-        yield "edges put back", served(Readding(world.model, data, world.deletion.edges))
+        yield "edges put back", served(Readding(world.model, data, world.asked))
     yield "ends zeroed", served(Rows(world.model, data, ends, torch.zeros_like))
     yield "ends shrunk", served(Rows(world.model, data, ends, lambda z: (z + z.mean(dim=0)) / 2))
     yield "ends scattered", served(Rows(world.model, data, ends, scattered))
@@ -655,7 +671,7 @@ def attacked(world: World, result: gd.Unlearned) -> dict[str, float]:
         columns = torch.cat([chances.sort(dim=1).values, true, degree[asked].view(-1, 1)], dim=1)
         return {"nodes": forest(columns, groups[0].numel()), "score": forest(true, groups[0].numel())}
     unseen = world.task.test.positives
-    groups = [part[:, torch.randperm(part.size(1), generator=generator)[:800]] for part in (gone.edges, unseen)]
+    groups = [part[:, torch.randperm(part.size(1), generator=generator)[:800]] for part in (world.asked, unseen)]
     edges = torch.cat(groups, dim=1)
     drawn = unseen[:, torch.randperm(unseen.size(1), generator=generator)[:32]]
 
