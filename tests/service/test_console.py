@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 from fastapi.testclient import TestClient
 
-from gnndelete.service import sessions
+from gnndelete.service import receipts, sessions
 from gnndelete.service.access import add_key
 from gnndelete.service.api import create_app
 from gnndelete.service.console import elements_of
@@ -288,6 +288,18 @@ def test_new_weights_can_be_asked_for(site):
     assert post(client, "/models/shop/regrow").status_code == 303
     assert "/models/shop/regrow" not in client.get("/models/shop").text
     assert site.service.model(site.admin, "shop")["regrows"][0]["state"] == "waiting"
+
+
+def test_a_checkpoint_with_a_proof_can_be_downloaded(site):
+    old = receipts.read_checkpoint(site.visit().get("/ledger/checkpoint").content)
+    site.ask(site.edge(0))
+    site.work()
+    client = site.visit()
+    new = receipts.read_checkpoint(client.get("/ledger/checkpoint", params={"from": old.size}).content)
+    assert new.size > old.size
+    assert receipts.ledger_problems(old, new, old.key) == []
+    for wrong in ("0", "99", "x", "-1", "9" * 30):
+        assert client.get("/ledger/checkpoint", params={"from": wrong}).status_code == 404
 
 
 def test_elements_can_be_written_as_json():

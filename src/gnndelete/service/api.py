@@ -30,7 +30,8 @@ from gnndelete.service.lifecycle import Order, Service
 from gnndelete.service.logs import quiet
 from gnndelete.service.metrics import CONTENT_TYPE, Metrics
 from gnndelete.service.openapi import PROBLEM, document
-from gnndelete.service.receipts import Receipt
+from gnndelete.service.receipts import Checkpoint, Receipt
+from gnndelete.service.states import ACTIONS
 
 #: Threads that answer calls; each may hold one connection of the database.
 THREADS = 16
@@ -40,6 +41,8 @@ ABOUT = """Every call carries an API key: `Authorization: Bearer KEY`. Bodies ar
 A request has two clocks. *At once*, within minutes, served answers no longer know what it names: it is `suppressed`. *By the
 deadline* new weights that never saw it are live: it is `regrown`, and the old weights are destroyed. Errors are
 problem+json (RFC 9457) with a `code`. What does not exist is answered like what the key may not see."""
+
+EARLIER = "The number of leaves of an earlier ledger."
 
 #: Headers of every answer: nothing is loaded from elsewhere, nothing is framed, nothing is cached.
 HEADERS = {
@@ -150,7 +153,7 @@ def create_app(
         model: ModelPath,
         body: bodies.DeletionRequest,
         by: Calling,
-        idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
+        idempotency_key: Annotated[str | None, Header(max_length=200, description="Your name of the request.")] = None,
     ) -> Any:
         """Ask to forget. The same Idempotency-Key or subject_request_id is the same request."""
         order = Order(
@@ -167,9 +170,9 @@ def create_app(
     @app.get("/v1/requests", tags=["requests"], response_model=bodies.Requests)
     def requests(
         by: Calling,
-        state: Annotated[str | None, Query(max_length=20)] = None,
-        model: Annotated[str | None, Query(max_length=64)] = None,
-        limit: Annotated[int, Query(ge=1, le=500)] = 100,
+        state: Annotated[str | None, Query(max_length=20, description="Only those in this state.")] = None,
+        model: Annotated[str | None, Query(max_length=64, description="Only those of this model.")] = None,
+        limit: Annotated[int, Query(ge=1, le=500, description="So many at most; 100 by default.")] = 100,
     ) -> dict[str, Any]:
         """The latest requests that the caller sees."""
         return {"requests": service.requests(by, state, model, limit)}
@@ -183,11 +186,13 @@ def create_app(
         def action(id: RequestPath, by: Calling) -> Any:
             return service.act(by, id, name)
 
-        action.__doc__ = f"Ask to {name} a request."
+        states, roles = " or ".join(sorted(ACTIONS[name].before)), ", ".join(sorted(ACTIONS[name].roles))
+        said = ACTIONS[name].said
+        action.__doc__ = f"{said[0].upper()}{said[1:]}. Possible while it is {states}; for the roles {roles}."
         action.__name__ = name
         return action
 
-    for name in ("approve", "deny", "cancel", "undo", "retry"):
+    for name in ACTIONS:
         app.post(f"/v1/requests/{{id}}/{name}", response_model=bodies.Accepted, tags=["requests"])(act(name))
 
     @app.get("/v1/requests/{id}/receipt", tags=["evidence"], response_model=Receipt)
@@ -196,7 +201,11 @@ def create_app(
         return Response(service.receipt(by, id), media_type="application/json")
 
     @app.get("/v1/requests/{id}/report", tags=["evidence"], response_model=bodies.Report)
-    def report(id: RequestPath, by: Calling, accept: Annotated[str, Header()] = "application/json") -> Response:
+    def report(
+        id: RequestPath,
+        by: Calling,
+        accept: Annotated[str, Header(description="`text/html` for a page.")] = "application/json",
+    ) -> Response:
         """The evidence about a request: JSON, or HTML where ``Accept`` asks for it."""
         found = service.report(by, id)
         if "text/html" in accept:
@@ -213,8 +222,10 @@ def create_app(
         """Start the second clock now."""
         return service.regrow(by, model)
 
-    @app.get("/v1/ledger/checkpoint", tags=["evidence"], response_model=bodies.Checkpoint)
-    def checkpoint(by: Calling, since: Annotated[int | None, Query(alias="from", ge=1, lt=2**62)] = None) -> Response:
+    @app.get("/v1/ledger/checkpoint", tags=["evidence"], response_model=Checkpoint)
+    def checkpoint(
+        by: Calling, since: Annotated[int | None, Query(alias="from", ge=1, lt=2**62, description=EARLIER)] = None
+    ) -> Response:
         """The signed state of the ledger, as canonical JSON; with ``from``, a proof that it continues that of so many leaves."""
         return Response(canonical(service.checkpoint(by, since)), media_type="application/json")
 
@@ -222,14 +233,16 @@ def create_app(
     def proof(
         by: Calling,
         leaf: Annotated[str | None, Query(max_length=64, description="The number or the hash of a leaf.")] = None,
-        since: Annotated[int | None, Query(alias="from", ge=0, lt=2**62)] = None,
-        to: Annotated[int | None, Query(ge=0, lt=2**62)] = None,
+        since: Annotated[int | None, Query(alias="from", ge=0, lt=2**62, description=EARLIER)] = None,
+        to: Annotated[int | None, Query(ge=0, lt=2**62, description="The later size; that of now by default.")] = None,
     ) -> dict[str, Any]:
         """That a leaf is in the ledger, or that a ledger is the beginning of a later one."""
         return service.proof(by, leaf, since, to)
 
     @app.get("/v1/accesses", tags=["operations"], response_model=bodies.Accesses)
-    def accesses(by: Calling, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> dict[str, Any]:
+    def accesses(
+        by: Calling, limit: Annotated[int, Query(ge=1, le=1000, description="So many at most; 100 by default.")] = 100
+    ) -> dict[str, Any]:
         """The latest calls by the keys of the caller's tenant."""
         return {"accesses": service.accesses(by, limit)}
 

@@ -277,17 +277,6 @@ class Scores(_Answer):
     scores: list[Any] = Field(description="One for each element, in its order.", examples=[[0.1873]])
 
 
-class Checkpoint(_Answer):
-    """The state of the ledger, signed."""
-
-    size: int = Field(description="How many leaves it has.")
-    root: Digest
-    time: Time
-    key: str = Field(description="The Ed25519 public key.")
-    signature: str
-    consistency: list[Digest] | None = Field(None, description="That an earlier checkpoint is its beginning.")
-
-
 class Proof(_Answer):
     """Hashes on the way to the root."""
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, quote, urlencode
 
 import anyio
 import anyio.to_thread
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse, StreamingResponse
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -24,7 +24,7 @@ from gnndelete import __version__
 from gnndelete.errors import GNNDeleteError
 from gnndelete.service.access import Caller
 from gnndelete.service.clock import DAY, HOUR, MINUTE, iso
-from gnndelete.service.crypto import same
+from gnndelete.service.crypto import canonical, same
 from gnndelete.service.elements import Asked
 from gnndelete.service.errors import ServiceError, not_found
 from gnndelete.service.lifecycle import Order, Service
@@ -509,13 +509,15 @@ def add_pages(app: FastAPI, service: Service) -> None:
         return RedirectResponse(f"/models/{name}", 303)
 
     @router.get("/ledger")
-    def ledger(visit: Visiting) -> HTMLResponse:
-        found = service.leaves(visit.caller)
-        return show("ledger.html", visit, checkpoint=service.checkpoint(visit.caller), leaves=found)
+    def ledger(request: Request, visit: Visiting) -> HTMLResponse:
+        found, base = service.leaves(visit.caller), str(request.base_url).rstrip("/")
+        return show("ledger.html", visit, checkpoint=service.checkpoint(visit.caller), leaves=found, base=base)
 
     @router.get("/ledger/checkpoint")
-    def checkpoint(visit: Visiting) -> Response:
-        content = json.dumps(service.checkpoint(visit.caller), indent=1)
+    def checkpoint(visit: Visiting, since: Annotated[str, Query(alias="from")] = "") -> Response:
+        if since and not (since.isdecimal() and len(since) < 19):
+            raise not_found()
+        content = canonical(service.checkpoint(visit.caller, int(since) if since else None))
         name = {"Content-Disposition": 'attachment; filename="checkpoint.json"'}
         return Response(content, media_type="application/json", headers=name)
 

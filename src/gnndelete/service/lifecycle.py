@@ -619,17 +619,16 @@ class Service:
         """Requests by model and state, the age of the oldest, and what is due, of what the caller sees."""
         now, mine = self.clock.now(), (caller.tenant, caller.own)
         with self.storage.reading() as records:
-            counts, waiting = records.counts_by_state(*mine), records.open_requests(*mine)
-        oldest: dict[str, float] = {}
-        due: dict[str, int] = {"on-track": 0, "due-soon": 0, "overdue": 0}
-        late = 0
-        for request in waiting:
-            oldest[request.state] = max(oldest.get(request.state, 0.0), now - request.received)
-            status = due_status(request.state, request.due, now, self.settings.due_soon)
-            if status != "done":
-                due[status] += 1
-            late += request.suppressed is None and now > request.suppress_by
-        return {"requests": counts, "oldest_seconds": oldest, "due_requests": due, "late_requests": late}
+            counts, waiting = records.counts_by_state(*mine), records.open_by_state(now, self.settings.due_soon, *mine)
+        unfinished = [row for row in waiting if due_status(row.state, now, now) != "done"]
+        overdue, soon = sum(row.overdue for row in unfinished), sum(row.due_soon for row in unfinished)
+        on_track = sum(row.total for row in unfinished) - overdue - soon
+        return {
+            "requests": counts,
+            "oldest_seconds": {row.state: now - row.oldest for row in waiting},
+            "due_requests": {"on-track": on_track, "due-soon": soon, "overdue": overdue},
+            "late_requests": sum(row.late for row in waiting),
+        }
 
     def standing(self, caller: Caller) -> dict[str, Any]:
         """What metrics show, by the names in `metrics.STANDING`."""

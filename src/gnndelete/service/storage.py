@@ -15,7 +15,7 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import create_engine, delete, event, func, or_, select, text, update
+from sqlalchemy import case, create_engine, delete, event, func, or_, select, text, update
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session
 
@@ -326,7 +326,7 @@ class Records:
     def counts_by_state(self, tenant: str | None = None, origin: str | None = None) -> dict[tuple[str, str], int]:
         """How many requests each model has in each state."""
         query = select(t.Model.name, t.Request.state, func.count()).join(t.Model, t.Model.id == t.Request.model_id)
-        query = query if tenant is None else query.where(t.Request.tenant == tenant)
+        query = query if tenant is None else query.where(t.Model.tenant == tenant)
         query = query if origin is None else query.where(t.Request.origin == origin)
         return {
             (name, state): count
@@ -335,16 +335,26 @@ class Records:
 
     def held(self, tenant: str) -> int:
         """How many requests of a tenant wait for approval."""
-        query = select(func.count()).select_from(t.Request).where(t.Request.tenant == tenant, t.Request.state == "held")
-        return self.session.scalar(query) or 0
+        query = select(func.count()).select_from(t.Request).join(t.Model, t.Model.id == t.Request.model_id)
+        return self.session.scalar(query.where(t.Model.tenant == tenant, t.Request.state == "held")) or 0
 
-    def open_requests(self, tenant: str | None = None, origin: str | None = None) -> Sequence[Any]:
-        """State, times and due date of each request that is not done, by the due date."""
-        columns = (t.Request.state, t.Request.received, t.Request.suppress_by, t.Request.suppressed, t.Request.due)
-        query = select(*columns).where(t.Request.state.not_in(FINAL))
-        query = query if tenant is None else query.where(t.Request.tenant == tenant)
-        query = query if origin is None else query.where(t.Request.origin == origin)
-        return self.session.execute(query.order_by(t.Request.due)).all()
+    def open_by_state(
+        self, now: float, soon: float, tenant: str | None = None, origin: str | None = None
+    ) -> Sequence[Any]:
+        """Of the requests that are not done, for each state: the oldest, how many are overdue, due soon, and late."""
+        request = t.Request
+        columns = (
+            request.state,
+            func.count().label("total"),
+            func.min(request.received).label("oldest"),
+            func.sum(case((request.due < now, 1), else_=0)).label("overdue"),
+            func.sum(case(((request.due >= now) & (request.due <= now + soon), 1), else_=0)).label("due_soon"),
+            func.sum(case((request.suppressed.is_(None) & (request.suppress_by < now), 1), else_=0)).label("late"),
+        )
+        query = select(*columns).where(request.state.not_in(FINAL)).group_by(request.state)
+        query = query if tenant is None else query.where(request.tenant == tenant)
+        query = query if origin is None else query.where(request.origin == origin)
+        return self.session.execute(query).all()
 
     def next_due(self, model_id: str) -> float | None:
         """The earliest due date among the requests that wait for new weights and for which none are being made."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gnndelete.service.metrics import Metrics
 
 #: So many times a webhook is tried, over about three days.
-ATTEMPTS = 15
+ATTEMPTS = 26
 TIMEOUT = 5.0
 
 SIGNATURE, TIMESTAMP = "X-Gnndelete-Signature", "X-Gnndelete-Timestamp"
