@@ -89,6 +89,7 @@ class Comparison:
                 "method": label,
                 "seeds": len(done),
                 "assurance": next((row["assurance"] for row in done if row["assurance"]), None),
+                "weights": next((row["weights"] for row in done if row.get("weights")), None),
                 "error": next((row["error"] for row in own if "error" in row), None),
             }
             for name in self.scores():
@@ -129,12 +130,13 @@ class Comparison:
         for name in costs:
             table.add_column(name.replace("_mb", " MB"), justify="right", no_wrap=True)
         table.add_column("assurance", no_wrap=True)
+        table.add_column("weights", no_wrap=True)
         for line in self.summary():
             cells = [line["method"]]
             for name in self.scores():
                 cells += [_cell(line[name], ".3f", spread=wide), _cell(line[f"{name}_gap"], "+.3f", spread=False)]
             cells += [_cell(line[name], form, spread=False) for name, form in costs.items()]
-            table.add_row(*cells, line["assurance"] or ("failed" if line["error"] else "-"))
+            table.add_row(*cells, line["assurance"] or ("failed" if line["error"] else "-"), line["weights"] or "-")
         return table
 
     def failures(self) -> list[str]:
@@ -392,6 +394,7 @@ def _run(label: str, method: Method, seed: int, context: Context) -> dict[str, A
         return row | {"error": str(error), "assurance": None, "seconds_until_error": time.perf_counter() - start}
     return row | {
         "assurance": unlearned.assurance,
+        "weights": unlearned.weights,
         "scores": scores,
         "seconds": unlearned.seconds,
         "parameters": unlearned.parameters,

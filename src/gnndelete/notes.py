@@ -40,6 +40,12 @@ MEANING: dict[str, str] = {
     "inference-only": "The elements left the graph; no weight was changed, and the weights still hold what they learned.",
 }
 
+#: Whose weights a result has, beside the level: the level says how sure, this says what is in the file.
+WEIGHTS: dict[str, str] = {
+    "base": "The weights are those of the trained model, or come from them; whoever has the file has what they learned.",
+    "new": "The weights were drawn afresh and never held the deleted elements. The old ones must still be destroyed.",
+}
+
 #: Levels whose results stand for training without the data. An audit takes only these as its reference.
 TRAINED_WITHOUT = ("retrained", "exact")
 

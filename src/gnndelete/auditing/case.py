@@ -255,6 +255,7 @@ def _reference(
             method="given model",
             settings={},
             assurance="retrained",
+            weights="new",
             seconds=0.0,
             parameters=0,
             notes=(),

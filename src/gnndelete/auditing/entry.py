@@ -85,6 +85,7 @@ class Done:
     settings: dict[str, Any]
     assurance: str
     assurance_meaning: str
+    weights: str = "base"
     aim: str | None = None
     aim_meaning: str | None = None
     lam: float | None = None
@@ -213,7 +214,8 @@ def audit(
             mean of all.
         deletion: What was deleted, for an adapter from disk, which does not say so.
         original: The graph before the deletion, for an adapter from disk.
-        attacks: Whether to run the attacks. They train a shadow model, which takes as long as the training did.
+        attacks: Whether to run the attacks. They train a shadow model, which takes as long as the training did, and a second
+            retraining for a result with new weights and a reference.
         seed: Of every random choice; that of the deletion by default.
         progress: Whether to show a progress bar.
 
@@ -326,6 +328,7 @@ def _done(case: Case) -> Done:
         settings=dict(unlearned.settings),
         assurance=unlearned.assurance,
         assurance_meaning=unlearned.assurance_meaning,
+        weights=unlearned.weights,
         aim=unlearned.aim,
         aim_meaning=unlearned.aim_meaning,
         lam=unlearned.lam,

@@ -30,6 +30,8 @@ from gnndelete.auditing.measures.touched import TouchedSection
 from gnndelete.auditing.measures.trend import TrendSection
 from gnndelete.auditing.measures.users import UsersSection
 from gnndelete.auditing.measures.utility import Skill, UtilitySection
+from gnndelete.auditing.measures.weights import WeightsSection
+from gnndelete.auditing.measures.whitebox import WhiteBoxSection
 from gnndelete.metrics.ranking import auc_variance
 from gnndelete.metrics.unseen_test import spread_of_trainings
 from gnndelete.metrics.whitebox import CORRELATION
@@ -316,6 +318,16 @@ def weights_continued(found: Findings) -> Opinion | None:
     return Opinion(text, "under-forgotten")
 
 
+def weights_not_new(found: Findings) -> Opinion | None:
+    """The result says that its weights are new, and some of them are those from before the deletion."""
+    section = found.get(WeightsSection)
+    if section is None or not section.old:
+        return None
+    return Opinion(
+        f"{section.sentence} What these learned from the deleted elements is still in them.", "under-forgotten"
+    )
+
+
 def reference_not_fresh(found: Findings) -> Opinion | None:
     """The reference was continued from the weights before the deletion, or remembers as much as they do."""
     section = found.get(ReferenceSection)
@@ -436,6 +448,33 @@ def _attack_error(section: AttackSection, deleted: int, others: int) -> float:
     if section.expected is not None:
         variance += auc_variance(section.expected, deleted, others)
     return SURE * max(math.sqrt(variance), spread_of_trainings(section.references))
+
+
+def weights_remember(found: Findings) -> Opinion | None:
+    """An attack with new weights finds deleted elements better than in a retraining."""
+    section = found.get(WhiteBoxSection)
+    if section is None or section.counts["deleted"] < DELETED_MINIMUM:
+        return None
+    alone = "reference" not in section.models
+    after, expected = section.models["after"].attack, section.expected
+    tolerance = ALONE_TOLERANCE if alone else ATTACK_TOLERANCE
+    if after - expected <= max(tolerance, Z95 * section.error * (1 if alone else math.sqrt(2))):
+        return None
+    text = f"an attack with the weights finds deleted elements with AUC {after:.3f}, where {expected:.3f} is to be expected"
+    return Opinion(text, "undecided" if alone else "under-forgotten")
+
+
+def old_answers_passed_on(found: Findings) -> Opinion | None:
+    """The same step from a model that never saw the deleted elements leaves less of them."""
+    section = found.get(WhiteBoxSection)
+    leak = max(section.leaks, key=lambda leak: leak.gap, default=None) if section is not None else None
+    if leak is None or leak.gap <= max(ATTACK_TOLERANCE, leak.gap_error):
+        return None
+    text = (
+        f"the same step from the retrained model gives an unseen AUC of {leak.from_reference:.3f} {QUERY_WORDS[leak.graph]}, "
+        f"against {leak.result:.3f}: the old model's answers passed on what they knew"
+    )
+    return Opinion(text, "under-forgotten")
 
 
 def no_better_than_chance(found: Findings) -> Opinion | None:
@@ -579,6 +618,7 @@ RULES = (
     Rule("only-scores-moved", "decides", only_scores_moved),  # under-forgotten
     Rule("answers-beside-model", "decides", answers_beside_model),  # under-forgotten
     Rule("weights-continued", "decides", weights_continued),  # under-forgotten
+    Rule("weights-not-new", "decides", weights_not_new),  # under-forgotten
     Rule("reference-not-fresh", "decides", reference_not_fresh),  # undecided
     Rule("former-pairs", "decides", by_former_pairs),  # under- or over-forgotten, no difference seen, or undecided
     Rule("unseen-test", "decides", by_unseen_test),  # all others
@@ -586,6 +626,8 @@ RULES = (
     Rule("still-listed", "withdraws", still_listed),  # missed
     Rule("nodes-marked", "withdraws", nodes_marked),  # marked, or undecided
     Rule("trend-differs", "withdraws", trend_differs),  # marked
+    Rule("weights-remember", "withdraws", weights_remember),  # under-forgotten, or undecided
+    Rule("old-answers-passed-on", "withdraws", old_answers_passed_on),  # under-forgotten
     Rule("membership-differs", "withdraws", membership_differs),  # under- or over-forgotten; or undecided
     Rule("scores-spread-differently", "withdraws", scores_spread_differently),  # undecided
     Rule("perhaps-ruined", "withdraws", perhaps_ruined),  # undecided

@@ -119,6 +119,7 @@ def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:
         "peak_mb": memory.peak_mb,
         "lam": unlearned.lam,
         "assurance": unlearned.assurance,
+        "weights": unlearned.weights,
         "calibration": found and {"status": found["status"], "trials": len(found["trials"])},
         "counts": unlearned.deletion.counts,
         **({"steps": steps} if len(steps) > 1 else {}),

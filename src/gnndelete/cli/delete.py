@@ -201,6 +201,7 @@ class _Serving:
             "aim": settings.get("aim"),
             "lam": settings.get("lam"),
             "assurance": assurance,
+            "weights": self.method.weights,
             "weaker": "inference-only" if may_only_cut else None,
             "assurance_meaning": explain(assurance, self.method.name == "gnndelete", together.counts),
             "remaining_graph": None if self.graph_folder is None else str(self.graph_folder),
@@ -390,7 +391,7 @@ def _show_plan(console: Console, values: dict[str, Any]) -> None:
     lines = [f"The request is valid: {_counts(values['request'])} would be forgotten with '{values['method']}'."]
     if values["earlier_requests"]:
         lines.append(f"Together with {values['earlier_requests']} earlier request(s): {_counts(values['counts'])}.")
-    lines.append(f"assurance: {level}. {values['assurance_meaning']}")
+    lines.append(f"assurance: {level}; {values['weights']} weights. {values['assurance_meaning']}")
     if values["aim"]:
         lines.append(f"aim: {_aim(values)}.")
     lines.append(f"The result would be a new version of {values['run']}.")

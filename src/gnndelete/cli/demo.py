@@ -97,10 +97,16 @@ def _run(out: Path, epochs: int) -> dict[str, Any]:
             "seconds": trained.seconds,
             "parameters": sum(p.numel() for p in model.parameters()),
             "assurance": None,
+            "weights": None,
         }
     ]
     for name, result in results.items():
-        facts = {"seconds": result.seconds, "parameters": result.parameters, "assurance": result.assurance}
+        facts = {
+            "seconds": result.seconds,
+            "parameters": result.parameters,
+            "assurance": result.assurance,
+            "weights": result.weights,
+        }
         rows.append({"name": name, **result.evaluate(), **facts, "settings": result.settings, "lam": result.lam})
     scores = {"original": _scores(model, data, task, deletion, remaining)}
     scores |= {name: _scores(result.model, remaining, task, deletion, remaining) for name, result in results.items()}
@@ -171,8 +177,11 @@ def _figure(scores: dict[str, dict[str, Any]], rows: list[dict[str, Any]]) -> by
 def _show(console: Console, values: dict[str, Any]) -> None:
     console.print(f"{values['deleted_edges']} training edges of digits, forgotten", style="bold")
     scores = ("test_auroc", "unseen_auc", "deleted_auroc", "seconds")
-    shown = [(row["name"], *(f"{row[key]:.3f}" for key in scores), row["assurance"] or "-") for row in values["rows"]]
-    console.print(table(("", "test\nAUROC", "unseen\nAUC", "deleted\nAUROC", "seconds", "assurance"), shown))
+    shown = [
+        (row["name"], *(f"{row[key]:.3f}" for key in scores), row["assurance"] or "-", row["weights"] or "-")
+        for row in values["rows"]
+    ]
+    console.print(table(("", "test\nAUROC", "unseen\nAUC", "deleted\nAUROC", "seconds", "assurance", "weights"), shown))
     rows = {row["name"]: row for row in values["rows"]}
     deleted = {name: row["deleted_auroc"] for name, row in rows.items()}
     verdict = values["verdict"]

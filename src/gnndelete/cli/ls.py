@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _COLUMNS = {
     "datasets": ("name", "nodes", "edges", "features", "classes", "relations", "source"),
     "models": ("name", "description"),
-    "methods": ("name", "assurance", "needs", "description"),
+    "methods": ("name", "assurance", "weights", "needs", "description"),
     "tasks": ("name", "description"),
 }
 #: Columns of a terminal below which there is no room for where a dataset comes from.

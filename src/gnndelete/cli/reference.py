@@ -96,6 +96,7 @@ def _cached(file: Path, unlearned: Unlearned, method: Retrain) -> Unlearned | No
             method=method.name,
             settings=method.settings(),
             assurance=method.assurance,
+            weights=method.weights,
             seconds=float(facts["seconds"]),
             parameters=sum(p.numel() for p in model.parameters()),
             notes=(),

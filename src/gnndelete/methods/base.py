@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -212,6 +212,18 @@ class Method(ABC):
             context: Model, graph, task and deletion.
         """
         return False
+
+    def same_step(self, context: Context, details: Mapping[str, Any]) -> nn.Module | None:
+        """Make the step of a result once more from the model of another context, to see what the old model passed on.
+
+        Args:
+            context: The same request on another model, such as a retrained one.
+            details: What the result found on the way: ``Outcome.details``.
+
+        Returns:
+            The new model; None for a method that has no such step.
+        """
+        return None
 
     def settings(self) -> dict[str, Any]:
         """The parameters by name: ``type(method)(**method.settings())`` is the same method.

@@ -144,18 +144,22 @@ def weight_correlation(base: nn.Module, other: nn.Module) -> float | None:
     """
     theirs = dict(other.named_parameters())
     tables = [module.weight for module in base.modules() if isinstance(module, nn.Embedding)]
-    found: list[tuple[int, Tensor]] = []
+    found: list[tuple[int, float]] = []
     for name, mine in base.named_parameters():
         match = theirs.get(name)
         if match is None or match.shape != mine.shape or mine.dim() < 2 or mine.numel() < ENTRY_MINIMUM:
             continue
         if not mine.requires_grad:  # frozen: an input, which every training keeps
             continue
-        pair = torch.stack([_own_part(mine), _own_part(match)])
-        found.append((mine.numel(), torch.corrcoef(pair)[0, 1].nan_to_num()))
+        found.append((mine.numel(), matrix_correlation(mine, match)))
     if (not tables and len(found) < 2) or not found:
         return None
-    return float(sum(size * value for size, value in found) / sum(size for size, _ in found))
+    return sum(size * value for size, value in found) / sum(size for size, _ in found)
+
+
+def matrix_correlation(first: Tensor, second: Tensor) -> float:
+    """The correlation of two matrices entry by entry, beyond the means of rows and columns."""
+    return float(torch.corrcoef(torch.stack([_own_part(first), _own_part(second)]))[0, 1].nan_to_num())
 
 
 def _own_part(matrix: Tensor) -> Tensor:

@@ -354,7 +354,7 @@ def card(config: dict[str, Any]) -> str:
 
 {made} {_layers(config, counts) if operators else _empty(config, counts)}
 
-**Assurance: {assurance}.** {explain(assurance, operators, config.get("counts"))}
+**Assurance: {assurance}, {config.get("weights", "base")} weights.** {explain(assurance, operators, config.get("counts"))}
 {_aim(config)}
 
 ## Use

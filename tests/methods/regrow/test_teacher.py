@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -12,7 +14,17 @@ from gnndelete.engine.session import Session
 from gnndelete.errors import ModelError
 from gnndelete.graph.batch import collate
 from gnndelete.methods.base import Context
-from gnndelete.methods.regrow.teacher import Course, FollowedRows, Guide, Shape, old_answers, shape_of, touched_nodes
+from gnndelete.methods.regrow.teacher import (
+    Course,
+    FollowedRows,
+    Guide,
+    Walks,
+    feature_directions,
+    graph_guide,
+    old_answers,
+    rarity,
+    touched_nodes,
+)
 from gnndelete.nn.forward import call, evaluating
 
 DELETION = gd.Deletion(edges=[(3, 4)], nodes=[9])
@@ -84,27 +96,75 @@ def test_a_guide_falls_silent():
     assert [float(untold.extra_loss(model, output)) for _ in range(10)] == pytest.approx(told)
 
 
-def test_the_shape_of_a_graph_is_its_leading_eigenvectors(graph):
-    shape = Shape(graph, 4, seed=0)
-    count = graph.num_nodes
-    dense = torch.eye(count)
-    for source, target in graph.edge_index.t().tolist():
-        dense[source, target] += 1
-        dense[target, source] += 1
-    scale = dense.sum(dim=0).rsqrt()
-    values = torch.linalg.eigvalsh(scale[:, None] * dense * scale).flip(0)
-    assert torch.allclose(shape.values[:2], values[:2], atol=0.02)
-    assert shape.vectors.square().mean(dim=0) == pytest.approx([1.0] * 4, rel=1e-3)
+def two_parts(nodes=40, seed=0):
+    """A graph of two parts with no edge between them, and features that name the part."""
+    generator = torch.Generator().manual_seed(seed)
+    pairs = torch.cat(
+        [torch.randint(nodes // 2, (2, 6 * nodes), generator=generator) + k * nodes // 2 for k in (0, 1)], dim=1
+    )
+    pairs = torch.unique(pairs[:, pairs[0] < pairs[1]], dim=1)
+    part = (torch.arange(nodes) >= nodes // 2).float()
+    x = torch.stack([part, 1 - part, torch.rand(nodes, generator=generator)], dim=1)
+    return Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], dim=1), num_nodes=nodes)
 
 
-def test_vectors_of_nodes_start_from_the_shape_and_rows_of_other_models_follow_it(graph):
-    model = gd.models.build("embeddinggcn", num_nodes=graph.num_nodes, embedding=8, hidden=8, out=4)
-    data = Data(edge_index=graph.edge_index, num_nodes=graph.num_nodes)
-    before = model.embedding.weight.detach().clone()
-    assert shape_of(model, context_of(model, data), seed=0).parts == ()
-    after = model.embedding.weight.detach()
-    assert not torch.allclose(before, after)
-    assert float(after.std()) == pytest.approx(float(before.std()), rel=0.2)
-    features = gd.models.GCN(6, hidden=8, out=4)
-    (part,) = shape_of(features, context_of(features, graph), seed=0).parts
-    assert part.targets.shape == (graph.num_nodes, 4)
+def inside_and_across(rows):
+    half = len(rows) // 2
+    similar = rows @ rows.t()
+    return float(similar[:half, :half].mean()), float(similar[:half, half:].mean())
+
+
+def test_nodes_that_walks_join_point_the_same_way():
+    graph = two_parts()
+    graph.num_nodes += 1  # a node without edges
+    walks = Walks(graph, 8, seed=0)
+    rows = walks.rows(4)
+    assert rows.shape == (41, 4)
+    assert rows[:-1].norm(dim=1) == pytest.approx([1.0] * 40, abs=1e-4)
+    assert not rows[-1].any()
+    inside, across = inside_and_across(rows[:-1])
+    assert inside > across + 0.3
+    assert torch.equal(Walks(graph, 8, seed=0).rows(4), rows)
+    assert Walks(graph, 64, seed=0).rows(64).shape == (41, 64), "more columns than nodes are zeros"
+    bare = Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=3)
+    assert not Walks(bare, 2, seed=0).rows(2).any()
+
+
+def test_features_are_averaged_over_the_graph():
+    graph = two_parts()
+    rows = feature_directions(graph, 2, seed=0)
+    inside, across = inside_and_across(rows)
+    assert inside > across
+    assert feature_directions(graph, 5, seed=0).shape == (40, 5), "fewer features than columns"
+    assert feature_directions(Data(edge_index=graph.edge_index, num_nodes=40), 2, seed=0) is None
+    dense = rarity(torch.tensor([[1.0, 10.0], [2.0, 30.0], [3.0, 20.0]]))
+    assert dense.tolist() == pytest.approx([1.0, 0.1])
+
+
+def test_the_guide_with_the_better_validation_score_is_followed():
+    split = gd.datasets.split_links(two_parts(120), seed=0, val=0.2)
+    task = gd.LinkPrediction(validation=split.validation, test=split.test)
+    edges = split.data.edge_index
+    deletion = gd.Deletion(edges=edges[:, :1])
+    model = gd.models.GCN(3, hidden=8, out=4)
+    context = replace(context_of(model, split.data, deletion), task=task)
+    found = graph_guide(model, context, seed=0)
+    (part,) = found.guide.parts
+    assert part.targets.shape == (120, 4)
+    assert found.score == pytest.approx(task.validate(model, part.targets, context.remaining))
+    same = split.data.__copy__()
+    same.x = torch.ones(120, 3)
+    assert graph_guide(model, replace(context_of(model, same, deletion), task=task), seed=0).source == "walks"
+
+
+def test_vectors_of_nodes_start_from_walks():
+    split = gd.datasets.split_links(two_parts(60), seed=0, val=0.2)
+    data = Data(edge_index=split.data.edge_index, num_nodes=60)
+    task = gd.LinkPrediction(validation=split.validation, test=split.test)
+    model = gd.models.build("embeddinggcn", num_nodes=60, embedding=8, hidden=8, out=4)
+    context = replace(context_of(model, data, gd.Deletion(edges=data.edge_index[:, :1])), task=task)
+    graph_guide(model, context, seed=0)
+    rows = model.embedding.weight.detach()
+    assert float(rows.std()) == pytest.approx(0.1, rel=0.01)
+    inside, across = inside_and_across(rows)
+    assert inside > across

@@ -24,6 +24,8 @@ from gnndelete.auditing.measures.touched import Touched
 from gnndelete.auditing.measures.trend import Trend
 from gnndelete.auditing.measures.users import Users
 from gnndelete.auditing.measures.utility import Utility
+from gnndelete.auditing.measures.weights import WeightsMeasure
+from gnndelete.auditing.measures.whitebox import WhiteBox
 
 #: Entry points of this group add measures.
 GROUP = "gnndelete.measures"
@@ -37,6 +39,8 @@ BUILT_IN: tuple[type[Measure], ...] = (
     Touched,
     Membership,
     Trend,
+    WhiteBox,
+    WeightsMeasure,
     Distance,
     Integrity,
     Reference,

@@ -66,7 +66,7 @@ def train_shadow(case: Case) -> Shadow:
                 f"{EXAMPLE_MINIMUM}; a graph of this size cannot be attacked this way"
             )
             return Shadow(None, nothing, nothing, reason=why)
-        model, how = _trained(case, graph)
+        model, how = train_alike(case, graph, case.seed + 2)  # Retrain takes the next one after the seed
     except GNNDeleteError as error:
         return Shadow(None, nothing, nothing, reason=f"no shadow model could be trained: {error}")
     subject = Subject.of_model("shadow", model, graph, case.task, case.forward)
@@ -102,8 +102,14 @@ def _hold_out(case: Case) -> tuple[Data, Tensor, Tensor]:
     return graph, present, absent
 
 
-def _trained(case: Case, graph: Data) -> tuple[nn.Module, str]:
-    seed = case.seed + 2  # Retrain takes the next one after the seed
+def train_alike(case: Case, graph: Data, seed: int) -> tuple[nn.Module, str]:
+    """A model of the same architecture, trained like the reference on another graph, and how it was trained.
+
+    Args:
+        case: The case.
+        graph: What it is trained on.
+        seed: Of its weights and its training.
+    """
     model = untrained(case.base, case.build, seed).to(graph.edge_index.device)
     if case.fit is not None:
         return case.fit(model, graph, seed) or model, "The shadow was trained by the given fit function."

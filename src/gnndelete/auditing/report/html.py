@@ -13,6 +13,7 @@ from gnndelete.auditing.formatting import number, seconds, sentence
 from gnndelete.auditing.report.figures import Picture, drawn, pictures
 from gnndelete.auditing.report.text import counts, key_numbers, method, query_verdicts, report_sections, sign
 from gnndelete.nn.adapter import in_use
+from gnndelete.notes import WEIGHTS
 
 if TYPE_CHECKING:
     from gnndelete.auditing.entry import Audit
@@ -61,6 +62,7 @@ def _shared(audit: Audit) -> dict[str, Any]:
         "done": done,
         "aim_meaning": sentence(done.aim_meaning or ""),
         "assurance_meaning": sentence(done.assurance_meaning),
+        "weights_meaning": WEIGHTS[done.weights],
         # the meaning of an aim says how lam was chosen
         "notes": [note.text for note in done.notes if note.code != "calibration"],
         "calibration": "" if done.aim else calibration.get("sentence") or "",

@@ -11,6 +11,7 @@ from gnndelete.auditing.formatting import DASH, QUERY_TITLES, sentence, verdict_
 from gnndelete.auditing.measures import Table, Unmeasured, measures
 from gnndelete.auditing.measures.forgetting import ForgettingSection
 from gnndelete.graph.kinds import in_words
+from gnndelete.notes import WEIGHTS
 
 if TYPE_CHECKING:
     from gnndelete.auditing.entry import Audit
@@ -108,6 +109,7 @@ def text(audit: Audit, width: int | None = None) -> str:
     for name, value, meaning in (
         ("Aim", done.aim, done.aim_meaning),
         ("Assurance", done.assurance, done.assurance_meaning),
+        ("Weights", done.weights, WEIGHTS[done.weights]),
     ):
         if value:
             lines += wrapped(f"{name:9}  {value}: {sentence(meaning or '')}", "", " " * 11)

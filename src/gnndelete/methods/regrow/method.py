@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 from typing import Any, ClassVar
 
+import torch
 from torch import nn
 
 from gnndelete.errors import SettingError
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, Weights, check_numbers
 from gnndelete.methods.gnndelete.node_embeddings import possible_vectors
 from gnndelete.methods.regrow.acceptance import Check, Judge, Measured, share_deleted
-from gnndelete.methods.regrow.teacher import SILENT_AFTER, Course, Guide, old_answers, shape_of
+from gnndelete.methods.regrow.teacher import SILENT_AFTER, Course, GraphGuide, Guide, graph_guide, old_answers
 from gnndelete.methods.retrain import Retrain, decoder_reasons, kept_notes, reset_reasons
 from gnndelete.nn.reset import untrained
 from gnndelete.notes import Note
@@ -23,17 +25,15 @@ from gnndelete.training.loop import LoopFit, takes_course, usual_epochs, usual_r
 #: Planetoid Cora; more was never tried.
 LARGEST_SHARE = 0.25
 
-#: The epochs of an attempt: a share of those of Retrain, within a fewest and a most number of steps. For links a fast retraining
-#: is often not enough, and so it is shorter. `MORE` is what an attempt with too low a score gets on top, as a share of itself.
-FAST_CLASSES, FAST_LINKS, DISTILLED = (0.08, 16, 60), (0.04, 10, 30), (0.05, 14, 40)
-MORE = 0.5
+#: The epochs of an attempt: a share of those of Retrain, within a fewest and a most number of steps.
+FAST, DISTILLED = (0.06, 14, 60), (0.05, 10, 40)
 
 #: The peak learning rate times the steps of an attempt: for links, for links by vectors of nodes, and for classes. Chosen on
-#: Planetoid Cora.
-LINK_TRAVEL, VECTOR_TRAVEL, CLASS_TRAVEL = 0.5, 0.25, 1.6
+#: Planetoid Cora and CiteSeer with GCN, GAT, SAGE and GIN.
+LINK_TRAVEL, VECTOR_TRAVEL, CLASS_TRAVEL = 0.18, 0.3, 1.6
 
-#: The largest factor of the usual learning rate, and the factor where that rate is unknown.
-LARGEST_FACTOR, UNKNOWN_RATE = 20.0, 4.0
+#: The largest factor of the usual learning rate, and that rate where nothing tells it.
+LARGEST_FACTOR, UNKNOWN_RATE = 20.0, 0.005
 
 #: The share of rows that no deleted element touches and that are masked all the same.
 DECOYS = 0.5
@@ -48,11 +48,12 @@ class Attempt:
     """One way that was tried.
 
     Args:
-        step: ``"fast"``, ``"distilled"``, ``"further"`` or ``"retrain"``.
+        step: ``"fast"``, ``"distilled"`` or ``"retrain"``.
         epochs: Epochs that it trained.
         peak: Peak of the learning rate as a multiple of the usual one.
         checks: What was checked.
         rows: How many answers of the old model were followed.
+        guide: What of the remaining graph was followed: ``"features"``, ``"walks"``, or empty.
     """
 
     step: str
@@ -60,6 +61,7 @@ class Attempt:
     peak: float
     checks: tuple[Check, ...]
     rows: int = 0
+    guide: str = ""
 
     @property
     def failed(self) -> list[Check]:
@@ -69,7 +71,8 @@ class Attempt:
     def to_dict(self) -> dict[str, Any]:
         """The attempt as plain values."""
         checks = [check.to_dict() for check in self.checks]
-        return {"step": self.step, "epochs": self.epochs, "peak": self.peak, "rows": self.rows, "checks": checks}
+        values = {name: getattr(self, name) for name in ("step", "epochs", "peak", "rows", "guide")}
+        return {**values, "checks": checks}
 
 
 class Regrow(Method):
@@ -77,9 +80,10 @@ class Regrow(Method):
 
     Three ways are tried in this order, and each is judged on validation data alone.
 
-    1. *Fast retraining*: few epochs with a high, falling learning rate. For links the rows of the model follow the leading
-       eigenvectors of the remaining graph in the first epochs, and vectors of nodes start from these. Nothing of the old model
-       goes in, so that the level is ``retrained``. It is taken where its validation score is that of the old model.
+    1. *Fast retraining*: few epochs with a high, falling learning rate. For links the rows of the model first follow what the
+       remaining graph says itself in closed form: features averaged over it, or random walks on it. Vectors of nodes start
+       from the walks. Nothing of the old model goes in, so that the level is ``retrained``. It is taken where its validation
+       score is that of the old model.
     2. *Distillation*: in the first epochs the model also follows what the old model answers about rows that no deleted element
        touches; half of these are masked as well, so that those of the deletion do not stand out. The level is ``approximate``.
        It is taken where deleted elements look as in step 1: as served, presented again, and to an attack with the weights.
@@ -95,7 +99,7 @@ class Regrow(Method):
         seed: Seed of the new weights; None takes the one after the seed of the deletion.
         batch_size: As in `Retrain`.
         num_neighbors: As in `Retrain`.
-        short: Epochs of each attempt; None takes 4 to 8% of ``epochs``.
+        short: Epochs of each attempt; None takes 5 or 6% of ``epochs``.
         peak: The peak learning rate, as a multiple of ``lr``; None takes what the number of steps asks for.
         distill: Whether step 2 is tried.
         weight: How strongly a guide is followed in the first epoch.
@@ -176,11 +180,14 @@ class Regrow(Method):
         distilled = growth.distilled()
         if distilled is None:
             return growth.retrain("no-teacher", "no rows are left that the old model may answer about")
-        if [check.code for check in growth.attempts[-1].failed] == ["utility"]:
-            distilled = growth.more(distilled)
         if not growth.attempts[-1].failed:
             return growth.outcome(distilled, "approximate", growth.distilled_note())
         return growth.retrain("checks-failed", _named(growth.attempts[-1].failed))
+
+    def same_step(self, context: Context, details: Mapping[str, Any]) -> nn.Module | None:
+        if details.get("regrow", {}).get("taken") != "distilled":
+            return None
+        return _Growth(self, context).repeat()
 
 
 class _Growth:
@@ -198,7 +205,7 @@ class _Growth:
         assert context.remaining_task is not None
         self.fit: Callable[..., Any] = context.fit or LoopFit(context.remaining_task, options)
         self.usual = usual_epochs(self.fit) or method.epochs
-        self.rate = method.lr or usual_rate(self.fit)
+        self.probed = 0  # epochs that only measured the step size
         self.has_vectors = bool(possible_vectors(context.model, context.data))
 
     def course(self, share: float, fewest: int, most: int, guide: Guide | None) -> Course:
@@ -209,44 +216,62 @@ class _Growth:
         steps = 1 if method.batch_size is None else max(ceil(learned / method.batch_size), 1)
         epochs = method.short or max(ceil(min(max(round(share * self.usual), fewest), most) / steps), 1)
         travel = CLASS_TRAVEL if not task.pairwise else VECTOR_TRAVEL if self.has_vectors else LINK_TRAVEL
-        factor = (
-            UNKNOWN_RATE if self.rate is None else min(max(travel / (epochs * steps * self.rate), 1), LARGEST_FACTOR)
-        )
+        factor = min(max(travel / (epochs * steps * self.rate), 1), LARGEST_FACTOR)
         return Course(min(epochs, self.usual), method.peak or factor, guide, method.weight)
+
+    @cached_property
+    def rate(self) -> float:
+        """How far a step moves a weight. Where no learning rate is known, one epoch of the user's training shows it."""
+        known = self.method.lr or usual_rate(self.fit)
+        takes = takes_course(self.fit)
+        if known is not None or "schedule" not in takes or self.method.peak is not None:
+            return known or UNKNOWN_RATE
+        model = self._fresh()
+        before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+        self.probed = 1
+        trained = self._train(model, Course(1, 1.0, steady=True))
+        moved = torch.cat(
+            [
+                (weight.detach() - before[name]).abs().flatten()
+                for name, weight in trained.named_parameters()
+                if name in before
+            ]
+        )
+        moved = moved[moved > 0]
+        return float(moved.median()) if moved.numel() else UNKNOWN_RATE
 
     def fast(self) -> nn.Module:
         """Train on the remaining graph alone."""
         model, task = self._fresh(), self.context.remaining_task
         assert task is not None
-        guide = shape_of(model, self.context, self.seed) if task.pairwise else None
-        course = self.course(*(FAST_LINKS if task.pairwise else FAST_CLASSES), guide)
+        found = graph_guide(model, self.context, self.seed) if task.pairwise else GraphGuide(Guide(()))
+        course = self.course(*FAST, found.guide)
         model = self._train(model, course)
         self.clean = self.judge.measure(model)
-        self.attempts.append(Attempt("fast", course.epochs, course.peak, tuple(self.judge.checks(self.clean, None))))
+        checks = tuple(self.judge.checks(self.clean, None))
+        self.attempts.append(Attempt("fast", course.epochs, course.peak, checks, guide=found.source))
         return model
 
     def distilled(self) -> nn.Module | None:
         """Train with answers of the old model; None where there are none that may be followed."""
-        model = self._fresh()
-        shape_of(model, self.context, self.seed)  # vectors of nodes start from the graph here as well
+        model, course, rows = self._distilled()
+        if model is None or course is None:
+            return None
+        checks = tuple(self.judge.checks(self.judge.measure(model), self.clean))
+        self.attempts.append(Attempt("distilled", course.epochs, course.peak, checks, rows))
+        return model
+
+    def _distilled(self) -> tuple[nn.Module | None, Course | None, int]:
+        model, task = self._fresh(), self.context.remaining_task
+        assert task is not None
+        if task.pairwise:
+            graph_guide(model, self.context, self.seed)  # vectors of nodes start from the graph here as well
         rank = self.method.rank or (TABLE_RANK if self.has_vectors else None)
         guide = old_answers(self.context, DECOYS, rank, 0, self.seed)
         if not guide.parts:
-            return None
+            return None, None, 0
         course = self.course(*DISTILLED, guide)
-        model = self._train(model, course)
-        checks = self.judge.checks(self.judge.measure(model), self.clean)
-        self.attempts.append(Attempt("distilled", course.epochs, course.peak, tuple(checks), guide.count))
-        return model
-
-    def more(self, model: nn.Module) -> nn.Module:
-        """Train the model of the last attempt further, on the remaining graph alone and at half the peak."""
-        last = self.attempts[-1]
-        course = Course(max(round(MORE * last.epochs), 1), last.peak / 2)
-        model = self._train(model, course)
-        checks = self.judge.checks(self.judge.measure(model), self.clean)
-        self.attempts.append(Attempt("further", course.epochs, course.peak, tuple(checks), last.rows))
-        return model
+        return self._train(model, course), course, guide.count
 
     def _fresh(self) -> nn.Module:
         device = self.context.data.edge_index.device
@@ -255,6 +280,10 @@ class _Growth:
     def _train(self, model: nn.Module, course: Course) -> nn.Module:
         trained = self.fit(model, self.context.remaining, self.seed, **course.options(takes_course(self.fit)))
         return trained if isinstance(trained, nn.Module) else model
+
+    def repeat(self) -> nn.Module | None:
+        """The distillation alone, whatever its checks would say."""
+        return self._distilled()[0]
 
     def outcome(self, model: nn.Module, level: Assurance, note: Note) -> Outcome:
         """The result, with everything that was tried."""
@@ -280,11 +309,11 @@ class _Growth:
 
     def distilled_note(self) -> Note:
         """What was done, and what it does not promise."""
-        attempts = [attempt for attempt in self.attempts if attempt.step in ("distilled", "further")]
-        silent = round(SILENT_AFTER * attempts[0].epochs)
+        attempt = self.attempts[-1]
+        silent = round(SILENT_AFTER * attempt.epochs)
         text = (
-            f"New weights, drawn afresh and trained on the remaining graph for {sum(each.epochs for each in attempts)} epochs. "
-            f"In the first {silent} they also followed what the old model answers about {attempts[0].rows:,} rows that no "
+            f"New weights, drawn afresh and trained on the remaining graph for {attempt.epochs} epochs. "
+            f"In the first {silent} they also followed what the old model answers about {attempt.rows:,} rows that no "
             "deleted element touches. No old weight is in them and nothing can be taken off. What those answers owe to the "
             "deleted elements may have been passed on; that was measured, not bounded."
         )
@@ -292,7 +321,7 @@ class _Growth:
 
     def details(self) -> dict[str, Any]:
         """What was tried, in plain values."""
-        spent = sum(attempt.epochs for attempt in self.attempts)
+        spent = self.probed + sum(attempt.epochs for attempt in self.attempts)
         return {
             "taken": self.attempts[-1].step,
             "epochs": spent,
@@ -313,7 +342,7 @@ def _named(checks: list[Check]) -> str:
 
 
 def _sentence(attempt: Attempt) -> str:
-    title = {"fast": "Fast retraining", "distilled": "Distillation", "further": "Trained further"}[attempt.step]
+    title = {"fast": "Fast retraining", "distilled": "Distillation"}[attempt.step]
     return f"{title}: {_named(list(attempt.checks))}."
 
 

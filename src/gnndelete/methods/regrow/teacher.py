@@ -1,4 +1,4 @@
-"""What fresh weights follow for a while: the shape of the remaining graph, or answers of the old model that may be followed."""
+"""What fresh weights follow for a while: what the remaining graph says itself, or permitted answers of the old model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
@@ -18,15 +19,26 @@ from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.methods.base import Context
 from gnndelete.methods.gnndelete.node_embeddings import possible_vectors
 from gnndelete.nn.forward import evaluating
-from gnndelete.nn.hooks import Key, Rows, entry, representations
+from gnndelete.nn.hooks import Key, Rows, entry, replaced, representations
 from gnndelete.nn.layers import evaluation_view
+from gnndelete.nn.reset import seeded
 from gnndelete.training.loop import one_cycle
 
 #: After this share of the epochs nothing is followed any more, and only the remaining graph is learned from.
 SILENT_AFTER = 0.6
 
-#: Rounds in which the leading directions of a graph are found.
-ROUNDS = 10
+#: Random walks from each node, their steps, and how many meetings are counted at most on a large graph. Rounds in which the
+#: leading directions are found, and directions beyond those wanted.
+WALKS, STEPS, MEETINGS, ROUNDS, SPARE = 20, 20, 40_000_000, 5, 8
+
+#: Hops over which features are averaged, and the share of entries that are not zero above which features are dense.
+HOPS, DENSE = 2, 0.5
+
+#: The spread of the entries of a table at its start. Far smaller ones take many epochs to grow.
+TABLE_SIZE = 0.1
+
+#: Rows whose validation score is no better are not followed.
+CHANCE = 0.55
 
 
 @dataclass(frozen=True)
@@ -104,12 +116,15 @@ class Course:
         peak: The largest factor of the learning rate.
         guide: What is followed at first; None for nothing.
         weight: The weight of the guide in the first epoch.
+        steady: Keep the largest factor throughout.
     """
 
-    def __init__(self, epochs: int, peak: float, guide: Guide | None = None, weight: float = 1.0) -> None:
+    def __init__(
+        self, epochs: int, peak: float, guide: Guide | None = None, weight: float = 1.0, steady: bool = False
+    ) -> None:
         self.epochs, self.peak, self.weight = epochs, peak, weight
         self.guide = guide if guide is not None and guide.parts else None
-        self._factor = one_cycle(epochs, peak)
+        self._factor = (lambda epoch: peak) if steady else one_cycle(epochs, peak)
         self._epoch: int | None = None  # known where the training asks for a schedule
         self._calls = 0
 
@@ -172,78 +187,155 @@ def old_answers(context: Context, decoys: float, rank: int | None, hops: int, se
     return Guide(tuple(parts))
 
 
-class Shape:
-    """The shape of the remaining graph: the leading eigenvectors of its normalised adjacency, found by block iteration.
+class Walks:
+    """Vectors of nodes in closed form: nodes that short random walks on the remaining graph join point the same way.
 
-    Nothing of the old model is in it. Vectors of nodes that start from it need a fraction of the epochs.
+    They are the leading eigenvectors of the positive pointwise mutual information of the nodes on a walk (Qiu et al. 2018, what
+    DeepWalk learns), counted on sampled walks. Nothing of the old model is in them.
 
     Args:
         data: The remaining graph.
-        width: The number of vectors.
-        seed: Draws the start of the iteration.
-
-    Attributes:
-        vectors: ``[num_nodes, width]``; every column has a mean square of 1, and the leading ones come first.
-        values: Their eigenvalues.
+        width: The largest number of columns that is asked for.
+        seed: Draws the walks and the start of the iteration.
     """
 
     def __init__(self, data: Data, width: int, seed: int) -> None:
-        count, device = int(data.num_nodes or 0), data.edge_index.device
-        width = min(width, count)
-        loops = torch.arange(count, device=device)
-        edges = torch.cat([data.edge_index, data.edge_index.flip(0), torch.stack([loops, loops])], dim=1)
-        degree = torch.bincount(edges[1], minlength=count).float()
-        weights = (degree[edges[0]] * degree[edges[1]]).rsqrt()
-        adjacency = torch.sparse_coo_tensor(edges, weights, (count, count), check_invariants=False).coalesce()
-        drawn = torch.randn(count, width, generator=torch.Generator().manual_seed(seed)).to(device)
-        basis = torch.linalg.qr(drawn).Q
+        count, edges = int(data.num_nodes or 0), torch.cat([data.edge_index, data.edge_index.flip(0)], dim=1).cpu()
+        generator = torch.Generator().manual_seed(seed)
+        pairs, counts = _met(edges, count, generator)
+        total = torch.zeros(count).index_add_(0, pairs[0], counts)
+        weights = (counts * total.sum() / (total[pairs[0]] * total[pairs[1]])).log().clamp(min=0)
+        matrix = torch.sparse_coo_tensor(pairs, weights, (count, count), check_invariants=False).coalesce()
+        found = min(width, count)
+        basis = torch.linalg.qr(torch.randn(count, min(found + SPARE, count), generator=generator)).Q
         for _ in range(ROUNDS):
-            basis = torch.linalg.qr(adjacency @ basis).Q
-        values, turn = torch.linalg.eigh(basis.t() @ (adjacency @ basis))
-        self.values = values.flip(0).clamp(min=0)
-        self.vectors = (basis @ turn).flip(1) * count**0.5
+            basis = torch.linalg.qr(matrix @ basis).Q
+        values, turn = torch.linalg.eigh(basis.t() @ (matrix @ basis))
+        vectors = (basis @ turn).flip(1)[:, :found] * values.flip(0)[:found].clamp(min=0).sqrt()
+        self._vectors = F.pad(vectors, (0, width - found))
 
     def rows(self, width: int) -> Tensor:
-        """Rows of this width whose inner products are large for nodes that are well connected with each other."""
-        rows = self.vectors[:, :width] * self.values[:width].sqrt()
-        return torch.nn.functional.pad(rows, (0, width - rows.size(1)))
+        """A row per node, of unit length; zeros for a node without edges.
+
+        Args:
+            width: The number of columns.
+        """
+        return F.normalize(self._vectors[:, :width])
 
 
-def shape_of(model: nn.Module, context: Context, seed: int) -> Guide:
-    """The shape of the remaining graph, as rows for a fresh model's output; vectors of nodes start from it instead.
+def _met(edges: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The pairs of nodes that are on one walk, in both orders, and how often."""
+    column = edges[1][edges[0].argsort()]
+    degree = torch.bincount(edges[0], minlength=count)
+    first = degree.cumsum(0) - degree
+    walkers = degree.nonzero().flatten().repeat(max(1, min(WALKS, MEETINGS // (2 * STEPS * max(count, 1)))))
+    if not walkers.numel():
+        return edges, torch.ones(edges.size(1))
+    here, met = walkers, []
+    for _ in range(STEPS):
+        chosen = (torch.rand(here.numel(), generator=generator) * degree[here]).long().clamp(max=degree[here] - 1)
+        here = column[first[here] + chosen]
+        met += [walkers * count + here, here * count + walkers]
+    keys, counts = torch.cat(met).unique(return_counts=True)
+    return torch.stack([keys // count, keys % count]), counts.float()
+
+
+def feature_directions(data: Data, width: int, seed: int) -> Tensor | None:
+    """The leading directions of features that are averaged over two hops of a graph; None without features of numbers.
+
+    Args:
+        data: The remaining graph.
+        width: The number of columns.
+        seed: Draws the start of the iteration.
+    """
+    x, count = data.get("x"), int(data.num_nodes or 0)
+    if not isinstance(x, Tensor) or not x.is_floating_point() or x.dim() != 2 or x.size(0) != count or x.is_sparse:
+        return None
+    loops = torch.arange(count, device=x.device).expand(2, -1)
+    edges = torch.cat([data.edge_index, data.edge_index.flip(0), loops], dim=1)
+    degree = torch.bincount(edges[1], minlength=count).float()
+    weights = (degree[edges[0]] * degree[edges[1]]).rsqrt()
+    adjacency = torch.sparse_coo_tensor(edges, weights, (count, count), check_invariants=False).coalesce()
+    x = x.float() * rarity(x)
+    for _ in range(HOPS):
+        x = adjacency @ x
+    x = F.normalize(x)
+    x = x - x.mean(dim=0)
+    found = min(width, *x.shape)
+    with seeded(seed, x.device):
+        left, values, _ = torch.svd_lowrank(x, q=found, niter=4)
+    return F.pad(left * values.sqrt(), (0, width - found))
+
+
+def rarity(x: Tensor) -> Tensor:
+    """The weight of each column: how rarely it is not zero, as for words; one over its spread where none is rare.
+
+    >>> rarity(torch.tensor([[1.0, 0.0], [1.0, 1.0]])).round(decimals=2).tolist()
+    [0.0, 0.69]
+    """
+    share = (x != 0).float().mean(dim=0)
+    if float(share.mean()) > DENSE:
+        return 1 / x.float().std(dim=0).clamp(min=1e-6)
+    return -share.clamp(min=1 / len(x)).log()
+
+
+@dataclass(frozen=True)
+class GraphGuide:
+    """What the remaining graph alone says about rows of nodes.
+
+    Args:
+        guide: The rows to follow.
+        source: Where they are from: ``"features"``, ``"walks"``, or empty.
+        score: Their own validation score.
+    """
+
+    guide: Guide
+    source: str = ""
+    score: float | None = None
+
+
+def graph_guide(model: nn.Module, context: Context, seed: int) -> GraphGuide:
+    """Rows for a fresh model, from the remaining graph alone; tables with a vector per node start from them as well.
+
+    Features that are averaged over the graph, or walks on it, whichever has the better validation score.
 
     Args:
         model: The fresh model. Its tables with a row per node are changed.
         context: The request.
-        seed: Draws the start of the iteration and a rotation.
+        seed: Draws walks and a rotation.
     """
-    data = context.remaining
+    data, task = context.remaining, context.remaining_task
+    assert task is not None
     with evaluating(model):
         output = context.session.forward(model, data)
     entries = [
         (key, rows, nodes) for key, rows, nodes in _entries(output, data) if nodes is not None and rows.dim() == 2
     ]
     tables = [(table, dict(model.named_parameters())[table.parameter]) for table in possible_vectors(model, data)]
-    widths = [rows.size(1) for _, rows, _ in entries] + [values.size(1) for _, values in tables]
-    if not widths:
-        return Guide(())
-    shape = Shape(data, max(widths), seed)
+    widths = [rows.size(1) for _, rows, _ in entries]
+    walks = Walks(data, max([*widths, *(values.size(1) for _, values in tables), 1]), seed)
     with torch.no_grad():
         for table, values in tables:
-            start = shape.vectors[table.nodes.start : table.nodes.stop, : values.size(1)]
-            turned = start @ _rotation(start.size(1), values.size(1), seed).to(start)
-            turned = turned * float(values.std()) / float(turned.std().clamp(min=1e-12))
-            if turned.size(0) == values.size(0):
-                values.copy_(turned)
-    if tables:  # these vectors are what rows would have to follow
-        return Guide(())
-    parts = []
-    for key, rows, nodes in entries:
-        assert nodes is not None
-        targets = shape.rows(rows.size(1))[nodes.start : nodes.stop].to(rows.dtype)
-        kept = torch.ones(len(targets), dtype=torch.bool, device=targets.device)
-        parts.append(FollowedRows(key, targets, kept, nodes, _type_of(nodes, data)))
-    return Guide(tuple(parts))
+            start = walks.rows(values.size(1))[table.nodes.start : table.nodes.stop] @ _rotation(values.size(1), seed)
+            values.copy_(start * (TABLE_SIZE / float(start.std().clamp(min=1e-12))))
+    best = GraphGuide(Guide(()))
+    if not entries:
+        return best
+    candidates = {"features": feature_directions(data, max(widths), seed), "walks": walks.rows(max(widths))}
+    for source, rows in candidates.items():
+        if rows is None:
+            continue
+        rows, parts, answer = rows / rows.std().clamp(min=1e-12), [], output
+        for key, old, nodes in entries:
+            targets = rows[nodes.start : nodes.stop, : old.size(1)].to(old)
+            kept = torch.ones(len(targets), dtype=torch.bool, device=old.device)
+            parts.append(FollowedRows(key, targets, kept, nodes, _type_of(nodes, data)))
+            answer = replaced(answer, key, targets)
+        with evaluating(model):
+            score = task.validate(model, answer, task.validation_view(data))
+        if score > max(best.score or 0.0, CHANCE):
+            best = GraphGuide(Guide(tuple(parts)), source, score)
+    return best
 
 
 def touched_nodes(deletion: Deletion, data: Data, session: Session, hops: int = 0) -> Tensor:
@@ -281,11 +373,9 @@ def leading(rows: Tensor, kept: Tensor, rank: int | None) -> Tensor:
     return mean + (centred @ directions @ directions.t()).to(rows.dtype)
 
 
-def _rotation(width: int, out: int, seed: int) -> Tensor:
-    """A random matrix ``[width, out]`` with orthogonal rows or columns."""
-    side = max(width, out)
-    square = torch.linalg.qr(torch.randn(side, side, generator=torch.Generator().manual_seed(seed))).Q
-    return square[:width, :out]
+def _rotation(width: int, seed: int) -> Tensor:
+    """A random rotation."""
+    return torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(seed))).Q
 
 
 def _entries(output: Any, data: Data) -> list[tuple[Key, Tensor, range | None]]:
