@@ -309,6 +309,8 @@ def answers_beside_model(found: Findings) -> Opinion | None:
 def weights_continued(found: Findings) -> Opinion | None:
     """The result says that its weights are new, and they were continued from the old ones."""
     section = found.get(ReferenceSection)
+    if found.get(WeightsSection) is not None:  # which looks at every tensor
+        return None
     if section is None or section.own is None or section.own <= CORRELATION + max(section.usual or 0.0, 0.0):
         return None
     text = (

@@ -99,6 +99,19 @@ def test_a_retraining_has_nothing_of_the_old_weights(retrained):
     assert alone.old == []
 
 
+def test_the_seed_of_the_old_model_alone_is_no_fraud(retrained):
+    result = retrained[0]
+    torch.manual_seed(1)
+    base = Both()
+    train(base, result.original, result.task, epochs=5, lr=0.001)
+    again = gd.Unlearner(
+        base, result.original, task=result.task, method=gd.Retrain(epochs=5, lr=0.001, seed=1), build=Both
+    )
+    audit = gd.audit(again.delete(result.deletion), attacks=False)
+    assert max(found.correlation or 0 for found in audit.sections["weights"].tensors) > 0.9
+    assert audit.sections["weights"].old == []
+
+
 def test_old_weights_that_are_called_old_are_not_compared(retrained):
     result = retrained[0]
     unlinked = gd.Unlearner(result.base, result.original, task=result.task, method="unlink").delete(result.deletion)

@@ -61,7 +61,7 @@ class TensorFound:
             return f"{self.rows:.0%} of the rows of '{self.name}' point where the old rows did"
         if self.correlation is None:
             return ""
-        bound = CORRELATION_ALONE if self.usual is None else min(max(self.usual, 0.0) + CORRELATION, CORRELATION_ALONE)
+        bound = CORRELATION_ALONE if self.usual is None else max(self.usual, 0.0) + CORRELATION
         usual = "" if self.usual is None else f" ({self.usual:.2f} in a fresh training)"
         return f"'{self.name}' correlates {self.correlation:.2f} with the old one{usual}" * (self.correlation > bound)
 
@@ -113,11 +113,7 @@ class WeightsMeasure(Measure):
         if model is None:
             raise NotMeasuredError(f"method '{case.unlearned.method}' keeps no model whose weights could be read")
         source, other = fresh_model(case)
-        try:
-            start = untrained(case.base, case.build, case.seed + 3)
-        except ModelError:
-            start = None
-        tensors = tuple(_compare(case.base, model, other, start))
+        tensors = tuple(_compare(case.base, model, other, _starts(case)))
         if not tensors:
             raise NotMeasuredError(
                 "the result has no parameter of the names and shapes of the model before the deletion"
@@ -139,39 +135,54 @@ def fresh_model(case: Case) -> tuple[str, nn.Module | None]:
     return ("", None) if reference is None or reference.model is None else ("reference", reference.model)
 
 
+def _starts(case: Case) -> list[nn.Module]:
+    """Untrained models from the seeds that the result may have been drawn from.
+
+    If the old model came from one of these, any training from it has much in common with the old weights.
+    """
+    seed, given = case.unlearned.seed, case.unlearned.settings.get("seed")
+    seeds = {given} if isinstance(given, int) else {seed, seed + 1}
+    try:
+        return [untrained(case.base, case.build, each) for each in sorted(seeds)]
+    except ModelError:
+        return []
+
+
 def _compare(
-    base: nn.Module, model: nn.Module, other: nn.Module | None, start: nn.Module | None
+    base: nn.Module, model: nn.Module, other: nn.Module | None, starts: list[nn.Module]
 ) -> Iterator[TensorFound]:
-    old, fresh = _tensors(base), {} if other is None else _tensors(other)
-    untouched = {} if start is None else _tensors(start)
-    given = set(frozen(base))
+    old, given = _tensors(base), set(frozen(base))
+    fresh = [_tensors(each) for each in ([] if other is None else [other])]
+    untouched = [_tensors(each) for each in starts]
     matrices = sum(value.dim() >= 2 and value.numel() >= ENTRY_MINIMUM for value in old.values())
     for name, value in _tensors(model).items():
         before = old.get(name)
         if name in given or before is None or before.shape != value.shape or not value.is_floating_point():
             continue
-        usual = fresh.get(name)
-        usual = usual if usual is not None and usual.shape == value.shape else None
-        constant = any(_same(each.get(name), before) for each in (fresh, untouched))
+        others = [each[name] for each in fresh if name in each and each[name].shape == value.shape]
+        begun = [each[name] for each in untouched if name in each and each[name].shape == value.shape]
         rows = value.dim() == 2 and value.size(0) > 1 and value.size(1) >= ROW_WIDTH
         # one matrix alone is a convex model, of which any two trainings agree, unless they are vectors of nodes
         comparable = value.dim() >= 2 and value.numel() >= ENTRY_MINIMUM and (matrices > 1 or rows)
+        alike = [matrix_correlation(before, each) for each in begun] if comparable else []
+        drawn_again = max(alike, default=0.0) > CORRELATION  # the old model came from the same seed
+        compared = [*others, *(begun if drawn_again else [])]
         yield TensorFound(
             name,
-            equal=_same(value, before) and not constant,
+            equal=bool(before.numel())
+            and torch.equal(value, before)
+            and not any(torch.equal(each, before) for each in (*others, *begun)),
             correlation=matrix_correlation(before, value) if comparable else None,
-            usual=None if usual is None or not comparable else matrix_correlation(before, usual),
+            usual=max((matrix_correlation(before, each) for each in compared), default=None) if comparable else None,
             rows=_old_rows(before, value) if rows and comparable else None,
-            usual_rows=None if usual is None or not (rows and comparable) else _old_rows(before, usual),
+            usual_rows=max((_old_rows(before, each) for each in compared), default=None)
+            if rows and comparable
+            else None,
         )
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().cpu() for name, value in model.state_dict().items() if isinstance(value, Tensor)}
-
-
-def _same(value: Tensor | None, before: Tensor) -> bool:
-    return value is not None and value.shape == before.shape and bool(before.numel()) and torch.equal(value, before)
 
 
 def _old_rows(before: Tensor, after: Tensor) -> float:

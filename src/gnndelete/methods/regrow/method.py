@@ -26,7 +26,7 @@ from gnndelete.training.loop import LoopFit, takes_course, usual_epochs, usual_r
 LARGEST_SHARE = 0.25
 
 #: The epochs of an attempt: a share of those of Retrain, within a fewest and a most number of steps.
-FAST, DISTILLED = (0.06, 14, 60), (0.05, 10, 40)
+FAST, DISTILLED = (0.07, 14, 70), (0.05, 10, 40)
 
 #: The peak learning rate times the steps of an attempt: for links, for links by vectors of nodes, and for classes. Chosen on
 #: Planetoid Cora and CiteSeer with GCN, GAT, SAGE and GIN.
@@ -34,6 +34,9 @@ LINK_TRAVEL, VECTOR_TRAVEL, CLASS_TRAVEL = 0.18, 0.3, 1.6
 
 #: The largest factor of the usual learning rate, and that rate where nothing tells it.
 LARGEST_FACTOR, UNKNOWN_RATE = 20.0, 0.005
+
+#: Added to the seed of the deletion where no seed is given: far from any seed that the old model may have been drawn from.
+NEW_SEED = 104_729
 
 #: The share of rows that no deleted element touches and that are masked all the same.
 DECOYS = 0.5
@@ -96,10 +99,10 @@ class Regrow(Method):
         epochs: Epochs of a full retraining; a ``fit`` with a default for its ``epochs`` takes precedence.
         lr: Learning rate of a full retraining; None takes 0.001, or what a ``fit`` does.
         patience: As in `Retrain`, for a full retraining.
-        seed: Seed of the new weights; None takes the one after the seed of the deletion.
+        seed: Seed of the new weights; None takes one far from the seed of the deletion.
         batch_size: As in `Retrain`.
         num_neighbors: As in `Retrain`.
-        short: Epochs of each attempt; None takes 5 or 6% of ``epochs``.
+        short: Epochs of each attempt; None takes 5 or 7% of ``epochs``.
         peak: The peak learning rate, as a multiple of ``lr``; None takes what the number of steps asks for.
         distill: Whether step 2 is tried.
         weight: How strongly a guide is followed in the first epoch.
@@ -195,7 +198,7 @@ class _Growth:
 
     def __init__(self, method: Regrow, context: Context) -> None:
         self.method, self.context = method, context
-        self.seed = context.seed + Retrain.next_seed if method.seed is None else method.seed
+        self.seed = context.seed + NEW_SEED if method.seed is None else method.seed
         self.judge = Judge(context)
         self.attempts: list[Attempt] = []
         self.clean: Measured | None = None
@@ -208,7 +211,7 @@ class _Growth:
         self.probed = 0  # epochs that only measured the step size
         self.has_vectors = bool(possible_vectors(context.model, context.data))
 
-    def course(self, share: float, fewest: int, most: int, guide: Guide | None) -> Course:
+    def course(self, share: float, fewest: int, most: int, guide: Guide, silent: float) -> Course:
         """A training of some share of the usual epochs; the longer it is, the lower is the peak of its learning rate."""
         task, method = self.context.remaining_task, self.method
         assert task is not None
@@ -217,7 +220,7 @@ class _Growth:
         epochs = method.short or max(ceil(min(max(round(share * self.usual), fewest), most) / steps), 1)
         travel = CLASS_TRAVEL if not task.pairwise else VECTOR_TRAVEL if self.has_vectors else LINK_TRAVEL
         factor = min(max(travel / (epochs * steps * self.rate), 1), LARGEST_FACTOR)
-        return Course(min(epochs, self.usual), method.peak or factor, guide, method.weight)
+        return Course(min(epochs, self.usual), method.peak or factor, guide, method.weight, silent)
 
     @cached_property
     def rate(self) -> float:
@@ -245,7 +248,7 @@ class _Growth:
         model, task = self._fresh(), self.context.remaining_task
         assert task is not None
         found = graph_guide(model, self.context, self.seed) if task.pairwise else GraphGuide(Guide(()))
-        course = self.course(*FAST, found.guide)
+        course = self.course(*FAST, found.guide, silent=1.0)
         model = self._train(model, course)
         self.clean = self.judge.measure(model)
         checks = tuple(self.judge.checks(self.clean, None))
@@ -270,7 +273,7 @@ class _Growth:
         guide = old_answers(self.context, DECOYS, rank, 0, self.seed)
         if not guide.parts:
             return None, None, 0
-        course = self.course(*DISTILLED, guide)
+        course = self.course(*DISTILLED, guide, silent=SILENT_AFTER)
         return self._train(model, course), course, guide.count
 
     def _fresh(self) -> nn.Module:

@@ -24,7 +24,7 @@ from gnndelete.nn.layers import evaluation_view
 from gnndelete.nn.reset import seeded
 from gnndelete.training.loop import one_cycle
 
-#: After this share of the epochs nothing is followed any more, and only the remaining graph is learned from.
+#: After this share of the epochs the old model is followed no more, and only the remaining graph is learned from.
 SILENT_AFTER = 0.6
 
 #: Random walks from each node, their steps, and how many meetings are counted at most on a large graph. Rounds in which the
@@ -116,13 +116,20 @@ class Course:
         peak: The largest factor of the learning rate.
         guide: What is followed at first; None for nothing.
         weight: The weight of the guide in the first epoch.
+        silent: The share of the epochs after which it is followed no more.
         steady: Keep the largest factor throughout.
     """
 
     def __init__(
-        self, epochs: int, peak: float, guide: Guide | None = None, weight: float = 1.0, steady: bool = False
+        self,
+        epochs: int,
+        peak: float,
+        guide: Guide | None = None,
+        weight: float = 1.0,
+        silent: float = SILENT_AFTER,
+        steady: bool = False,
     ) -> None:
-        self.epochs, self.peak, self.weight = epochs, peak, weight
+        self.epochs, self.peak, self.weight, self.silent = epochs, peak, weight, silent
         self.guide = guide if guide is not None and guide.parts else None
         self._factor = (lambda epoch: peak) if steady else one_cycle(epochs, peak)
         self._epoch: int | None = None  # known where the training asks for a schedule
@@ -143,7 +150,7 @@ class Course:
         """
         epoch = self._calls if self._epoch is None else self._epoch
         self._calls += 1
-        weight = self.weight * max(0.0, 1 - epoch / (SILENT_AFTER * self.epochs))
+        weight = self.weight * max(0.0, 1 - epoch / (self.silent * self.epochs))
         if self.guide is None or not weight:
             return 0.0
         return weight * self.guide.distance(output, {} if batch is None else batch)
