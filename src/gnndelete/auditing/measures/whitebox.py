@@ -261,11 +261,12 @@ class _Attackers:
 
 
 def _second(case: Case, after: Subject) -> dict[str, Subject]:
-    """A second retraining; none where there is no reference to put it beside, or it cannot be trained."""
+    """A second retraining, given or trained; none where there is no reference to put it beside, or it cannot be trained."""
     if case.reference is None:
         return {}
+    model = next((subject.model for subject in case.more_references if subject.model is not None), None)
     try:
-        model, _ = train_alike(case, case.remaining, case.seed + 4)
+        model = model or train_alike(case, case.remaining, case.seed + 4)[0]
     except GNNDeleteError:
         return {}
     return {"second": Subject.of_model("second", model, after.graph, case.task, case.forward)}
