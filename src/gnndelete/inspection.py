@@ -26,6 +26,34 @@ from gnndelete.tasks import resolver as tasks
 
 
 @dataclass(frozen=True)
+class TableFound:
+    """A parameter with a trained row per node.
+
+    Args:
+        parameter: Its name.
+        width: Numbers in a row.
+        nodes: How many nodes have a row.
+        first: The first layer that reads it; None where no layer does.
+        beyond: Whether rows also go past the layers.
+
+    >>> print(TableFound("embedding.weight", 32, 1700, "convs.0", True))
+    embedding.weight                 width 32     1,700 nodes, read by convs.0 and past the layers
+    """
+
+    parameter: str
+    width: int
+    nodes: int
+    first: str | None
+    beyond: bool
+
+    def __str__(self) -> str:
+        where = "not seen behind any layer" if self.first is None else f"read by {self.first}"
+        if self.beyond:
+            where = "past all layers" if self.first is None else f"{where} and past the layers"
+        return f"{self.parameter:<32} width {self.width:<6} {self.nodes:,} nodes, {where}"
+
+
+@dataclass(frozen=True)
 class Inspection:
     """Graph layers with their widths and true reach, the size of an adapter, and which methods fit.
 
@@ -44,6 +72,7 @@ class Inspection:
         notes: What a user should know.
         counted: How edges are counted, in words.
         not_local: Why requests cannot be solved locally; empty where they can.
+        tables: The parameters with a trained row per node, and where the model reads them.
     """
 
     model: str
@@ -60,6 +89,7 @@ class Inspection:
     notes: tuple[Note, ...] = ()
     counted: str = ""
     not_local: str = ""
+    tables: tuple[TableFound, ...] = ()
 
     @property
     def local(self) -> bool:
@@ -70,6 +100,7 @@ class Inspection:
         """Return everything as plain values."""
         result = {**asdict(self), "local": self.local}
         result["sites"] = [{**site, "rows": len(site["rows"])} for site in result["sites"]]
+        result["tables"] = list(result["tables"])
         result["methods"] = {
             name: {"fits": not unfit, "reasons": [{"why": r.why, "remedy": r.remedy} for r in unfit]}
             for name, unfit in self.methods.items()
@@ -98,6 +129,8 @@ class Inspection:
             lines.append(f"  {site.title:<32} width {site.width:<6} reach {reach}{counted}")
         if not self.sites:
             lines.append("  none")
+        if self.tables:
+            lines += ["", "trained vectors of nodes:", *(f"  {table}" for table in self.tables), ""]
         reach = "the whole graph" if not self.bounded else f"{self.hops} hops" if self.hops is not None else "unknown"
         local = (
             f"no: {self.not_local}" if self.not_local else "yes: a request costs its own neighbourhood, after prepare()"
@@ -186,6 +219,12 @@ def inspect(
         error=error,
         notes=tuple(notes),
         not_local=session.not_local,
+        tables=tuple(
+            TableFound(
+                found.parameter, session.parameter(found.parameter).size(1), len(found.nodes), found.first, found.beyond
+            )
+            for found in (session.vectors if error is None and sites else ())
+        ),
         counted=data.types.ways() if isinstance(data, HeteroGraph) else ways(session.table.undirected),
     )
 

@@ -46,7 +46,9 @@ from gnndelete.graph.hetero import HeteroGraph, Types
 from gnndelete.graph.kinds import cut
 from gnndelete.nn.hooks import Key, Site, Visit, entry, replaced
 from gnndelete.nn.layers import working_copy
+from gnndelete.nn.operator import Operator
 from gnndelete.nn.receptive_field import Probe
+from gnndelete.nn.tables import filled
 
 #: A block with more than this share of the edges costs no less than the whole graph, whose passes multiply sparse matrices:
 #: measured with two layers of SAGE and GCN on graphs with communities (`benchmarks/local.py --parts share`).
@@ -227,7 +229,8 @@ class Blocks:
 
         ``earlier`` is what is gone from the graph already, where the request is solved on top of other segments.
         """
-        start = seeds(deletion, self.session.table, self.reads.degrees)
+        tables = bool(self.session.vectors)  # rows of tables may change, of deleted nodes and of their neighbours
+        start = seeds(deletion, self.session.table, self.reads.degrees or tables)
         only_edges = set(deletion.counts) <= {"edges", "relations"}
         rings = self._rings(start)
         if share < 1 and self._select is None:
@@ -235,7 +238,7 @@ class Blocks:
             entering = sum(int(self.edges.count(ring).sum()) for ring in read)
             if entering > share * max(self.session.table.num_edges, 1):
                 return None
-        block = self.around(rings, int(only_edges and self.reads.lags))
+        block = self.around(rings, int(only_edges and self.reads.lags and not tables))
         if share < 1 and block.data.num_edges > share * max(self.session.table.num_edges, 1):
             return None
         if earlier is None or not any(earlier.counts.values()):
@@ -465,15 +468,19 @@ class Blocks:
             return
         whole: list[tuple[dict[str, Any], str, Any]] = []
         before, self._held = self._held, block
+        later = {} if self.segments is None else self.segments.tables
         try:
-            for name, nodes in self.reads.tables:
+            for name, nodes in {**dict.fromkeys(later), **dict(self.reads.tables)}.items():
                 owner, _, leaf = name.rpartition(".")
                 module = self.model.get_submodule(owner)
                 held: dict[str, Any] = module._parameters if leaf in module._parameters else module._buffers
                 value = held[leaf]
-                here = self.local_rows(block, nodes)
-                chosen = block.nodes[here.start : here.stop][:rows] - nodes.start
-                part = value.detach().index_select(0, chosen)
+                if nodes is None:  # read by ids of the whole graph
+                    part = later[name].whole()
+                else:
+                    here = self.local_rows(block, nodes)
+                    chosen = block.nodes[here.start : here.stop][:rows] - nodes.start
+                    part = later[name].read(chosen) if name in later else value.detach().index_select(0, chosen)
                 whole.append((held, leaf, value))
                 held[leaf] = nn.Parameter(part, requires_grad=False) if isinstance(value, nn.Parameter) else part
             if self.sums:
@@ -511,6 +518,8 @@ class Blocks:
         if self.segments is None:
             self.segments = Segments(self.cache, self.edges.degree, self.edges.weighted, self.session.table.num_edges)
         segments, record = self.segments, Record()
+        tables = {site.title: self._replaced(site, operator) for site, operator in operators if site.table}
+        operators = [(site, operator) for site, operator in operators if not site.table]
         behind = [(site, operator) for site, operator in operators if site not in self.sites]
         at: dict[tuple[str, int], list[Any]] = {}
         for site, operator in operators:
@@ -524,8 +533,14 @@ class Blocks:
                 value = replaced(value, site.key, operator(h, ids))
             return value
 
-        output = self.run(block, remaining, visit, self.probe.layers, record=record)
+        with (
+            self.on(block),
+            filled(self.model, {name: self.placed(block, name, *rows) for name, rows in tables.items()}),
+        ):
+            output = self.run(block, remaining, visit, self.probe.layers, record=record)
         segments.begin()
+        for name, (ids, rows) in tables.items():
+            segments.set_table(name, self.session.parameter(name), ids, rows)
         for site, (before, after) in record.items():
             ids = self.computed_at(block, site)[0]
             segments.set_rows(site, ids, before, after)
@@ -540,6 +555,19 @@ class Blocks:
         segments.cut(deletion, self.session.table, self.edges)
         return {key: Version(rows, segments.version) for key, rows in segments.output.items()}
 
+    def _replaced(self, site: Site, operator: Operator) -> tuple[Tensor, Tensor]:
+        """The ids of the rows of a table that an operator replaces, and the rows."""
+        later = None if self.segments is None else self.segments.tables.get(site.title)
+        before = self.session.parameter(site.title)[operator.rows] if later is None else later.read(operator.rows)
+        return operator.rows, operator(before, operator.rows)
+
+    def placed(self, block: Block, name: str, ids: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of a table of the whole graph by their numbers in the part of it that the model is given with a block."""
+        nodes = dict(self.reads.tables).get(name)
+        if nodes is None:  # read by ids of the whole graph
+            return ids, rows
+        return block.local(ids + nodes.start) - self.local_rows(block, nodes).start, rows
+
     def operators(self) -> LaterOperators:
         """What all segments so far do to the base model."""
         assert self.segments is not None
@@ -547,7 +575,8 @@ class Blocks:
         nodes = {key: known.types.get(key, known.whole) for key in self.cache.output}
         width = {key: rows[0].numel() if len(rows) else 0 for key, rows in self.cache.output.items()}
         behind = {key: Site("", 0, key, width[key], rows=nodes[key]) for key in nodes}
-        return self.segments.operators(self.probe.sites, behind)
+        tables = [vectors.site for vectors in self.session.vectors] if self.segments.tables else []
+        return self.segments.operators(self.probe.sites, behind, tables)
 
     def computed_at(self, block: Block, site: Site) -> tuple[Tensor, Tensor]:
         """The computed rows of a site: their ids in it, and their numbers in the block's part of it."""

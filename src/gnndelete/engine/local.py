@@ -21,6 +21,7 @@ from gnndelete.nn.hooks import Finished, Key, Site, Visit, entry
 from gnndelete.nn.layers import Layers, evaluation_view
 from gnndelete.nn.operator import Operator
 from gnndelete.nn.receptive_field import Probe
+from gnndelete.nn.tables import Vectors
 
 Solved = list[tuple[Site, Operator]]
 
@@ -77,6 +78,19 @@ class BlockSession(Session):
         """The parameters of which the block has rows."""
         return frozenset(name for name, _ in self.blocks.reads.tables)
 
+    @property
+    def vectors(self) -> tuple[Vectors, ...]:
+        """The tables of the model, by the numbers of the block."""
+        known = self.blocks.session.vectors
+        return tuple(replace(each, nodes=self.blocks.local_rows(self.block, each.nodes)) for each in known)
+
+    def placed(self, vectors: Vectors, rows: Tensor) -> Tensor:
+        """Where rows of a table stand: in the rows of the block, or in the whole table where that is read by ids."""
+        if vectors.parameter in self.tables:
+            return rows
+        start = next(each.nodes.start for each in self.blocks.session.vectors if each.site == vectors.site)
+        return self.block.nodes[rows + vectors.nodes.start] - start
+
     def running(self) -> AbstractContextManager[None]:
         """Keep the rows of the block in the model's tables for longer than one run."""
         return self.blocks.on(self.block)
@@ -111,7 +125,8 @@ class BlockSession(Session):
         for site, operator in solved:
             known = self.blocks.session.row_ranges
             behind_model = replace(site, rows=known.types.get(site.key, known.whole))
-            whole = self.blocks.sites.get(site, behind_model)
+            tables = {vectors.site: vectors.site for vectors in self.blocks.session.vectors} if site.table else {}
+            whole = tables.get(site) or self.blocks.sites.get(site, behind_model)
             here = self.blocks.local_rows(self.block, whole.rows)
             ids = self.block.nodes[here.start : here.stop] - whole.rows.start
             result.append((whole, operator.on(len(whole.rows), ids)))

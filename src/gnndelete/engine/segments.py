@@ -19,7 +19,7 @@ from gnndelete.engine.cache import Cache
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.edge_table import EdgeTable
 from gnndelete.nn.hooks import Key, Site
-from gnndelete.nn.operator import AddedRows, Operator
+from gnndelete.nn.operator import AddedRows, GivenRows, Operator
 
 Operators = list[tuple[Site, Operator]]
 
@@ -121,10 +121,10 @@ class Version:
 
 
 class LaterOperators(Sequence[tuple[Site, Operator]]):
-    """Operators that add the offsets of rows, made when they are first read.
+    """Operators that add the offsets of rows, or give those of tables; made when they are first read.
 
     Args:
-        places: The sites, and the offsets of their rows.
+        places: The sites, and the offsets of their rows; tables with their rows.
         version: The newest segment that counts.
     """
 
@@ -138,7 +138,7 @@ class LaterOperators(Sequence[tuple[Site, Operator]]):
             ids = offsets.changed(self._version)
             if ids.numel():
                 values = offsets.read(ids, self._version).flatten(1)
-                added = AddedRows(values).requires_grad_(False)
+                added = (GivenRows(values) if site.table else AddedRows(values)).requires_grad_(False)
                 made.append((site, Operator(len(offsets.base), values.size(1), [ids], [added])))
         return made
 
@@ -167,6 +167,7 @@ class Segments:
         self.rows = {site: Rows(values) for site, values in cache.rows.items()}
         self.output = {key: Rows(values) for key, values in cache.output.items()}
         self.offsets = {site: Rows.zeros(values) for site, values in cache.rows.items()}
+        self.tables: dict[str, Rows] = {}  # parameters of which segments replaced rows
         self.behind_model: dict[Key, Rows] = {}  # offsets of rows of the output, behind all layers
         self.sums = dict(cache.sums)
         self.counts = {site: values.size(0) for site, values in cache.rows.items()}
@@ -198,15 +199,26 @@ class Segments:
         if key in self.behind_model:
             _add(self.behind_model[key], ids, before, after, self.version)
 
-    def operators(self, sites: Iterable[Site], whole: Mapping[Key, Site]) -> LaterOperators:
+    def set_table(self, name: str, base: Tensor, ids: Tensor, rows: Tensor) -> None:
+        """The rows of a table that the newest segment replaces; ``base`` is the table before the first one."""
+        if name not in self.tables:
+            self.tables[name] = Rows(base)
+        self.tables[name].append(ids, rows, self.version)
+
+    def operators(
+        self, sites: Iterable[Site], whole: Mapping[Key, Site], tables: Iterable[Site] = ()
+    ) -> LaterOperators:
         """What all segments so far do to the base model, as one operator for each site; made when it is first read.
 
         Args:
             sites: The sites of the model.
             whole: The sites of its output.
+            tables: Its tables.
         """
         places = [(site, self.offsets[site]) for site in sites]
         places += [(whole[key], rows) for key, rows in self.behind_model.items()]
+        names = {site.title: site for site in tables}
+        places += [(names[name], rows) for name, rows in self.tables.items()]
         return LaterOperators(places, self.version)
 
     def cut(self, deletion: Deletion, table: EdgeTable, edges: Any) -> None:

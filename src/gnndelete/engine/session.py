@@ -28,6 +28,7 @@ from gnndelete.nn.hooks import Finished, Rows, Site, Visit, listening
 from gnndelete.nn.layers import Layers, working_copy
 from gnndelete.nn.operator import LayerOperators
 from gnndelete.nn.receptive_field import Probe, probe, run
+from gnndelete.nn.tables import Vectors, node_tables
 from gnndelete.notes import Note
 
 #: Of many graphs, so many are enough to measure the reach of a model's layers.
@@ -93,6 +94,7 @@ class Session:
         self.blocks: Blocks | None = None  # how requests are served locally; set by `prepare`
         self.rehearsed: Any = None  # what a method found on a trial deletion, for requests too small to find it by
         self.not_local = "the model has not been tried on a part of the graph"  # why there are no blocks
+        self.row_model: Any = None  # what a method found out about the model's tables, for all requests
         self._reads_edges = self._gives_rows = False
         self._trial: nn.Module | None = (
             None  # a working copy, never that of a result; checks and probes leave it as it was
@@ -177,6 +179,17 @@ class Session:
                 return self.forward(model, graph)
         except Finished:
             return None
+
+    @cached_property
+    def vectors(self) -> tuple[Vectors, ...]:
+        """The tables of the model: its parameters with a trained row per node."""
+        with suppress(ModelError):  # no layer that a probe can read
+            return node_tables(working_copy(self.model), self.data, self.forward, self.probe().layers)
+        return ()
+
+    def placed(self, vectors: Vectors, rows: Tensor) -> Tensor:
+        """Where rows of a table stand in the parameter that the model has while it runs."""
+        return rows
 
     #: Parameters with a row per node, where they are known; None where any parameter of that size may be one.
     tables: frozenset[str] | None = None

@@ -34,6 +34,7 @@ from gnndelete.nn.operator import (
     Operator,
     RowMap,
     attach,
+    base_tables,
     detach,
     disabled,
     layer_operators,
@@ -89,13 +90,14 @@ class OperatorConfig:
     width: int
     sizes: list[int]
     map: str  # "linear", or "custom" where the user's factory makes the maps
+    table: bool = False  # whether it replaces rows of a parameter of the layer
 
     @classmethod
     def of(cls, site: Site, operator: Operator, layer: str) -> OperatorConfig:
         """``layer`` is the name of the site's layer without wrappers such as ``torch.compile``."""
         linear = all(isinstance(part, (LinearMap, RowMap)) for part in operator.maps)
         size = operator.num_rows, operator.width, operator.sizes
-        return cls(layer, site.call, site.key, site.calls, *size, "linear" if linear else "custom")
+        return cls(layer, site.call, site.key, site.calls, *size, "linear" if linear else "custom", site.table)
 
 
 @dataclass(frozen=True, repr=False)
@@ -195,7 +197,7 @@ def load_operators(content: bytes, entries: Sequence[Mapping[str, Any]]) -> list
     for index, entry in enumerate(entries):
         config, prefix = OperatorConfig(**entry), f"{index}."
         values = {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
-        site = Site(config.layer, config.call, config.key, config.width, calls=config.calls)
+        site = Site(config.layer, config.call, config.key, config.width, calls=config.calls, table=config.table)
         found.append((site, _operator("the given content", config, values, None)))
     return found
 
@@ -277,7 +279,8 @@ def restore(path: str | PathLike[str], config: dict[str, Any], model: nn.Module,
             found = OperatorConfig(**entry)
             prefix = f"{index}."
             values = {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
-            site = Site(layers.get(found.layer, found.layer), found.call, found.key, found.width, calls=found.calls)
+            layer = layers.get(found.layer, found.layer)
+            site = Site(layer, found.call, found.key, found.width, calls=found.calls, table=found.table)
             attach(model, site, _operator(path, found, values, factory).to(device))
     except AdapterError:
         raise
@@ -320,7 +323,9 @@ def _operator(path: str | PathLike[str], found: OperatorConfig, tensors: dict[st
 
 def base_state(model: nn.Module) -> dict[str, Tensor]:
     """The weights and buffers of a model without its operators, under the names that they have without wrappers."""
-    state = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    state = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)} | base_tables(
+        model
+    )
     return {bare(model, name): value for name, value in state.items() if PREFIX not in name.split(".")}
 
 

@@ -27,7 +27,9 @@ Visit = Callable[[str, int, Any], Any]
 class Site:
     """One entry of the output of one call of one layer: where an operator can sit.
 
-    Two sites are equal when layer, call and key are; the rest is what a probe measured there.
+    An operator may also replace rows of a ``table``, a parameter with a row per node: then ``layer`` is the module that has
+    the parameter and ``key`` its name there. Two sites are equal when layer, call, key and table are; the rest is what a probe
+    measured there.
     """
 
     layer: str
@@ -45,6 +47,8 @@ class Site:
     rows: range = field(default=range(0), compare=False)
     #: How often the layer is called in one forward pass.
     calls: int = field(default=1, compare=False)
+    #: Whether the operator acts on a parameter of the module instead of its output.
+    table: bool = False
 
     def local(self, nodes: Tensor) -> Tensor:
         """The row numbers of those nodes that have a row here."""
@@ -56,6 +60,8 @@ class Site:
     def title(self) -> str:
         """The site in words: layer, call and key."""
         call = f" [call {self.call}]" if self.call else ""
+        if self.table:
+            return f"{self.layer}.{self.key}".lstrip(".")
         key = "" if self.key is None else f" [{self.key!r}]"
         return (self.layer or "(the model itself)") + call + key
 

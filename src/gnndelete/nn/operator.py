@@ -3,6 +3,9 @@
 The operators of a layer are a submodule of that layer, named ``gnndelete``; one forward hook of this module applies them.
 Base weights, classes and ``forward`` stay as they are. Copies and pickles of the model carry the operators along.
 
+An operator on a *table*, a parameter with a row per node, replaces rows of it in the model that it is attached to, and keeps
+the rows before: the model then reads them wherever it reads the table, whole, by ids or in batches.
+
 Threads may share a model: which rows a batch holds, whether operators are off, and how often a layer was called are kept in
 context variables and never on the model.
 """
@@ -30,6 +33,9 @@ Ids = Tensor | dict[str, Tensor]  # by node type where there are several
 #: In blocks of `rows` and `disabled` of this thread: the ids of the rows of a batch, and what is off, by `LayerOperators.key`.
 _IDS: ContextVar[Mapping[str, Ids]] = ContextVar("gnndelete_rows")
 _DISABLED: ContextVar[frozenset[str]] = ContextVar("gnndelete_disabled")
+
+#: In blocks of `disabled` of this thread: the tables as they were, by `LayerOperators.key` and name.
+_TABLES: ContextVar[Mapping[tuple[str, str], Tensor]] = ContextVar("gnndelete_tables")
 
 #: How often each layer was called in the forward pass of this thread.
 _CALLS: ContextVar[WeakKeyDictionary[LayerOperators, int]] = ContextVar("gnndelete_calls")
@@ -168,6 +174,7 @@ class LayerOperators(nn.Module):
         self.key = uuid4().hex  # that of its copies, too
         self.sites: list[Site] = []
         self.operators = nn.ModuleList()
+        self.before: dict[str, Tensor] = {}  # of each table with an operator, the rows that it replaced
         self.calls = 1  # how often the layer is called in one forward pass
         #: whether a block of any thread ever held it: until then, compiled models need not read a context variable
         self.in_blocks = False
@@ -183,7 +190,7 @@ class LayerOperators(nn.Module):
             return output
         ids = _IDS.get({}).get(self.key) if self.in_blocks else None
         for site, operator in zip(self.sites, self.operators, strict=True):
-            if site.call == call and isinstance(operator, Operator):
+            if site.call == call and not site.table and isinstance(operator, Operator):
                 h = entry(output, site.key)
                 output = replaced(output, site.key, operator(h, self._batch_ids(ids, h, site.key, operator.num_rows)))
         return output
@@ -217,6 +224,27 @@ class LayerOperators(nn.Module):
             )
         return ids[: h.size(0)]  # layers that trim a batch keep its first rows
 
+    def base_tables(self, module: nn.Module) -> dict[str, Tensor]:
+        """The tables of ``module``, which holds these operators, as they were before."""
+        found = {}
+        for site, operator in zip(self.sites, self.operators, strict=True):
+            if site.table and isinstance(operator, Operator):
+                name, now = str(site.key), module._parameters[str(site.key)]
+                assert now is not None
+                before = self.before[name].to(now)
+                found[name] = now.detach().index_copy(0, operator.rows.to(now.device), before)
+        return found
+
+
+class Shadowed(dict[str, nn.Parameter | None]):
+    """The parameters of a module whose tables a thread may read as they were before."""
+
+    key = ""
+
+    def __getitem__(self, name: str) -> Any:
+        found = _TABLES.get({}).get((self.key, name))
+        return super().__getitem__(name) if found is None else found
+
 
 def act_after(layer: nn.Module, _: Any, output: Any) -> Any:
     """The forward hook of every layer with operators."""
@@ -239,12 +267,20 @@ def _counts() -> WeakKeyDictionary[LayerOperators, int]:
 
 
 def attach(model: nn.Module, site: Site, operator: Operator) -> None:
-    """Put an operator at a site of ``model`` (in place, so give a copy of the user's model)."""
+    """Put an operator at a site of ``model`` (in place, so give a copy of the user's model). A table takes one operator."""
     module = model.get_submodule(site.layer)
     if not isinstance(module._modules.get(PREFIX), LayerOperators):
         module.add_module(PREFIX, LayerOperators(site.layer))
-        module.register_forward_hook(act_after)
     operators = getattr(module, PREFIX)
+    if site.table:
+        table = module.get_parameter(str(site.key))
+        operators.before[str(site.key)] = table.detach().index_select(0, operator.rows)
+        _put(module, str(site.key), operator(table.detach()))
+        operators.sites.append(site)
+        operators.operators.append(operator)
+        return
+    if act_after not in module._forward_hooks.values():
+        module.register_forward_hook(act_after)
     operators.calls = site.calls
     operators.sites.append(site)
     operators.operators.append(operator)
@@ -253,14 +289,32 @@ def attach(model: nn.Module, site: Site, operator: Operator) -> None:
         model.register_forward_pre_hook(start_pass)
 
 
+def _put(module: nn.Module, name: str, value: Tensor) -> None:
+    """Give a module another parameter in the place of one, which other models may share."""
+    learns = bool(module.get_parameter(name).requires_grad)
+    module._parameters[name] = nn.Parameter(value, requires_grad=learns)
+
+
 def detach(model: nn.Module) -> None:
     """Remove all operators; afterwards the base checkpoint loads strictly."""
     layers = [module for module in model.modules() if isinstance(module._modules.get(PREFIX), LayerOperators)]
     for layer in layers:
+        for name, value in getattr(layer, PREFIX).base_tables(layer).items():
+            _put(layer, name, value)
         del layer._modules[PREFIX]
     for hooks in (model._forward_pre_hooks, *(layer._forward_hooks for layer in layers)):
         for key in [key for key, hook in hooks.items() if hook in (act_after, start_pass)]:
             del hooks[key]
+
+
+def base_tables(model: nn.Module) -> dict[str, Tensor]:
+    """The tables of a model with operators on them as they were before, by the names of the parameters."""
+    return {
+        f"{path}.{name}".lstrip("."): value
+        for path, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module._modules.get(PREFIX), LayerOperators)
+        for name, value in getattr(module, PREFIX).base_tables(module).items()
+    }
 
 
 def layer_operators(model: nn.Module) -> list[LayerOperators]:
@@ -315,7 +369,23 @@ def _row_ids(ids: Any) -> Tensor:
 def disabled(model: nn.Module) -> Iterator[None]:
     """The base model's behaviour for the length of a block, in this thread. The deleted data is back in these answers."""
     token = _DISABLED.set(_DISABLED.get(frozenset()).union(_keys_in_blocks(model)))
+    shadows = _TABLES.set({**_TABLES.get({}), **_shadowed(model)})
     try:
         yield
     finally:
         _DISABLED.reset(token)
+        _TABLES.reset(shadows)
+
+
+def _shadowed(model: nn.Module) -> dict[tuple[str, str], Tensor]:
+    """The tables of a model as they were before, for one thread, whose modules from now on ask whether they are in a block."""
+    result: dict[tuple[str, str], Tensor] = {}
+    for module in model.modules():
+        operators = module._modules.get(PREFIX)
+        if isinstance(operators, LayerOperators) and operators.before:
+            found = operators.base_tables(module)
+            result |= {(operators.key, name): nn.Parameter(value, requires_grad=False) for name, value in found.items()}
+            if not isinstance(module._parameters, Shadowed):
+                shadowed = Shadowed(module._parameters)
+                shadowed.key, module.__dict__["_parameters"] = operators.key, shadowed
+    return result

@@ -211,8 +211,14 @@ def first_generation(
     session = unlearner.session
     chosen = dict(settings or {})
     if "lam" not in chosen and session.rehearsed is not None:
-        chosen["lam"] = session.rehearsed.lam
+        chosen |= _rehearsed(session)
     return _made(session, model, graph, task, "base", training, chosen)
+
+
+def _rehearsed(session: Session) -> dict[str, Any]:
+    """The rehearsed lam, and the operator that it is for: it would be far too strong for maps behind layers."""
+    found = session.rehearsed
+    return {"lam": found.lam, "operator": "rows"} if found.rows and found.lam else {"lam": found.lam}
 
 
 def _made(
@@ -282,7 +288,7 @@ def new_generation(folder: ModelFolder, generation: int, deletion: Deletion, see
     session = Unlearner(model, graph.data, task=task, method=make_method("gnndelete", settings), sequence="segments")
     session.prepare()
     if session.session.rehearsed is not None:
-        settings["lam"] = session.session.rehearsed.lam
+        settings |= _rehearsed(session.session)
     found = _made(session.session, model, graph, task, unlearned.weights, training, settings)
     said = {
         "method": unlearned.method,

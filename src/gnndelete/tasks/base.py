@@ -394,6 +394,17 @@ class Task(ABC):
         """
         raise SettingError(f"a '{self.name}' task has no score for single elements")
 
+    def row_gradients(self, model: nn.Module, edges: Tensor, heads: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
+        """The derivatives of the scores of edges by the rows of their two ends; for inner products, the other end's row.
+
+        Args:
+            model: The model.
+            edges: Pairs ``[2, k]`` or triples ``[3, k]``.
+            heads: A row for the first end of each, in the place of the model's output.
+            tails: A row for the second.
+        """
+        return tails, heads
+
     def probabilities(self, predicted: Tensor) -> Tensor:
         """Predictions as a distribution over classes ``[k, classes]``; those of edges are "no edge" and "edge".
 

@@ -243,6 +243,27 @@ class LinkPrediction(Task):
             return dot if self._relation is None else self._relation.dot
         return bind(self.decoder, model)
 
+    def row_gradients(self, model: nn.Module, edges: Tensor, heads: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
+        if self.decoder == "dot":
+            return tails, heads
+        count = heads.size(0)
+        numbers = torch.arange(count, device=heads.device)
+        ends, output = torch.stack([numbers, numbers + count]), torch.cat([heads, tails]).detach().requires_grad_()
+        given: Any = output
+        if self._relation is not None:
+            kind = self._relation.kind
+            same = kind[0] == kind[2]
+            given = {kind[0]: output} if same else {kind[0]: output[:count], kind[2]: output[count:]}
+            placed = self._relation.triples(ends if same else torch.stack([numbers, numbers]))
+        else:
+            placed = torch.cat([ends[:1], *([edges[1:2]] if edges.size(0) == 3 else []), ends[1:]])
+        try:
+            with torch.enable_grad():
+                (found,) = torch.autograd.grad(self.score(model, given, placed).sum(), output)
+        except Exception:  # whatever a user's decoder has against rows of tables in the place of the model's output
+            return tails, heads
+        return found[:count], found[count:]
+
     def outside_weights(self, model: nn.Module) -> nn.Module | None:
         decoder = self.decoder if isinstance(self.decoder, str) else bind(self.decoder, model)
         decoder = getattr(decoder, "__self__", decoder)  # a method stands for its module
@@ -386,7 +407,8 @@ class LinkPrediction(Task):
         return positives(data) if self._relation is None else self._supervised(data).positives
 
     def deletion_of(self, elements: Tensor) -> Deletion | None:
-        return Deletion(edges=elements)
+        relation = self._relation
+        return Deletion(edges=elements if relation is None else {relation.kind: relation.local(elements)})
 
     def learned_once(self, data: Any) -> Tensor:
         if self._relation is None:

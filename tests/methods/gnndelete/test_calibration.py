@@ -217,7 +217,7 @@ def test_it_costs_at_most_eight_deletions(memory, monkeypatch):
 
 def test_nonexistent_is_stronger_than_retrained_and_keeps_its_budget(memory):
     model, data, task, deletion = memory
-    retrained = gd.Unlearner(model, data, task=task).delete(deletion)
+    retrained = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(operator="ring")).delete(deletion)
     gone = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(aim="nonexistent", budget=0.02)).delete(deletion)
     assert gone.lam > retrained.lam
     trials = {trial["lam"]: trial["utility"] for trial in gone.calibration["trials"]}
@@ -227,7 +227,7 @@ def test_nonexistent_is_stronger_than_retrained_and_keeps_its_budget(memory):
 
 def test_the_gradient_solver_takes_the_lam_of_the_exact_one(memory):
     model, data, task, deletion = memory
-    found = gd.Unlearner(model, data, task=task).delete(deletion)
+    found = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(operator="ring")).delete(deletion)
     slow = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(solver="gradient", epochs=2)).delete(deletion)
     assert slow.lam == found.lam
     assert slow.parameters == found.parameters
@@ -293,7 +293,7 @@ def test_one_deleted_edge_and_repeated_requests(memory):
     model, data, task, _ = memory
     unlearner = gd.Unlearner(model, data, task=task)
     first = unlearner.delete(gd.Deletion(edges=data.edge_index[:, [0]]))
-    assert first.calibration["status"] in ("already", "reached")
+    assert first.calibration["status"] == "rehearsed"
     second = unlearner.delete(gd.Deletion(edges=gd.datasets.forget_edges(first.data, 0.1, seed=4)))
     assert second.calibration["trials"] != first.calibration["trials"]
 
@@ -362,7 +362,8 @@ def test_edges_around_the_deletion_are_scored_apart(memory):
     first = gd.Unlearner(model, data, task=task).delete(deletion).calibration["trials"][0]
     assert 0.5 < first["near"] <= 1
     assert first["near"] != first["utility"]
-    one = gd.Unlearner(model, data, task=task).delete(gd.Deletion(edges=data.edge_index[:, :1]))
+    one = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(operator="ring"))
+    one = one.delete(gd.Deletion(edges=data.edge_index[:, :1]))
     assert one.calibration["trials"][0]["near"] is None
 
 

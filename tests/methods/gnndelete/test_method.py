@@ -138,7 +138,7 @@ def test_the_papers_setting():
     }
     assert gd.GNNDelete.paper(lam=0.1).lam == 0.1
     default = gd.GNNDelete().settings()
-    expected = ("auto", "retrained", "ring", "undirected")
+    expected = ("auto", "retrained", "auto", "undirected")
     assert (default["lam"], default["aim"], default["operator"], default["hops"]) == expected
     assert paper["aim"] == "nonexistent"
 

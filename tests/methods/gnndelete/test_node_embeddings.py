@@ -60,7 +60,7 @@ def blank(model: nn.Module, data: Data, nodes: list[int]) -> Tensor:
 
 
 def served(model: nn.Module, data: Data, request: Deletion, method: gd.Method | None = None) -> Unlearned:
-    method = GNNDelete(lam=0.3) if method is None else method
+    method = GNNDelete(lam=0.3, operator="ring") if method is None else method
     return Unlearner(model.eval(), data, task=task(), method=method).delete(request)
 
 
@@ -249,7 +249,10 @@ def test_what_are_no_vectors_of_nodes_is_left() -> None:
 @pytest.mark.parametrize("make", [Sums, Stands])
 def test_vectors_that_cannot_be_singled_out_are_told(make: type[nn.Module]) -> None:
     data, request = graph()
-    unlearned, cut = served(make(), data, request, GNNDelete(lam=0.01)), served(make(), data, request, Unlink())
+    unlearned, cut = (
+        served(make(), data, request, GNNDelete(lam=0.01, operator="ring")),
+        served(make(), data, request, Unlink()),
+    )
     assert stays(unlearned)
     assert not noted(unlearned)
     assert not stays(cut)
@@ -317,7 +320,7 @@ def test_a_decoder_that_reads_the_vectors_is_told(request_of: Callable[[Deletion
     data, request = graph()
     held = torch.stack([torch.arange(0, 30), torch.arange(10, 40)])
     about = LinkPrediction(validation=held, test=held.flip(0) + 11, decoder="decode")
-    unlearner = Unlearner(Decodes().eval(), data, task=about, method=GNNDelete(lam=0.3))
+    unlearner = Unlearner(Decodes().eval(), data, task=about, method=GNNDelete(lam=0.3, operator="ring"))
     unlearned = unlearner.delete(request_of(request))
     assert stays(unlearned)
     assert not noted(unlearned)
@@ -358,7 +361,7 @@ def test_a_further_request_forgets_no_less(further: Deletion) -> None:
     """Also where it is about features of a node that is left alone."""
     data, request = graph()
     model = Remembers()
-    unlearner = Unlearner(model.eval(), data, task=task(), method=GNNDelete(lam=0.3))
+    unlearner = Unlearner(model.eval(), data, task=task(), method=GNNDelete(lam=0.3, operator="ring"))
     unlearner.delete(request)
     later = unlearner.delete(further)
     torch.testing.assert_close(later.output()[[5, 20]], blank(model, later.data, [5, 20]), rtol=1e-4, atol=1e-5)
@@ -426,9 +429,9 @@ def test_an_audit_takes_it(make: type[Remembers]) -> None:
     """The theorem is about edges whose ends an operator maps: ends that are left alone have no part in it."""
     data, request = graph()
     both = request | Deletion(edges=[(40, 41), (42, 49)])
-    report = gd.audit(served(make(), data, both, GNNDelete(lam=0.3))).to_dict()
+    report = gd.audit(served(make(), data, both, GNNDelete(lam=0.3, operator="ring"))).to_dict()
     assert report["theorem"]["edges"] == 2
-    only = gd.audit(served(make(), data, request, GNNDelete(lam=0.3))).to_dict()
+    only = gd.audit(served(make(), data, request, GNNDelete(lam=0.3, operator="ring"))).to_dict()
     assert "both ends" in only["theorem"]["reason"]
 
 

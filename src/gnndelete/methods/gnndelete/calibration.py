@@ -78,6 +78,19 @@ CUTTING_AND_RESETTING = "cutting the graph and resetting isolated nodes"
 
 
 @dataclass(frozen=True)
+class Strengths:
+    """The lam that a search tries first and last; where a strong one costs nothing, the second last."""
+
+    first: float = FIRST_LAM
+    largest: float = LARGEST_LAM
+    free: float = FREE_LAM
+
+
+#: Those of linear maps, and of corrections of rows, where lam 0.5 takes out once what a fit says of the deleted edges.
+MAPS, ROWS = Strengths(), Strengths(0.65, 0.9, 0.95)
+
+
+@dataclass(frozen=True)
 class Calibration:
     """The lam that was chosen, why, and every trial on the way."""
 
@@ -89,9 +102,12 @@ class Calibration:
     budget: float | None = None
     retrain_recommended: bool = False
     target: float | None = None
+    rows: bool = False  # whether lam is that of corrected rows
 
 
-def choose_lam(aim: Aim, measure: Measure, score: ForgettingScore, budget: float, action: str) -> Calibration:
+def choose_lam(
+    aim: Aim, measure: Measure, score: ForgettingScore, budget: float, action: str, strengths: Strengths = MAPS
+) -> Calibration:
     """The lam of an aim; a fixed one where the aim cannot be measured.
 
     Args:
@@ -100,13 +116,14 @@ def choose_lam(aim: Aim, measure: Measure, score: ForgettingScore, budget: float
         score: What a trial measures.
         budget: The loss of the validation score that is accepted as if nonexistent.
         action: What is done at lam 0, in words.
+        strengths: Which lam are tried.
     """
     noun, missing = "element" if score.task is None else score.task.noun, score.missing
     if aim == "nonexistent":
         can_validate = score.task is not None and score.task.validates(score.data)
         missing = "" if can_validate else "there is no validation data to measure a loss of utility on"
     if missing:
-        lam = FALLBACK_LAM[aim]
+        lam = FALLBACK_LAM[aim] if strengths is MAPS else strengths.first
         return Calibration(aim, lam, "fallback", f"lam was not calibrated, so {lam:g} was taken: {missing}.", [])
     first = measure(0.0)
     if first.utility is not None and score.chance is not None and first.utility <= score.chance:
@@ -121,9 +138,9 @@ def choose_lam(aim: Aim, measure: Measure, score: ForgettingScore, budget: float
         return measure(lam) if lam else first
 
     if aim == "nonexistent":
-        found = as_nonexistent(measured, budget, noun)
+        found = as_nonexistent(measured, budget, noun, strengths)
     else:
-        found = as_retrained(measured, score.kept, noun, action)
+        found = as_retrained(measured, score.kept, noun, action, strengths)
     if score.corrected is not None:
         found = replace(found, sentence=_corrected_sentence(found, score.corrected.numel()))
     return replace(found, sentence=" ".join([found.sentence, *score.remarks()]))
@@ -144,7 +161,13 @@ def nothing_learned(aim: Aim) -> Calibration:
     return Calibration(aim, 0.0, "already", text, [])
 
 
-def as_retrained(measure: Measure, kept: float = 0.0, noun: str = "element", action: str = CUTTING) -> Calibration:
+def as_retrained(
+    measure: Measure,
+    kept: float = 0.0,
+    noun: str = "element",
+    action: str = CUTTING,
+    strengths: Strengths = MAPS,
+) -> Calibration:
     """The lam at which deleted elements score like unseen ones.
 
     Args:
@@ -152,6 +175,7 @@ def as_retrained(measure: Measure, kept: float = 0.0, noun: str = "element", act
         kept: Of what the AUC at lam 0 is above 0.5, the share that retraining would keep, too.
         noun: What an element is called.
         action: What is done at lam 0, in words.
+        strengths: Which lam are tried.
 
     >>> search = as_retrained(lambda lam: Trial(lam, auc=0.56 - lam, se=0.01, utility=0.9))
     >>> search.status, round(search.lam, 2)
@@ -164,7 +188,7 @@ def as_retrained(measure: Measure, kept: float = 0.0, noun: str = "element", act
     if first.auc <= target + (2 if first.se > VAGUE_SE else 1) * first.se:
         sentence = _retrained_sentence("already", first, first, target, noun, action)
         return Calibration("retrained", 0.0, "already", sentence, [first], target=target)
-    trials = _search(measure, first, target)
+    trials = _search(measure, first, target, strengths)
     bearable = [trial for trial in trials if _is_bearable(trial, first)]
     best = min(bearable, key=lambda trial: _distance(trial, target))
     status: Status = "reached" if _distance(best, target) <= first.se else "unreached"
@@ -192,14 +216,14 @@ def _is_bearable(trial: Trial, first: Trial) -> bool:
     return trial.loss(first) <= RUINOUS and trial.loss_near(first) <= RUINOUS_NEAR and (trial.mark or 0.0) <= MARK
 
 
-def _largest(trial: Trial, first: Trial) -> float:
+def _largest(trial: Trial, first: Trial, strengths: Strengths) -> float:
     """The largest lam that is worth a trial: more than usual only where a strong one costs nothing."""
-    return FREE_LAM if trial.lam >= LARGEST_LAM and trial.loss(first) <= FREE else LARGEST_LAM
+    return strengths.free if trial.lam >= strengths.largest and trial.loss(first) <= FREE else strengths.largest
 
 
-def _search(measure: Measure, first: Trial, target: float) -> list[Trial]:
+def _search(measure: Measure, first: Trial, target: float, strengths: Strengths) -> list[Trial]:
     """Trials from lam 0, whose AUC is above the target, until one is close or their number is spent."""
-    trials, low, high, lam = [first], first, None, FIRST_LAM
+    trials, low, high, lam = [first], first, None, strengths.first
     while len(trials) < MAX_TRIALS:
         trial = measure(lam)
         trials.append(trial)
@@ -210,10 +234,10 @@ def _search(measure: Measure, first: Trial, target: float) -> list[Trial]:
             low = trial
         else:
             high = trial
-        if high is None and low.lam >= _largest(low, first):
+        if high is None and low.lam >= _largest(low, first, strengths):
             break
         lam = (
-            _beyond(trials, target, _largest(low, first))
+            _beyond(trials, target, _largest(low, first, strengths))
             if high is None
             else _between(low, high, first, len(trials), target)
         )
@@ -292,13 +316,14 @@ def _cost(best: Trial, first: Trial) -> str:
     return f"{score:.4f} of the validation score{'' if best.mrr is None else ranks}"
 
 
-def as_nonexistent(measure: Measure, budget: float, noun: str = "element") -> Calibration:
+def as_nonexistent(measure: Measure, budget: float, noun: str = "element", strengths: Strengths = MAPS) -> Calibration:
     """The strongest lam that costs at most ``budget`` of the validation score.
 
     Args:
         measure: Gives the trial of one lam.
         budget: The loss of the validation score that is accepted.
         noun: What an element is called.
+        strengths: Which lam are tried.
 
     >>> search = as_nonexistent(lambda lam: Trial(lam, utility=0.9 - 0.02 * lam), budget=0.01)
     >>> search.status, round(search.lam, 1)
@@ -309,7 +334,7 @@ def as_nonexistent(measure: Measure, budget: float, noun: str = "element") -> Ca
     """
     first = measure(0.0)
     trials, low, high = [first], first, None
-    lam = LARGEST_LAM
+    lam = strengths.largest
     while len(trials) < MAX_TRIALS - (0 if first.auc is None else len(WEAKER)):
         trial = measure(lam)
         trials.append(trial)
@@ -318,8 +343,8 @@ def as_nonexistent(measure: Measure, budget: float, noun: str = "element") -> Ca
             low = trial
         else:
             high = trial
-        if high is None and lam < _largest(trial, first):
-            lam = FREE_LAM
+        if high is None and lam < _largest(trial, first, strengths):
+            lam = strengths.free
             continue
         if high is None or (low is trial and budget - loss <= budget / 20):
             break

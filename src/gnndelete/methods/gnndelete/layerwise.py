@@ -76,6 +76,11 @@ class Layerwise:
         for site in probe.sites:
             self._sites_at[site.layer, site.call].append(site)
 
+    @property
+    def resets(self) -> bool:
+        """Whether rows of isolated nodes are set, whatever lam is."""
+        return self.isolated is not None
+
     def run(self, lam: float, solve: Solve, whole: bool = False, free: bool = False) -> tuple[Solved, Any]:
         """Solve at one lam.
 

@@ -15,6 +15,7 @@ from torch import nn
 from gnndelete.engine.local import BlockSession
 from gnndelete.engine.session import MODEL_RANDOM
 from gnndelete.errors import ModelError, SettingError, some
+from gnndelete.graph.deletion import NOTHING
 from gnndelete.graph.edge_table import Hops
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.validation import check_deletion
@@ -23,12 +24,15 @@ from gnndelete.methods.gnndelete.calibration import (
     ACTIONS,
     CUTTING,
     CUTTING_AND_RESETTING,
+    MAPS,
     REHEARSED_LEAST,
     REHEARSED_MOST,
     REHEARSED_SHARE,
+    ROWS,
     SMALL_REQUEST,
     Aim,
     Calibration,
+    Strengths,
     choose_lam,
     nothing_learned,
     rehearsed,
@@ -36,6 +40,7 @@ from gnndelete.methods.gnndelete.calibration import (
 from gnndelete.methods.gnndelete.forgetting_score import ForgettingScore, Trial
 from gnndelete.methods.gnndelete.layerwise import Layerwise, Solved
 from gnndelete.methods.gnndelete.node_embeddings import IsolatedNodes, isolated_nodes, isolates
+from gnndelete.methods.gnndelete.node_rows import RowCorrection, table_facts
 from gnndelete.methods.gnndelete.objective import Problem
 from gnndelete.methods.gnndelete.row_groups import row_groups
 from gnndelete.methods.gnndelete.solvers import closed_form, gradient
@@ -61,6 +66,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
+#: The kinds of deletions that rows of tables learned from; features and labels they did not.
+LEARNED_BY_ROWS = {"edges", "nodes", "relations"}
+
+
 class GNNDelete(Method):
     """Solve a small operator behind each graph layer so that the served answers no longer know what was deleted.
 
@@ -73,8 +82,10 @@ class GNNDelete(Method):
         lam: The weight of forgetting (1) against keeping the neighbourhood (0). ``"auto"`` calibrates it on the validation data
             of the task.
         solver: ``"closed-form"`` solves one linear system per map, ``"gradient"`` trains it with Adam.
-        operator: ``"ring"`` has one map for the endpoints and one for the rings around them, ``"shared"`` one map per layer
-            (the paper's). A factory ``width -> nn.Module`` makes any other operator and needs ``solver="gradient"``.
+        operator: ``"rows"`` corrects the trained vectors of the nodes whose edges leave, in a table of the model.
+            ``"ring"`` has one map for the endpoints and one for the rings around them, ``"shared"`` one map per layer (the
+            paper's). ``"auto"`` takes ``"rows"`` where edges are scored and the model has a trained vector per node, else
+            ``"ring"``. A factory ``width -> nn.Module`` makes any other operator and needs ``solver="gradient"``.
         layers: ``"all"`` graph layers, the ``"last"`` one, or a list of module names, such as ``["convs.1"]``.
         targets: The graph on which the rows to keep are computed. With ``"remaining"``, lam 0 is exactly `Unlink`;
             ``"original"`` is the paper's.
@@ -102,7 +113,7 @@ class GNNDelete(Method):
         aim: Aim = "retrained",
         lam: float | Literal["auto"] = "auto",
         solver: Literal["closed-form", "gradient"] = "closed-form",
-        operator: str | Callable[[int], nn.Module] = "ring",
+        operator: str | Callable[[int], nn.Module] = "auto",
         layers: Layers = "all",
         targets: Literal["remaining", "original"] = "remaining",
         hops: Hops = "undirected",
@@ -172,8 +183,8 @@ class GNNDelete(Method):
             "epochs": (self.epochs >= 1, "at least 1"),
             "lr": (self.lr > 0, "positive"),
             "operator": (
-                free or self.operator in ("ring", "shared"),
-                "'ring', 'shared' or a factory width -> nn.Module",
+                free or self.operator in ("auto", "rows", "ring", "shared"),
+                "'auto', 'rows', 'ring', 'shared' or a factory width -> nn.Module",
             ),
         }
         for name, (is_allowed, wanted) in rules.items():
@@ -181,7 +192,12 @@ class GNNDelete(Method):
                 raise SettingError(f"'{name}' must be {wanted} (got {getattr(self, name)!r})")
         if free and self.solver == "closed-form":
             raise SettingError("an operator of your own has no closed form", "use solver='gradient' with it")
-        if self.inputs == "enclosing" and (self.operator == "ring" or self.lam == "auto"):
+        if self.operator == "rows" and (self.solver != "closed-form" or self.watch is not None):
+            raise SettingError(
+                "operator='rows' has no maps to train or to watch",
+                "use operator='ring' or 'shared' with 'solver' or 'watch'",
+            )
+        if self.inputs == "enclosing" and (self.operator in ("auto", "rows", "ring") or self.lam == "auto"):
             raise SettingError(
                 "inputs='enclosing' has one map per layer and a fixed lam, as the paper's authors ran it",
                 "use operator='shared' and a number for lam with it",
@@ -201,7 +217,28 @@ class GNNDelete(Method):
                 context.session.probe(self.layers)
         except ModelError as error:  # a name that the model does not have is a SettingError, and raises
             return [Reason(error.why, error.remedy or "name the layers with layers=[…]")]
+        if self.operator != "rows":
+            return []
+        if context.task is None or not context.task.pairwise:
+            return [Reason("operator='rows' serves models that score pairs of nodes", "use operator='auto'")]
+        if not context.session.vectors:
+            return [Reason("the model has no trained vector per node to correct", "use operator='auto'")]
         return []
+
+    def corrects_rows(self, context: Context) -> bool:
+        """Whether a request is served by correcting rows of tables, instead of by maps behind layers.
+
+        Args:
+            context: The request.
+        """
+        if self.lam == 0 or self.operator != "auto":  # lam 0 is `Unlink`
+            return self.lam != 0 and self.operator == "rows"
+        fits = self.aim == "retrained" and self.solver == "closed-form" and self.layers == "all" and self.watch is None
+        if not fits or self.hops != "undirected" or self.targets != "remaining":
+            return False
+        if context.task is None or not context.task.pairwise or set(context.deletion.counts) - LEARNED_BY_ROWS:
+            return False
+        return bool(context.session.vectors)
 
     def runs_on_block(self, context: Context) -> bool:
         """Whether a block is enough. It is not for the paper's neighbourhoods, nor where embeddings are reset.
@@ -216,6 +253,8 @@ class GNNDelete(Method):
             return False
         if context.deletion.new_labels.size(1):  # they are pulled to nodes of their new class, which are anywhere
             return False
+        if self.corrects_rows(context):
+            return not isinstance(context.data, HeteroGraph) and "edge_label_index" not in context.data
         tables = self._tables(context)
         if not tables:
             return True
@@ -236,6 +275,8 @@ class GNNDelete(Method):
             The copy with its operators, and how lam was chosen.
         """
         near, task = context.near, context.task  # where the layers run: the block of the request, or the whole graph
+        if self.corrects_rows(context):
+            return self._correct_rows(context)
         on_block = isinstance(near.session, BlockSession)
         probe = near.session.probe(self.layers)  # the sites
         model = near.model if on_block else working_copy(context.model)
@@ -245,7 +286,8 @@ class GNNDelete(Method):
         with evaluating(model), nullcontext() if on_block else self._products(context, model):
             isolated, found = self._isolated(near, model, probe) if self._tables(context) else (None, ())
             nodes, enclosing = None if isolated is None else isolated.nodes, self.inputs == "enclosing"
-            groups = row_groups(near, probe, self.hops, self.operator != "ring", nodes, keep_ends=not enclosing)
+            one_map = self.operator not in ("auto", "ring")
+            groups = row_groups(near, probe, self.hops, one_map, nodes, keep_ends=not enclosing)
             layerwise = Layerwise(near, model, probe, groups, isolated, self.targets, enclosing)
             untrained = task is not None and task.untrained(context.deletion, context.data)
             if untrained or not any(groups.at.values()):
@@ -257,6 +299,39 @@ class GNNDelete(Method):
             if on_block and output is None:
                 output = near.session.forward(model, near.remaining)
         notes = [*self._notes(context, context.session.probe(self.layers)), *found]
+        return self._outcome(near, model, solved, output, calibration, notes)
+
+    def _correct_rows(self, context: Context, rehearses: bool = False) -> Outcome:
+        """The request served by corrected rows of the model's tables; in a rehearsal, with its own lam."""
+        near, task = context.near, context.task
+        assert task is not None
+        known = table_facts(context.session, task)
+        on_block = isinstance(near.session, BlockSession)
+        model = near.model if on_block else working_copy(context.model)
+        calibration: Calibration | None = None
+        with evaluating(model), nullcontext() if on_block else self._products(context, model):
+            correction = RowCorrection(near, model, known)
+            if not correction.changes or task.untrained(context.deletion, context.data):
+                calibration = nothing_learned(self.aim) if self.lam == "auto" else None
+                solved, output = correction.run(0.0)
+            elif self.lam == "auto":
+                calibration, solved, output = self._search_rows(context, correction, rehearses)
+            else:
+                solved, output = correction.run(float(self.lam))
+        probe = context.session.probe(self.layers)
+        notes = [note for note in self._notes(context, probe) if note.code != "layers-skipped"]
+        return self._outcome(near, model, solved, output, calibration, [*notes, *correction.notes()])
+
+    def _outcome(
+        self,
+        near: Context,
+        model: nn.Module,
+        solved: Solved,
+        output: Any,
+        calibration: Calibration | None,
+        notes: list[Note],
+    ) -> Outcome:
+        """The copy with its operators; on a block, what they are on the whole graph."""
         if calibration is not None and (calibration.trials or calibration.status in ("fallback", "rehearsed")):
             notes.append(Note("calibration", calibration.sentence))
         facts: dict[str, Any] = {
@@ -278,7 +353,7 @@ class GNNDelete(Method):
     @property
     def resets_embeddings(self) -> bool:
         """Whether trained embeddings of isolated nodes are reset: only then does the aim ask for it."""
-        return self.aim == "retrained" and self.operator == "ring" and self.lam != 0
+        return self.aim == "retrained" and self.operator in ("auto", "ring") and self.lam != 0
 
     def _tables(self, context: Context) -> set[str]:
         """The embeddings that are reset for isolated nodes: those of the model, if its scores are of pairs."""
@@ -300,32 +375,62 @@ class GNNDelete(Method):
         Args:
             context: Model, graph and task.
         """
+        session = context.session
+        if self.lam == "auto" and context.task is not None and session.rehearsed is None and session.blocks is not None:
+            session.rehearsed = self._rehearsal(context)
+
+    def _rehearsal(self, context: Context) -> Calibration | None:
+        """The lam of a trial deletion of training elements; None where it cannot be calibrated."""
         task, session = context.task, context.session
-        if self.lam != "auto" or task is None or session.rehearsed is not None or session.blocks is None:
-            return
+        assert task is not None
         learned = task.learned_once(context.data)
-        count = min(
-            max(int(REHEARSED_SHARE * learned.size(-1)), REHEARSED_LEAST), REHEARSED_MOST, learned.size(-1) // 4
-        )
+        count = _rehearsed_elements(learned.size(-1))
         chosen = torch.randperm(learned.size(-1), generator=torch.Generator().manual_seed(context.seed))[:count]
         deletion = task.deletion_of(learned[..., chosen.to(learned.device)].cpu()) if count else None
         if deletion is None:
-            return
-        trial = context.for_deletion(check_deletion(deletion, context.data, session.table))
-        if self.runs_on_block(trial):
+            return None
+        trial = replace(context, request=NOTHING, earlier=NOTHING, block=None)
+        trial = trial.for_deletion(check_deletion(deletion, context.data, session.table))
+        if session.blocks is not None and session.blocks.segments is None and self.runs_on_block(trial):
             trial = replace(trial, block=session.blocks.near(trial.deletion))
-        found = self.unlearn(trial).details.get("calibration")
-        if found is not None and found["status"] != "fallback":
-            session.rehearsed = rehearsed(Calibration(**found), count, task.noun)
+        rows = self.corrects_rows(trial)
+        outcome = self._correct_rows(trial, rehearses=True) if rows else self.unlearn(trial)
+        found = outcome.details.get("calibration")
+        if found is None or found["status"] == "fallback":
+            return None
+        return replace(rehearsed(Calibration(**found), count, task.noun), rows=rows)
 
     def _search(self, context: Context, layerwise: Layerwise) -> tuple[Calibration, Solved, Any]:
         """The lam that reaches the aim on validation data, its operators, and on a block the output."""
         known, task = context.session.rehearsed, context.task
         small = task is not None and task.elements(context.deletion, context.data).size(-1) < SMALL_REQUEST
-        if known is not None and small and not context.deletion.new_labels.size(1):
+        if known is not None and small and not known.rows and not context.deletion.new_labels.size(1):
             return known, *self._solve(known.lam, layerwise)
+        return self._trials(context, layerwise)
+
+    def _search_rows(
+        self, context: Context, correction: RowCorrection, rehearses: bool
+    ) -> tuple[Calibration, Solved, Any]:
+        """The same for corrected rows. The larger sample decides, the request's own edges or those of the rehearsal.
+
+        One strength serves all requests, so what many training edges need is right for a few deleted ones and for accounts.
+        """
+        task, session = context.task, context.session
+        assert task is not None
+        own = task.elements(context.deletion, context.data).size(-1)
+        if not rehearses and own < _rehearsed_elements(task.learned_once(context.data).size(-1)):
+            if session.rehearsed is None or not session.rehearsed.rows:
+                session.rehearsed = self._rehearsal(context) or session.rehearsed
+            known = session.rehearsed
+            if known is not None and known.rows:
+                return known, *correction.run(known.lam)
+        return self._trials(context, correction, ROWS)
+
+    def _trials(
+        self, context: Context, layerwise: Layerwise | RowCorrection, strengths: Strengths = MAPS
+    ) -> tuple[Calibration, Solved, Any]:
         action = ACTIONS.get(frozenset(context.deletion.counts), CUTTING)
-        action = action if layerwise.isolated is None else CUTTING_AND_RESETTING
+        action = CUTTING_AND_RESETTING if layerwise.resets else action
         score = ForgettingScore(context, by_surroundings=self.aim == "retrained")
         trials: dict[float, tuple[Solved, Any]] = {}
         session = layerwise.context.session
@@ -340,10 +445,12 @@ class GNNDelete(Method):
                 output, presented = session.whole(output), session.whole(presented)
             return score.trial(lam, context.model, output, presented)
 
-        calibration = choose_lam(self.aim, measure, score, self.budget, action)
+        calibration = choose_lam(self.aim, measure, score, self.budget, action, strengths)
         # another solver or operator runs once, with the lam of the closed form
         if calibration.lam in trials and self.solver == "closed-form" and self.watch is None:
             return calibration, *trials[calibration.lam]
+        if isinstance(layerwise, RowCorrection):
+            return calibration, *layerwise.run(calibration.lam)
         return calibration, *self._solve(calibration.lam, layerwise)
 
     def _solve(self, lam: float, layerwise: Layerwise) -> tuple[Solved, Any]:
@@ -388,6 +495,11 @@ class GNNDelete(Method):
             notes.append(Note("layers-skipped", text))
         text = "" if context.task is None else context.task.never_learned(context.deletion, context.data)
         return [*notes, Note("never-learned", text)] if text else notes
+
+
+def _rehearsed_elements(learned: int) -> int:
+    """How many training elements a rehearsal deletes."""
+    return min(max(int(REHEARSED_SHARE * learned), REHEARSED_LEAST), REHEARSED_MOST, learned // 4)
 
 
 DIRECTED = "hops='directed' reproduces the paper's tables; rows outside the neighbourhood can change all the same."

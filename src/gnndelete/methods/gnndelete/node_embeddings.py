@@ -8,21 +8,20 @@ bypass these, behind the model itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from gnndelete.graph.batch import label_edges
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.methods.base import Context
-from gnndelete.nn.hooks import Rows, Site
+from gnndelete.nn.hooks import Site
 from gnndelete.nn.operator import GivenRows, Operator
 from gnndelete.nn.receptive_field import Reading, run
+from gnndelete.nn.tables import Vectors, filled, possible_vectors
 from gnndelete.notes import Note
 
 #: Of so many nodes without edges the spread of each column is estimated; of fewer, one spread for all columns.
@@ -67,19 +66,6 @@ class IsolatedNodes:
         return GivenRows((rows[:1] if equal else rows).clone()).requires_grad_(False)
 
 
-@dataclass(frozen=True)
-class Vectors:
-    """A parameter with one row per node, or per node of one type; ``embedding``: the table of an `nn.Embedding`."""
-
-    parameter: str
-    nodes: range
-    embedding: bool = False
-
-    def rows(self, nodes: Tensor) -> Tensor:
-        """The rows of those nodes that the parameter has."""
-        return nodes[(nodes >= self.nodes.start) & (nodes < self.nodes.stop)] - self.nodes.start
-
-
 def isolates(context: Context) -> bool:
     """Whether a deletion may take the last edge of a node: if it names a node, or all edges of one that are left."""
     deletion, table, blocks = context.deletion, context.session.table, context.session.blocks
@@ -103,7 +89,7 @@ def isolated_nodes(
         model: The working copy of the model.
         sites: Its sites.
     """
-    nodes = _without_edges(context)
+    nodes = nodes_without_edges(context)
     tables = context.session.tables
     possible = [
         vectors
@@ -119,9 +105,9 @@ def isolated_nodes(
         return None, _note(_covered(known, nodes), reset=False)
     nodes, bypass = _covered(found, nodes), any(traces[vectors].bypass for vectors in found)
     generator = torch.Generator().manual_seed(context.seed)
-    untrained = partial(_untrained, context=context, nodes=nodes, generator=generator)
+    untrained = partial(untrained_vectors, context=context, nodes=nodes, generator=generator)
     for fill in (untrained, partial(_mean, context=context, nodes=nodes)):
-        with _filled(model, found, nodes, fill):
+        with filled(model, _fills(model, found, nodes, fill)):
             rows = _rows(context, model, sites, nodes)
         if all(bool(torch.isfinite(part).all()) for part in rows.values()):
             rows = {site: part for site, part in rows.items() if bypass == (site not in sites)}
@@ -145,21 +131,7 @@ def _note(nodes: Tensor, reset: bool) -> tuple[Note, ...]:
     return (Note("isolated-nodes-kept", text),)
 
 
-def possible_vectors(model: nn.Module, data: Data) -> list[Vectors]:
-    """Parameters with one row per node. One that is frozen while others learn was given, not trained: it is a feature."""
-    rows = Rows(data)
-    parameters = dict(model.named_parameters())
-    any_learns = any(value.requires_grad for value in parameters.values())
-    tables = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Embedding)}
-    return [
-        Vectors(name, nodes, name in tables)
-        for name, value in parameters.items()
-        for nodes in dict.fromkeys([rows.whole, *rows.types.values()])
-        if value.dim() == 2 and value.size(0) == len(nodes) > 0 and (value.requires_grad or not any_learns)
-    ]
-
-
-def _without_edges(context: Context) -> Tensor:
+def nodes_without_edges(context: Context) -> Tensor:
     """Nodes that are deleted or lost the last edge that could teach them."""
     device = context.data.edge_index.device
     had, has = torch.zeros(2, context.session.table.num_nodes, dtype=torch.bool, device=device)
@@ -204,7 +176,8 @@ def _trace(context: Context, model: nn.Module, sites: tuple[Site, ...], vectors:
     assert context.task is not None
     layers = dict.fromkeys(site.layer for site in sites)
     try:
-        with _filled(model, [vectors], nodes, lambda of, values: values[of.rows(nodes)] * float("nan")):
+        nan = _fills(model, [vectors], nodes, lambda of, values: values[of.rows(nodes)] * float("nan"))
+        with filled(model, nan):
             output = run(model, context.remaining, context.session.forward, layers, change=mend).output
             edges = _edges_of(context, nodes)
             scores = context.task.predict(model, output, edges) if edges.size(1) else torch.zeros(1)
@@ -238,7 +211,9 @@ def _rows(context: Context, model: nn.Module, sites: tuple[Site, ...], nodes: Te
     return result
 
 
-def _untrained(vectors: Vectors, values: Tensor, context: Context, nodes: Tensor, generator: torch.Generator) -> Tensor:
+def untrained_vectors(
+    vectors: Vectors, values: Tensor, context: Context, nodes: Tensor, generator: torch.Generator
+) -> Tensor:
     """Embeddings like those of nodes that never had an edge; zeros where there are no such nodes."""
     known, count = context.session.untrained_rows(vectors.parameter, context.gone), vectors.rows(nodes).numel()
     if not known.size(0):
@@ -256,20 +231,12 @@ def _mean(vectors: Vectors, values: Tensor, context: Context, nodes: Tensor) -> 
     return context.session.parameter(vectors.parameter).mean(dim=0).expand(vectors.rows(nodes).numel(), -1)
 
 
-@contextmanager
-def _filled(
+def _fills(
     model: nn.Module, found: list[Vectors], nodes: Tensor, fill: Callable[[Vectors, Tensor], Tensor]
-) -> Iterator[None]:
-    """The model with other embeddings of some nodes, for the length of a block."""
-    parameters = dict(model.named_parameters())
-    before = [(parameters[vectors.parameter], parameters[vectors.parameter].data) for vectors in found]
-    try:
-        for vectors, (parameter, values) in zip(found, before, strict=True):
-            parameter.data = parameter.data.index_copy(0, vectors.rows(nodes), fill(vectors, values))
-        yield
-    finally:
-        for parameter, values in reversed(before):
-            parameter.data = values
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Other rows of some nodes, as `filled` takes them."""
+    values = {vectors: model.get_parameter(vectors.parameter).data for vectors in found}
+    return {of.parameter: (of.rows(nodes), fill(of, values[of])) for of in found}
 
 
 def _covered(found: list[Vectors], nodes: Tensor) -> Tensor:

@@ -13,11 +13,11 @@ from torch import nn
 
 from gnndelete.errors import SettingError
 from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, Weights, check_numbers
-from gnndelete.methods.gnndelete.node_embeddings import possible_vectors
 from gnndelete.methods.regrow.acceptance import Check, Judge, Measured, share_deleted
 from gnndelete.methods.regrow.teacher import SILENT_AFTER, Course, GraphGuide, Guide, graph_guide, old_answers
 from gnndelete.methods.retrain import Retrain, decoder_reasons, kept_notes, reset_reasons
 from gnndelete.nn.reset import untrained
+from gnndelete.nn.tables import possible_vectors
 from gnndelete.notes import Note
 from gnndelete.training.loop import LoopFit, takes_course, usual_epochs, usual_rate
 

@@ -17,11 +17,11 @@ from gnndelete.graph.batch import GraphBatch, as_user_graph
 from gnndelete.graph.deletion import Deletion
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.methods.base import Context
-from gnndelete.methods.gnndelete.node_embeddings import possible_vectors
 from gnndelete.nn.forward import evaluating
 from gnndelete.nn.hooks import Key, Rows, entry, replaced, representations
 from gnndelete.nn.layers import evaluation_view
 from gnndelete.nn.reset import seeded
+from gnndelete.nn.tables import possible_vectors
 from gnndelete.training.loop import one_cycle
 
 #: After this share of the epochs the old model is followed no more, and only the remaining graph is learned from.
