@@ -9,9 +9,10 @@ from torch_geometric.nn.models import LightGCN as PyGLightGCN
 import gnndelete as gd
 from gnndelete.datasets import load, split_links
 from gnndelete.errors import ModelError, SettingError
-from gnndelete.models import EmbeddingGCN, LightGCN, build
+from gnndelete.models import EmbeddingGCN, EmbeddingSAGE, LightGCN, build
 
 RATINGS = "generated:ratings?users=60&items=90&edges=1800&genres=4"
+NAMES = ["lightgcn", "embeddinggcn", "embeddingsage"]
 EDGES = torch.tensor([[0, 1, 2, 3, 0, 3], [2, 3, 0, 1, 3, 0]])
 
 
@@ -23,7 +24,7 @@ def test_lightgcn_computes_what_pygs_model_computes() -> None:
     assert torch.allclose(model(EDGES, weight), known.get_embedding(EDGES, weight), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["lightgcn", "embeddinggcn"])
+@pytest.mark.parametrize("name", NAMES)
 def test_batches_take_their_own_vectors(name: str) -> None:
     model = build(name, num_nodes=6)
     n_id = torch.tensor([5, 2, 0, 1])
@@ -31,14 +32,15 @@ def test_batches_take_their_own_vectors(name: str) -> None:
     assert torch.allclose(model(EDGES, n_id=n_id), model(whole)[n_id], atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["lightgcn", "embeddinggcn"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_node_without_a_vector_is_refused(name: str) -> None:
     with pytest.raises(ModelError, match="names node 3, and the model has vectors for the nodes 0 to 2"):
         build(name, num_nodes=3)(EDGES)
 
 
-def test_a_gcn_joins_vectors_with_features() -> None:
-    model = EmbeddingGCN(4, in_channels=3, embedding=5, hidden=7, out=2)
+@pytest.mark.parametrize("kind", [EmbeddingGCN, EmbeddingSAGE])
+def test_vectors_are_joined_with_features(kind) -> None:  # type: ignore[no-untyped-def]
+    model = kind(4, in_channels=3, embedding=5, hidden=7, out=2)
     assert model.convs[0].in_channels == 8
     x = torch.rand(4, 3)
     assert not torch.allclose(model(EDGES, x), model(EDGES, x + 1))
@@ -46,7 +48,7 @@ def test_a_gcn_joins_vectors_with_features() -> None:
         model(EDGES)
 
 
-@pytest.mark.parametrize("name", ["lightgcn", "embeddinggcn"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_reset_draws_all_weights_again(name: str) -> None:
     model = build(name, num_nodes=4)
     before = {key: value.clone() for key, value in model.state_dict().items()}
@@ -64,7 +66,7 @@ def test_sizes_are_checked() -> None:
 
 
 @pytest.mark.parametrize("loss", ["bce", "bpr"])
-@pytest.mark.parametrize("name", ["lightgcn", "embeddinggcn"])
+@pytest.mark.parametrize("name", NAMES)
 def test_trained_on_ratings_and_deleted_from(name: str, loss: str) -> None:
     split = split_links(load(RATINGS), seed=0, val=0.1, test=0.1)
     task = gd.LinkPrediction(validation=split.validation, test=split.test, loss=loss)

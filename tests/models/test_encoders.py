@@ -15,7 +15,7 @@ KINDS = {"gcn": GCNConv, "gat": GATConv, "gin": GINConv}
 NAMES = sorted(KINDS)
 
 #: Models with a file of tests of their own.
-ELSEWHERE = {"gps", "graphormer", "rgcn", "rgat", "lightgcn", "embeddinggcn"}
+ELSEWHERE = {"gps", "graphormer", "rgcn", "rgat", "lightgcn", "embeddinggcn", "embeddingsage"}
 
 
 def test_every_registered_model_is_tested() -> None:

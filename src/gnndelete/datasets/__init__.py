@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gnndelete.datasets.formats import from_networkx, load_graph, save_graph
     from gnndelete.datasets.ids import IdMap
     from gnndelete.datasets.negatives import NegativeSampler, TripleCorrupter, triples, with_reverse
+    from gnndelete.datasets.ratings import load_ratings
     from gnndelete.datasets.registry import describe, load, names
     from gnndelete.datasets.sampling import NeighborSampler, graph_loader, link_loader, node_loader
     from gnndelete.datasets.splits import (
@@ -41,6 +42,7 @@ _NAMES = {
     "formats": ("from_networkx", "load_graph", "save_graph"),
     "ids": ("IdMap",),
     "negatives": ("NegativeSampler", "TripleCorrupter", "triples", "with_reverse"),
+    "ratings": ("load_ratings",),
     "registry": ("describe", "load", "names"),
     "sampling": ("NeighborSampler", "graph_loader", "link_loader", "node_loader"),
     "splits": ("GraphSplit", "LinkSplit", "load_split", "save_split", "split_graphs", "split_links", "split_nodes"),
@@ -71,6 +73,7 @@ __all__ = [
     "link_loader",
     "load",
     "load_graph",
+    "load_ratings",
     "load_split",
     "names",
     "negatives",

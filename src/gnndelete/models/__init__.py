@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 
 from gnndelete.errors import GraphError, SettingError
 from gnndelete.graph.validation import count_relations
-from gnndelete.models.embedding import EmbeddingGCN, LightGCN
+from gnndelete.models.embedding import EmbeddingGCN, EmbeddingSAGE, LightGCN
 from gnndelete.models.encoders import GAT, GCN, GIN, Encoder
 from gnndelete.models.gps import GPS
 from gnndelete.models.graphormer import Graphormer
@@ -25,7 +25,9 @@ from gnndelete.models.relational import RGAT, RGCN
 from gnndelete.registry import check_parameters
 
 resolver: ClassResolver[nn.Module] = ClassResolver(
-    [GCN, GAT, GIN, GPS, Graphormer, RGCN, RGAT, LightGCN, EmbeddingGCN], base=nn.Module, base_as_suffix=False
+    [GCN, GAT, GIN, GPS, Graphormer, RGCN, RGAT, LightGCN, EmbeddingGCN, EmbeddingSAGE],
+    base=nn.Module,
+    base_as_suffix=False,
 )
 
 
@@ -33,8 +35,8 @@ def build(name: str | type[nn.Module], in_channels: int | None = None, **options
     """Make a new model by its name.
 
     Args:
-        name: ``"gcn"``, ``"gat"``, ``"gin"``, ``"gps"``, ``"graphormer"``, ``"rgcn"``, ``"rgat"``, ``"lightgcn"`` or
-            ``"embeddinggcn"``, or a model class.
+        name: ``"gcn"``, ``"gat"``, ``"gin"``, ``"gps"``, ``"graphormer"``, ``"rgcn"``, ``"rgat"``, ``"lightgcn"``,
+            ``"embeddinggcn"`` or ``"embeddingsage"``, or a model class.
         in_channels: Number of node features.
         **options: Arguments of the model's constructor, such as ``num_relations`` of R-GCN. With ``pool`` the model
             classifies whole graphs (`pooled`).
@@ -187,6 +189,7 @@ __all__ = [
     "RGCN",
     "Categories",
     "EmbeddingGCN",
+    "EmbeddingSAGE",
     "Encoder",
     "Graphormer",
     "LightGCN",
