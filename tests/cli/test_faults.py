@@ -278,7 +278,8 @@ def test_a_planted_model_is_not_run(
     (link_run / "evil.py").rename(tmp_path / "other.py")
     for verb in VERBS:
         refused = cli(verb[0], link_run, *verb[1:])
-        assert (refused.code, "not trusted" in refused.sentence) == (2, True), refused.err
+        said = "not trusted" in refused.sentence or "is not there" in refused.sentence
+        assert (refused.code, said) == (2, True), refused.err
 
 
 def test_a_model_is_trusted_once_and_until_it_changes(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import gnndelete as gd
-from gnndelete.engine.cache import MANIFEST, ROWS
+from gnndelete.engine.cache import MANIFEST, ROWS, Cache
 from gnndelete.errors import AdapterError
 from tests.engine.test_local import problem
 
@@ -49,3 +49,21 @@ def test_damaged_files_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "cache" / name).write_bytes(b"{")
     with pytest.raises(AdapterError, match="remove the folder and prepare again"):
         served(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("name", [MANIFEST, ROWS])
+def test_a_flipped_bit_is_refused(tmp_path: Path, name: str) -> None:
+    model, data, task = problem("gcn")
+    unlearner = gd.Unlearner(model, data, task=task, method="unlink", engine="local").prepare(tmp_path)
+    identity = unlearner.session.identity()
+    assert Cache.load(tmp_path, identity) is not None
+    content = (tmp_path / name).read_bytes()
+    for place in range(0, len(content), max(len(content) // 200, 1)):
+        other = bytearray(content)
+        other[place] ^= 1 << place % 5  # letters stay letters
+        (tmp_path / name).write_bytes(other)
+        try:
+            found = Cache.load(tmp_path, identity)
+        except AdapterError:
+            continue
+        assert found is None or other.split() == content.split()

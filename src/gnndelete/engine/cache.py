@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from gnndelete.errors import AdapterError, why
+from gnndelete.errors import AdapterError, bounded, why
 from gnndelete.graph.batch import GraphBatch
 from gnndelete.io.files import write
 from gnndelete.nn.forward import evaluating
@@ -108,11 +108,15 @@ class Cache:
         }
         folder.mkdir(parents=True, exist_ok=True)
         write(folder / ROWS, content, private=True)
+        manifest = json.loads(json.dumps(manifest))  # as `load` reads it
+        manifest["digest"] = _digest(manifest)
         write(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode(), private=True)
 
     @classmethod
     def load(cls, folder: Path, identity: Mapping[str, str]) -> tuple[Cache, dict[str, Any]] | None:
         """Map the file of `save` into memory; None where there is none, or it belongs to another model or graph.
+
+        Every byte is read once and compared with the digest, so that no later request starts from a damaged row.
 
         Args:
             folder: The folder that `save` wrote.
@@ -128,16 +132,35 @@ class Cache:
             return None
         try:
             manifest = json.loads((folder / MANIFEST).read_text())
+            if manifest.pop("digest") != _digest(manifest):
+                raise ValueError(f"{MANIFEST} is not what was written")
             if manifest["format"] != _FORMAT or manifest["identity"] != dict(identity):
                 return None
+            with (folder / ROWS).open("rb") as content:
+                if hashlib.file_digest(content, "sha256").hexdigest() != manifest["sha256"]:
+                    raise ValueError(f"{ROWS} is not what was written")
             sites = [Site(**{**site, "rows": range(*site["rows"])}) for site in manifest["sites"]]
             with safe_open(folder / ROWS, framework="pt") as file:
                 rows = {site: file.get_tensor(f"rows.{number}") for number, site in enumerate(sites)}
                 sums = {site: file.get_tensor(f"sums.{number}") for number, site in enumerate(sites)}
                 output = {key: file.get_tensor(f"output.{n}") for n, key in enumerate(manifest["output"])}
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            output |= {key: rows[sites[number]] for key, number in manifest["output_of_site"]}
+            return cls(rows, output, sums), manifest["facts"]
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            IndexError,
+            AttributeError,
+            RecursionError,
+            SafetensorError,
+        ) as error:
             raise AdapterError(
-                f"the cache at '{folder}' cannot be read ({why(error)})", "remove the folder and prepare again"
+                f"the cache at '{folder}' cannot be read ({bounded(why(error), 200)})",
+                "remove the folder and prepare again",
             ) from error
-        output |= {key: rows[sites[number]] for key, number in manifest["output_of_site"]}
-        return cls(rows, output, sums), manifest["facts"]
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
