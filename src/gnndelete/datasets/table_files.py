@@ -181,7 +181,9 @@ def read_records(stream: IO[bytes], problems: Problems, delimiter: str = ",") ->
         except csv.Error as error:
             if not width or str(error) == _TOO_LONG:
                 raise
-            problems.add(line, "a quote is not closed, or a cell goes on after its closing quote")
+            long = "field limit" in str(error)
+            said = "a cell is too long" if long else "a quote is not closed, or a cell goes on after its closing quote"
+            problems.add(line, said)
             continue
         text = delimiter.join(cells).strip()
         if not text:
