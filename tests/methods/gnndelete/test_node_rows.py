@@ -15,6 +15,8 @@ from torch_geometric.nn import SAGEConv
 
 import gnndelete as gd
 from gnndelete.errors import SettingError, UnfitError
+from gnndelete.methods.gnndelete.calibration import MARK
+from gnndelete.methods.gnndelete.forgetting_score import ForgettingScore
 from gnndelete.methods.gnndelete.node_rows import Facts, losses, table_facts
 
 LIKES = ("user", "likes", "item")
@@ -290,3 +292,21 @@ def test_where_rows_do_not_fit() -> None:
         gd.GNNDelete(operator="rows", solver="gradient").check()
     unlearned = gd.Unlearner(gd.models.GCN(64), data, task="link", method=gd.GNNDelete(lam=0.1)).delete(some(data, 5))
     assert [site.table for site, _ in unlearned.adapter.operators] == [False, False], "'auto' takes maps"
+
+
+def test_rows_that_shrink_are_a_mark() -> None:
+    """Each deleted edge could be brought down by making its ends short; calibration does not take that."""
+    model, data, task = ratings()
+    deletion = some(data, 200)
+    context = gd.Unlearner(model, data, task=task)._context.for_deletion(deletion)
+    score = ForgettingScore(context)
+    with torch.no_grad():
+        z = model(context.remaining.edge_index)
+        first = score.trial(0.0, model, z, z)
+        short = z.clone()
+        short[deletion.edges.unique()] *= 0.5
+        shrunk = score.trial(0.5, model, short, short)
+        swapped = score.trial(0.5, model, z * 0.5, z * 0.5)
+    assert first.mark == 0
+    assert shrunk.mark > 2 * MARK
+    assert swapped.mark < MARK, "all rows are as short"

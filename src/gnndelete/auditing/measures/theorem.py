@@ -117,6 +117,10 @@ class Theorem(Measure):
             )
         if not case.deletion.edges.size(1):
             raise NotMeasuredError("Theorem 1 is about deleted edges, and none was deleted")
+        if any(site.table for site, _ in adapter.operators):
+            raise NotMeasuredError(
+                "the adapter corrects trained vectors of nodes and maps no rows; operator='ring' or 'shared' makes a map"
+            )
         if all(_gives_rows(operator) for _, operator in adapter.operators):
             raise NotMeasuredError(
                 "the adapter maps no rows, since lam is 0: only the edges were cut; a larger lam makes a map"

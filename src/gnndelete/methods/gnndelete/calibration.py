@@ -50,8 +50,9 @@ RUINOUS, RUINOUS_NEAR = 0.03, 0.1
 #: A smaller loss than this counts as none.
 FREE = 0.002
 
-#: How far the spread of scores may tell the ends of deleted edges, beyond lam 0. Set on four generated graphs: at .06 boosted
-#: trees tell the ends by .05 more than at lam 0. Without it, models with a vector per node count as forgotten when ends shrink.
+#: How far the spread of their scores, the length of their rows, or their likeness to neighbours may tell the ends of deleted
+#: edges, beyond lam 0. Set on four generated graphs: at .06 boosted trees tell the ends by .05 more than at lam 0. Without it,
+#: models with a vector per node count as forgotten when ends shrink.
 MARK = 0.06
 
 #: As if nonexistent, a unit of the validation score must buy so much AUC, and these shares of lam are tried instead. Without
@@ -284,7 +285,7 @@ def _retrained_sentence(status: Status, first: Trial, best: Trial, target: float
         free = "lam stays 0" if not best.lam else f"lam {best.lam:.3g} is taken, which costs nothing"
         text = (
             f"No lam makes deleted {noun}s score like {goal} without harm to the model or a mark on its nodes, so {free}: "
-            f"{measured}, {first.auc:.3f} after {action} alone. Retrain to forget them."
+            f"{measured}, {first.auc:.3f} after {action} alone. Regrow or retrain to forget them."
         )
     if status == "reached" and best.loss(first) > FREE:
         text += f" It costs {_cost(best, first)}."

@@ -14,6 +14,7 @@ from gnndelete.errors import GraphError, ModelError
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.methods.base import Context
 from gnndelete.metrics.lists import Lists
+from gnndelete.metrics.marks import EDGE_LIMIT, row_features
 from gnndelete.metrics.unseen_test import degrees
 from gnndelete.tasks import Task
 from gnndelete.tasks.base import draw
@@ -45,7 +46,7 @@ class Trial:
     se: float | None = None  # its standard error
     utility: float | None = None  # the validation score
     near: float | None = None  # the validation score on edges that touch the deletion
-    mark: float | None = None  # how far the spread of scores tells the ends of deleted edges, beyond lam 0
+    mark: float | None = None  # how far the ends of deleted edges can be told by themselves, beyond lam 0
     mrr: float | None = None  # the mean reciprocal rank of validation edges in lists, where lists are what users see
 
     def loss(self, first: Trial) -> float:
@@ -128,7 +129,8 @@ class ForgettingScore:
             return
         self.matching = self.task.match(self.deleted, self.unseen, self.original, self.data, by_surroundings)
         self._elements = torch.cat([self.deleted.to(self.unseen.device), self.unseen], dim=-1)
-        self._unmarked: float | None = None
+        self._unmarked: list[float] | None = None
+        self._neighbors: Tensor | None = None
         if self.task.pairwise:
             self._beside = beside(self._elements, self.unseen)
             with suppress(GraphError):  # no negatives can be drawn
@@ -178,20 +180,34 @@ class ForgettingScore:
             near = None if self._near is None else self._near.validate(model, output, self.data)
             if self.task.pairwise:
                 spread = self.task.scores(partial(self.task.predict, model, presented), data, self._beside)
-                mark = self._mark(spread.view(2, self._elements.size(1), -1))
+                mark = self._mark(spread.view(2, self._elements.size(1), -1), presented)
         return Trial(lam, auc, se, utility, near, mark, mrr)
 
-    def _mark(self, scores: Tensor) -> float:
-        """How far the spread of their scores with other nodes tells the ends of deleted edges, compared with lam 0.
+    def _mark(self, scores: Tensor, output: Any) -> float:
+        """How far anything that is seen of their ends alone tells deleted edges, compared with lam 0.
 
-        A map that is too strong draws the ends together: their deleted edges then score like unseen ones, and all their
-        other edges lose as much, so that the ends can be recognised without the deleted edges.
+        That is the spread of the ends' scores with other nodes, and where the model gives rows of nodes, their length and how
+        like those of their neighbours they are. A map that is too strong draws the ends together: their deleted edges then
+        score like unseen ones, and all their other edges lose as much, so that the ends can be recognised.
         """
-        spread = scores.double().std(dim=2).clamp(min=1e-12).log().sum(dim=0)
-        found = self.matching.test(*spread.split([self.deleted.size(-1), self.unseen.size(-1)])).auc
+        seen = [scores.double().std(dim=2).clamp(min=1e-12).log().sum(dim=0)]
+        if isinstance(output, Tensor) and output.dim() == 2 and output.size(0) == self._table.num_nodes:
+            ends, place = ends_of(self._elements).unique(return_inverse=True)
+            length, _, _, alike = row_features(output.detach().double(), ends, self._edges_at(ends))
+            seen += [part[place].sum(dim=0) for part in (length.clamp(min=1e-12).log(), alike)]
+        parts = [self.deleted.size(-1), self.unseen.size(-1)]
+        found = [self.matching.test(*part.split(parts)).auc for part in seen]
         if self._unmarked is None:  # the first trial is lam 0
             self._unmarked = found
-        return abs(found - self._unmarked)
+        return max(abs(one - other) for one, other in zip(found, self._unmarked, strict=True))
+
+    def _edges_at(self, nodes: Tensor) -> Tensor:
+        """Remaining edges at some nodes, a sample of them where there are many."""
+        if self._neighbors is None:
+            edges = self.data.edge_index
+            near = edges[:, torch.isin(edges[1], nodes) & (edges[0] != edges[1])]
+            self._neighbors = draw(near, EDGE_LIMIT, torch.Generator().manual_seed(0))
+        return self._neighbors
 
     def remarks(self) -> list[str]:
         """Sentences about the comparison itself, for the note of a calibration."""
