@@ -61,7 +61,7 @@ def test_where_no_lam_reaches_it_retraining_is_recommended_with_the_figure():
     assert found.retrain_recommended
     assert "0.600" in found.sentence
     assert "costs nothing" in found.sentence
-    assert "Retrain to forget" in found.sentence
+    assert "Regrow or retrain to forget" in found.sentence
     assert found.lam == FREE_LAM
 
 
