@@ -195,6 +195,22 @@ def test_a_request_that_was_served_is_answered_from_its_record(cli: Cli, link_ru
     assert contents(link_run) == before
 
 
+def test_the_id_of_another_request_is_refused(cli: Cli, link_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("node\n4\n")
+    named = ("delete", link_run, "--lam", 0.2, "--request-id", "r1")
+    assert cli(*named, "--nodes", "a.csv").code == 0
+    (tmp_path / "a.csv").rename(tmp_path / "moved.csv")
+    assert cli(*named, "--nodes", "moved.csv").code == 0
+    assert cli(*named).code == 0  # the id alone asks for the outcome
+    (tmp_path / "moved.csv").write_text("node\n9\n")
+    for other in (("--nodes", "moved.csv"), ("--node", 9), ("--node", 4, "--edge", "1,2")):
+        refused = cli(*named, *other)
+        assert (refused.code, "was given to another request" in refused.sentence) == (2, True)
+    assert requests(link_run) == [[4]]
+    assert cli("close", link_run).code == 0
+    assert cli(*named, "--node", 9).code == 0  # nothing is left to compare with
+
+
 def test_a_repeated_request_writes_its_copies(cli: Cli, link_run: Path, tmp_path: Path) -> None:
     request = ("delete", link_run, "--node", 4, "--lam", 0.2, "--request-id", "r1", "--json")
     copies = ("--out", "served", "--save-graph", "left")

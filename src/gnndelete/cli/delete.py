@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json as json_format
 import secrets
 import shutil
@@ -270,9 +271,17 @@ class _Serving:
 
     def stored(self, version: int, dry_run: bool) -> dict[str, Any]:
         """The outcome of a request that was served before. Copies that are asked for are written, as they are now."""
-        from gnndelete.cli.run_folder import RESULT
+        from gnndelete.cli.run_folder import RESULT, STATE
+        from gnndelete.errors import SettingError
 
         self.run.check(version)
+        state = self.run.folder(version) / STATE
+        if self.settings.deletion.asks and state.exists():  # it is erased when a run is closed
+            known = json_format.loads(state.read_bytes())
+            if self._digest(str(known.get("salt"))) not in ("", known.get("named")):
+                raise SettingError(
+                    f"this --request-id was given to another request, served as version {version}; give this one its own"
+                )
         values = json_format.loads((self.run.folder(version) / RESULT).read_bytes())
         values = {**values, "applied": True, "repeated": True, **self._places(version), "remaining_graph": None}
         copies = [str(each) for each in (self.out, self.graph_folder) if each is not None and not dry_run]
@@ -327,12 +336,24 @@ class _Serving:
         elif unlearned.model is not None:
             write_file(folder / MODEL, dump_weights(unlearned.model))
         self.unlearner.save_state(folder / STATE)
-        salted = {**json_format.loads((folder / STATE).read_bytes()), "salt": secrets.token_hex(32)}
-        write_file(folder / STATE, to_bytes(salted), private=True)
+        salt = secrets.token_hex(32)
+        state = {**json_format.loads((folder / STATE).read_bytes()), "salt": salt, "named": self._digest(salt)}
+        write_file(folder / STATE, to_bytes(state), private=True)
         write_file(folder / RESULT, to_bytes(values))
         settings = self.settings.filled("method", unlearned.settings).to_yaml(folder=folder)
         write_file(folder / SETTINGS, settings.encode())
         hold_signals()
+
+    def _digest(self, salt: str) -> str:
+        """A digest of what the command names, to tell another request of the same id; empty where a file is read only once."""
+        named = self.settings.deletion.model_dump(mode="json")
+        for name, value in named.items():
+            if name.endswith("_csv") and value is not None:
+                if not Path(value).is_file():
+                    return ""
+                with Path(value).open("rb") as file:
+                    named[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.sha256(json_format.dumps([salt, named], sort_keys=True).encode()).hexdigest()
 
     def _copied(self, version: int, left: Callable[[], tuple[NamedGraph, Tensor, dict[str, Any]]]) -> dict[str, Any]:
         """Write the copies of a request that was applied; where they are."""
