@@ -112,7 +112,7 @@ class Shop:
 def make_home(folder: Path, url: str | None = None, settings: Settings | None = None) -> str:
     """A home with a model that suppresses, so that every adapter has operators; returns the admin key."""
     model, data, task = problem("link")
-    service = Service.start(Home.create(folder, settings), url)
+    service = Service.start(Home.create(folder, settings or Settings(audit=False)), url)
     key = service.first_key()
     ids = IdMap([f"{MARK}:{node}" for node in range(data.num_nodes)])
     register(service, "shop", model, NamedGraph(data, ids), task, {"schedule": {"epochs": 2}}, {"aim": "nonexistent"})

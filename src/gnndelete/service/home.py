@@ -43,6 +43,7 @@ class Settings(BaseModel):
         undo_window: So long after its suppression a request can be undone.
         compact_every: Segments are solved again as one so often.
         regrow_every: New weights are made so often where requests wait for them.
+        audit: New weights are audited before they are served; receipts carry the verdict. It can take as long as making them.
         close_after: The key to a request's ids is destroyed so long after the old weights.
         lease: A worker that is silent for so long has lost its work.
         attempts: So often a step is tried before it counts as failed.
@@ -64,6 +65,7 @@ class Settings(BaseModel):
     undo_window: float = Field(default=DAY, ge=0)
     compact_every: float = Field(default=DAY, gt=0)
     regrow_every: float = Field(default=7 * DAY, gt=0)
+    audit: bool = True
     close_after: float = Field(default=0, ge=0)
     lease: float = Field(default=30.0, gt=0)
     attempts: int = Field(default=5, ge=1)

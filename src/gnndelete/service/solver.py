@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from gnndelete import __version__
+from gnndelete.auditing import audit
 from gnndelete.datasets import NamedGraph
 from gnndelete.datasets.ids import without_names
 from gnndelete.engine.segments import Version
@@ -35,10 +36,15 @@ from gnndelete.nn.hooks import Key, Rows, representations
 from gnndelete.result import Unlearned
 from gnndelete.service.elements import Elements
 from gnndelete.service.folders import Changes, Made, ModelFolder, Operators
+from gnndelete.service.logs import error_code
 from gnndelete.service.screening import rehearse
 from gnndelete.tasks import Task
+from gnndelete.tasks.base import Predict
 from gnndelete.training.loop import train
 from gnndelete.unlearner import Unlearner
+
+#: The verdict about what nobody measured.
+NOT_AUDITED = "not-audited"
 
 
 def software() -> dict[str, str]:
@@ -154,18 +160,23 @@ class Solver:
         return Solved(deletion, operators, Changes(rows, deletion.nodes), facts)
 
     def _figures(self, deletion: Deletion, unlearned: Unlearned) -> dict[str, Any]:
-        """What the model says of the elements now, beside elements that it never saw."""
-        task = self.made.task
+        """What the model says of the elements: its weights alone, and as it is served now."""
+        task, output = self.made.task, self.made.output
         if unlearned.served is None:
             return {}
         try:
             found = task.elements(deletion, self.data)
             if not found.size(-1):
                 return {"scored": 0}
-            scores = task.scores(unlearned.predict, self.data, found)
+            asked: dict[str, Predict] = {"score_after": unlearned.predict}
+            if list(output) == [None]:
+                asked["score_before"] = lambda elements: task.predict(self.made.model, output[None], elements)
+            with evaluating(self.made.model), torch.no_grad():
+                scores = {name: task.scores(predict, self.data, found) for name, predict in asked.items()}
         except GNNDeleteError:
             return {"scored": 0}
-        return {"scored": int(found.size(-1)), "score_after": round(float(scores.double().mean()), 6)}
+        means = {name: round(float(values.double().mean()), 6) for name, values in scores.items()}
+        return {"scored": int(found.size(-1)), **means}
 
 
 def _changed(version: Any) -> tuple[Tensor, Tensor]:
@@ -250,7 +261,9 @@ def _made(
     return Made(model, task, graph, output, facts)
 
 
-def new_generation(folder: ModelFolder, generation: int, deletion: Deletion, seed: int) -> tuple[Made, dict[str, Any]]:
+def new_generation(
+    folder: ModelFolder, generation: int, deletion: Deletion, seed: int, audited: bool = True
+) -> tuple[Made, dict[str, Any]]:
     """New weights that never saw what was deleted, on the graph that remains, whose deleted nodes have no names any more.
 
     Args:
@@ -258,6 +271,7 @@ def new_generation(folder: ModelFolder, generation: int, deletion: Deletion, see
         generation: The generation whose weights are replaced.
         deletion: What must be gone.
         seed: The seed of the new weights.
+        audited: Whether to measure what they achieved.
 
     Returns:
         The generation, and what a receipt says about it.
@@ -297,9 +311,35 @@ def new_generation(folder: ModelFolder, generation: int, deletion: Deletion, see
         "weights": unlearned.weights,
         "notes": sorted({note.code for note in unlearned.notes}),
         "software": software(),
-        "figures": {},
+        **(evidence(unlearned) if audited else {"figures": {}}),
     }
     return found, said
+
+
+def evidence(unlearned: Unlearned) -> dict[str, Any]:
+    """What an audit without attacks finds: its verdict, the rule behind it, and the figures that a receipt can hold.
+
+    Args:
+        unlearned: What was achieved.
+    """
+    try:
+        found = audit(unlearned, attacks=False).to_dict()
+    except Exception as error:  # the weights are good, whether or not they can be measured
+        return {"verdict": NOT_AUDITED, "figures": {"audit_failed": error_code(error)}}
+    figures: dict[str, Any] = {"rule": found["verdict"]["rule"]}
+    if tested := found["utility"].get("tested"):
+        values = {name: tested["values"][name] for name in ("before", "after")}
+        figures["test"] = {"metric": tested["metric"], **_rounded(values), "elements": tested["count"]}
+    served = found["forgetting"].get("unseen", {}).get("served", {})
+    for name, test in (("unseen", served), ("unseen_adjusted", served.get("adjusted") or {})):
+        if after := test.get("after"):
+            values = {each: after[each] for each in ("auc", "low", "high")}
+            figures[name] = {**_rounded(values), "deleted": after["deleted"], "unseen": after["unseen"]}
+    return {"verdict": found["verdict"]["code"], "figures": figures}
+
+
+def _rounded(values: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {name: None if value is None else round(value, 4) for name, value in values.items()}
 
 
 def second_clock(schedule: Mapping[str, Any]) -> Method:

@@ -31,7 +31,7 @@ from gnndelete.service.logs import Log, error_code
 from gnndelete.service.metrics import Metrics
 from gnndelete.service.receipts import chained, commitment
 from gnndelete.service.screening import effect_of, of_one_origin
-from gnndelete.service.solver import Solved, Solver, live_elements, new_generation
+from gnndelete.service.solver import NOT_AUDITED, Solved, Solver, live_elements, new_generation
 from gnndelete.service.storage import Records
 from gnndelete.service.webhooks import deliver
 
@@ -388,7 +388,7 @@ class Worker:
             "adapter": manifest["adapter"],
             "notes": facts["notes"],
             "audit": {
-                "verdict": facts.get("verdict", "not-audited"),
+                "verdict": facts.get("verdict", NOT_AUDITED),
                 "figures": figures,
                 "elements": sum(request.counts.values()),
             },
@@ -715,7 +715,8 @@ class Worker:
         with self.service.storage.reading() as records:
             payloads = [self.service.payload(records, each) for each in requests]
         named = [elements.still_there(Asked(each["elements"])) for each in payloads if each is not None]
-        made, said = new_generation(folder, generation, together(named), seed=generation)
+        audited = self.service.settings.audit
+        made, said = new_generation(folder, generation, together(named), seed=generation, audited=audited)
         made.facts["said"], made.facts["replaces"] = said, generation
         return int(folder.add_generation(made)["number"])
 
