@@ -29,7 +29,7 @@ SILENT_AFTER = 0.6
 
 #: Random walks from each node, their steps, and how many meetings are counted at most on a large graph. Rounds in which the
 #: leading directions are found, and directions beyond those wanted.
-WALKS, STEPS, MEETINGS, ROUNDS, SPARE = 20, 20, 40_000_000, 5, 8
+WALKS, STEPS, MEETINGS, ROUNDS, SPARE = 20, 20, 10_000_000, 5, 8
 
 #: Hops over which features are averaged, and the share of entries that are not zero above which features are dense.
 HOPS, DENSE = 2, 0.5
@@ -37,8 +37,8 @@ HOPS, DENSE = 2, 0.5
 #: The spread of the entries of a table at its start. Far smaller ones take many epochs to grow.
 TABLE_SIZE = 0.1
 
-#: Rows whose validation score is no better are not followed.
-CHANCE = 0.55
+#: Rows are followed if their validation score is so much better than that of a model that has learned nothing.
+BETTER = 0.02
 
 
 @dataclass(frozen=True)
@@ -328,6 +328,9 @@ def graph_guide(model: nn.Module, context: Context, seed: int) -> GraphGuide:
     best = GraphGuide(Guide(()))
     if not entries:
         return best
+    view = task.validation_view(data)
+    with evaluating(model):
+        nothing_learned = task.validate(model, output, view)
     candidates = {"features": feature_directions(data, max(widths), seed), "walks": walks.rows(max(widths))}
     for source, rows in candidates.items():
         if rows is None:
@@ -335,12 +338,12 @@ def graph_guide(model: nn.Module, context: Context, seed: int) -> GraphGuide:
         rows, parts, answer = rows / rows.std().clamp(min=1e-12), [], output
         for key, old, nodes in entries:
             targets = rows[nodes.start : nodes.stop, : old.size(1)].to(old)
-            kept = torch.ones(len(targets), dtype=torch.bool, device=old.device)
+            kept = targets.any(dim=1)  # not of nodes without edges, or without features
             parts.append(FollowedRows(key, targets, kept, nodes, _type_of(nodes, data)))
             answer = replaced(answer, key, targets)
         with evaluating(model):
-            score = task.validate(model, answer, task.validation_view(data))
-        if score > max(best.score or 0.0, CHANCE):
+            score = task.validate(model, answer, view)
+        if score > max(best.score or 0.0, nothing_learned + BETTER):
             best = GraphGuide(Guide(tuple(parts)), source, score)
     return best
 
