@@ -177,15 +177,15 @@ class Regrow(Method):
             return growth.outcome(fast, "retrained", _fast_note(growth.attempts[-1], growth.usual))
         failed = growth.attempts[-1].failed
         if not self.distill:
-            return growth.retrain("checks-failed", _named(failed))
+            return growth.retrain("checks-failed", _failed(failed))
         if growth.judge.missing:
-            return growth.retrain("checks-failed", f"{_named(failed)}; {growth.judge.missing}")
+            return growth.retrain("checks-failed", f"{_failed(failed)}; {growth.judge.missing}")
         distilled = growth.distilled()
         if distilled is None:
             return growth.retrain("no-teacher", "no rows are left that the old model may answer about")
         if not growth.attempts[-1].failed:
             return growth.outcome(distilled, "approximate", growth.distilled_note())
-        return growth.retrain("checks-failed", _named(growth.attempts[-1].failed))
+        return growth.retrain("checks-failed", _failed(growth.attempts[-1].failed))
 
     def same_step(self, context: Context, details: Mapping[str, Any]) -> nn.Module | None:
         if details.get("regrow", {}).get("taken") != "distilled":
@@ -340,13 +340,13 @@ def _validates(context: Context) -> bool:
     return task is not None and task.validates(context.remaining)
 
 
-def _named(checks: list[Check]) -> str:
-    return "; ".join(map(str, checks))
+def _failed(checks: list[Check]) -> str:
+    return f"new weights did not pass {', '.join(check.code for check in checks)}"
 
 
 def _sentence(attempt: Attempt) -> str:
     title = {"fast": "Fast retraining", "distilled": "Distillation"}[attempt.step]
-    return f"{title}: {_named(list(attempt.checks))}."
+    return f"{title}: {'; '.join(map(str, attempt.checks))}."
 
 
 def _fast_note(attempt: Attempt, usual: int) -> Note:
