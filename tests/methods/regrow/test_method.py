@@ -125,7 +125,7 @@ def test_a_fit_of_ones_own_takes_three_more_lines(links):
     details = unlearned.details["regrow"]
     assert details["usual_epochs"] == 60
     assert seen[0] == (1, False), "one epoch shows how far a step moves a weight"
-    assert seen[1] == (14, True), "the first attempt follows what the graph says"
+    assert seen[1] == (14, bool(details["attempts"][0]["guide"])), "what the graph says is followed where it is better"
     assert details["epochs"] == 1 + sum(attempt["epochs"] for attempt in details["attempts"])
     assert details["attempts"][0]["peak"] == pytest.approx(0.18 / (14 * 0.01), rel=0.05)
 
