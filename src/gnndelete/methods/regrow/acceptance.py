@@ -28,7 +28,7 @@ UTILITY = 0.01
 
 #: An AUC may be so far above that of weights which never saw the deletion, or so many standard errors where that is more. The
 #: difference of scores is the sharper test. It was set on Planetoid Cora (GCN, 5% of the edges): six retrainings are at .45 to
-#: .51, masked distillation at .48 to .52, distillation of all rows at .53 to .56; it passes the other checks twice in three times.
+#: .51, masked distillation at .48 to .52, distillation of all rows at .53 to .56; that passes the other checks in 2 of 3 runs.
 TOLERANCE, ERRORS, ERRORS_OF_DIFFERENCE = 0.03, 2.0, 1.0
 
 #: With a wider margin a check says too little to be passed: the request, or the validation data, is too small.
