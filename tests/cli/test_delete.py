@@ -368,7 +368,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_first_and_named(cli: Cli,
     for option in ("--save-graph", "--out"):
         refused = cli("delete", link_run, "--random", 4, option, link_run / "file" / "g")
         assert refused.code == 1
-        assert f"could not write to '{link_run / 'file' / 'g'}'" in refused.sentence
+        assert "could not write to 'run/file/g'" in refused.sentence
         assert "nothing was done" in refused.sentence
     (link_run / "file").unlink()
     assert contents(link_run) == before

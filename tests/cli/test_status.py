@@ -21,4 +21,7 @@ def test_status(cli: Cli, link_run: Path) -> None:
     assert last["received"] <= last["served"]
     shown = cli("status", link_run)
     assert "deleted: 1 node. Serve " in shown.out
+    assert f"to do: measure what the latest request achieved: gnndelete audit {link_run}" in shown.out
+    assert "the weights still hold what was deleted" in shown.out
+    assert "1 (live)" in shown.out
     assert contents(link_run) == before

@@ -255,6 +255,7 @@ class _Serving:
             remaining=remaining,
             facts={
                 "method": self.method.name,
+                "weights": unlearned.weights,
                 **served,
                 "device": values["device"],
                 "dropped": dropped,
@@ -437,9 +438,8 @@ def _show(console: Console, values: dict[str, Any]) -> None:
     before, after = values["before"], values["after"]
     console.print(f"{_counts(values['counts'])} forgotten with {values['method']}", markup=False, style="bold")
     rows = [(score_title(name), f"{before[name]:.4f}", f"{after[name]:.4f}") for name in after]
-    rows = rows or [("scores", "no test data", "no test data")]
     rows += [("seconds", "", f"{values['seconds']:.3g}"), ("parameters changed", "", f"{values['parameters']:,}")]
-    console.print(table(("", "before", "after"), rows))
+    console.print(table(("", "before", "after") if after else ("", "", ""), rows))
     lines = [f"assurance: {values['assurance']}, {values['weights']} weights. {values['assurance_meaning']}"]
     if values["aim"]:
         lines.append(f"aim: {values['aim']}: {values['aim_meaning']}.")
@@ -447,7 +447,10 @@ def _show(console: Console, values: dict[str, Any]) -> None:
         lines.append(
             "deleted AUROC: at 1 every deleted edge scores below the remaining ones; read it together with the test AUROC."
         )
-    lines.append("Both columns are measured without deleted elements in the test data.")
+    if after:
+        lines.append("Both columns are measured without deleted elements in the test data.")
+    else:
+        lines.append("The model's score was not measured: nothing is known that it was not trained on.")
     lines += [f"note: {note['text']}" for note in values["notes"] if note["code"] != "calibration"]
     lines.append(f"requests so far: {values['requests']}; written to {values['out']}")
     saved = values["remaining_graph"]
@@ -455,5 +458,6 @@ def _show(console: Console, values: dict[str, Any]) -> None:
         f": {saved}" if saved else f"; 'gnndelete delete {values['run']} --save-graph DIR' writes it, deleting nothing"
     )
     lines.append(f"serve it on the remaining graph{how}")
+    lines.append(f"or write what you serve, rows with ids or a program: gnndelete export {values['run']} --out DIR")
     lines.append(f"SENSITIVE: {values['state']} names what was deleted; later requests need it")
     prose(console, lines)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnndelete.cli import options
-from gnndelete.cli.output import Report, table
+from gnndelete.cli.output import Report, prose, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +18,7 @@ def status(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote.")],
     json: options.Json = False,
 ) -> Report:
-    """Show what is in force in a run, and its versions.
+    """Show the requests of a run with their dates, what is in force, and what is left to do.
 
     [bold]gnndelete status runs/a[/]
     """
@@ -40,9 +40,30 @@ def status(
         "requests": latest.requests,
         "counts": latest.counts,
         "method": latest.facts.get("method"),
+        "weights": latest.facts.get("weights"),
         "versions": [{name: version[name] for name in (*shown, "audited")} for version in versions],
     }
+    values["to_do"] = _to_do(values, latest.version in audits)
     return Report(values, lambda console: _show(console, values))
+
+
+def _to_do(values: dict[str, Any], audited: bool) -> list[str]:
+    """What is left to do about the requests that are in force, in sentences."""
+    run, found = values["run"], []
+    if not values["requests"]:
+        return [f"nothing was deleted yet: gnndelete delete {run} --nodes FILE"]
+    if not audited and not values["closed"]:
+        found.append(f"measure what the latest request achieved: gnndelete audit {run}")
+    if values["weights"] != "new":
+        found.append(
+            "the weights still hold what was deleted: train new ones without it, then destroy these and their copies "
+            "(gnndelete delete RUN --save-graph DIR writes the graph to train on)".replace("RUN", run)
+        )
+    if not values["closed"]:
+        found.append(
+            f"remove it from your own tables, too; when no further request follows, gnndelete close {run} erases the lists"
+        )
+    return found
 
 
 def _show(console: Console, values: dict[str, Any]) -> None:
@@ -50,18 +71,17 @@ def _show(console: Console, values: dict[str, Any]) -> None:
 
     rows = [
         (
-            str(each["version"]),
+            f"{each['version']}{' (live)' if each['version'] == values['version'] else ''}",
             each["kind"],
             ", ".join(in_words(each["request"])),
-            each["requests"],
             each["request_id"] or "",
-            each["actor"],
-            each["served"].partition(".")[0].replace("T", " "),
+            each["received"].partition(".")[0].replace("T", " ")[:16],
             "yes" if each["audited"] else "",
         )
         for each in values["versions"]
     ]
-    console.print(table(("version", "made by", "request", "requests", "id", "actor", "served (UTC)", "audited"), rows))
+    console.print(table(("version", "made by", "request", "id", "received (UTC)", "audited"), rows))
     force = ", ".join(in_words(values["counts"])) or "nothing"
     closed = "; closed: the ids were erased" if values["closed"] else ""
     console.print(f"deleted: {force}{closed}. Serve {values['folder']}.", markup=False, soft_wrap=True)
+    prose(console, [f"to do: {line}" for line in values["to_do"]])
