@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
@@ -10,8 +13,10 @@ from torch_geometric.nn import GCNConv, HeteroConv, SAGEConv
 import gnndelete as gd
 from gnndelete.engine.session import Session
 from gnndelete.graph.batch import collate
+from gnndelete.io.code import load_module
 from gnndelete.nn.forward import resolve_forward
 from gnndelete.nn.tables import filled
+from tests.shop import ITEMS, USERS, write_shop
 
 NODES = 40
 
@@ -96,6 +101,43 @@ def test_two_types_of_one_size_are_told_apart() -> None:
     session = Session(Rater().eval(), collate(data), resolve_forward(None))
     known = {each.parameter: each.nodes for each in session.vectors}
     assert known == {"tables.user": range(20), "tables.item": range(20, 40)}
+
+
+@pytest.mark.parametrize("users", [12, 20, 28])
+@pytest.mark.parametrize("items_first", [False, True])
+def test_two_tables_share_the_nodes_of_a_data(users: int, items_first: bool) -> None:
+    class Shop(nn.Module):
+        """Tables of users and of items, one after the other; a layer as high as one of them is no table."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.user, self.item = nn.Embedding(users, 4), nn.Embedding(NODES - users, 4)
+            self.wide, self.conv = nn.Linear(4, users), SAGEConv(users, 4)
+
+        def forward(self, edge_index: Tensor) -> Tensor:
+            tables = [self.item.weight, self.user.weight] if items_first else [self.user.weight, self.item.weight]
+            return self.conv(self.wide(torch.cat(tables)), edge_index)
+
+    torch.manual_seed(0)
+    session = Session(Shop().eval(), collate(graph()), resolve_forward(None))
+    known = {each.parameter: each.nodes for each in session.vectors}
+    start = NODES - users if items_first else 0
+    other = range(NODES - users) if items_first else range(users, NODES)
+    assert known == {"user.weight": range(start, start + users), "item.weight": other}
+
+
+def test_a_shop_of_two_tables_forgets_by_its_rows(tmp_path: Path) -> None:
+    pairs = write_shop(tmp_path / "shop")
+    data = gd.datasets.load_graph(tmp_path / "shop", layout="single")
+    code = load_module(str(tmp_path / "shop" / "recnet.py"))
+    model = code.bpr(code.RecNet(USERS, ITEMS), data.data, 0)
+    unlearner = gd.Unlearner(model, data.data, task=gd.RankingPrediction(), method=gd.GNNDelete(lam=0.5))
+    unlearned = unlearner.delete(gd.Deletion(nodes=[pairs[0][0]], ids=data.ids))
+    assert {site.layer for site, _ in unlearned.adapter.operators} <= {"user", "item"}
+    unlearned.save(tmp_path / "adapter")
+    loaded = gd.load(tmp_path / "adapter", model, unlearned.data, task=gd.RankingPrediction())
+    assert torch.equal(loaded.output(), unlearned.output())
+    assert gd.audit(unlearned, attacks=False).verdict.code == "undecided"
 
 
 def test_rows_are_put_back() -> None:

@@ -208,7 +208,10 @@ def _check_adapter(unlearned: Unlearned, data: Data) -> None:
         return
     for site, operator in unlearned.adapter.operators:
         where = f"the operator behind '{site.layer or 'the model'}'"
-        count = len(data.types.nodes.get(str(site.key), ())) if isinstance(data, HeteroGraph) else data.num_nodes
+        if site.table:  # of some nodes, or of all
+            count = min(operator.num_rows, int(data.num_nodes or 0))
+        else:
+            count = len(data.types.nodes.get(str(site.key), ())) if isinstance(data, HeteroGraph) else data.num_nodes
         if operator.num_rows != count:
             raise AdapterError(
                 f"{where} was made for {operator.num_rows} nodes and the graph has {count}: the adapter belongs to another graph",

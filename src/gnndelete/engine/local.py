@@ -99,9 +99,15 @@ class BlockSession(Session):
         """A parameter of the model, with the rows of the whole graph."""
         return self.blocks.session.parameter(name)
 
-    def untrained_rows(self, name: str, deleted: Tensor) -> Tensor:
+    def untrained_rows(self, name: str, nodes: range, deleted: Tensor) -> Tensor:
         """The rows of a parameter for nodes of the graph that never had an edge and are not deleted."""
-        return self.blocks.session.untrained_rows(name, self.block.nodes[deleted])
+        session = self.blocks.session  # ``nodes`` are those of the block
+        known = [each.nodes for each in session.vectors if each.parameter == name]
+        height = len(session.parameter(name))
+        known += [
+            each for each in (session.row_ranges.whole, *session.row_ranges.types.values()) if len(each) == height
+        ]
+        return session.untrained_rows(name, known[0], self.block.nodes[deleted])
 
     def mean_row(self, site: Site, h: Tensor, deleted: Tensor) -> Tensor:
         """The mean row of all nodes of the graph that are not deleted: that of the cache and what differs on the block."""

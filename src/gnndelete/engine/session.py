@@ -207,10 +207,9 @@ class Session:
             has[edges[:, edges[0] != edges[1]].flatten()] = True
         return (~has).nonzero().flatten()
 
-    def untrained_rows(self, name: str, deleted: Tensor) -> Tensor:
-        """The rows of a parameter for nodes that never had an edge and are not deleted."""
-        values, known = self.parameter(name), self.row_ranges
-        nodes = next(each for each in (known.whole, *known.types.values()) if len(each) == len(values))
+    def untrained_rows(self, name: str, nodes: range, deleted: Tensor) -> Tensor:
+        """The rows of a parameter, which are of ``nodes``, for those that never had an edge and are not deleted."""
+        values = self.parameter(name)
         never = self.never_connected[~torch.isin(self.never_connected, deleted)]
         return values[never[(never >= nodes.start) & (never < nodes.stop)] - nodes.start]
 

@@ -49,22 +49,29 @@ class Vectors:
         return Site(layer, key=name, rows=self.nodes, table=True)
 
 
-def possible_vectors(model: nn.Module, data: Data) -> list[Vectors]:
-    """Parameters with one row per node. One that is frozen while others learn was given, not trained: it is a feature."""
+def possible_vectors(model: nn.Module, data: Data, parts: bool = False) -> list[Vectors]:
+    """Parameters with one row per node. One that is frozen while others learn was given, not trained: it is a feature.
+
+    With ``parts`` also those that could share the nodes of a ``Data`` with another one, such as users first and then items.
+    """
     rows = Rows(data)
     parameters = dict(model.named_parameters())
     any_learns = any(value.requires_grad for value in parameters.values())
     tables = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Embedding)}
 
-    def ranges(name: str) -> list[range]:
+    count, heights = len(rows.whole), {value.size(0) for value in parameters.values() if value.dim() == 2}
+
+    def ranges(name: str, height: int) -> list[range]:
         """The nodes that rows may be of; first those of a type that is part of the name, as in a dict by type."""
         named = [nodes for kind, nodes in rows.types.items() if kind in name.split(".")]
-        return list(dict.fromkeys([*named, rows.whole, *rows.types.values()]))
+        shared = parts and not rows.types and count - height in heights
+        ends = [range(height), range(count - height, count)] if shared else []
+        return list(dict.fromkeys([*named, rows.whole, *rows.types.values(), *ends]))
 
     return [
         Vectors(name, nodes, name in tables)
         for name, value in parameters.items()
-        for nodes in ranges(name)
+        for nodes in ranges(name, value.size(0) if value.dim() == 2 else 0)
         if value.dim() == 2 and value.size(0) == len(nodes) > 0 and (value.requires_grad or not any_learns)
     ]
 
@@ -74,25 +81,32 @@ def node_tables(model: nn.Module, data: Data, forward: Forward, layers: list[str
 
     Two node types of one size have tables of one size; which is which shows, too.
     """
-    possible = possible_vectors(model, data)
+    possible = possible_vectors(model, data, parts=True)
     if not possible:
         return ()
-    graph, places = line(data)
+    (graph, places), rows = line(data), Rows(data)
     found: dict[str, tuple[int, Vectors]] = {}
     for vectors in possible:
-        node = (places[vectors.nodes.start : vectors.nodes.stop] == 0).nonzero().flatten()[:1]
+        here = places[vectors.nodes.start : vectors.nodes.stop]
+        if not bool((here >= 0).any()):
+            continue
+        node = (
+            torch.where(here >= 0, here, len(places)).argmin().view(1)
+        )  # the first of its line; where types share one, of these
+        start = int(here[node])
         nan = model.get_parameter(vectors.parameter)[node] * torch.nan
-        trace = _Trace(places)
+        trace = _Trace(places, start)
         try:
             with filled(model, {vectors.parameter: (node, nan)}):
                 run(model, graph, forward, layers, change=trace)
         except torch.OutOfMemoryError:
             raise
         except Exception:  # whatever a user's model has against another graph or NaN: its class has to do
-            trace = _Trace(places)
+            trace = _Trace(places, start)
         shows = [reading.site.title for reading in trace.seen if not reading.output]
         known = replace(vectors, first=next(iter(shows), None), beyond=any(reading.output for reading in trace.seen))
-        shown = bool(trace.seen) or vectors.embedding
+        of_type = vectors.nodes == rows.whole or vectors.nodes in rows.types.values()
+        shown = trace.near if not of_type else bool(trace.seen) or vectors.embedding
         if shown and not trace.spread and trace.reach < found.get(vectors.parameter, (len(places),))[0]:
             found[vectors.parameter] = trace.reach, known  # of two types of one size, the one whose node is at the row
     return tuple(vectors for _, vectors in found.values())
@@ -102,25 +116,29 @@ class _Trace:
     """Where NaN in the row of a node shows, if it is mended behind every layer.
 
     Args:
-        places: The place of every node in a line that starts with the node, or -1.
+        places: The place of every node in a line, or -1.
+        start: The place of the node.
 
     Attributes:
         seen: Where it shows.
         spread: Whether it shows in the row of a node that is not in the line.
         reach: How far from the node it shows.
+        near: Whether it first shows at the node, or beside it.
     """
 
-    def __init__(self, places: Tensor) -> None:
-        self._places = places
+    def __init__(self, places: Tensor, start: int = 0) -> None:
+        self._places, self._start = places, start
         self.seen: list[Reading] = []
-        self.spread, self.reach = False, 0
+        self.spread, self.reach, self.near = False, 0, False
 
     def __call__(self, reading: Reading) -> Tensor:
         nan = torch.isnan(reading.h.flatten(1)).any(dim=1)
         moved = self._places[reading.site.rows.start : reading.site.rows.stop][nan]
         if moved.numel():
+            away = (moved - self._start).abs()
+            self.near |= not self.seen and int(away.min()) <= 1
             self.spread |= bool((moved < 0).any())
-            self.reach = max(self.reach, int(moved.max()))
+            self.reach = max(self.reach, int(away.max()))
             self.seen.append(reading)
         return reading.h.masked_fill(nan.view(-1, *[1] * (reading.h.dim() - 1)), 0.0)
 

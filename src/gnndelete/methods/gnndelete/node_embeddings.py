@@ -215,7 +215,10 @@ def untrained_vectors(
     vectors: Vectors, values: Tensor, context: Context, nodes: Tensor, generator: torch.Generator
 ) -> Tensor:
     """Embeddings like those of nodes that never had an edge; zeros where there are no such nodes."""
-    known, count = context.session.untrained_rows(vectors.parameter, context.gone), vectors.rows(nodes).numel()
+    known, count = (
+        context.session.untrained_rows(vectors.parameter, vectors.nodes, context.gone),
+        vectors.rows(nodes).numel(),
+    )
     if not known.size(0):
         return values.new_zeros(count, values.size(1))
     if known.size(0) >= count:
