@@ -69,7 +69,7 @@ class Settings(BaseModel):
     close_after: float = Field(default=0, ge=0)
     lease: float = Field(default=30.0, gt=0)
     attempts: int = Field(default=5, ge=1)
-    together: int = Field(default=200, ge=1)
+    together: int = Field(default=100, ge=1)
     rate: float = Field(default=500.0, gt=0)
     burst: int = Field(default=1000, ge=1)
     body_limit: int = Field(default=1_000_000, ge=1000)

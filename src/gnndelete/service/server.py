@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ from gnndelete.service.lifecycle import Service
 from gnndelete.service.logs import Log
 from gnndelete.service.metrics import Metrics
 from gnndelete.service.worker import Worker
+
+#: Seconds after which a thread that computes lets others go on. A call takes many turns, and the worker computes in this process.
+SWITCH = 0.0005
 
 #: Calls that wait to be answered, beyond which the kernel refuses further ones.
 BACKLOG = 2048
@@ -79,6 +83,7 @@ def serve(
         beside: What else runs as long as the service does, each in a thread, until the event is set.
         log: Where lines go.
     """
+    sys.setswitchinterval(SWITCH)
     metrics, said, ended = Metrics(), log or Log(), threading.Event()
     worker = Worker(service, metrics, said) if with_worker else None
     acts = [*([] if worker is None else [worker.run]), *((lambda act=act: act(ended)) for act in beside)]
