@@ -31,7 +31,8 @@ test: venv  ## run the tests and the doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -rs tests src
 
 fuzz: venv  ## the tests of faults, flips and hostile input at twenty times their size
-	GNNDELETE_FUZZ=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/io/test_versions.py tests/cli/test_faults.py tests/cli/test_verify.py tests/test_hostile_requests.py tests/service/test_openapi.py
+	GNNDELETE_FUZZ=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/io/test_versions.py tests/cli/test_faults.py tests/cli/test_verify.py tests/test_hostile_requests.py \
+	  tests/service/test_openapi.py tests/service/test_faults.py tests/service/test_verify.py
 
 lint: venv  ## check style and formatting
 	$(BIN)/ruff check .

@@ -39,8 +39,8 @@ def register(
         model: The trained model.
         graph: The graph it was trained on, with the names of its nodes.
         task: What it was trained for.
-        training: How new weights are made: ``schedule`` (arguments of `gnndelete.train`), and ``build`` with the ``name`` and
-            the ``options`` of a factory ``file.py:make`` or ``package.module:make``, where a copy cannot be drawn again.
+        training: How new weights are made: ``schedule`` (arguments of `gnndelete.train`) or ``fit`` (``file.py:function``), and
+            ``build`` with the ``name`` and the ``options`` of a factory ``file.py:make``, where a copy cannot be drawn again.
         settings: Settings of `gnndelete.GNNDelete`; lam is rehearsed where they leave it open.
         tenant: Whose keys may use it.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gnndelete import __version__
 from gnndelete.auditing import audit
@@ -21,7 +21,7 @@ from gnndelete.datasets import NamedGraph
 from gnndelete.datasets.ids import without_names
 from gnndelete.engine.segments import Version
 from gnndelete.engine.session import Session
-from gnndelete.errors import GNNDeleteError, ModelError
+from gnndelete.errors import GNNDeleteError, ModelError, UnfitError
 from gnndelete.graph.batch import collate
 from gnndelete.graph.deletion import NOTHING, Deletion
 from gnndelete.graph.fingerprint import fingerprint
@@ -29,7 +29,7 @@ from gnndelete.graph.validation import edge_table
 from gnndelete.io.code import load_module
 from gnndelete.methods import Method
 from gnndelete.methods import resolver as methods
-from gnndelete.methods.base import plain
+from gnndelete.methods.base import Context, Reason, plain, reasons
 from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.nn.forward import evaluating
 from gnndelete.nn.hooks import Key, Rows, representations
@@ -45,6 +45,9 @@ from gnndelete.unlearner import Unlearner
 
 #: The verdict about what nobody measured.
 NOT_AUDITED = "not-audited"
+
+#: Methods for new weights, the cheapest first.
+SECOND_CLOCK = ("regrow", "retrain")
 
 
 def software() -> dict[str, str]:
@@ -220,6 +223,11 @@ def first_generation(
     )
     unlearner.prepare()
     session = unlearner.session
+    training = dict(training)
+    if not _can_build(training):
+        training["build"] = None
+    ways = {"fit": _fit(training, task), "build": _build(training)}
+    second_clock(Context(session, task, **ways), training.get("schedule") or {})
     chosen = dict(settings or {})
     if "lam" not in chosen and session.rehearsed is not None:
         chosen |= _rehearsed(session)
@@ -253,6 +261,7 @@ def _made(
         "not_local": session.not_local if session.blocks is None else "",
         "build": training.get("build"),
         "schedule": dict(training.get("schedule") or {}),
+        "fit": training.get("fit"),
         "nodes": session.table.num_nodes,
         "edges": session.table.num_edges,
         "damage": rehearse(session),
@@ -278,18 +287,10 @@ def new_generation(
     """
     made = folder.open_generation(generation)
     training = made.facts
-    method = second_clock(training["schedule"])
-    fit = _fit(made, training["schedule"], deletion) if method.name != "retrain" else None
-    unlearner = Unlearner(
-        made.model,
-        made.graph.data,
-        task=made.task,
-        method=method,
-        build=_build(made),
-        fit=fit,
-        engine="full",
-        seed=seed,
-    )
+    ways = {"fit": _fit(training, made.task.without(deletion.nodes)), "build": _build(training)}
+    start = Unlearner(made.model, made.graph.data, task=made.task, method="unlink", engine="full").session
+    method = second_clock(Context(start, made.task, **ways), training["schedule"])
+    unlearner = Unlearner(made.model, made.graph.data, task=made.task, method=method, engine="full", seed=seed, **ways)
     unlearned = unlearner.delete(deletion)
     if unlearned.model is None:
         raise ModelError("the method for new weights made no model")
@@ -342,29 +343,53 @@ def _rounded(values: Mapping[str, float | None]) -> dict[str, float | None]:
     return {name: None if value is None else round(value, 4) for name, value in values.items()}
 
 
-def second_clock(schedule: Mapping[str, Any]) -> Method:
-    """The method for new weights: regrow where it is installed, else a full retraining."""
-    names = methods.lookup_dict
-    kind = names.get("regrow") or names["retrain"]
-    takes = inspect.signature(kind).parameters
-    return kind(**{name: value for name, value in schedule.items() if name in takes and value is not None})
+def second_clock(context: Context, schedule: Mapping[str, Any]) -> Method:
+    """The cheapest method for new weights that fits a model.
+
+    Args:
+        context: The model, its graph and its task, and how it is built and trained.
+        schedule: How it was trained.
+
+    Raises:
+        UnfitError: If there is none: then nothing could be answered for good.
+    """
+    found: list[Reason] = []
+    for name in SECOND_CLOCK:
+        kind = methods.lookup(name)
+        takes = inspect.signature(kind).parameters
+        method = kind(**{name: value for name, value in schedule.items() if name in takes and value is not None})
+        found = reasons(method, context)
+        if not found:
+            return method
+    raise UnfitError(f"no new weights can be made of this model: {found[0].why}", found[0].remedy)
 
 
-def _build(made: Made) -> Any:
+def _build(training: Mapping[str, Any]) -> Any:
     """A function that makes an untrained model; None where the weights of a copy can be drawn again."""
-    build = made.facts.get("build")
+    build = training.get("build")
     if not build or ":" not in build["name"]:
         return None
     path, _, attribute = build["name"].rpartition(":")
     return lambda: getattr(load_module(path), attribute)(**build["options"])
 
 
-def _fit(made: Made, schedule: Mapping[str, Any], deletion: Deletion) -> Any:
-    """A function that trains as the model was trained."""
-    task = made.task.without(deletion.nodes)
+def _can_build(training: Mapping[str, Any]) -> bool:
+    """Whether the factory makes a model of its options alone; some ask for sizes of a graph."""
+    build = _build(training)
+    try:
+        return build is not None and isinstance(build(), nn.Module)
+    except Exception:  # the user's code may raise anything; weights of a copy are drawn again instead
+        return False
+
+
+def _fit(training: Mapping[str, Any], task: Task) -> Any:
+    """A function that trains as the model was trained: the user's own, or by the schedule."""
+    if training.get("fit"):
+        path, _, attribute = training["fit"].rpartition(":")
+        return getattr(load_module(path), attribute)
+    chosen = {name: value for name, value in (training.get("schedule") or {}).items() if value is not None}
 
     def fit(model: Any, data: Any, seed: int, **more: Any) -> Any:
-        chosen = {name: value for name, value in schedule.items() if value is not None}
         train(model, data, task, seed=seed, progress=False, **{**chosen, **more})
         return model
 
