@@ -44,5 +44,6 @@ def test_of_several_references_the_mean_is_the_target(links: World) -> None:
     assert (found["references"], len(test["references"])) == (2, 2)
     assert test["reference"]["auc"] == test["references"][0], "the first is shown"
     assert test["gap"] == pytest.approx(test["after"]["auc"] - sum(test["references"]) / 2)
+    assert "the mean of 2 retrained models" in found["verdict"]["text"]
     alone = gd.audit(unlearned, trained[0], attacks=False).to_dict()["forgetting"]["unseen"]["served"]
     assert (alone["references"], alone["gap"]) == ([], test["after"]["auc"] - test["references"][0])

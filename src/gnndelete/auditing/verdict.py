@@ -716,6 +716,9 @@ def judge(test: QueryTest) -> Opinion:
     if reference is not None:
         gap = f"{test.gap:+.3f} ± {test.gap_error:.3f}"
         figures = f"AUC {_interval(after)}, against {_interval(reference)} for the retrained model: {gap}."
+        if test.references:
+            mean = sum(test.references) / len(test.references)
+            figures = f"AUC {_interval(after)}, against {mean:.3f}, the mean of {len(test.references)} retrained models: {gap}."
     if after.matched < MATCHED_SHARE:
         figures += (
             f" Only {100 * after.matched:.1f}% of the deleted elements have unseen ones of their kind and were tested."
