@@ -168,3 +168,30 @@ def tell_apart(features: Floats, count: int, seed: int = 0) -> UnseenTest:
         answers += cross_val_predict(trees, features, kinds, cv=folds, method="predict_proba")[:, 1]
     whole = [(np.arange(count), np.arange(len(answers) - count))]
     return UnseenTest(whole, torch.from_numpy(answers[:count]), torch.from_numpy(answers[count:]))
+
+
+def tell_by_quadratics(features: Floats, count: int) -> UnseenTest:
+    """`tell_apart` in milliseconds, for calibration: logistic regression on features and their products, cross-validated.
+
+    Args:
+        features: A row per element.
+        count: The number of elements of the first kind.
+
+    Returns:
+        The test.
+
+    >>> marked = np.random.default_rng(0).normal(size=(200, 2)) * np.repeat([[0.1], [1.0]], 100, axis=0)
+    >>> tell_by_quadratics(marked, 100).auc > 0.8
+    True
+    """
+    from sklearn.linear_model import LogisticRegression  # takes a second to import
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+
+    kinds = (np.arange(len(features)) < count).astype(int)
+    model = make_pipeline(StandardScaler(), PolynomialFeatures(2), StandardScaler(), LogisticRegression(C=0.1))
+    parts = StratifiedKFold(min(FOLDS, count, len(features) - count), shuffle=True, random_state=0)
+    answers = cross_val_predict(model, features, kinds, cv=parts, method="decision_function")
+    whole = [(np.arange(count), np.arange(len(answers) - count))]
+    return UnseenTest(whole, torch.from_numpy(answers[:count]), torch.from_numpy(answers[count:]))

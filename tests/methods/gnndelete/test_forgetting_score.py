@@ -123,3 +123,18 @@ def test_held_out_edges_that_were_trained_on_are_pointed_out(links):
     wrong = gd.LinkPrediction(validation=torch.cat([task.validation.positives, data.edge_index[:, :7]], dim=1))
     sentence = gd.Unlearner(model, data, task=wrong).delete(deletion).calibration["sentence"]
     assert f" 7 {said}" in sentence
+
+
+def test_nodes_with_deleted_labels_that_all_get_one_answer_are_marked():
+    graph = community_graph(400, 2000, 8, classes=3, community=100, seed=4)
+    data = gd.datasets.split_nodes(graph, seed=0, train=0.5, val=0.3)
+    torch.manual_seed(0)
+    model = gd.models.GCN(8, hidden=16, out=3)
+    deletion = gd.Deletion(labels=gd.datasets.forget_nodes(data, 60, seed=1)).check(data)
+    measured = ForgettingScore(gd.Unlearner(model, data, task="node")._context.for_deletion(deletion))
+    output = model(data.x, data.edge_index).detach()
+    assert measured.trial(0.0, model, output, output).mark == 0
+    flat = output.clone()
+    flat[deletion.labels] = output.mean(dim=0) + 0.01 * torch.randn(60, 3)
+    assert measured.trial(0.5, model, flat, flat).mark > 0.2
+    assert measured.trial(0.1, model, output * 1.01, output * 1.01).mark < 0.05

@@ -14,7 +14,7 @@ from gnndelete.errors import GraphError, ModelError
 from gnndelete.graph.edge_table import ends_of
 from gnndelete.methods.base import Context
 from gnndelete.metrics.lists import Lists
-from gnndelete.metrics.marks import EDGE_LIMIT, row_features
+from gnndelete.metrics.marks import EDGE_LIMIT, row_features, tell_by_quadratics
 from gnndelete.metrics.unseen_test import degrees
 from gnndelete.tasks import Task
 from gnndelete.tasks.base import draw
@@ -33,6 +33,9 @@ CORRECTED_WITHIN = 0.05
 #: Nodes that each end is scored with to see its spread, and pairs that are asked about for it.
 PARTNERS, PARTNER_LIMIT = 16, 100_000
 
+#: Nodes of each kind from which it can be learned how to tell them.
+TOLD_MINIMUM = 20
+
 #: Validation edges that are ranked in lists at most.
 RANKED_LIMIT = 400
 
@@ -46,7 +49,7 @@ class Trial:
     se: float | None = None  # its standard error
     utility: float | None = None  # the validation score
     near: float | None = None  # the validation score on edges that touch the deletion
-    mark: float | None = None  # how far the ends of deleted edges can be told by themselves, beyond lam 0
+    mark: float | None = None  # how far the nodes of the deletion can be told by themselves, beyond lam 0
     mrr: float | None = None  # the mean reciprocal rank of validation edges in lists, where lists are what users see
 
     def loss(self, first: Trial) -> float:
@@ -90,6 +93,8 @@ class ForgettingScore:
         self.corrected: Tensor | None = None
         self._table, self._by_surroundings = context.session.table, by_surroundings
         self._near: Task | None = None
+        self._untold: float | None = None
+        self._still_served = False  # nodes that are asked as they are served
         self._lists: Lists | None = None
         self.chance: float | None = None
         if self.task is None:
@@ -120,6 +125,7 @@ class ForgettingScore:
             self.unseen = comparable_edges(context, self.deleted, self.unseen)
         else:
             self.presented = True
+            self._still_served = self.task.on_nodes and not self.task.blank(deletion)
             self.kept = KEPT_WITH_LABEL * self.task.still_learned(deletion, self.deleted)
         if not self.unseen.size(-1):
             self.missing = (
@@ -181,6 +187,8 @@ class ForgettingScore:
             if self.task.pairwise:
                 spread = self.task.scores(partial(self.task.predict, model, presented), data, self._beside)
                 mark = self._mark(spread.view(2, self._elements.size(1), -1), presented)
+            elif self._still_served:
+                mark = self._mark_of_classes(self.task.predict(model, presented, self._elements))
         return Trial(lam, auc, se, utility, near, mark, mrr)
 
     def _mark(self, scores: Tensor, output: Any) -> float:
@@ -208,6 +216,20 @@ class ForgettingScore:
             near = edges[:, torch.isin(edges[1], nodes) & (edges[0] != edges[1])]
             self._neighbors = draw(near, EDGE_LIMIT, torch.Generator().manual_seed(0))
         return self._neighbors
+
+    def _mark_of_classes(self, chances: Tensor) -> float | None:
+        """How well answers alone tell nodes with deleted labels from unseen ones, beyond lam 0.
+
+        What was remembered is answered more surely than unseen nodes are, and forgetting it brings it among these. A map that
+        is too strong gives all of them answers that no other node gets.
+        """
+        if min(self.deleted.size(-1), self.unseen.size(-1)) < TOLD_MINIMUM:
+            return None
+        answers = chances.double().clamp(min=1e-9).log()
+        found = tell_by_quadratics(answers.cpu().numpy(), self.deleted.size(-1))
+        if self._untold is None:  # the first trial is lam 0
+            self._untold = max(found.auc, 0.5) + found.standard_error
+        return max(found.auc - self._untold, 0.0)
 
     def remarks(self) -> list[str]:
         """Sentences about the comparison itself, for the note of a calibration."""
