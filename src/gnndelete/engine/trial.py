@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import Linear, MeanAggregation, MessagePassing, SumAggregation
 
 from gnndelete.engine.blocks import Block, Blocks, Reads, inside, reach_of, seeds
 from gnndelete.engine.cache import Cache
@@ -31,6 +31,9 @@ from gnndelete.nn.receptive_field import Probe
 #: Rows are equal if they differ by no more than this share of the largest number in the rows compared. Rows that a deletion
 #: leaves as they are differ by rounding alone.
 TOLERANCE, ROUNDING = 1e-5, 1e-6
+
+#: Parts of a layer that may add up messages.
+ADDING = (nn.Linear, Linear, nn.Identity, SumAggregation, MeanAggregation)
 
 #: So many rows must read more than what changes, for a trial to tell sums from other aggregations.
 SHOWN_ROWS = 4
@@ -101,7 +104,18 @@ def _cheapest(blocks: Blocks, trial: Trial) -> Blocks:
             blocks = tried(pairs=blocks.reads.pairs | {name})
     if trial.lags(blocks):
         blocks = tried(lags=True)
-    return tried(sums=True) if trial.shows_sums(blocks) else blocks
+    return tried(sums=True) if _may_add_up(blocks) and trial.shows_sums(blocks) else blocks
+
+
+def _may_add_up(blocks: Blocks) -> bool:
+    """Whether the outermost layers are PyG's own, of linear maps and sums: a trial might miss a bound that is seldom met."""
+    names = {site.layer for site in blocks.probe.sites if site.hops == blocks.reach}
+    layers = [blocks.model.get_submodule(name) for name in names]
+    return all(
+        type(layer).__module__.startswith("torch_geometric.nn.conv.")
+        and all(isinstance(part, ADDING) for part in list(layer.modules())[1:])
+        for layer in layers
+    )
 
 
 @dataclass(frozen=True)
