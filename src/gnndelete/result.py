@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import or_
 from os import PathLike
 from typing import Any
@@ -287,20 +287,24 @@ class Unlearned:
         Raises:
             ModelError: If no task or no graph is known.
         """
-        if (
-            self.served is not None
-            and isinstance(vars(self)["model"], Later)
-            and not isinstance(self.original, HeteroData)
-        ):
+        if self._reads_rows and self.served is not None:
             return self.served.predict(self._require_task(), elements)
         if isinstance(self.graph, HeteroGraph):
             elements = self._require_task().place(elements, self.graph)
         return self.answers()(elements)
 
+    @property
+    def _reads_rows(self) -> bool:
+        """Whether elements are answered by rows, without the model."""
+        is_local = self.served is not None and isinstance(vars(self)["model"], Later)
+        return is_local and not isinstance(self.original, HeteroData)
+
     def answers(self) -> Predict:
         """Run the model once and return a function that answers any number of questions about elements."""
         if self.predictor is not None:
             return self.predictor
+        if self._reads_rows and self.served is not None:
+            return partial(self.served.predict, self._require_task())
         task, model, output = self._require_task(), evaluation_view(self._require_model()), self.output()
 
         def predict(elements: Any) -> Tensor:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from torch_geometric.data import Data
 
 import gnndelete as gd
 from gnndelete.datasets.forget import training_edges
 
-from .conftest import Cli, contents, latest, opened
+from .conftest import SMALL, Cli, contents, latest, opened
 
 ADAPTER = {"adapter_config.json", "adapter_model.safetensors", "README.md"}
 
@@ -46,6 +48,31 @@ def test_a_sequence_equals_one_request(cli: Cli, link_run: Path, tmp_path: Path)
     once = contents(tmp_path / "once")
     assert once["adapter_model.safetensors"] == sequence["adapter_model.safetensors"]
     assert fresh.values["after"] == both.values["after"]
+
+
+def test_a_prepared_run_gives_the_same_result_from_rows(cli: Cli, tmp_path: Path) -> None:
+    once = torch.cat([torch.stack([torch.arange(400), (torch.arange(400) + step) % 400]) for step in (1, 2)], dim=1)
+    generator = torch.Generator().manual_seed(0)
+    graph = Data(x=torch.randn(400, 6, generator=generator), edge_index=torch.cat([once, once.flip(0)], dim=1))
+    torch.save(graph, tmp_path / "ring.pt")
+    link_run, other = tmp_path / "run", tmp_path / "other"
+    assert cli("train", "--graph", tmp_path / "ring.pt", "--out", link_run, *SMALL).code == 0
+    shutil.copytree(link_run, other)
+    _, _, edges, _ = _open(link_run)
+    prepared = cli("delete", link_run, "--prepare", "--json")
+    assert (prepared.code, prepared.values["local"]) == (0, True)
+    files = {path.name: path.stat().st_mtime_ns for path in (link_run / "prepared").iterdir()}
+    results = {}
+    for run in (link_run, other):
+        request = ("--edge", "{},{}".format(*edges[0]), "--edge", "{},{}".format(*edges[9]), "--lam", 0.3)
+        results[run] = cli("delete", run, *request, "--json").values
+    assert (results[link_run]["engine"], results[other]["engine"]) == ("local", "full")
+    for scores in ("before", "after"):
+        assert results[link_run][scores] == pytest.approx(results[other][scores], abs=1e-6)
+    assert {path.name: path.stat().st_mtime_ns for path in (link_run / "prepared").iterdir()} == files
+    assert cli("verify", link_run).code == 0
+    assert cli("close", link_run).code == 0
+    assert not (link_run / "prepared").exists()
 
 
 @pytest.mark.parametrize("option", ["--edges", "--random"])

@@ -67,3 +67,11 @@ def test_a_flipped_bit_is_refused(tmp_path: Path, name: str) -> None:
         except AdapterError:
             continue
         assert found is None or other.split() == content.split()
+
+
+def test_a_rehearsed_lam_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data, task = problem("gcn")
+    first = gd.Unlearner(model, data, task=task).prepare(tmp_path)
+    monkeypatch.setattr(gd.GNNDelete, "unlearn", lambda *_: pytest.fail("it was rehearsed again"))
+    again = gd.Unlearner(model, data, task=task).prepare(tmp_path)
+    assert again.session.rehearsed.lam == first.session.rehearsed.lam

@@ -26,7 +26,7 @@ def close(
     A salted digest of every list stays, and the rows in the adapter. Write the remaining graph first, if you need it:
     [bold]gnndelete delete runs/a --save-graph left[/]
     """
-    from gnndelete.cli.run_folder import AUDIT, CACHE, PRIVATE, STATE, provenance, require_state, writing
+    from gnndelete.cli.run_folder import AUDIT, CACHE, PREPARED, PRIVATE, STATE, provenance, require_state, writing
 
     received = datetime.now(UTC)
     with writing(run) as opened:
@@ -51,8 +51,9 @@ def close(
                 **{name: getattr(before, name) for name in same},
                 **provenance(),
             )
-            shutil.rmtree(run / AUDIT / CACHE, ignore_errors=True)
             opened.repair()
+        for folder in (run / AUDIT / CACHE, run / PREPARED):  # the latter holds rows of what was deleted
+            shutil.rmtree(folder, ignore_errors=True)
     commitments = {manifest.version: manifest.files[STATE] for manifest in opened.chain if STATE in manifest.files}
     values = {
         "run": str(run),

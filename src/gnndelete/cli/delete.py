@@ -66,6 +66,13 @@ def delete(
     ] = False,
     skip_unseen: options.SkipUnseen = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the request and show what would happen.")] = False,
+    prepare: Annotated[
+        bool,
+        typer.Option(
+            "--prepare",
+            help="Keep in the run what requests start from: further ones then cost their neighbourhood. Also without a request.",
+        ),
+    ] = False,
     trust: options.Trust = False,
     config: options.Config = None,
     set_: options.Set = None,
@@ -101,6 +108,11 @@ def delete(
         if save_graph is not None and not settings.deletion.asks and not (fresh or dry_run):
             saved = serving.save_remaining()
             return Report(saved, lambda console: _show_saved(console, saved))
+        if prepare and not settings.deletion.asks and not dry_run:
+            prepared = serving.prepare()
+            return Report(prepared, lambda console: _show_prepared(console, prepared))
+        if prepare and not dry_run:
+            serving.prepare()
         values = serving.plan() if dry_run else serving.serve(request_id, received)
     if changed:
         note(f"note: {changed}")
@@ -118,6 +130,7 @@ class _Serving:
     fresh: bool
     skip_deleted: bool
     skip_unseen: bool
+    prepared: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what can be refused before anything is loaded."""
@@ -227,10 +240,12 @@ class _Serving:
 
     def serve(self, request_id: str | None, received: datetime) -> dict[str, Any]:
         """Delete, measure, and publish the result as a new version; then write the copies that were asked for."""
-        from gnndelete.cli.run_folder import AUDIT, CACHE, PRIVATE, TAKEN_OVER, provenance, report_digest
+        from gnndelete.cli.run_folder import AUDIT, CACHE, PREPARED, PRIVATE, TAKEN_OVER, provenance, report_digest
         from gnndelete.graph.fingerprint import fingerprint
 
         self._check()
+        if (self.run.root / PREPARED).is_dir() and not self.prepared:
+            self.prepare()
         dropped = self.run.latest.requests if self.fresh else 0
         if dropped:
             note(f"note: --fresh drops {dropped} earlier request(s); what they deleted is back in the model")
@@ -269,6 +284,17 @@ class _Serving:
         left = replace(self.graph, data=unlearned.data), unlearned.deletion.nodes, facts
         version = self.run.latest.version
         return {**values, "applied": True, **self._places(version), **self._copied(version, lambda: left)}
+
+    def prepare(self) -> dict[str, Any]:
+        """Compute what local requests start from, or read it from the run where it is there already."""
+        from gnndelete.cli.run_folder import PREPARED
+
+        self.prepared, folder = True, self.run.root / PREPARED
+        self.unlearner.prepare(folder)
+        session = self.unlearner.session
+        rehearsed = None if session.rehearsed is None else session.rehearsed.lam
+        facts = {"local": session.blocks is not None, "not_local": session.not_local, "rehearsed_lam": rehearsed}
+        return {"run": str(self.run.root), "prepared": str(folder), **facts}
 
     def stored(self, version: int, dry_run: bool) -> dict[str, Any]:
         """The outcome of a request that was served before. Copies that are asked for are written, as they are now."""
@@ -310,17 +336,24 @@ class _Serving:
         return {"run": str(self.run.root), "version": version, "out": str(folder), "state": str(folder / STATE)}
 
     def _values(self, unlearned: Unlearned) -> dict[str, Any]:
-        from gnndelete.result import evidence
+        from gnndelete.graph.hetero import HeteroGraph
+        from gnndelete.result import evidence, evidence_by
 
-        data, seed = unlearned.graph, unlearned.seed
+        data, seed, deletion = unlearned.graph, unlearned.seed, unlearned.deletion
         assert data is not None
+        if unlearned.served is not None and not isinstance(self.data, HeteroGraph):
+            answers = partial(unlearned.served.before().predict, self.task)
+            before = evidence_by(answers, self.task, deletion, data, seed=seed)
+        else:
+            before = evidence(self.model, self.data, self.task, deletion, data, seed=seed)
         return {
             **unlearned.summary(),
             **self._asked(),
             "assurance_meaning": unlearned.assurance_meaning,
             "aim_meaning": unlearned.aim_meaning,
             "calibration": unlearned.calibration,
-            "before": evidence(self.model, self.data, self.task, unlearned.deletion, data, seed=seed),
+            "engine": unlearned.engine,
+            "before": before,
             "after": unlearned.evaluate(),
             "task": self.task.name,
             "device": str(self.data.edge_index.device),
@@ -432,6 +465,15 @@ def _aim(values: dict[str, Any]) -> str:
 def _show_saved(console: Console, values: dict[str, Any]) -> None:
     text = f"The graph without {_counts(values['counts'])} ({values['requests']} request(s)) was written to "
     console.print(f"{text}{values['remaining_graph']}. Nothing else was changed.", markup=False, soft_wrap=True)
+
+
+def _show_prepared(console: Console, values: dict[str, Any]) -> None:
+    if values["local"]:
+        text = f"Requests to {values['run']} now cost their neighbourhood. SENSITIVE: {values['prepared']} holds rows of the "
+        text += "graph before any deletion; 'gnndelete close' removes it."
+    else:
+        text = f"Requests to {values['run']} use the whole graph: {values['not_local']}. Nothing was written."
+    console.print(text, markup=False, soft_wrap=True)
 
 
 def _show(console: Console, values: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
     base/            model.safetensors, settings.yaml, metrics.json: what ``train`` or ``adopt`` wrote
     versions/0001/   the adapter or the model after a request, result.json, settings.yaml, state.json (all requests so far)
     audit/0001/      the report about a version
+    prepared/        what `delete --prepare` computed once: rows of the graph before any deletion, private
 
 Every folder has a ``manifest.json``; `gnndelete.io.versions` has the rules. A run folder is data: opening it runs nothing.
 This module imports torch only where a function needs it, so that bad settings are refused at once.
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 MODEL, SETTINGS, METRICS = "model.safetensors", "settings.yaml", "metrics.json"
 TABLES, DESCRIPTION, TOMBSTONES = "tables.json", "graph.toml", "tombstones.json"
-STATE, RESULT, AUDIT, CACHE = "state.json", "result.json", "audit", "cache"
+STATE, RESULT, AUDIT, CACHE, PREPARED = "state.json", "result.json", "audit", "cache", "prepared"
 
 #: Files of a version that name elements or rows: only their owner reads them.
 PRIVATE = frozenset({STATE, "adapter_model.safetensors"})

@@ -28,8 +28,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch_geometric
-from scipy.io import loadmat
-from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
@@ -263,6 +261,9 @@ def _guarded(kind: type, check: Callable[[Path], None] | None = None) -> Any:
 
 def _check_matrices(folder: Path) -> None:
     """Raise where a sparse matrix in ``folder`` (``.npz`` or ``.mat``) points outside itself; scipy would follow it."""
+    from scipy.io import loadmat  # here, since they take longer to import than a local request
+    from scipy.sparse import csr_matrix
+
     for path in folder.glob("*.npz"):
         with np.load(path, allow_pickle=False) as file:
             for name in ("attr", "adj"):
@@ -286,6 +287,7 @@ def rewrite_pickles(folder: Path) -> None:
 
 def _read_pickle(path: Path) -> Any:
     """The content of a pickle that is made of numbers, arrays and containers, or that is a sparse matrix."""
+    from scipy.sparse import csr_matrix
 
     class Matrix:  # stands in for scipy's class, and is a new one each time: a pickle may change the class it names
         pass

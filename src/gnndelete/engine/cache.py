@@ -25,7 +25,7 @@ from gnndelete.nn.forward import evaluating
 from gnndelete.nn.hooks import Key, Site, entry, listening, representations
 
 MANIFEST, ROWS = "cache.json", "rows.safetensors"
-_FORMAT = 1
+_FORMAT = 2
 _REMEDY = "remove the folder and prepare again"
 
 

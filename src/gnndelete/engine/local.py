@@ -190,6 +190,12 @@ class Answers:
     def __init__(self, blocks: Blocks, output: Mapping[Key, Overlay | Version]) -> None:
         self.blocks, self.output = blocks, output
 
+    def before(self) -> Answers:
+        """Answers of the base model on the original graph."""
+        rows = self.blocks.cache.output
+        none = self.blocks.edges.edge_index[0, :0]
+        return Answers(self.blocks, {key: Overlay(base, none, base[:0]) for key, base in rows.items()})
+
     def whole(self) -> Any:
         """The whole output, as one pass over the remaining graph would give it."""
         entries = {key: rows.whole() for key, rows in self.output.items()}

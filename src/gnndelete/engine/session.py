@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -21,6 +23,7 @@ from gnndelete.graph.batch import GraphBatch, label_edges
 from gnndelete.graph.edge_table import Hops, Neighborhood, ends_of
 from gnndelete.graph.fingerprint import attributes, fingerprint
 from gnndelete.graph.validation import check_graph, edge_table
+from gnndelete.io.files import write
 from gnndelete.nn.adapter import model_fingerprint
 from gnndelete.nn.checks import refuse_blind
 from gnndelete.nn.forward import Forward, require_rows, unwrapped
@@ -46,6 +49,9 @@ MODEL_RANDOM = Note(
 
 #: Rows that are summed in their own precision, and numbers of which a double copy costs nothing: for the mean of all rows.
 MEAN_BLOCK_ROWS, SMALL_MEAN = 1024, 1 << 21
+
+#: The file of `Session.keep`.
+KEPT = "rehearsed.json"
 
 #: Raises an error where the output of a model on a graph does not fit the task.
 Check = Callable[[Any, Any], None]
@@ -93,6 +99,7 @@ class Session:
         self.random = False  # whether the model draws random numbers in evaluation mode; known after the probe
         self.blocks: Blocks | None = None  # how requests are served locally; set by `prepare`
         self.rehearsed: Any = None  # what a method found on a trial deletion, for requests too small to find it by
+        self.folder: Path | None = None  # where they are kept
         self.not_local = "the model has not been tried on a part of the graph"  # why there are no blocks
         self.row_model: Any = None  # what a method found out about the model's tables, for all requests
         self._reads_edges = self._gives_rows = False
@@ -234,6 +241,10 @@ class Session:
         """
         identity = {} if folder is None else self.identity()
         known = None if folder is None else Cache.load(folder, identity)
+        if known is not None:
+            measured = known[1].pop("probe")
+            self.random = measured.pop("random")
+            self._probes[repr("all")] = Probe(tuple(known[0].rows), **measured)
         try:
             found = find(self) if known is None else Blocks.of(self, *known)
         except ModelError as error:  # no graph layer that is known by its class
@@ -241,7 +252,29 @@ class Session:
         self.blocks, self.not_local = (None, found) if isinstance(found, str) else (found, "")
         self._gives_rows = self._gives_rows or known is not None  # they are in the cache
         if folder is not None and known is None and self.blocks is not None:
-            self.blocks.cache.save(folder, identity, **self.blocks.facts())
+            found_probe = self.probe("all")
+            measured = {name: getattr(found_probe, name) for name in ("layers", "hops", "bounded", "moves_along")}
+            measured["random"] = self.random
+            self.blocks.cache.save(folder, identity, **self.blocks.facts(), probe=measured)
+        self.folder = folder if self.blocks is not None else None
+
+    def read_kept(self, digest: str) -> Any:
+        """Plain values that `keep` wrote under a digest beside the rows of this model and graph; None where there are none."""
+        try:
+            text = "" if self.folder is None else (self.folder / KEPT).read_text()
+            kept = json.loads(text or "{}")
+            return kept["values"] if kept.get("digest") == self._digest(digest) else None
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def keep(self, digest: str, values: dict[str, Any]) -> None:
+        """Keep plain values beside the rows, where these are in a folder."""
+        if self.folder is not None:
+            content = json.dumps({"digest": self._digest(digest), "values": values}, indent=1) + "\n"
+            write(self.folder / KEPT, content.encode(), private=True)
+
+    def _digest(self, digest: str) -> str:
+        return hashlib.sha256(f"{digest} {sorted(self.identity().items())}".encode()).hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
         """Blocks hold functions that cannot be pickled; they are made again from their cache."""
@@ -276,7 +309,11 @@ class Session:
         return model_fingerprint(self.model)
 
     def graph_fingerprint(self) -> str:
-        """A digest of the graph."""
+        """A digest of the graph; made once."""
+        return self._graph_fingerprint
+
+    @cached_property
+    def _graph_fingerprint(self) -> str:
         return fingerprint(self.data)
 
     @cached_property

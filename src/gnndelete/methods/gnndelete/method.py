@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
@@ -10,16 +11,17 @@ from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gnndelete.engine.local import BlockSession
 from gnndelete.engine.session import MODEL_RANDOM
 from gnndelete.errors import ModelError, SettingError, some
 from gnndelete.graph.deletion import NOTHING
 from gnndelete.graph.edge_table import Hops
+from gnndelete.graph.fingerprint import tensor_digest
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.validation import check_deletion
-from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason
+from gnndelete.methods.base import Assurance, Context, Method, Outcome, Reason, plain
 from gnndelete.methods.gnndelete.calibration import (
     ACTIONS,
     CUTTING,
@@ -377,7 +379,18 @@ class GNNDelete(Method):
         """
         session = context.session
         if self.lam == "auto" and context.task is not None and session.rehearsed is None and session.blocks is not None:
-            session.rehearsed = self._rehearsal(context)
+            digest = self._rehearsal_digest(context)
+            if (kept := session.read_kept(digest)) is not None:
+                session.rehearsed = Calibration(**kept)
+            elif (found := self._rehearsal(context)) is not None:
+                session.rehearsed = found
+                session.keep(digest, {**asdict(found), "trials": []})
+
+    def _rehearsal_digest(self, context: Context) -> str:
+        """A digest of all that a rehearsal depends on, beside the model and the graph."""
+        tensors = {name: value for name, value in vars(context.task).items() if isinstance(value, Tensor)}
+        settings = [type(context.task).__name__, context.seed, plain(self.settings())]
+        return hashlib.sha256(f"{settings} {tensor_digest(tensors)}".encode()).hexdigest()
 
     def _rehearsal(self, context: Context) -> Calibration | None:
         """The lam of a trial deletion of training elements; None where it cannot be calibrated."""
