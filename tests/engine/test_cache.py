@@ -71,7 +71,9 @@ def test_a_flipped_bit_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_a_rehearsed_lam_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, data, task = problem("gcn")
-    first = gd.Unlearner(model, data, task=task).prepare(tmp_path)
+    method = gd.GNNDelete(aim="nonexistent")
+    first = gd.Unlearner(model, data, task=task, method=method).prepare(tmp_path)
+    assert first.session.rehearsed is not None
     monkeypatch.setattr(gd.GNNDelete, "unlearn", lambda *_: pytest.fail("it was rehearsed again"))
-    again = gd.Unlearner(model, data, task=task).prepare(tmp_path)
+    again = gd.Unlearner(model, data, task=task, method=method).prepare(tmp_path)
     assert again.session.rehearsed.lam == first.session.rehearsed.lam
