@@ -70,8 +70,9 @@ def test_a_flipped_bit_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_a_rehearsed_lam_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, data, task = problem("gcn")
-    method = gd.GNNDelete(aim="nonexistent")
+    split = gd.datasets.split_links(gd.datasets.load("digits"))
+    task, method = gd.LinkPrediction(validation=split.validation, test=split.test), gd.GNNDelete(aim="nonexistent")
+    model, data = gd.models.GCN(64), split.data
     first = gd.Unlearner(model, data, task=task, method=method).prepare(tmp_path)
     assert first.session.rehearsed is not None
     monkeypatch.setattr(gd.GNNDelete, "unlearn", lambda *_: pytest.fail("it was rehearsed again"))
