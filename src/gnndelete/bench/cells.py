@@ -136,7 +136,7 @@ def cells(experiment: Experiment, device: str = "cpu", seeds: int | None = None)
 
 
 def _cells(experiment: Experiment, device: str, seeds: int | None) -> list[Cell]:
-    task, schedule = experiment.task, experiment.train.model_dump()
+    task, schedule = experiment.task, experiment.train.settings()
     found: dict[str, Cell] = {}
     fixed = {"task": task, "split": experiment.split.shares(task), "train": schedule}
     measures = [name for name in MEASURES if name in experiment.measures]
@@ -208,6 +208,9 @@ def _method_key(spec: MethodSpec, schedule: Mapping[str, Any], task: str, embedd
     method.check()
     version, added = search_version(method, task, embeddings), ADDED_SETTINGS.get(kind.name, {})
     settings = {name: value for name, value in method.settings().items() if name not in added or added[name] != value}
+    if isinstance(method, GNNDelete) and method.operator == "auto":  # what it comes to
+        corrects_rows = embeddings and task == "link" and method.resets_embeddings
+        settings["operator"] = "auto" if corrects_rows else "ring"
     return {"name": kind.name, **settings, **({"rule": version} if version > 1 else {})}
 
 

@@ -199,7 +199,7 @@ class Part(BaseModel):
 
 
 class Schedule(Part):
-    """How base models, retrained models and shadow models are trained: the options of `gnndelete.train`."""
+    """How base models, retrained models and shadow models are trained: by options of `gnndelete.train`, and links by which loss."""
 
     epochs: Count = 1000
     lr: Rate = 1e-3
@@ -207,6 +207,11 @@ class Schedule(Part):
     patience: Count | None = None
     validate_every: Count = 10
     batch_size: Count | None = None
+    loss: Literal["bce", "bpr"] = "bce"
+
+    def settings(self) -> dict[str, Any]:
+        """The settings as they stand in a key; of links, the usual loss is not named."""
+        return self.model_dump(exclude={"loss"} if self.loss == "bce" else set())
 
 
 class Split(Part):

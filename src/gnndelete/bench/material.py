@@ -45,19 +45,21 @@ class Material:
 
 def load_material(key: Mapping[str, Any], device: torch.device) -> Material:
     """The graph and the task of a key. The last two are cached: cells that share one follow each other."""
-    parts = json.dumps([key["dataset"], key["task"], key["split"], key["seed"]])
+    parts = json.dumps([key["dataset"], key["task"], key["split"], key["seed"], key["train"].get("loss", "bce")])
     return _load_material(parts, str(device))
 
 
 @lru_cache(maxsize=2)
 def _load_material(parts: str, device: str) -> Material:
-    dataset, task, split, seed = json.loads(parts)
+    dataset, task, split, seed, loss = json.loads(parts)
     data = _load_graph(dataset)
     many = isinstance(data, GraphBatch)
     if many != (TASKS[task].divides == "graphs"):
         what = "many graphs" if many else "one graph"
         raise GraphError(f"'{dataset}' is {what}, and the task is '{task}'", "choose another dataset or task")
     made = _SPLITTERS[task](data, dict(split), seed)
+    if isinstance(made.task, LinkPrediction):
+        made.task.paired = loss == "bpr"
     return Material(made.data.to(device), made.task, made.test_edges)
 
 
@@ -137,7 +139,12 @@ def _base_model(text: str, folder: Path, device: str) -> TrainedModel:
 
 def fit(model: nn.Module, material: Material, schedule: Mapping[str, Any], seed: int) -> None:
     """Train a base model."""
-    train(model, material.data, material.task, seed=seed, **schedule)
+    train(model, material.data, material.task, seed=seed, **loop_options(schedule))
+
+
+def loop_options(schedule: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `gnndelete.train` in a schedule; the loss is the task's."""
+    return {name: value for name, value in schedule.items() if name != "loss"}
 
 
 def model_file(folder: Path, key: Mapping[str, Any]) -> Path:

@@ -31,6 +31,7 @@ from gnndelete.bench.material import (
     all_edges_inside,
     base_model,
     load_material,
+    loop_options,
     model_file,
     requests,
     train_once,
@@ -86,7 +87,7 @@ class Setting:
 def schedule_fit(key: Mapping[str, Any], method: Method, task: Task) -> Fit:
     """A training function with the schedule of the cell; settings of Retrain take precedence."""
     settings = method.settings() if isinstance(method, Retrain) else {}
-    return LoopFit(task, {name: settings.get(name, value) for name, value in key["train"].items()})
+    return LoopFit(task, {name: settings.get(name, value) for name, value in loop_options(key["train"]).items()})
 
 
 def measure(cell: Cell, folder: Path, device: torch.device) -> dict[str, Any]:
