@@ -199,7 +199,7 @@ class Part(BaseModel):
 
 
 class Schedule(Part):
-    """How base models, retrained models and shadow models are trained: by options of `gnndelete.train`, and links by which loss."""
+    """How base models, retrained models and shadow models are trained: options of `gnndelete.train`, and the loss of links."""
 
     epochs: Count = 1000
     lr: Rate = 1e-3
