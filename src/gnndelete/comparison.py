@@ -129,7 +129,7 @@ class Comparison:
             costs.pop("peak_mb", None)
         for name in costs:
             table.add_column(name.replace("_mb", " MB"), justify="right", no_wrap=True)
-        table.add_column("assurance", no_wrap=True)
+        table.add_column("assurance", no_wrap=wide)  # where the terminal is narrow, numbers come first
         table.add_column("weights", no_wrap=True)
         for line in self.summary():
             cells = [line["method"]]

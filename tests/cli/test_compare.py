@@ -93,7 +93,7 @@ def test_a_folder_that_cannot_be_written_is_refused_first(cli, run, tmp_path, mo
     for out, code in ((tmp_path / "file", 2), (tmp_path / "file/below", 1)):
         refused = cli("compare", run, "--random", 5, "--out", out)
         assert refused.code == code
-        assert str(out) in refused.err
+        assert f"'{out.relative_to(tmp_path)}'" in refused.err
 
 
 def test_a_schedule_other_than_the_runs_is_told(cli, run):

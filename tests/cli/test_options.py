@@ -35,7 +35,7 @@ def test_options_with_a_value_are_still_shown_with_it(cli: Cli) -> None:
         (
             "foo",
             "there is no command 'foo'; choose from demo, inspect, train, adopt, delete, audit, compare, ls, status, close, "
-            "verify",
+            "export, verify",
         ),
         ("trian", "there is no command 'trian'; did you mean 'train'?"),
         ("bench foo", "there is no command 'foo'; choose from ls, run, report"),
