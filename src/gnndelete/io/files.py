@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from gnndelete.errors import RunError, StorageError
@@ -94,7 +94,8 @@ def hold(folder: Path) -> Iterator[None]:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with suppress(OSError):  # a file system without locks, on which `tidy` removes nothing
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
