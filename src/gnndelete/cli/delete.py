@@ -481,7 +481,10 @@ def _show(console: Console, values: dict[str, Any]) -> None:
     console.print(f"{_counts(values['counts'])} forgotten with {values['method']}", markup=False, style="bold")
     rows = [(score_title(name), f"{before[name]:.4f}", f"{after[name]:.4f}") for name in after]
     rows += [("seconds", "", f"{values['seconds']:.3g}"), ("parameters changed", "", f"{values['parameters']:,}")]
-    console.print(table(("", "before", "after") if after else ("", "", ""), rows))
+    if after:
+        console.print(table(("", "before", "after"), rows))
+    else:
+        console.print(table(("", ""), [(name, value) for name, _, value in rows]))
     lines = [f"assurance: {values['assurance']}, {values['weights']} weights. {values['assurance_meaning']}"]
     if values["aim"]:
         lines.append(f"aim: {values['aim']}: {values['aim_meaning']}.")

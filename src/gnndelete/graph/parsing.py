@@ -313,7 +313,7 @@ def _words(kind: Any) -> str:
     name = kind if isinstance(kind, str) else kind.__name__
     words = {
         "bool": "booleans (a mask: pass mask.nonzero())",
-        "str": "strings (for names pass ids=)",
+        "str": "strings (for names pass ids=, such as ids=graph.ids)",
         "list": "lists (ids come in a flat list)",
         "tuple": "tuples (ids come in a flat list)",
     }

@@ -115,6 +115,8 @@ class ForgettingScore:
         self.deleted = self.task.elements(deletion, self.original)
         if not self.deleted.size(-1):
             self.missing = self.task.unscored(deletion, self.original)
+            if not self.missing and not self.task.unseen(self.data, "validation", deletion).size(-1):
+                self.missing = self.task.no_unseen("validation")
             self.missing = self.missing or "a link model scores edges, and the request names none"
             return
         self.unseen = self.task.unseen(self.data, "validation", deletion)
