@@ -119,6 +119,20 @@ def test_segments_cut_the_same_edges_and_stay_as_they_were(name: str) -> None:
     assert close(after.predict(pairs), after.task.predict(after.base, after.output(), pairs))
 
 
+def test_isolated_nodes_of_a_directed_graph_are_seen_on_the_whole_graph() -> None:
+    model, data, task = problem("table-whole")
+    data.edge_index = data.edge_index[:, torch.rand(data.num_edges, generator=torch.Generator().manual_seed(2)) < 0.5]
+    data = Data(x=data.x, edge_index=data.edge_index, num_nodes=NODES)
+    results = [
+        gd.Unlearner(model, data, task=task, method=gd.GNNDelete(lam=0.5), engine=engine).delete(
+            gd.Deletion(nodes=[17])
+        )
+        for engine in ("full", "local")
+    ]
+    pairs = torch.randint(NODES, (2, 300), generator=torch.Generator().manual_seed(1))
+    assert close(results[1].predict(pairs), results[0].predict(pairs))
+
+
 def test_segments_at_lam_0_equal_unlink() -> None:
     unlearner, results = stream("gcn", "segments", lam=0.0)
     model, data, task = problem("gcn")

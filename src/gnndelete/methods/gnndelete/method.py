@@ -255,14 +255,14 @@ class GNNDelete(Method):
             return False
         if context.deletion.new_labels.size(1):  # they are pulled to nodes of their new class, which are anywhere
             return False
-        if self.corrects_rows(context):
-            return not isinstance(context.data, HeteroGraph) and "edge_label_index" not in context.data
-        tables = self._tables(context)
-        if not tables:
-            return True
         # a block has the edges into its nodes: with both directions all there are, else half; and the tables it has rows of
         session, data = context.session, context.data
         both_ways = session.table.undirected or session.table.mirrored
+        if self.corrects_rows(context):
+            return both_ways and not isinstance(data, HeteroGraph) and "edge_label_index" not in data
+        tables = self._tables(context)
+        if not tables:
+            return True
         learns_apart = not isinstance(data, HeteroGraph) and "edge_label_index" in data
         known = set() if session.blocks is None else {name for name, _ in session.blocks.reads.tables}
         return (both_ways and not learns_apart and tables <= known) or not isolates(context)
