@@ -187,7 +187,7 @@ def burst(folder: Path, database: str | None, requests: int) -> dict[str, Any]:
     }
 
 
-def suppression(folder: Path, database: str | None, edges: int, requests: int = 100) -> dict[str, Any]:
+def suppression(folder: Path, database: str | None, edges: int, requests: int) -> dict[str, Any]:
     """Single edges one after another on a large graph, beside ``predict``."""
     graph = random_graph(edges, 64)
     running = Running(folder, database, graph, (64, 32), 1)
@@ -223,6 +223,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--requests", type=at_least_one, default=10_000, help="of the burst (default: %(default)s)")
+    parser.add_argument("--single", type=at_least_one, default=100, help="requests on it (default: %(default)s)")
     parser.add_argument("--edges", type=float, default=2.4e6, help="of the large graph (default: %(default)s)")
     parser.add_argument("--database", metavar="URL", help="an empty PostgreSQL database; SQLite by default")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file")
@@ -235,7 +236,7 @@ def main() -> None:
             if part == "burst":
                 found[part] = burst(Path(folder), options.database, options.requests)
             else:
-                found[part] = suppression(Path(folder), options.database, int(options.edges))
+                found[part] = suppression(Path(folder), options.database, int(options.edges), options.single)
         print(f"{part}: {json.dumps(found[part], indent=1)}", flush=True)
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=1))

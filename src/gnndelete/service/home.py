@@ -76,7 +76,7 @@ class Settings(BaseModel):
     webhook_hosts: tuple[str, ...] = ()
     many_share: float = Field(default=0.1, gt=0)
     many_least: int = Field(default=100, ge=1)
-    damage_factor: float = Field(default=3.0, gt=0)
+    damage_factor: float = Field(default=1.5, gt=0)
 
 
 class Keys:

@@ -344,7 +344,8 @@ class Service:
             sealed = self.keys.safe.seal({**payload, "salt": salt}, request.id)
             records.add(t.Secret(request_id=request.id, wrapped=sealed.wrapped, sealed=sealed.content))
             records.add_elements(model.id, request.id, hashes)
-            self.step(records, request, "validated", caller.key, {"counts": counts})
+            before = {"asked_before": len(standing)} if standing else {}
+            self.step(records, request, "validated", caller.key, {"counts": counts, **before})
             if state == "held":
                 self.step(records, request, "held", caller.key, {"code": "asked"})
         else:

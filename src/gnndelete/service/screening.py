@@ -73,12 +73,20 @@ def rehearse(session: Session, seed: int = 0) -> dict[str, dict[str, float]]:
         for size, count in REHEARSED.items():
             if size > max(LARGEST_SHARE * total, 1):
                 continue
-            damages = [damage(session, _random(session, kind, size, generator))[1] for _ in range(count)]
+            damages = [damage(session, random_request(session, kind, size, generator))[1] for _ in range(count)]
             found.setdefault(kind, {})[str(size)] = round(max(damages), 4)
     return found
 
 
-def _random(session: Session, kind: str, size: int, generator: torch.Generator) -> Deletion:
+def random_request(session: Session, kind: str, size: int, generator: torch.Generator) -> Deletion:
+    """A request for elements that are drawn at random.
+
+    Args:
+        session: The model and its graph.
+        kind: ``edges`` or ``nodes``.
+        size: How many.
+        generator: Draws them.
+    """
     if kind == "nodes":
         return Deletion(nodes=torch.randperm(session.table.num_nodes, generator=generator)[:size])
     columns = torch.randint(session.table.num_edges, (size,), generator=generator)
