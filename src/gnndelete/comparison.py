@@ -119,9 +119,11 @@ class Comparison:
         """
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
         table.add_column("", no_wrap=True)
+        gaps = wide or len(self.scores()) < 3  # else the row of Retrain has to do
         for name in self.scores():
             table.add_column(COLUMNS[name] if wide else COLUMNS[name].split()[0], justify="right", no_wrap=True)
-            table.add_column("gap to Retrain" if wide else "gap", justify="right", no_wrap=True)
+            if gaps:
+                table.add_column("gap to Retrain" if wide else "gap", justify="right", no_wrap=True)
         costs = {"seconds": ".3g", **({"parameters": ",.0f", "peak_mb": ",.0f"} if wide else {})}
         if not all(
             row.get("peak_mb") for row in self.rows if "seconds" in row
@@ -134,7 +136,8 @@ class Comparison:
         for line in self.summary():
             cells = [line["method"]]
             for name in self.scores():
-                cells += [_cell(line[name], ".3f", spread=wide), _cell(line[f"{name}_gap"], "+.3f", spread=False)]
+                cells.append(_cell(line[name], ".3f", spread=wide))
+                cells += [_cell(line[f"{name}_gap"], "+.3f", spread=False)] if gaps else []
             cells += [_cell(line[name], form, spread=False) for name, form in costs.items()]
             table.add_row(*cells, line["assurance"] or ("failed" if line["error"] else "-"), line["weights"] or "-")
         return table
