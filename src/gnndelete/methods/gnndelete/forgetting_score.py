@@ -194,7 +194,7 @@ class ForgettingScore:
         return Trial(lam, auc, se, utility, near, mark, mrr)
 
     def _mark(self, scores: Tensor, output: Any) -> float:
-        """How far anything that is seen of their ends alone tells deleted edges, compared with lam 0.
+        """How much better anything that is seen of their ends alone tells deleted edges than at lam 0; 0 where it is no better.
 
         That is the spread of the ends' scores with other nodes, and where the model gives rows of nodes, their length and how
         like those of their neighbours they are. A map that is too strong draws the ends together: their deleted edges then
@@ -209,7 +209,8 @@ class ForgettingScore:
         found = [self.matching.test(*part.split(parts)).auc for part in seen]
         if self._unmarked is None:  # the first trial is lam 0
             self._unmarked = found
-        return max(abs(one - other) for one, other in zip(found, self._unmarked, strict=True))
+        told = [abs(one - 0.5) - abs(first - 0.5) for one, first in zip(found, self._unmarked, strict=True)]
+        return max(0.0, *told)
 
     def _edges_at(self, nodes: Tensor) -> Tensor:
         """Remaining edges at some nodes, a sample of them where there are many."""
