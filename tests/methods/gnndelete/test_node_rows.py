@@ -145,7 +145,8 @@ def test_blocks_and_segments_equal_the_whole_graph(subject: Any, kind: str) -> N
     full = deleted(subject(), deletion, engine="full")
     local = deleted(subject(), deletion, engine="local")
     segments = deleted(subject(), deletion, sequence="segments")
-    assert (full.engine, local.engine) == ("full", "local")
+    whole = kind == "account" and subject is triples  # of a directed graph a block has half of the edges
+    assert (full.engine, local.engine) == ("full", "full" if whole else "local")
     for result in (local, segments):
         assert close(result.predict(asked), full.predict(asked))
         assert close(table(result.model), table(full.model))

@@ -259,7 +259,8 @@ class GNNDelete(Method):
         session, data = context.session, context.data
         both_ways = session.table.undirected or session.table.mirrored
         if self.corrects_rows(context):
-            return both_ways and not isinstance(data, HeteroGraph) and "edge_label_index" not in data
+            only_edges = set(context.deletion.counts) <= {"edges"}
+            return (both_ways or only_edges) and not isinstance(data, HeteroGraph) and "edge_label_index" not in data
         tables = self._tables(context)
         if not tables:
             return True
