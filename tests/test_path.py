@@ -47,7 +47,7 @@ def quickstart():
 
 
 @pytest.mark.parametrize(
-    ("method", "files", "functions"), [(None, 26, 159), (gd.GNNDelete(lam=0.5), 22, 130)], ids=["default", "lam=0.5"]
+    ("method", "files", "functions"), [(None, 29, 183), (gd.GNNDelete(lam=0.5), 24, 144)], ids=["default", "lam=0.5"]
 )
 def test_a_deletion_passes_few_files_and_functions(quickstart, method, files, functions):
     model, data, task, edges = quickstart

@@ -26,7 +26,7 @@ from .conftest import HIDDEN, NODES, OUT, WIDTH, make_graph
 
 GLOBAL = ("gps", "graphormer")
 TYPED = ("rgcn", "rgat")
-TABLES = ("embeddinggcn", "lightgcn")
+TABLES = ("embeddinggcn", "embeddingsage", "lightgcn")
 MODELS = ("gcn", "gat", "gin", *TABLES, *TYPED, *GLOBAL)
 KINDS = ("edges", "nodes", "features", "labels", "relations", "graphs", "subgraph", "mixed")
 LINKS = ("link", "ranking")

@@ -360,7 +360,7 @@ def test_calibration_states_what_it_found(name: str) -> None:
 def test_audit_of_triples(name: str) -> None:
     model, data, task = problem(name)
     deletion = gd.Deletion(edges=gd.datasets.forget_edges(data, 60, seed=1))
-    unlearned = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(lam=0.3)).delete(deletion)
+    unlearned = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(operator="ring", lam=0.3)).delete(deletion)
     reference = gd.Unlearner(model, data, task=task, method=gd.Retrain(epochs=20, lr=0.02)).delete(deletion)
     values = gd.audit(unlearned, reference=reference).to_dict()
     for section in ("utility", "forgetting", "distance", "theorem", "outliers", "membership", "trend"):

@@ -183,7 +183,7 @@ def test_scores_are_explained_where_they_appear() -> None:
 
 def test_a_page_has_the_settings_of_its_methods(made: dict[str, bytes]) -> None:
     settings = made["paper/link-dblp.md"].decode().partition("## Settings")[2]
-    assert "| calibrated | `GNNDelete(hops='directed')` |" in settings
+    assert "| calibrated | `GNNDelete(operator='ring', hops='directed')` |" in settings
 
 
 def test_figures_are_whole_and_carry_no_date(made: dict[str, bytes]) -> None:

@@ -9,7 +9,7 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.utils import k_hop_subgraph
 
 import gnndelete as gd
-from gnndelete.errors import RunError, SettingError
+from gnndelete.errors import ModelError, SettingError
 from gnndelete.methods.gnndelete.objective import objective
 from gnndelete.methods.gnndelete.solvers import gradient
 from gnndelete.nn.operator import LinearMap
@@ -193,7 +193,7 @@ def test_rows_that_are_all_zero_are_left_and_nan_is_refused(graph, silent):
     unlearned = gd.Unlearner(silent, graph, method=gd.GNNDelete(lam=0.5)).delete(STAR)  # its first system has no size
     assert torch.isfinite(unlearned.output()).all()
     nn.init.constant_(silent.second.lin.weight, float("nan"))
-    with pytest.raises(RunError, match="NaN"):
+    with pytest.raises(ModelError, match="NaN"):
         gd.Unlearner(silent, graph, method=gd.GNNDelete(lam=0.5)).delete(STAR)
 
 

@@ -277,8 +277,8 @@ def feature_directions(data: Data, width: int, seed: int) -> Tensor | None:
 def rarity(x: Tensor) -> Tensor:
     """The weight of each column: how rarely it is not zero, as for words; one over its spread where none is rare.
 
-    >>> rarity(torch.tensor([[1.0, 0.0], [1.0, 1.0]])).round(decimals=2).tolist()
-    [0.0, 0.69]
+    >>> rarity(torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]]))  # ln 2 and ln 4
+    tensor([0.6931, 1.3863])
     """
     share = (x != 0).float().mean(dim=0)
     if float(share.mean()) > DENSE:
