@@ -42,7 +42,7 @@ from gnndelete.service.verify import home_problems
 from gnndelete.tasks import LinkPrediction
 
 PARTS = ("burst", "suppression")
-CLIENTS, IDLE = 8, 100
+CLIENTS, IDLE = 8, 50
 OPTIONS = {"aim": "nonexistent", "lam": 0.5}
 
 

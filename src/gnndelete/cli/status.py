@@ -1,4 +1,4 @@
-"""``gnndelete status``: what is in force in a run, and how it came to be."""
+"""``gnndelete status``: what is in force in a run, or what a service has to do."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 
 def status(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote, or the home of a service.")],
     json: options.Json = False,
 ) -> Report:
-    """Show the requests of a run with their dates, what is in force, and what is left to do.
+    """Show the requests of a run with their dates, what is in force, and what is left to do; of a service, its models.
 
     [bold]gnndelete status runs/a[/]
     """
+    if (run / "service.json").exists():
+        return _service(run)
     from gnndelete.cli.run_folder import AUDIT, open_run
 
     opened = open_run(run)
@@ -64,6 +66,48 @@ def _to_do(values: dict[str, Any], audited: bool) -> list[str]:
             f"remove it from your own tables, too; when no further request follows, gnndelete close {run} erases the lists"
         )
     return found
+
+
+def _service(home: Path) -> Report:
+    from gnndelete.service.access import Caller
+    from gnndelete.service.lifecycle import open_service
+
+    service = open_service(home)
+    with service.storage.reading() as records:
+        tenants = sorted({model.tenant for model in records.models()})
+        leaves = records.ledger_size()
+    models, due = [], {"on-track": 0, "due-soon": 0, "overdue": 0}
+    for tenant in tenants:
+        caller = Caller("status", tenant, "admin")
+        models += [{"tenant": tenant, **service.model(caller, each["name"])} for each in service.models(caller)]
+        for name, count in service.figures(caller)["due_requests"].items():
+            due[name] += count
+    service.storage.close()
+    values = {"home": str(home), "models": models, "due_requests": due, "ledger_leaves": leaves}
+    return Report(values, lambda console: _show_service(console, values))
+
+
+def _show_service(console: Console, values: dict[str, Any]) -> None:
+    columns = ("model", "tenant", "version", "weights", "segments", "requests", "next due (UTC)")
+    rows = [
+        (
+            each["name"],
+            each["tenant"],
+            each["aliases"]["live"],
+            f"{each['weights']}, generation {each['generation']}",
+            each["segments"],
+            ", ".join(f"{count} {state}" for state, count in sorted(each["requests"].items())) or "none",
+            (each["next_due"] or "").partition(".")[0].replace("T", " "),
+        )
+        for each in values["models"]
+    ]
+    if rows:
+        console.print(table(columns, rows))
+    else:
+        said = f"no model yet: gnndelete service register RUN --home {values['home']} --name NAME"
+        console.print(said, markup=False, soft_wrap=True)
+    due = values["due_requests"]
+    console.print(f"{due['on-track']} on track, {due['due-soon']} due soon, {due['overdue']} overdue", markup=False)
 
 
 def _show(console: Console, values: dict[str, Any]) -> None:
