@@ -98,7 +98,7 @@ if __name__ == "__main__":
         child.start()
         if sys.argv[1] == "spawn":  # it got all it needs
             ends.set()
-        child.join(60)
+        child.join(90)
         if child.is_alive():
             child.kill()
             found.append("hangs")
