@@ -30,7 +30,7 @@ FAST, DISTILLED = (0.07, 16, 70), (0.04, 8, 40)
 
 #: The peak learning rate times the steps of an attempt: for links, for links by vectors of nodes, and for classes. Chosen on
 #: Planetoid Cora and CiteSeer with GCN, GAT, SAGE and GIN.
-LINK_TRAVEL, VECTOR_TRAVEL, CLASS_TRAVEL = 0.18, 0.3, 1.6
+LINK_TRAVEL, VECTOR_TRAVEL, CLASS_TRAVEL = 0.18, 0.3, 0.4
 
 #: The largest factor of the usual learning rate, and that rate where nothing tells it.
 LARGEST_FACTOR, UNKNOWN_RATE = 20.0, 0.005
