@@ -215,11 +215,13 @@ def test_a_repeated_request_writes_its_copies(cli: Cli, link_run: Path, tmp_path
     request = ("delete", link_run, "--node", 4, "--lam", 0.2, "--request-id", "r1", "--json")
     copies = ("--out", "served", "--save-graph", "left")
     assert cli(*request).code == 0
-    for folder in (tmp_path / "served", tmp_path / "left"):  # as a kill leaves them
-        (folder / ".writing-1-x").mkdir(parents=True)
+    for folder, moved, mark in (("served", "README.md", "result.json"), ("left", "graph.pt", "remaining.json")):
+        (tmp_path / folder / ".writing-1-x").mkdir(parents=True)  # as a kill leaves it
+        (tmp_path / folder / ".writing-1-x" / mark).touch()
+        (tmp_path / folder / moved).write_bytes(b"of before")
     before = contents(link_run)
     assert cli(*request, *copies, "--dry-run").code == 0
-    assert not list((tmp_path / "served").glob("[!.]*"))
+    assert [path.name for path in (tmp_path / "served").glob("[!.]*")] == ["README.md"]
     again = cli(*request, *copies)
     assert (again.code, again.values["repeated"], again.values["out"]) == (0, True, "served")
     assert again.values["remaining_graph"] == "left"

@@ -29,7 +29,7 @@ from gnndelete.cli.output import note, plain, to_json
 from gnndelete.cli.settings import FILES, Layer, Settings, located, resolve, same_file
 from gnndelete.errors import AdapterError, DeletionError, GraphError, SettingError
 from gnndelete.io.code import require_trust
-from gnndelete.io.files import STAGING_PREFIX, commit
+from gnndelete.io.files import STAGING_PREFIX, commit, was_begun
 from gnndelete.io.versions import LOCK, MANIFEST, Manifest, Versions, folder_problems, locked
 from gnndelete.io.yaml import read_yaml
 
@@ -83,7 +83,7 @@ def check_folder(folder: Path, mark: str, reserved: Iterable[Path] = (), option:
         raise SettingError(f"'{folder}' holds a run, its result or its graph; give {option} another folder")
     names = os.listdir(folder) if folder.is_dir() else []
     others = [name for name in names if name != LOCK and not name.startswith(STAGING_PREFIX)]
-    if others and not (folder / mark).exists():
+    if others and not (folder / mark).exists() and not was_begun(folder, mark):
         raise SettingError(f"'{folder}' holds other files and no earlier result; give {option} a new folder")
 
 

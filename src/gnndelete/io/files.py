@@ -140,6 +140,11 @@ def ensure_folder(folder: Path) -> Iterator[None]:
                 break
 
 
+def was_begun(folder: Path, mark: str) -> bool:
+    """Whether a writer was killed in a folder before it put a file there: its staging folder still has it."""
+    return any((left / mark).is_file() for left in folder.glob(f"{STAGING_PREFIX}*"))
+
+
 def _is_held(folder: Path) -> bool:
     """Whether a running process holds a staging folder."""
     if fcntl is None:

@@ -22,7 +22,7 @@ from gnndelete import __version__
 from gnndelete.errors import AdapterError, bounded, some, why
 from gnndelete.graph.fingerprint import tensor_digest
 from gnndelete.graph.kinds import in_words
-from gnndelete.io.files import STAGING_PREFIX, commit
+from gnndelete.io.files import STAGING_PREFIX, commit, was_begun
 from gnndelete.io.versions import Count, Digest, read_file
 from gnndelete.nn.forward import bare, unwrapped
 from gnndelete.nn.hooks import Key, Site
@@ -213,7 +213,7 @@ def _ordered(operator: Operator) -> Operator:
 def _refuse_other_files(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise AdapterError(f"'{folder}' is a file; an adapter is a folder: give a new one")
-    if (folder / CONFIG).exists() or not folder.exists():
+    if (folder / CONFIG).exists() or not folder.exists() or was_begun(folder, CONFIG):
         return
     if other := sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(STAGING_PREFIX)):
         raise AdapterError(
