@@ -361,6 +361,12 @@ class Records:
         waiting = (t.Request.model_id == model_id, t.Request.state == "suppressed", t.Request.regrow.is_(None))
         return self.session.scalar(select(func.min(t.Request.due)).where(*waiting))
 
+    def is_ripe(self, model_id: str, now: float) -> bool:
+        """Whether a request that waits for new weights can no longer be undone."""
+        waiting = (t.Request.model_id == model_id, t.Request.state == "suppressed", t.Request.regrow.is_(None))
+        over = or_(t.Request.undo_until.is_(None), t.Request.undo_until <= now)
+        return self.session.scalar(select(t.Request.id).where(*waiting, over).limit(1)) is not None
+
     # What requests name
 
     def secret(self, request_id: str) -> t.Secret | None:

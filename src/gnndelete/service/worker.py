@@ -191,8 +191,7 @@ class Worker:
             return False
         soon = due - now < settings.due_soon
         by_schedule = now - model.regrown >= settings.regrow_every
-        ripe = any((r.undo_until or 0) <= now for r in records.in_state(model.id, "suppressed") if r.regrow is None)
-        return soon or (by_schedule and ripe)
+        return soon or (by_schedule and records.is_ripe(model.id, now))
 
     def _model_once(self, model: t.Model) -> bool:
         """Do the next steps of one model, where this worker may write to it."""
@@ -633,11 +632,10 @@ class Worker:
                 for each in records.wishing(model.id, "undo", self.service.clock.now())
                 if each.state == "suppressed"
             ]
-            left = [
-                each for each in self._standing(records, model) if each.id not in {request.id for request in undone}
-            ]
-        if not undone:
-            return False
+            if not undone:
+                return False
+            gone = {request.id for request in undone}
+            left = [each for each in self._standing(records, model) if each.id not in gone]
         try:
             with self.metrics.timed("undo"):
                 self._alone(model, folder, "undo", [each.id for each in undone], left, writer.solver.generation)
@@ -651,12 +649,13 @@ class Worker:
 
     def _compact(self, model: t.Model, folder: ModelFolder, writer: Writer) -> bool:
         """Solve all segments again as one, by schedule."""
-        now = self.service.clock.now()
+        if len(writer.chain) < 2:
+            return False
         with self.service.storage.reading() as records:
             since = records.model_by_id(model.id).compacted
+            if self.service.clock.now() - since < self.service.settings.compact_every:
+                return False
             standing = self._standing(records, model)
-        if len(writer.chain) < 2 or now - since < self.service.settings.compact_every:
-            return False
         with self.metrics.timed("compact"):
             self._alone(model, folder, "compact", [], standing, writer.solver.generation)
         self.log("compacted", model=model.name, requests=len(standing))
