@@ -7,14 +7,21 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 from sqlalchemy.exc import OperationalError
 
+from gnndelete.datasets import NamedGraph
 from gnndelete.errors import RunError
+from gnndelete.models import GCN
 from gnndelete.service import folders
 from gnndelete.service.clock import DAY, HOUR
+from gnndelete.service.elements import Asked
+from gnndelete.service.lifecycle import Order
+from gnndelete.service.register import register
 from gnndelete.service.solver import Solver
 from gnndelete.service.storage import Storage
-from gnndelete.service.verify import home_problems
+from gnndelete.service.verify import home_problems, replay
+from gnndelete.testing import problem
 
 
 def names_of(view: dict) -> list[str]:
@@ -176,8 +183,6 @@ def test_predictions_never_mix_two_versions(small):
     edges, seen, ended = small.edges(12), [], threading.Event()
 
     def ask() -> None:
-        from gnndelete.service.elements import Asked
-
         while not ended.is_set():
             seen.append(small.service.predict(small.admin, "shop", Asked({"edges": edges})))
 
@@ -196,8 +201,6 @@ def test_predictions_never_mix_two_versions(small):
 
 
 def _asked(edges):
-    from gnndelete.service.elements import Asked
-
     return Asked({"edges": edges})
 
 
@@ -222,3 +225,46 @@ def test_new_weights_that_cannot_be_made_are_tried_again_and_then_said(small, mo
     small.service.regrow(small.admin, "shop")
     small.work()
     assert small.state(asked) == "closed"
+
+
+class Centred(torch.nn.Module):
+    """A model in which every node sees every other, so that no request is local."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = GCN(8, 16, 8)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        first, second = self.layers.convs
+        x = first(x, edge_index)
+        return second((x - x.mean(0)).relu(), edge_index)
+
+
+def test_a_model_that_cannot_be_run_locally_passes_both_clocks(small):
+    _, data, task = problem("link")
+    made = register(
+        small.service, "whole", Centred(), NamedGraph(data), task, {"schedule": {"epochs": 2}}, {"aim": "nonexistent"}
+    )
+    assert not made["local"]
+    edges = [list(pair) for pair in data.edge_index.t().tolist() if pair[0] < pair[1]][:4]
+
+    def ask(edge: list[int]) -> str:
+        return small.service.receive(small.admin, "whole", Order(Asked({"edges": [edge]})))[1]["id"]
+
+    asked = []
+    for edge in edges[:3]:
+        asked.append(ask(edge))
+        small.work()
+    small.worker = small.another_worker()
+    small.clock.advance(HOUR)
+    asked.append(ask(edges[3]))
+    small.work()
+    for each in asked:
+        found = replay(small.service.home.path, small.service.receipt(small.admin, each))
+        assert found.is_identical, found.text
+    small.service.act(small.admin, asked[0], "undo")
+    small.work()
+    small.service.regrow(small.admin, "whole")
+    small.work()
+    assert [small.state(each) for each in asked] == ["cancelled", "closed", "closed", "closed"]
+    assert home_problems(small.service) == []
