@@ -745,12 +745,21 @@ def rows_of(
         found = claim.result.calibration
         if title == "calibrated" and found:
             row |= {"lam": found["lam"], "status": found["status"], "target": found.get("target")}
+            if found["status"] == "reached":
+                row["off"] = off_target(world, audit, found["target"])
         row["audit"] = {
             k: v
             for k, v in audit.to_dict().items()
             if k in ("utility", "lists", "forgetting", "touched", "integrity", "examined")
         }
         yield row
+
+
+def off_target(world: World, audit: gd.auditing.Audit, target: float) -> float:
+    """How far a calibrated model is from its target on test data, in standard errors."""
+    test = audit.sections["forgetting"].unseen["old_id" if world.recipe.kind in ("nodes", "accounts") else "served"]
+    found = (test.adjusted or test).after
+    return round((found.auc - target) / found.se, 2)
 
 
 def report(rows: list[dict[str, Any]]) -> None:
@@ -766,7 +775,7 @@ def report(rows: list[dict[str, Any]]) -> None:
     frauds = [row for row in rows if row["fraud"]]
     honest = [row for row in rows if not row["fraud"] and row["due"] == list(HARMLESS)]
     again = [row for row in honest if "Retrain" in row["result"]]
-    ticks = [row for row in rows if row["given"] in GOOD and "open" in row]
+    ticks = [row for row in rows if row["given"] in GOOD and row.get("open")]
     for title, part, good in (
         ("Frauds called", frauds, lambda row: row["given"] in row["due"]),
         ("Frauds without a tick", frauds, lambda row: row["given"] not in GOOD),
@@ -775,6 +784,12 @@ def report(rows: list[dict[str, Any]]) -> None:
         (f"Ticks that an attack contradicts by more than {OPEN}", ticks, lambda row: max(row["open"].values()) > OPEN),
     ):
         print(f"{title}: {sum(map(good, part))} of {len(part)}.")
+    reached = [row["off"] for row in rows if "off" in row]
+    print(
+        f"Reached on validation data and within two standard errors on test data: {sum(abs(z) <= 2 for z in reached)}",
+        end="",
+    )
+    print(f" of {len(reached)}.")
 
 
 def main() -> None:
