@@ -240,6 +240,9 @@ def test_a_mark_on_the_nodes_takes_the_tick_away():
     assert code(0.08, error=0.06) == "undecided", "above the limit, and not above its error"
     assert "by their nodes alone with AUC 0.700" in whole(0.5, 0.5, 0.5, touched=touched(0.2)).text
     assert whole(0.8, 0.5, 0.5, touched=touched(0.2)).code == "under-forgotten"
+    assert whole(0.545, 0.5, 0.5).code == "undecided"
+    assert whole(0.545, 0.5, 0.5, touched=touched(0.2)).code == "marked", "the mark decides what the test leaves open"
+    assert whole(0.545, 0.5, 0.5, touched=touched(0.08, error=0.06)).code == "undecided"
 
 
 def moved(deleted, neighbors, elsewhere=0.01, consistency=0.9):

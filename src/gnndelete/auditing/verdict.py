@@ -183,8 +183,12 @@ def decide(found: Findings) -> Verdict:
     """Apply the table of rules."""
     rule, opinion = next(_opinions("decides", found))
     found = replace(found, code=opinion.code)
-    if opinion.code in GOOD:
-        objecting, objection = next(_opinions("withdraws", found), (rule, None))
+    open_test = opinion.code == "undecided" and rule.code == "unseen-test"
+    if opinion.code in GOOD or open_test:
+        objections = _opinions("withdraws", found)
+        if open_test:  # what the test leaves open, a mark on the nodes decides
+            objections = (each for each in objections if each[1].code == "marked")
+        objecting, objection = next(objections, (rule, None))
         if objection is not None:
             rule, opinion = objecting, Opinion(f"{opinion.text} But {objection.text}.", objection.code)
     code = opinion.code
