@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,10 @@ def test_a_folder_without_a_service_is_said(cli: Cli) -> None:
         found = cli(*line, "--home", "nowhere")
         assert (found.code, "is no home of a service" in found.sentence) == (2, True)
     assert cli("serve").code == 2
+
+
+def test_a_missing_extra_is_one_sentence(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "gnndelete.service.server", raising=False)
+    found = cli("serve", "--home", "home")
+    assert (found.code, "pip install 'gnndelete[serve]'" in found.sentence) == (2, True)

@@ -72,6 +72,12 @@ def _from_here(message: str) -> str:
 _CONTROL, _LONGEST = re.compile(r"[\x00-\x1f\x7f-\x9f]+"), 4000
 
 
+#: Packages of the extra [serve].
+_OF_SERVE = frozenset(
+    {"alembic", "cryptography", "fastapi", "prometheus_client", "psycopg", "rfc8785", "sqlalchemy", "uvicorn"}
+)
+
+
 def failure(error: BaseException) -> Failure:
     """An exception as a failure with its exit code: 2 for a bad request, 1 for a failed run, 130 or 143 if stopped."""
     if (stop := _stop_behind(error)) is not None:
@@ -80,6 +86,9 @@ def failure(error: BaseException) -> Failure:
         return Failure("Interrupted", said, 128 + number)
     if isinstance(error, GNNDeleteError):
         return Failure(type(error).__name__, str(error), error.exit_code, applied=isinstance(error, AppliedError))
+    if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] in _OF_SERVE:
+        said = f"the service needs the package '{error.name}'; run: pip install 'gnndelete[serve]'"
+        return Failure("SettingError", said, 2)
     if isinstance(error, OSError):
         where = f" ('{error.filename}')" if error.filename else ""
         return Failure(type(error).__name__, f"{error.strerror or error}{where}; earlier results are intact", 1)
