@@ -138,9 +138,20 @@ class BlockSession(Session):
             result.append((whole, operator.on(len(whole.rows), ids)))
         return result
 
-    def whole(self, output: Any) -> Any:
-        """The output on the whole graph: the computed rows of an output on the block over the rows of the cache."""
-        return self.answers(output).whole()
+    def whole(self, output: Any, into: Any = None) -> Any:
+        """The output on the whole graph: the computed rows of an output on the block over the rows of the cache.
+
+        Args:
+            output: The output on the block.
+            into: An earlier whole output of the same block, which is written to instead of a copy of the cache.
+        """
+        answers = self.answers(output)
+        if into is None:
+            return answers.whole()
+        for key, rows in answers.output.items():
+            assert isinstance(rows, Overlay)
+            entry(into, key).index_copy_(0, rows.ids, rows.rows)
+        return into
 
     def answers(self, output: Any) -> Answers:
         """Answers by the computed rows of an output on the block."""

@@ -452,11 +452,16 @@ class GNNDelete(Method):
         def linear(site: Site, problem: Problem) -> nn.Module:
             return closed_form(problem, self.ridge).requires_grad_(False)
 
+        wholes: dict[str, Any] = {}  # copied once; every trial writes its computed rows into them
+
         def measure(lam: float) -> Trial:
             solved, output = trials[lam] = layerwise.run(lam, linear, whole=True)
             presented = layerwise.present(solved) if score.presented else output
             if isinstance(session, BlockSession):
-                output, presented = session.whole(output), session.whole(presented)
+                is_served = presented is output
+                output = wholes["served"] = session.whole(output, wholes.get("served"))
+                presented = output if is_served else session.whole(presented, wholes.get("presented"))
+                wholes["presented"] = presented
             return score.trial(lam, context.model, output, presented)
 
         calibration = choose_lam(self.aim, measure, score, self.budget, action, strengths)
