@@ -311,3 +311,13 @@ def test_rows_that_shrink_are_a_mark() -> None:
     assert first.mark == 0
     assert shrunk.mark > 2 * MARK
     assert swapped.mark < MARK, "all rows are as short"
+
+
+def test_where_rows_do_not_reach_the_aim_maps_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data, task = ratings()
+    monkeypatch.setattr("gnndelete.methods.gnndelete.node_rows.strength", lambda lam: 0.0)  # no strength does anything
+    auto = gd.Unlearner(model, data, task=task).delete(some(data, 200))
+    ring = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(operator="ring")).delete(some(data, 200))
+    assert (auto.lam, auto.calibration["trials"]) == (ring.lam, ring.calibration["trials"])
+    rows = gd.Unlearner(model, data, task=task, method=gd.GNNDelete(operator="rows")).delete(some(data, 200))
+    assert rows.calibration["retrain_recommended"]

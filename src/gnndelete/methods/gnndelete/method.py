@@ -279,7 +279,12 @@ class GNNDelete(Method):
         """
         near, task = context.near, context.task  # where the layers run: the block of the request, or the whole graph
         if self.corrects_rows(context):
-            return self._correct_rows(context)
+            outcome = self._correct_rows(context)
+            if self.operator == "rows" or not outcome.details.get("calibration", {}).get("retrain_recommended"):
+                return outcome
+            # rows do not reach the aim, as where layers turn them before they are scored: maps may
+            maps = type(self)(**{**self.settings(), "operator": "ring"})
+            return maps.unlearn(context if maps.runs_on_block(context) else replace(context, block=None))
         on_block = isinstance(near.session, BlockSession)
         probe = near.session.probe(self.layers)  # the sites
         model = near.model if on_block else working_copy(context.model)
