@@ -25,6 +25,7 @@ from gnndelete.engine.session import Session
 from gnndelete.errors import AdapterError, ModelError, RunError, SettingError, why
 from gnndelete.graph.batch import GraphBatch, as_user_graph, collate
 from gnndelete.graph.deletion import NOTHING, Deletion
+from gnndelete.graph.disk import DiskGraph
 from gnndelete.graph.fingerprint import changed
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.kinds import further_edge_sets
@@ -100,6 +101,10 @@ class Unlearner:
             raise SettingError(f"'engine' must be 'auto', 'full' or 'local' (got {engine!r})")
         if sequence not in ("joint", "segments") or (sequence == "segments" and engine == "full"):
             raise SettingError(f"'sequence' must be 'joint' or, with a local engine, 'segments' (got {sequence!r})")
+        if isinstance(data, DiskGraph):
+            if engine == "full":
+                raise SettingError("engine='full' runs on the whole graph, and a DiskGraph is not read whole", "use 'local'")
+            engine = "local"
         self.engine, self.sequence = engine, sequence
         self._on_top = sequence == "segments"  # whether a request is solved on top of the earlier ones where it can be
         data = collate(data)
@@ -186,6 +191,11 @@ class Unlearner:
             if self.method.runs_on_block(context):
                 share = 1.0 if self.engine == "local" else LARGEST_SHARE
                 context = replace(context, block=blocks.near(union, share))
+        if context.block is None and isinstance(context.data, DiskGraph):
+            raise ModelError(
+                f"'{self.method.name}' with these settings looks at the whole graph, and a DiskGraph is not read whole",
+                "give GNNDelete(lam=…) a number, or a graph that fits into memory",
+            )
         if context.block is None:
             context.remaining  # noqa: B018  (cut here, so that no later step does it as a side effect)
         return context
@@ -247,7 +257,7 @@ class Unlearner:
             self._requests, self._earlier = (*self._requests, request), self._earlier | request
             return self
 
-    def prepare(self, folder: str | PathLike[str] | None = None) -> Unlearner:
+    def prepare(self, folder: str | PathLike[str] | None = None, memory: int | str = "2GB") -> Unlearner:
         """Compute once what local requests start from: the rows of every layer on the original graph, and a rehearsed lam.
 
         It is checked whether the model's answers near a deletion can be computed on a part of the graph. Where they can,
@@ -255,7 +265,9 @@ class Unlearner:
 
         Args:
             folder: Where the rows are kept, to be read from there the next time. The files are **sensitive**: they hold
-                what the model says of the graph before any deletion. The default is to keep them in memory.
+                what the model says of the graph before any deletion. The default is to keep them in memory, or in the
+                folder of a ``DiskGraph``. There a preparation that was killed goes on where it stopped.
+            memory: How much memory the preparation of a ``DiskGraph`` may use; it runs layer by layer, in blocks of nodes.
 
         Returns:
             This unlearner.
@@ -265,7 +277,7 @@ class Unlearner:
         """
         session = self._context.session
         if session.blocks is None and self.engine != "full":
-            session.prepare(None if folder is None else Path(folder))
+            session.prepare(None if folder is None else Path(folder), memory, self._context.progress)
             if session.blocks is None and self.engine == "local":
                 raise ModelError(f"the model cannot be run locally: {session.not_local}", "use engine='auto'")
             with self._locks[os.getpid()], torch.inference_mode(False):
@@ -281,7 +293,8 @@ class Unlearner:
         if many and pools_deleted(session.model, context.remaining, deletion.nodes, session.forward):
             notes.append(POOLS_DELETED)
         if cuts_edges or deletion.features.size(1):
-            notes += note_precomputed(session.model, data, session.forward)
+            part = session.sample if isinstance(data, DiskGraph) else data
+            notes += note_precomputed(session.model, part, session.forward)
         if cuts_edges and not isinstance(data, HeteroGraph) and (further := further_edge_sets(data)):
             notes.append(further_edges_cut(further))
         if deletion.edges.size(1) and not session.table.undirected:

@@ -36,11 +36,12 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from gnndelete.engine.cache import Cache
-from gnndelete.engine.incoming import Edges, edge_weight
+from gnndelete.engine.incoming import Edges, edges_of
 from gnndelete.engine.passes import Passes, Record, blank_rows
 from gnndelete.engine.segments import LaterOperators, Operators, Segments, Version
 from gnndelete.graph.batch import GraphBatch, Selection
 from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.disk import DiskGraph, in_full
 from gnndelete.graph.edge_table import EdgeTable, ends_of, entries
 from gnndelete.graph.hetero import HeteroGraph, Types
 from gnndelete.graph.kinds import cut
@@ -329,7 +330,9 @@ class Blocks:
 
     def _part(self, nodes: Tensor, pairs: Tensor, columns: Any, levels: tuple[int, ...], lag: int) -> Data:
         """Some nodes and edges of the graph, with their attributes, numbered from 0."""
-        data, result, chosen = self.session.data, copy.copy(self.session.data), None
+        data, chosen = self.session.data, None
+        on_disk = isinstance(data, DiskGraph)
+        result = Data.from_dict(data.to_dict()) if on_disk else copy.copy(data)
         for key, kind in self._kinds.items():
             if kind == "node" and key in self.reads.first_only and self.narrows:
                 result[key] = self._first_rows(data[key], nodes, levels, lag)
@@ -342,7 +345,7 @@ class Blocks:
                 del result[key]
         result.edge_index = pairs
         result.num_nodes = nodes.numel()
-        return result
+        return in_full(result) if on_disk else result
 
     def _first_rows(self, value: Tensor, nodes: Tensor, levels: tuple[int, ...], lag: int) -> Tensor:
         """The rows that the first layer reads; nothing reads the others."""
@@ -594,8 +597,7 @@ class Blocks:
     @classmethod
     def of(cls, session: Any, cache: Cache, facts: Mapping[str, Any]) -> Blocks:
         """Blocks that were found before, for the same model and graph."""
-        edges = Edges(session.data, session.table, edge_weight(session.data))
-        return cls(session, session.probe("all"), cache, Reads.of(facts), edges)
+        return cls(session, session.probe("all"), cache, Reads.of(facts), edges_of(session))
 
 
 def seeds(deletion: Deletion, table: EdgeTable, degrees: bool) -> Tensor:

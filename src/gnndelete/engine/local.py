@@ -204,7 +204,7 @@ class Answers:
     def before(self) -> Answers:
         """Answers of the base model on the original graph."""
         rows = self.blocks.cache.output
-        none = self.blocks.edges.edge_index[0, :0]
+        none = self.blocks.edges.edge_index[0, :0].long()
         return Answers(self.blocks, {key: Overlay(base, none, base[:0]) for key, base in rows.items()})
 
     def whole(self) -> Any:

@@ -88,7 +88,7 @@ class Passes:
         self._outermost = sum(site.hops == blocks.reach for site in blocks.probe.sites)
         self.knows_degrees = False
         for module in blocks.model.modules():
-            self.knows_degrees |= _use_given_degrees(module, self._normalize)
+            self.knows_degrees |= use_given_degrees(module, self._normalize)
         for name in blocks.probe.layers:  # before the hooks of any solver, which must read restored rows
             layer = blocks.model.get_submodule(name)
             layer.register_forward_pre_hook(partial(self._before, name), with_kwargs=True)
@@ -203,21 +203,11 @@ class Passes:
             boundary = block.boundary
         if not boundary.numel():
             return normalize(edge_index, edge_weight, *args, **kw)
-        if args:
-            args = (count + 1, *args[1:])
-        else:
-            kw["num_nodes"] = count + 1
         degrees = self._blocks.edges if self._blocks.segments is None else self._blocks.segments
         lacking = (degrees.degree if edge_weight is None else degrees.weighted)[block.nodes[boundary]]
         if (outer := self._outer.get(block)) is not None and computed > complete:  # some of their edges are there
             lacking = outer.lacking if edge_weight is None else outer.lacking_weight
-        weight = lacking.new_ones(edge_index.size(1)) if edge_weight is None else edge_weight
-        outside = torch.stack([torch.full_like(boundary, count), boundary])
-        more, norm = normalize(
-            torch.cat([edge_index, outside], dim=1), torch.cat([weight, lacking.to(weight.dtype)]), *args, **kw
-        )
-        inside = (more[0] < count) & (more[1] < computed)
-        return more[:, inside], norm[inside]
+        return given_norm(normalize, edge_index, edge_weight, args, kw, boundary, lacking, count, computed)
 
     def _true_mean(self, _: nn.Module, __: Any, output: Any) -> Any:
         """The mean over all edges into the outermost rows, from those that are there."""
@@ -349,7 +339,32 @@ def empty_rows(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return like.new_empty(shape)
 
 
-def _use_given_degrees(module: nn.Module, normalize: Callable[..., Any]) -> bool:
+def given_norm(
+    normalize: Callable[..., Any],
+    edge_index: Tensor,
+    edge_weight: Tensor | None,
+    args: tuple[Any, ...],
+    kw: dict[str, Any],
+    boundary: Tensor,
+    lacking: Tensor,
+    count: int,
+    computed: int,
+) -> tuple[Tensor, Tensor]:
+    """``gcn_norm`` on ``count`` nodes where those of ``boundary`` lack some of their degree; edges into the ``computed`` first."""
+    if args:
+        args = (count + 1, *args[1:])
+    else:
+        kw = {**kw, "num_nodes": count + 1}
+    weight = lacking.new_ones(edge_index.size(1)) if edge_weight is None else edge_weight
+    outside = torch.stack([torch.full_like(boundary, count), boundary])
+    more, norm = normalize(
+        torch.cat([edge_index, outside], dim=1), torch.cat([weight, lacking.to(weight.dtype)]), *args, **kw
+    )
+    inside = (more[0] < count) & (more[1] < computed)
+    return more[:, inside], norm[inside]
+
+
+def use_given_degrees(module: nn.Module, normalize: Callable[..., Any]) -> bool:
     """Let a layer whose ``forward`` calls PyG's ``gcn_norm`` call ``normalize`` with it instead; whether it does."""
     forward: Any = getattr(type(module), "forward", None)
     code = getattr(forward, "__code__", None)

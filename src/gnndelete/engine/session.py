@@ -15,11 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gnndelete.engine import layerwise
 from gnndelete.engine.blocks import Blocks
 from gnndelete.engine.cache import Cache
 from gnndelete.engine.trial import find
 from gnndelete.errors import GraphError, ModelError
 from gnndelete.graph.batch import GraphBatch, label_edges
+from gnndelete.graph.disk import DiskGraph
 from gnndelete.graph.edge_table import Hops, Neighborhood, ends_of
 from gnndelete.graph.fingerprint import attributes, fingerprint
 from gnndelete.graph.validation import check_graph, edge_table
@@ -49,6 +51,9 @@ MODEL_RANDOM = Note(
 
 #: Rows that are summed in their own precision, and numbers of which a double copy costs nothing: for the mean of all rows.
 MEAN_BLOCK_ROWS, SMALL_MEAN = 1024, 1 << 21
+
+#: So many nodes of a graph on disk are read into memory, to find out how the model is run.
+SAMPLED_NODES = 3000
 
 #: The file of `Session.keep`.
 KEPT = "rehearsed.json"
@@ -91,10 +96,16 @@ class Session:
         self.table = edge_table(data)
         self.row_ranges = Rows(data)  # which nodes the rows of a tensor can be
         #: whether no edge joins a node with itself; then no edge of a remaining graph does
-        self.loopless = not bool((data.edge_index[0] == data.edge_index[1]).any())
+        if isinstance(data, DiskGraph):
+            self.loopless = data.table.loops == 0
+        else:
+            self.loopless = not bool((data.edge_index[0] == data.edge_index[1]).any())
         self.sample = data  # what the model is probed on: of many graphs the largest ones show as much as all
         if isinstance(data, GraphBatch) and data.num_graphs > PROBED_GRAPHS:
             self.sample = data.select(data.sizes.topk(PROBED_GRAPHS).indices)
+        if isinstance(data, DiskGraph):
+            _refuse_tables(model, data)
+            self.sample = data.sample(SAMPLED_NODES, torch.Generator().manual_seed(0))
         self.hooks = 0  # its own forward hooks behind every layer, which may act twice
         self.random = False  # whether the model draws random numbers in evaluation mode; known after the probe
         self.blocks: Blocks | None = None  # how requests are served locally; set by `prepare`
@@ -190,6 +201,8 @@ class Session:
     @cached_property
     def vectors(self) -> tuple[Vectors, ...]:
         """The tables of the model: its parameters with a trained row per node."""
+        if isinstance(self.data, DiskGraph):
+            return ()
         with suppress(ModelError):  # no layer that a probe can read
             return node_tables(working_copy(self.model), self.data, self.forward, self.probe().layers)
         return ()
@@ -234,11 +247,15 @@ class Session:
             total -= rows[deleted].double().sum(dim=0)
         return total / max(h.size(0) - deleted.numel(), 1)
 
-    def prepare(self, folder: Path | None = None) -> None:
+    def prepare(self, folder: Path | None = None, memory: int | str = "2GB", progress: bool = False) -> None:
         """Find out whether requests can be served on blocks of the graph, and compute what they start from.
 
         With a ``folder`` this is read from there; where it holds nothing for this model and graph, it is written there.
+        A graph on disk is prepared layer by layer, in so much ``memory``.
         """
+        if isinstance(self.data, DiskGraph):
+            self._prepare_on_disk(folder, memory, progress)
+            return
         identity = {} if folder is None else self.identity()
         known = None if folder is None else Cache.load(folder, identity)
         if known is not None:
@@ -257,6 +274,26 @@ class Session:
             measured["random"] = self.random
             self.blocks.cache.save(folder, identity, **self.blocks.facts(), probe=measured)
         self.folder = folder if self.blocks is not None else None
+
+    def _prepare_on_disk(self, folder: Path | None, memory: int | str, progress: bool) -> None:
+        """How the model is run on blocks is found out on a part of the graph; all rows are computed layer by layer."""
+        identity = self.identity()
+        part = Session(self.model, self.sample, self.forward)
+        try:
+            found = find(part)
+            reason = found if isinstance(found, str) else layerwise.unfit(found)
+        except ModelError as error:  # no graph layer that is known by its class
+            found, reason = error.why, error.why
+        if isinstance(found, str) or reason:
+            self.not_local = reason
+            return
+        self.random = part.random
+        if folder is None:
+            folder = self.data.folder / f"rows-{identity['model'][:12]}"
+        cache = layerwise.prepare(self, found, folder, identity, memory, progress)
+        self.blocks, self.not_local = Blocks.of(self, cache, found.facts()), ""
+        self.blocks.rows_suffice = True  # trying it would take an answer about the whole graph
+        self._gives_rows, self.folder = True, folder
 
     def read_kept(self, digest: str) -> Any:
         """Plain values that `keep` wrote under a digest beside the rows of this model and graph; None where there are none."""
@@ -320,3 +357,14 @@ class Session:
     def graph_attributes(self) -> dict[str, str]:
         """Digests of weights, labels and other attributes by name; made once, since many of them take seconds."""
         return attributes(self.data, labels=True)
+
+
+def _refuse_tables(model: nn.Module, graph: DiskGraph) -> None:
+    """Refuse a model with a row per node, which a part of the graph cannot show."""
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        if value.dim() and len(value) == graph.num_nodes:
+            raise ModelError(
+                f"'{name}' has a row for each of {graph.num_nodes:,} nodes, and models with tables of nodes do not run on a "
+                "DiskGraph yet",
+                "give the graph as a Data in memory",
+            )

@@ -16,7 +16,7 @@ from torch_geometric.nn import Linear, MeanAggregation, MessagePassing, SumAggre
 
 from gnndelete.engine.blocks import Block, Blocks, Reads, inside, reach_of, seeds
 from gnndelete.engine.cache import Cache
-from gnndelete.engine.incoming import Edges, edge_weight
+from gnndelete.engine.incoming import Edges, edges_of
 from gnndelete.engine.passes import Record
 from gnndelete.graph.batch import GraphBatch
 from gnndelete.graph.deletion import Deletion
@@ -54,7 +54,7 @@ def find(session: Any) -> Blocks | str:
     cache = Cache.compute(session, model, probe.sites)
     if not cache.output:
         return f"the output of the model does not have one row per {'graph' if batch else 'node'}"
-    edges = Edges(session.data, session.table, edge_weight(session.data))
+    edges = edges_of(session)
     trial = Trial.make(session, probe, cache, model, edges)
     if isinstance(trial, str):
         return trial

@@ -179,12 +179,11 @@ class DiskGraph(Data):
                 continue
             if name in self.arrays.files:
                 rows = columns if name.startswith("edge_") else nodes
-                found = entries(self, name, rows)
-                part[name] = found.float() if found.dtype == torch.float16 else found
+                part[name] = entries(self, name, rows)
             else:
                 part[name] = value
         part.n_id = nodes
-        return part
+        return in_full(part)
 
     def name(self, node: int) -> str:
         """Return the name of a node.
@@ -214,6 +213,31 @@ class DiskGraph(Data):
             key: The attribute.
         """
         return key in self.arrays.files and key.startswith("edge_")
+
+    def sample(self, nodes: int, generator: torch.Generator) -> Data:
+        """Read a part around a random node into memory: nearby nodes and all edges among them.
+
+        Args:
+            nodes: How many nodes, where so many are connected or there are others to start from.
+            generator: What random numbers are drawn from.
+        """
+        found = torch.empty(0, dtype=torch.long)
+        ring = found
+        while found.numel() < min(nodes, self.num_nodes):
+            if not ring.numel():  # another part of the graph
+                ring = torch.randint(self.num_nodes, (1,), generator=generator)
+                ring = ring if not bool(torch.isin(ring, found)) else ring[:0]
+            ring = ring[torch.randperm(ring.numel(), generator=generator)[: nodes - found.numel()]]
+            found = torch.cat([found, ring])
+            columns = self.table.into(ring)
+            columns = columns[torch.randperm(columns.numel(), generator=generator)[: 4 * nodes]]
+            near = torch.cat([self.edge_index[0, columns].long(), self.table.neighbors(ring[:nodes])]).unique()
+            ring = near[~torch.isin(near, found)]
+        found = found.sort().values
+        columns = self.table.into(found)
+        part = self.part(found, columns[torch.isin(self.edge_index[0, columns].long(), found)])
+        del part.n_id
+        return part
 
     # PyG's GraphStore: its samplers compute with eight bytes per id, so what they ask for is read into memory
 
@@ -247,6 +271,16 @@ class DiskGraph(Data):
 
     def __deepcopy__(self, memo: Any) -> DiskGraph:
         return copy.copy(self)
+
+
+def in_full(part: Data) -> Data:
+    """A part that was read into memory, in the types that models compute with."""
+    for name, value in part.to_dict().items():
+        if isinstance(value, Tensor) and value.dtype == torch.float16:
+            part[name] = value.float()
+    if "edge_type" in part:
+        part.edge_type = part.edge_type.long()
+    return part
 
 
 class _Facts(BaseModel):
@@ -369,6 +403,10 @@ class DiskEdgeTable(EdgeTable):
         pointers, targets = self.by_source
         start, stop = pointers[nodes], pointers[nodes + 1]
         pairs = torch.stack([nodes.repeat_interleave(stop - start), targets[ranges(start, stop)].long()]).unique(dim=1)
+        return self.between(pairs)
+
+    def between(self, pairs: Tensor) -> Tensor:
+        """The columns of all edges that join pairs of nodes, of whatever relation."""
         return self._columns(pairs, typed=False)[0]
 
     def reversed(self, edge_index: Tensor) -> EdgeTable:

@@ -168,6 +168,10 @@ class EdgeTable:
         keys = self.keys[self._leaving(nodes)]
         return (keys // self.num_relations if self.num_relations > 1 else keys) % self.num_nodes
 
+    def reversed(self, edge_index: Tensor) -> EdgeTable:
+        """The table of edges in the other direction, for its neighbours alone."""
+        return EdgeTable(edge_index.flip(0), self.num_nodes)
+
     def leaving(self, nodes: Tensor) -> Tensor:
         """The columns of ``edge_index`` with the edges that leave the given nodes."""
         return self.order[self._leaving(nodes)]
@@ -207,7 +211,7 @@ class Neighborhood:
             edges = table.edges(table.keys)
             edge_index = edges[:, ~table.runs_back(edges)][[0, 2]]
         if hops == "directed" or not table.undirected:
-            self._tables.append(EdgeTable(edge_index.flip(0), table.num_nodes))
+            self._tables.append(table.reversed(edge_index))
 
     def rings(self, seeds: Tensor, hops: int) -> list[Tensor]:
         """The rings 0 to ``hops``: ring k holds the sorted ids at distance k from the nearest seed, ring 0 the seeds.

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.graph.batch import GraphBatch
+from gnndelete.graph.disk import DiskGraph
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.kinds import MASKS
 from gnndelete.graph.validation import edge_table
@@ -33,6 +34,8 @@ def tensor_digest(named: dict[str, Tensor]) -> str:
 
 def fingerprint(data: Data) -> str:
     """A digest of a graph's nodes, features and edges; the order of the edges does not matter."""
+    if isinstance(data, DiskGraph):
+        return data.digest  # of all files
     table = edge_table(data)
     named = {"edges": table.keys, "nodes": torch.tensor(table.num_nodes)}
     if table.typed:  # the same key means another triple where there are more relations, or reverse ones
@@ -72,6 +75,8 @@ def attributes(data: Data, labels: bool = False) -> dict[str, str]:
     >>> attributes(data) == attributes(turned), list(attributes(data))
     (True, ['edge_weight'])
     """
+    if isinstance(data, DiskGraph):
+        return {}  # they are part of `fingerprint`
     if isinstance(data, HeteroGraph):
         stores = [(f" of {name!r}", data.hetero[name]) for name in (*data.types.nodes, *data.types.edges)]
     else:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gnndelete.errors import DeletionError, GraphError, some
+from gnndelete.graph.disk import DiskGraph
 from gnndelete.graph.edge_table import EdgeTable, ends_of
 from gnndelete.graph.hetero import ONE_GRAPH, HeteroGraph
 from gnndelete.graph.kinds import KINDS, E, Elements, leaves_edges, merge_cells
@@ -22,6 +23,8 @@ def check_graph(data: Any) -> None:
 
     An adjacency matrix besides ``edge_index`` is refused, too: a model that reads it would still find deleted edges.
     """
+    if isinstance(data, DiskGraph):
+        return  # checked while it was built
     if not isinstance(data, Data):
         raise GraphError(f"data is a '{type(data).__name__}'; pass the torch_geometric Data the model was trained on")
     edge_index, kind = data.edge_index, data.get("edge_type")
@@ -145,6 +148,8 @@ def count_relations(data: Data) -> int:
 
 def edge_table(data: Data) -> EdgeTable:
     """The sorted edge index of a checked graph."""
+    if isinstance(data, DiskGraph):
+        return data.table
     kind = data.get("edge_type")
     if kind is None:
         return EdgeTable(data.edge_index, count_nodes(data))

@@ -15,8 +15,9 @@ from torch_geometric.data import Data
 from gnndelete.engine.blocks import Block
 from gnndelete.engine.local import Answers, BlockSession, Solved
 from gnndelete.engine.session import Session
-from gnndelete.errors import SettingError, UnfitError
+from gnndelete.errors import NotYetError, SettingError, UnfitError
 from gnndelete.graph.deletion import NOTHING, Deletion
+from gnndelete.graph.disk import DiskGraph
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.kinds import cut
 from gnndelete.nn.adapter import Adapter
@@ -90,6 +91,11 @@ class Context:
     @cached_property
     def remaining(self) -> Data:
         """The graph without the deletion. It is cut when it is first asked for: a request on a block does without."""
+        if isinstance(self.data, DiskGraph):
+            raise NotYetError(
+                "the remaining graph of a DiskGraph cannot be made, and this asks for all of it",
+                "ask for rows with predict, or give a graph that fits into memory",
+            )
         gone = self.deletion if self.earlier is NOTHING else self.deletion | self.earlier
         return cut(gone, self.data, self.session.table)
 
