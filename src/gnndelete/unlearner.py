@@ -103,7 +103,9 @@ class Unlearner:
             raise SettingError(f"'sequence' must be 'joint' or, with a local engine, 'segments' (got {sequence!r})")
         if isinstance(data, DiskGraph):
             if engine == "full":
-                raise SettingError("engine='full' runs on the whole graph, and a DiskGraph is not read whole", "use 'local'")
+                raise SettingError(
+                    "engine='full' runs on the whole graph, and a DiskGraph is not read whole", "use 'local'"
+                )
             engine = "local"
         self.engine, self.sequence = engine, sequence
         self._on_top = sequence == "segments"  # whether a request is solved on top of the earlier ones where it can be
@@ -125,6 +127,11 @@ class Unlearner:
         self._segment: Solved = []
         self._locks = ProcessLocks(RLock)  # a forked child starts with a free one
         require_fit(self.method, self._context)
+        if isinstance(data, DiskGraph) and not self.method.runs_on_block(self._context):
+            raise SettingError(
+                f"'{self.method.name}' with these settings looks at the whole graph, and a DiskGraph is not read whole",
+                "use GNNDelete(lam=0.5) or Unlink()",
+            )
 
     @property
     def model(self) -> nn.Module:
@@ -193,8 +200,8 @@ class Unlearner:
                 context = replace(context, block=blocks.near(union, share))
         if context.block is None and isinstance(context.data, DiskGraph):
             raise ModelError(
-                f"'{self.method.name}' with these settings looks at the whole graph, and a DiskGraph is not read whole",
-                "give GNNDelete(lam=…) a number, or a graph that fits into memory",
+                f"'{self.method.name}' looks at the whole graph for this request, and a DiskGraph is not read whole",
+                "give a graph that fits into memory",
             )
         if context.block is None:
             context.remaining  # noqa: B018  (cut here, so that no later step does it as a side effect)

@@ -16,11 +16,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gnndelete.engine.blocks import Block, Blocks, Reads
 from gnndelete.engine.cache import Cache
@@ -109,10 +110,11 @@ class Layerwise:
 
     def _layer(self, name: str, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """In the place of a layer's ``forward``: its rows where they are known."""
-        assert self._block is not None and self._step is not None
+        assert self._block is not None
+        assert self._step is not None
         site = self._sites.get((name, self._calls[name]))
         self._calls[name] += 1
-        if site in self._known:
+        if site is not None and site in self._known:
             return self._known[site].index_select(0, self._block.nodes)
         output = forward(*args, **kwargs)
         if site is not None and site == self._step.site:
@@ -152,7 +154,7 @@ def unfit(sample: Blocks) -> str:
     known: dict[Site, Tensor] = {}
     for step in steps(sample.cache):
         cuts = [0, count // 3, count // 2, count]
-        parts = [range(*pair) for pair in zip(cuts, cuts[1:], strict=False) if pair[0] < pair[1]]
+        parts = [range(*pair) for pair in pairwise(cuts) if pair[0] < pair[1]]
         rows = torch.cat([layerwise.compute(step, layerwise.block(part), known) for part in parts])
         right = sample.cache.output[step.key] if step.site is None else sample.cache.rows[step.site]
         if not close(rows, right):

@@ -350,7 +350,7 @@ def given_norm(
     count: int,
     computed: int,
 ) -> tuple[Tensor, Tensor]:
-    """``gcn_norm`` on ``count`` nodes where those of ``boundary`` lack some of their degree; edges into the ``computed`` first."""
+    """``gcn_norm`` on ``count`` nodes, of which those of ``boundary`` lack some of their degree; edges into the first alone."""
     if args:
         args = (count + 1, *args[1:])
     else:

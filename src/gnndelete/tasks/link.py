@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from gnndelete.datasets.negatives import TripleCorrupter, bipartite_sides, pair_sampler, triples
 from gnndelete.errors import DeletionError, GraphError, ModelError, NotYetError, SettingError
 from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.disk import DiskGraph
 from gnndelete.graph.edge_table import EdgeTable, ends_of
 from gnndelete.graph.hetero import EdgeType, HeteroGraph
 from gnndelete.graph.parsing import distinct, edge_list
@@ -185,7 +186,8 @@ class LinkPrediction(Task):
     def check(self, data: Any) -> None:
         if not isinstance(data.edge_index, Tensor):
             raise GraphError(f"link prediction needs 'edge_index' (the graph has: {', '.join(data.keys())})")
-        check_edges(data.edge_index, data.num_nodes, "edge_index")
+        if not isinstance(data, DiskGraph):  # checked while it was built
+            check_edges(data.edge_index, data.num_nodes, "edge_index")
         typed = data.get("edge_type") is not None
         if self._relation is None and isinstance(data, HeteroGraph):
             raise GraphError("the graph has several types", "ask for the task on it with on(data)")

@@ -17,6 +17,7 @@ from gnndelete.engine.local import BlockSession
 from gnndelete.engine.session import MODEL_RANDOM
 from gnndelete.errors import ModelError, SettingError, some
 from gnndelete.graph.deletion import NOTHING
+from gnndelete.graph.disk import DiskGraph
 from gnndelete.graph.edge_table import Hops
 from gnndelete.graph.fingerprint import tensor_digest
 from gnndelete.graph.hetero import HeteroGraph
@@ -219,6 +220,10 @@ class GNNDelete(Method):
                 context.session.probe(self.layers)
         except ModelError as error:  # a name that the model does not have is a SettingError, and raises
             return [Reason(error.why, error.remedy or "name the layers with layers=[…]")]
+        if self.lam == "auto" and isinstance(context.data, DiskGraph):
+            return [
+                Reason("lam='auto' is searched on the whole graph, which a DiskGraph is too large for", LAM_ON_DISK)
+            ]
         if self.operator != "rows":
             return []
         if context.task is None or not context.task.pairwise:
@@ -526,6 +531,7 @@ def _rehearsed_elements(learned: int) -> int:
     return min(max(int(REHEARSED_SHARE * learned), REHEARSED_LEAST), REHEARSED_MOST, learned // 4)
 
 
+LAM_ON_DISK = "give a number, GNNDelete(lam=0.5); on a smaller graph of the kind lam='auto' finds one"
 DIRECTED = "hops='directed' reproduces the paper's tables; rows outside the neighbourhood can change all the same."
 ENCLOSING = (
     "inputs='enclosing' reproduces the paper's tables: operators were solved on the edges around the deletion alone, and what "
