@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
-from gnndelete.engine.session import MODEL_RANDOM, Session
+from gnndelete.engine.session import MODEL_RANDOM, SAMPLED_NODES, Session
 from gnndelete.errors import ModelError
 from gnndelete.graph.batch import collate
+from gnndelete.graph.disk import DiskGraph
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.validation import nearly_undirected, ways
 from gnndelete.methods import resolver
@@ -178,11 +180,18 @@ def inspect(
     ([('convs.0', 8, 1), ('convs.1', 4, 2)], 80)
     """
     data = collate(data)
+    notes: list[Note] = []
+    if isinstance(data, DiskGraph):
+        whole, data = data, data.sample(SAMPLED_NODES, torch.Generator().manual_seed(0))
+        text = (
+            f"The graph is on disk: all this is said of {data.num_nodes:,} of its {whole.num_nodes:,} nodes, read into memory. "
+            "On the whole of it, GNNDelete(lam=…) with a number and Unlink serve."
+        )
+        notes.append(Note("part-inspected", text))
     known: Task | None = None if task is None else by_name("task", task, tasks).on(data)
     session = Session(model, data, resolve_forward(forward), None if known is None else known.check_output)
     error, output = _try_model(session)
     methods = _fitting_methods(Context(session, task=known, **context), error)
-    notes: list[Note] = []
     sites: tuple[Site, ...] = ()
     hops, bounded = None, True
     try:

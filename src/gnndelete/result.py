@@ -18,6 +18,7 @@ from gnndelete.errors import AdapterError, GraphError, ModelError, RunError
 from gnndelete.exporting import Format, export
 from gnndelete.graph.batch import as_user_graph, collate
 from gnndelete.graph.deletion import Deletion
+from gnndelete.graph.disk import DiskGraph
 from gnndelete.graph.fingerprint import attributes, changed, fingerprint
 from gnndelete.graph.hetero import HeteroGraph
 from gnndelete.graph.kinds import in_words
@@ -424,7 +425,8 @@ class Unlearned:
     def __repr__(self) -> str:
         model = None if self.model is None else type(self.model).__name__
         made = f"method={self.method!r}, assurance={self.assurance!r}, parameters={self.parameters}"
-        return f"Unlearned(model={model}, data={self.data}, counts={self.counts}, {made})"
+        data = "on disk" if isinstance(self.original, DiskGraph) else self.data
+        return f"Unlearned(model={model}, data={data}, counts={self.counts}, {made})"
 
     def __str__(self) -> str:
         counts = ", ".join(in_words(self.counts))

@@ -197,3 +197,17 @@ def test_what_cannot_be_served_on_disk_says_so_at_once(tmp_path: Path) -> None:
     result = unlearner(model, graph).delete(gd.Deletion(nodes=[3]))
     with pytest.raises(RequestError, match=r"remaining graph of a DiskGraph"):
         result.data  # noqa: B018
+    assert "data=on disk" in repr(result)
+
+
+def test_a_sequence_goes_on_after_a_restart_and_inspect_reads_a_part(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, (graph, _) = Deep(SAGEConv).eval(), on_disk(tmp_path, make_graph())
+    first = unlearner(model, graph)
+    before = first.delete(gd.Deletion(nodes=[17])).predict(ALL_PAIRS)
+    first.save_state(tmp_path / "state.json")
+    again = unlearner(model, gd.DiskGraph(graph.folder)).load_state(tmp_path / "state.json").compact()
+    assert torch.equal(again.predict(ALL_PAIRS), before)
+    found = gd.inspect(model, graph)
+    assert [site.hops for site in found.sites] == [1, 2]
+    assert "part-inspected" in [note.code for note in found.notes]
