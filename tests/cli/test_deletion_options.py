@@ -51,7 +51,7 @@ def test_a_dry_run_does_not_say_that_labels_leave_a_graph(cli: Cli, node_run: Pa
     assert "taking the elements out of the data" in labels
     assert "graph" not in labels
     unlinked = cli("delete", node_run, "--label", 7, "--dry-run", "--method", "unlink").out.replace("\n", " ")
-    assert "inference-only. The labels were taken from training" in unlinked
+    assert "inference-only; base weights. The labels were taken from training" in unlinked
 
 
 @pytest.mark.parametrize(
