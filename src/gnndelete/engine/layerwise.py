@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import bisect
 import math
+import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -40,7 +42,7 @@ KIND = "folder of layer rows"
 #: Bytes that a block takes per edge besides the rows, and copies of the widest rows that are held at once.
 EDGE_BYTES, COPIES = 96, 6
 
-#: The share of ``memory`` that one block may take by this estimate: PyTorch itself, tables of nodes and pages are the rest.
+#: The share that one block may take, by this estimate, of the ``memory`` that the process does not hold already.
 BLOCK_SHARE = 0.25
 
 
@@ -215,7 +217,7 @@ def _write(session: Any, sample: Blocks, todo: list[Step], draft: Draft, memory:
     width = max(math.prod(step.shape) for step in todo)
     width = max(width, features.size(1) if isinstance(features, Tensor) and features.dim() > 1 else 1)
     per_edge, per_node = EDGE_BYTES + 4 * COPIES * width, 4 * COPIES * width
-    budget = max(memory * BLOCK_SHARE, 1.0)
+    budget = max(memory - _held(), memory / 2) * BLOCK_SHARE
     known: dict[Site, Tensor] = {}
     files = {f"rows{number}": (_name(step.dtype), (nodes, *step.shape)) for number, step in enumerate(todo)}
     with bar("preparing", len(todo) * nodes, progress) as update:
@@ -250,6 +252,13 @@ def _write(session: Any, sample: Blocks, todo: list[Step], draft: Draft, memory:
         update(len(todo) * nodes, "preparing: reading every file once for its digest")
         facts = {key: value for key, value in draft.facts.items() if key.startswith("sum")}
         draft.close(files, **facts)
+
+
+def _held() -> int:
+    """The bytes that this process holds, where the system tells them."""
+    if sys.platform != "linux":
+        return 0
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _name(dtype: torch.dtype) -> str:
