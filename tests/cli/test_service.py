@@ -10,12 +10,16 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra [serve]")
 
+import torch
+
+from gnndelete.io.code import load_module
 from gnndelete.service.access import Caller
 from gnndelete.service.elements import Asked
 from gnndelete.service.home import Home
 from gnndelete.service.lifecycle import Order, Service
 from gnndelete.service.logs import quiet
 from gnndelete.service.worker import Worker
+from tests.shop import ITEMS, USERS, write_shop
 
 from .conftest import SMALL, Cli, opened
 
@@ -55,6 +59,17 @@ def test_a_run_is_registered_and_its_requests_verified(cli: Cli, served: Path, t
     assert cli("verify", served, "--replay", served).code == 2
     again = cli("service", "register", link_run, "--home", served, "--name", "shop")
     assert (again.code, "choose another name" in again.sentence) == (2, True)
+
+
+def test_a_model_of_the_users_own_is_registered(cli: Cli, tmp_path: Path) -> None:
+    write_shop(tmp_path / "shop")
+    code = load_module("shop/recnet.py")
+    torch.save(code.RecNet(USERS, ITEMS).state_dict(), "weights.pt")
+    options = ("--model", "shop/recnet.py:RecNet", "--checkpoint", "weights.pt", "--fit", "shop/recnet.py:bpr")
+    assert cli("adopt", "shop", *options, "--out", "run").code == 0
+    made = cli("service", "register", "run", "--home", "home", "--name", "shop", "--json")
+    assert made.code == 0, made.err
+    assert cli("verify", "home").code == 0
 
 
 def test_status_says_what_is_due(cli: Cli, served: Path) -> None:

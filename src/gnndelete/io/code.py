@@ -93,17 +93,25 @@ def _module_of_file(path: Path) -> Any:
     if not path.is_file():
         raise SettingError(f"there is no file '{path}'; check the path before the colon")
     # A unique name, so that a file named like an installed package does not shadow it.
-    name = f"gnndelete_model_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
+    content = path.read_bytes()
+    name = f"gnndelete_model_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}_{path.stem}"
+    known = sys.modules.get(name)
+    if known is not None and known.__dict__.get("_gnndelete_content") == content:
+        return known  # run once: models of one file are of one class, so that they can be pickled
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise SettingError(f"'{path}' is no Python file; a model is named file.py:factory")
     module = importlib.util.module_from_spec(spec)
+    module.__dict__["_gnndelete_content"] = content
     sys.modules[name] = module  # dataclasses and pickle look it up there
     _search(path.parent)  # for imports from the same folder
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        del sys.modules[name]
+        if known is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = known
         raise ModelError(f"the file '{path}' does not run ({type(error).__name__}: {error}); correct it") from error
     return module
 

@@ -69,6 +69,10 @@ class Retrain(Method):
         if context.fit is not None:
             model = context.fit(model, context.remaining, seed) or model
             text = "Trained by the given fit function; epochs, lr and patience of this method played no part."
+            if context.build is None:
+                text += (
+                    " Its first weights are those of reset_parameters(); if your constructor draws others, pass build=."
+                )
         else:
             assert context.remaining_task is not None
             result = train(
