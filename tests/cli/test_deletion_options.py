@@ -174,3 +174,25 @@ def test_a_label_is_corrected_on_the_command_line(cli, tmp_path, monkeypatch) ->
     assert refused.code == 2
     assert "no class 'thief', there are 'fraud', 'honest'" in refused.sentence
     assert "already" in cli("delete", "run", "--label", "acc-3,fraud").sentence
+
+
+def test_columns_are_called_as_in_the_table_of_the_node(cli: Cli, tmp_path: Path) -> None:
+    """Users and items share one ``x``, whose columns are called user.age, user.plan=free, ..., item.age."""
+    (tmp_path / "shop").mkdir()
+    users = [f"u-{n},{20 + n},{('free', 'pro')[n % 2]}" for n in range(40)]
+    tables = {
+        "users": ["user_id,age,plan", *users],
+        "items": ["item_id,age", *(f"i-{n},{n}" for n in range(20))],
+        "orders": ["user_id,item_id", *(f"u-{n},i-{(n + step) % 20}" for n in range(40) for step in (1, 3, 8))],
+    }
+    for table, lines in tables.items():
+        (tmp_path / f"shop/{table}.csv").write_text("\n".join([*lines, ""]))
+    assert cli("train", "--graph", "shop", "--epochs", 2, "--set", "model.hidden=8", "--out", "run").code == 0
+    request = ("--feature", "u-5,age", "--feature", "u-6,plan", "--feature", "u-7,user.plan", "--feature", "i-3,age")
+    assert cli("delete", "run", *request, "--save-graph", "left").code == 0
+    left = gd.datasets.load_graph("left")
+    assert left.features == ("user.age", "user.plan=free", "user.plan=pro", "item.age")
+    assert left.data.x[[5, 6, 7, 43]].tolist() == [[0, 0, 1, 0], [26, 0, 0, 0], [27, 0, 0, 0], [0, 0, 0, 0]]
+    refused = cli("delete", "run", "--feature", "i-4,plan")
+    assert refused.code == 2
+    assert "(no column 'plan', there are 'age', or numbers from 0)" in refused.sentence

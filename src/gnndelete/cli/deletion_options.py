@@ -207,8 +207,8 @@ def _in_place(settings: DeletionSettings, graph: NamedGraph) -> Deletion:
         for element in getattr(settings, f"{option}s"):
             cells = element if isinstance(element, list) else [element]
             try:
-                of_type, row = _row(option, cells, graph)
-                found.setdefault(of_type, []).append(row)
+                of_type, rows = _rows(option, cells, graph)
+                found.setdefault(of_type, []).extend(rows)
             except ValueError as error:
                 bad.append(f"--{option} {','.join(map(str, cells))} ({error})")
         return found
@@ -245,8 +245,11 @@ def _by_type(found: dict[Any, list[Any]], single: bool = False) -> Any:
     return parts.get(None) if None in parts else parts or None
 
 
-def _row(option: str, cells: list[Any], graph: NamedGraph) -> tuple[Any, tuple[int, ...]]:
-    """One element by the names of its nodes, or by their numbers where they have no names, and its type on a HeteroData."""
+def _rows(option: str, cells: list[Any], graph: NamedGraph) -> tuple[Any, list[tuple[int, ...]]]:
+    """One element by the names of its nodes, or by their numbers where they have no names, and its type on a HeteroData.
+
+    A column of texts is several columns of features, a row for each.
+    """
     from gnndelete.datasets.requests import Names
     from gnndelete.graph.hetero import HeteroGraph
 
@@ -286,8 +289,10 @@ def _row(option: str, cells: list[Any], graph: NamedGraph) -> tuple[Any, tuple[i
             kind, node = names.node(nodes[0])
             found = (node,)
     if option == "label":
-        return kind, (*found, *map(names.new_label, map(str, columns)))
-    return kind, (*found, *names.columns(list(map(str, columns)), kind))
+        return kind, [(*found, *map(names.new_label, map(str, columns)))]
+    if columns:
+        return kind, [(*found, column) for column in names.columns(str(columns[0]), found[0], kind)]
+    return kind, [found]
 
 
 def _relation(name: Any, graph: NamedGraph) -> Any:

@@ -125,35 +125,40 @@ class Names:
             raise ValueError(f"no class {cell!r}, {known}")
         return int(cell)
 
-    def columns(self, cells: Sequence[str], kind: str | None = None) -> Row:
-        """Columns of features by their names, or by their numbers from 0; a ``ValueError`` says which one is unknown.
+    def columns(self, cell: str, node: int, kind: str | None = None) -> list[int]:
+        """The columns of ``x`` that a cell names; a ``ValueError`` lists those the node has.
 
-        A column of a table that became several columns stands for all of them, see `spread`.
+        A cell is the name of a column, a number from 0, or the name of a column of the table: one of texts became several
+        columns, ``plan=free`` and so on, and stands for all of them. Where node types share one ``x``, its columns are
+        called ``user.age``; ``age`` is then the one of the node's own type.
+
+        >>> ids = IdMap(["ann", "pen"], types={"user": 1, "item": 1})
+        >>> names = Names(ids, features=["user.age", "user.plan=free", "user.plan=pro", "item.age"])
+        >>> names.columns("age", 0), names.columns("age", 1), names.columns("plan", 0), names.columns("user.age", 0)
+        ([0], [3], [1, 2], [0])
         """
-        names = list(self._features(kind))
-        for cell in cells:
-            if cell not in names and not (cell.isascii() and cell.isdigit()):
-                known = dict.fromkeys(name.partition("=")[0] for name in names)
-                near = difflib.get_close_matches(cell, known, n=1, cutoff=0.6)
-                meant = (
-                    f", did you mean {near[0]!r}?"
-                    if near
-                    else f", there are {some(map(repr, known))}, or numbers from 0"
-                )
-                raise ValueError(
-                    f"no column {cell!r}{meant}" if names else f"no column {cell!r}, columns of 'x' have numbers from 0"
-                )
-        return tuple(names.index(cell) if cell in names else int(cell) for cell in cells)
+        names = list(self.features.get(kind or "", ()) if isinstance(self.features, Mapping) else self.features)
+        prefix = self._prefix(node)
+        for name in (cell, f"{prefix}{cell}"):
+            if name in names:
+                return [names.index(name)]
+            if found := [place for place, column in enumerate(names) if column.startswith(f"{name}=")]:
+                return found
+        if cell.isascii() and cell.isdigit():
+            return [int(cell)]
+        if not names:
+            raise ValueError(f"no column {cell!r}, columns of 'x' have numbers from 0")
+        own = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+        known = dict.fromkeys(name.partition("=")[0] for name in own)
+        near = difflib.get_close_matches(cell, known, n=1, cutoff=0.6)
+        there_are = f"there are {some(map(repr, known))}, or numbers from 0" if known else "this node has none"
+        raise ValueError(f"no column {cell!r}, {f'did you mean {near[0]!r}?' if near else there_are}")
 
-    def _features(self, kind: str | None) -> Sequence[str]:
-        if isinstance(self.features, Mapping):
-            return self.features.get(kind or "", ())
-        return self.features
-
-    def spread(self, cell: str, kind: str | None = None) -> list[str]:
-        """The columns of features that a column of a table became: itself, or one for each text of a category."""
-        names = list(self._features(kind))
-        return [name for name in names if name.startswith(f"{cell}=")] if cell not in names else [cell]
+    def _prefix(self, node: int) -> str:
+        """What the names of a node's own columns start with, where node types share one ``x``."""
+        if self.ids is None or not self.ids.joined:
+            return ""
+        return next((f"{name}." for name, rows in self.ids.types.items() if node in rows), "")
 
 
 def _whole_number(cell: str) -> int:
@@ -219,8 +224,7 @@ def _elements(kind: str, picked: list[str], form: _Form, names: Names, suggest: 
         return [(of_type, (node, names.new_label(picked[1])))]
     if kind != "features" or len(picked) == 1:
         return [(of_type, (node,))]
-    columns = names.spread(picked[1], of_type) or [picked[1]]
-    return [(of_type, (node, *names.columns([column], of_type))) for column in columns]
+    return [(of_type, (node, column)) for column in names.columns(picked[1], node, of_type)]
 
 
 @dataclass(frozen=True)
