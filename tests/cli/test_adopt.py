@@ -82,6 +82,10 @@ def test_nothing_is_set_aside_and_every_result_says_so(cli: Cli, shop: tuple[Pat
     assert done.values["calibration"]["status"] == "fallback"
     assert "gnndelete adopt --validation FILE" in done.values["calibration"]["sentence"]
     assert "LinkPrediction(" not in done.out
+    planned = cli("delete", "run", "--node", f"user:{shop[1][-1][0]}", "--dry-run").out.replace("\n", " ")
+    assert "Together with 1 earlier request: " in planned
+    assert "How strongly (lam) cannot be calibrated, so a fixed lam is taken: no validation edges are known" in planned
+    assert "when it runs" not in planned
     found = cli("audit", "run", "--no-attacks", "--set", "train.epochs=5", "--json")
     assert found.values["verdict"]["code"] == "undecided"
     assert "gnndelete adopt" in found.values["forgetting"]["reason"]

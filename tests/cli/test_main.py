@@ -156,3 +156,9 @@ def test_an_unexpected_error_shows_where_it_came_from(cli: Cli, graph_file: Path
     assert "broken.py" in failed.err
     assert "mine" in failed.values["error"]["message"]
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("verb", ["delete", "audit", "compare", "status", "inspect", "verify"])
+def test_help_names_both_verbs_that_write_runs(cli: Cli, verb: str) -> None:
+    shown = " ".join(cli(verb, "--help").out.replace("│", " ").split())
+    assert "run that 'train' or 'adopt' wrote" in shown

@@ -24,7 +24,7 @@ _what = partial(typer.Option, rich_help_panel="What is measured")
 
 
 def audit(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote, after a 'delete'.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' or 'adopt' wrote, after a 'delete'.")],
     unlearned: Annotated[
         Path | None,
         typer.Option(

@@ -23,7 +23,7 @@ _how = partial(typer.Option, rich_help_panel="How")
 
 @deletion_options
 def compare(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' or 'adopt' wrote.")],
     request: dict[str, Any],
     methods: Annotated[str | None, _how(help="Names separated by commas; every method that fits by default.")] = None,
     seeds: Annotated[int, _how(min=1, help="Number of seeds.")] = 3,

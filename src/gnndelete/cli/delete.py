@@ -37,7 +37,7 @@ _how = partial(typer.Option, rich_help_panel="How")
 
 @deletion_options
 def delete(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' or 'adopt' wrote.")],
     request: dict[str, Any],
     method: Annotated[str | None, _how(help="See 'gnndelete ls methods'.")] = None,
     lam: Annotated[str | None, _how(help="Weight of forgetting: auto, or from 0 to 1 (gnndelete).")] = None,
@@ -214,12 +214,19 @@ class _Serving:
             "settings": settings,
             "aim": settings.get("aim"),
             "lam": settings.get("lam"),
+            "not_calibrated": self._not_calibrated() if settings.get("lam") == "auto" else None,
             "assurance": assurance,
             "weights": self.method.weights,
             "weaker": "inference-only" if may_only_cut else None,
             "assurance_meaning": explain(assurance, self.method.name == "gnndelete", together.counts),
             "remaining_graph": None if self.graph_folder is None else str(self.graph_folder),
         }
+
+    def _not_calibrated(self) -> str | None:
+        """Why no lam can be chosen, where nothing is known that the model was not trained on."""
+        if self.request.new_labels.size(1) or self.task.unseen(self.data, "validation").size(-1):
+            return None
+        return self.task.no_unseen("validation")
 
     def save_remaining(self) -> dict[str, Any]:
         """Write the graph that earlier requests have left, without serving another one."""
@@ -248,7 +255,7 @@ class _Serving:
             self.prepare()
         dropped = self.run.latest.requests if self.fresh else 0
         if dropped:
-            note(f"note: --fresh drops {dropped} earlier request(s); what they deleted is back in the model")
+            note(f"note: --fresh drops {_requests(dropped, 'earlier ')}; what was deleted is back in the model")
         unlearned = self.unlearner.delete(self.request)
         assert unlearned.graph is not None
         remaining, before = fingerprint(unlearned.graph), self.run.latest
@@ -439,13 +446,17 @@ def _counts(counts: dict[str, int]) -> str:
     return ", ".join(in_words(counts)) or "nothing"
 
 
+def _requests(count: int, which: str = "") -> str:
+    return f"{count:,} {which}request{'s' * (count != 1)}"
+
+
 def _show_plan(console: Console, values: dict[str, Any]) -> None:
     level = values["assurance"]
     if values["weaker"] is not None:
         level += f", or {values['weaker']} if taking the elements out of the data is enough"
     lines = [f"The request is valid: {_counts(values['request'])} would be forgotten with '{values['method']}'."]
     if values["earlier_requests"]:
-        lines.append(f"Together with {values['earlier_requests']} earlier request(s): {_counts(values['counts'])}.")
+        lines.append(f"Together with {_requests(values['earlier_requests'], 'earlier ')}: {_counts(values['counts'])}.")
     lines.append(f"assurance: {level}; {values['weights']} weights. {values['assurance_meaning']}")
     if values["aim"]:
         lines.append(f"aim: {_aim(values)}.")
@@ -459,11 +470,13 @@ def _aim(values: dict[str, Any]) -> str:
     aim, lam = values["aim"], values["lam"]
     if lam != "auto":
         return f"{aim}: {explain_aim(aim, lam)}"
+    if values["not_calibrated"]:
+        return f"{aim}: {AIMS[aim]}. How strongly (lam) cannot be calibrated, so a fixed lam is taken: {values['not_calibrated']}"
     return f"{aim}: {AIMS[aim]}. How strongly (lam) is chosen on validation data when it runs"
 
 
 def _show_saved(console: Console, values: dict[str, Any]) -> None:
-    text = f"The graph without {_counts(values['counts'])} ({values['requests']} request(s)) was written to "
+    text = f"The graph without {_counts(values['counts'])} ({_requests(values['requests'])}) was written to "
     console.print(f"{text}{values['remaining_graph']}. Nothing else was changed.", markup=False, soft_wrap=True)
 
 

@@ -14,7 +14,9 @@ from gnndelete.cli.output import Report
 def inspect(
     run: Annotated[
         Path | None,
-        typer.Argument(metavar="RUN", help="A run that 'train' wrote; or leave it out and name a graph and a model."),
+        typer.Argument(
+            metavar="RUN", help="A run that 'train' or 'adopt' wrote; or leave it out and name a graph and a model."
+        ),
     ] = None,
     dataset: options.Dataset = None,
     graph: options.Graph = None,

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def status(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that 'train' wrote, or the home of a service.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run that 'train' or 'adopt' wrote, or the home of a service.")
+    ],
     json: options.Json = False,
 ) -> Report:
     """Show the requests of a run with their dates, what is in force, and what is left to do; of a service, its models.

@@ -18,7 +18,8 @@ def verify(
     run: Annotated[
         Path,
         typer.Argument(
-            metavar="PATH", help="A receipt, a run that 'train' wrote, a graph on disk, or the home of a service."
+            metavar="PATH",
+            help="A receipt, a run that 'train' or 'adopt' wrote, a graph on disk, or the home of a service.",
         ),
     ],
     key: Annotated[
