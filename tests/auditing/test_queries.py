@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import gnndelete as gd
 from gnndelete.auditing.case import open_case
-from gnndelete.auditing.queries import _try_on_cpu, renamed
+from gnndelete.auditing.queries import NO_ROW, _try_on_cpu, ask, renamed
 from gnndelete.testing import problem
 
 
@@ -46,7 +46,11 @@ def some_edges() -> Tensor:
 def test_a_decoder_with_a_bias_per_node_has_none_for_a_new_id(deletion: gd.Deletion) -> None:
     found = gd.audit(biased(deletion)).to_dict()
     tests = found["forgetting"]["unseen"]
-    assert "(IndexError: index out of range in self); a model with parameters per node" in tests["new_id"]["reason"]
+    reason = "the model has parameters per node, such as an embedding table, and none for a new id"
+    assert tests["new_id"]["reason"] == reason
+    returning = [limit for limit in found["limits"] if "that comes back" in limit]
+    assert len(returning) == bool(deletion.nodes.numel())
+    assert all("must be trained with one for that id first" in limit for limit in returning)
     assert tests["served"]["available"]
     assert tests["old_id"]["available"]
     assert found["membership"]["available"], found["membership"]
@@ -62,3 +66,19 @@ def test_where_the_graph_is_on_cuda_the_cpu_is_asked_first() -> None:
     with torch.no_grad():
         unlearned.model.bias = nn.Embedding(graph.num_nodes, 1)
     _try_on_cpu(case, "after", unlearned.model, graph, move)
+
+
+def test_a_table_without_a_row_is_told_from_other_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = open_case(biased(gd.Deletion(edges=some_edges())))
+
+    def reason(text: str, query: str) -> str:
+        def fail(*_: object) -> None:
+            raise RuntimeError(text)
+
+        monkeypatch.setattr("gnndelete.auditing.queries._answering", fail)
+        return ask(case, query, case.subjects["after"]).reason
+
+    missing = "index 500 is out of bounds for dimension 0 with size 500"
+    assert reason(missing, "new_id") == NO_ROW
+    assert "(RuntimeError: index 500 is out of bounds" in reason(missing, "old_id")
+    assert "(RuntimeError: my own check)" in reason("my own check", "new_id")

@@ -89,6 +89,7 @@ def test_nothing_is_set_aside_and_every_result_says_so(cli: Cli, shop: tuple[Pat
     found = cli("audit", "run", "--no-attacks", "--set", "train.epochs=5", "--json")
     assert found.values["verdict"]["code"] == "undecided"
     assert "gnndelete adopt" in found.values["forgetting"]["reason"]
+    assert "gnndelete adopt --validation FILE --test FILE" in found.values["utility"]["reason"]
     [warning] = [each for each in found.values["verdict"]["warnings"] if each["code"] == "trained-by-another-loss"]
     assert "--fit" in warning["text"]
 

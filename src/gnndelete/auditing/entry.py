@@ -42,7 +42,7 @@ _ADAPTER_LIMITS = (
 )
 _RETURNING_LIMIT = (
     "A deleted id that comes back is answered by what was solved for it, whatever it does from then on. Give a node that "
-    "returns a new id."
+    "returns a new id; a model with a vector per node must be trained with one for that id first."
 )
 _LEVEL_LIMITS = {
     "inference-only": (

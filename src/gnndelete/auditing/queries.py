@@ -29,6 +29,7 @@ QUERIES = {
     "old_id": "What was deleted is put back under its old ids. Operators act on the rows they know.",
     "new_id": "What was deleted is put back under new ids. No operator knows these, so only the weights answer.",
 }
+NO_ROW = "the model has parameters per node, such as an embedding table, and none for a new id"
 UNSEEN_PRESENTED = "Unseen edges are put in as well, so that both kinds carry messages."
 
 
@@ -55,6 +56,8 @@ def ask(case: Case, query: str, subject: Subject) -> QueriedModel:
             _try_on_cpu(case, subject.name, subject.model, graph, move)
         found = _answering(case, subject.name, subject.model, graph, move)
     except Exception as error:  # the user's own model may raise anything on a node it has no parameters for
+        if query == "new_id" and (isinstance(error, IndexError) or "out of bounds" in str(error)):
+            return QueriedModel(None, reason=NO_ROW)
         return QueriedModel(
             None,
             reason=f"the model does not run on that graph ({_first_line(error)}); a model with parameters per node, such as an "

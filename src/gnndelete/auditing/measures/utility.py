@@ -121,7 +121,8 @@ class Utility(Measure):
     def run(self, case: Case) -> UtilitySection:
         scores = {name: _scores(case, subject) for name, subject in case.subjects.items()}
         if not any(scores.values()):
-            raise NotMeasuredError("there is no test data; give the task some (test=…, test_mask)")
+            marked = "there is no test data; mark some in 'test_mask', or name it with gnndelete adopt --test FILE"
+            raise NotMeasuredError(case.task.no_unseen("test") if case.task.pairwise else marked)
         keys = dict.fromkeys(key for found in scores.values() for key in found)
         metrics = {key: PerModel(**{name: found.get(key) for name, found in scores.items()}) for key in keys}
         near, reason = _near(case)
