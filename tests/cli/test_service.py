@@ -72,13 +72,18 @@ def test_a_model_of_the_users_own_is_registered(cli: Cli, tmp_path: Path) -> Non
     assert cli("verify", "home").code == 0
 
 
-def test_status_says_what_is_due(cli: Cli, served: Path) -> None:
-    said = cli("status", served)
-    assert "1 suppressed" in said.out
-    assert "1 on track" in said.out
+def test_status_says_what_is_due(cli: Cli, served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = cli("status", served).out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == "shop (tenant default)"
+    assert "  live: version 1, base weights of generation 1, segments: 1" in lines
+    assert "  requests: 1 suppressed" in lines
+    assert "suppression: 0 late (past the promised time)" in lines
+    assert "new weights: 1 on track, 0 due soon, 0 overdue" in lines
     values = cli("status", served, "--json").values
     assert values["models"][0]["aliases"]["live"] == 1
-    assert values["due_requests"]["overdue"] == 0
+    assert (values["due_requests"]["overdue"], values["late_requests"]) == (0, 0)
 
 
 def test_keys_are_made_listed_and_revoked(cli: Cli, served: Path) -> None:

@@ -78,38 +78,42 @@ def _service(home: Path) -> Report:
     with service.storage.reading() as records:
         tenants = sorted({model.tenant for model in records.models()})
         leaves = records.ledger_size()
-    models, due = [], {"on-track": 0, "due-soon": 0, "overdue": 0}
+    models, late, due = [], 0, {"on-track": 0, "due-soon": 0, "overdue": 0}
     for tenant in tenants:
         caller = Caller("status", tenant, "admin")
         models += [{"tenant": tenant, **service.model(caller, each["name"])} for each in service.models(caller)]
-        for name, count in service.figures(caller)["due_requests"].items():
+        figures = service.figures(caller)
+        late += figures["late_requests"]
+        for name, count in figures["due_requests"].items():
             due[name] += count
     service.storage.close()
-    values = {"home": str(home), "models": models, "due_requests": due, "ledger_leaves": leaves}
+    values = {"home": str(home), "models": models, "due_requests": due, "late_requests": late, "ledger_leaves": leaves}
     return Report(values, lambda console: _show_service(console, values))
 
 
 def _show_service(console: Console, values: dict[str, Any]) -> None:
-    columns = ("model", "tenant", "version", "weights", "segments", "requests", "next due (UTC)")
-    rows = [
-        (
-            each["name"],
-            each["tenant"],
-            each["aliases"]["live"],
-            f"{each['weights']}, generation {each['generation']}",
-            each["segments"],
-            ", ".join(f"{count} {state}" for state, count in sorted(each["requests"].items())) or "none",
-            (each["next_due"] or "").partition(".")[0].replace("T", " "),
-        )
-        for each in values["models"]
-    ]
-    if rows:
-        console.print(table(columns, rows))
-    else:
-        said = f"no model yet: gnndelete service register RUN --home {values['home']} --name NAME"
-        console.print(said, markup=False, soft_wrap=True)
+    lines = []
+    for each in values["models"]:
+        requests = ", ".join(f"{count:,} {state}" for state, count in sorted(each["requests"].items())) or "none"
+        due = (each["next_due"] or "").partition(".")[0].replace("T", " ")
+        lines += [
+            f"{each['name']} (tenant {each['tenant']})",
+            f"  live: version {each['aliases']['live']}, {each['weights']} weights of generation {each['generation']}, "
+            f"segments: {each['segments']}",
+            f"  requests: {requests}",
+            f"  next due: {due} UTC" if due else "  next due: nothing",
+        ]
+    if not lines:
+        lines = [f"no model yet: gnndelete service register RUN --home {values['home']} --name NAME"]
     due = values["due_requests"]
-    console.print(f"{due['on-track']} on track, {due['due-soon']} due soon, {due['overdue']} overdue", markup=False)
+    prose(
+        console,
+        [
+            *lines,
+            f"suppression: {values['late_requests']} late (past the promised time)",
+            f"new weights: {due['on-track']} on track, {due['due-soon']} due soon, {due['overdue']} overdue",
+        ],
+    )
 
 
 def _show(console: Console, values: dict[str, Any]) -> None:
