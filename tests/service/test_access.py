@@ -153,6 +153,36 @@ def test_a_body_that_is_too_large_is_refused_unread(small, client):
         assert found.json()["code"] == "too-large"
 
 
+@pytest.mark.parametrize(
+    ("content", "where", "said"),
+    [
+        ("{bad", ["body"], ["the body is not JSON", "at character 1"]),
+        ("[]", ["body"], ["the body is not a JSON object", "Content-Type: application/json"]),
+        (
+            '{"edges": [["MARK:0"]]}',
+            ["body.edges"],
+            ["'edges'", "by the ids of its two ends", '["user:4711", "item:7"]'],
+        ),
+        ('{"nodes": "MARK:0"}', ["body.nodes"], ["'nodes'", 'Such as ["user:4711"]']),
+        ('{"mode": "MARK"}', ["body.mode"], ["'mode'", "`dry-run` predicts"]),
+        ('{"nodes": ["MARK:0"], "nodez": []}', ["body.nodez"], ["a field that this call does not take"]),
+    ],
+)
+def test_a_body_that_does_not_fit_is_answered_with_the_field_and_what_it_takes(small, client, content, where, said):
+    headers = {"Authorization": f"Bearer {small.keys['admin']}", "Content-Type": "application/json"}
+    found = client.post("/v1/models/shop/requests", content=content.replace("MARK", MARK), headers=headers)
+    assert (found.status_code, found.json()["code"], found.json()["fields"]) == (422, "malformed", where)
+    assert all(each in found.json()["detail"] for each in said), found.json()["detail"]
+    assert MARK not in found.text
+
+
+def test_a_parameter_that_does_not_fit_is_named(small, client):
+    found = client.get("/v1/requests?limit=many", headers={"Authorization": f"Bearer {small.keys['admin']}"}).json()
+    assert found["fields"] == ["query.limit"]
+    assert "'limit'" in found["detail"]
+    assert "valid integer" in found["detail"]
+
+
 def test_a_revoked_key_ends_within_seconds(small, client, monkeypatch):
     caller(small, "auditor")
     key = small.keys["default/auditor"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Annotated, Any
@@ -274,10 +275,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
-        where = sorted({".".join(str(part) for part in each["loc"][:2]) for each in error.errors()})[:5]
-        return problem(
-            ServiceError("malformed", "the call does not fit the interface", "see /openapi.json", 422, fields=where)
-        )
+        return problem(_malformed(error.errors()))
 
     @app.exception_handler(HTTPException)
     async def wrong(_: Request, error: HTTPException) -> JSONResponse:
@@ -298,6 +296,29 @@ def _add_errors(app: FastAPI) -> None:
 
     for kind in (DBAPIError, GNNDeleteError, OSError):
         app.add_exception_handler(kind, failed)
+
+
+def _malformed(errors: Sequence[Mapping[str, Any]]) -> ServiceError:
+    """What does not fit in a call, by the first of its errors; values stay unsaid."""
+    first, known = errors[0], bodies.DeletionRequest.model_fields
+    place, *rest = first["loc"]
+    name = rest[0] if rest else None
+    where = sorted({".".join(str(part) for part in each["loc"][:2]) for each in errors})[:5]
+    if first["type"] == "json_invalid":
+        why, remedy = f"the body is not JSON: {first['ctx']['error']}, at character {name}", "send a JSON object"
+        where = ["body"]
+    elif name is None:
+        why = "the call has no body" if first["type"] == "missing" else "the body is not a JSON object"
+        remedy = "send a JSON object, with the header 'Content-Type: application/json'"
+    elif place != "body":
+        why, remedy = f"the {place} parameter '{name}' does not fit: {first['msg']}", "see /openapi.json"
+    elif name not in known or first["type"] == "extra_forbidden":
+        why, remedy = "the body has a field that this call does not take", "see /openapi.json"
+    else:
+        field = known[name]
+        example = json.dumps((field.examples or [field.default])[0])
+        why, remedy = f"the field '{name}' does not fit", f"it takes: {field.description} Such as {example}"
+    return ServiceError("malformed", why, remedy, 422, fields=where)
 
 
 def _unavailable() -> ServiceError:

@@ -47,7 +47,7 @@ class Named(BaseModel):
     nodes: _Nodes | None = Field(None, description="Nodes by their ids.", examples=[["user:4711"]])
     edges: _Edges | None = Field(
         None,
-        description="Edges by the ids of their ends; with a relation between them on a knowledge graph.",
+        description="Edges, each by the ids of its two ends; on a knowledge graph with the relation between them.",
         examples=[[["user:4711", "item:7"]]],
     )
 
