@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 from gnndelete.service import receipts, sessions
 from gnndelete.service.access import add_key
 from gnndelete.service.api import create_app
+from gnndelete.service.clock import DAY
 from gnndelete.service.console import elements_of
 from gnndelete.service.errors import ServiceError
 
@@ -105,6 +106,20 @@ def test_pages_say_what_to_do_where_there_is_nothing(site):
         assert "gnndelete service register" in stranger.get(path).text
     assert client.get("/", params={"state": "nonsense"}).status_code == 404
     assert client.get("/", params={"before": "nonsense"}).status_code == 404
+
+
+def test_the_list_says_what_is_late_and_of_what_nothing_is_left_to_do(site):
+    client, edges = site.visit(), site.edges(2)
+    for edge in edges:
+        site.ask(edge, mode="hold")
+    assert "Late to suppress:" not in client.get("/").text
+    site.clock.advance(DAY)
+    site.service.act(site.admin, site.service.requests(site.admin)[0]["id"], "deny")
+    page = site.visit().get("/").text
+    assert "<b>1</b> late to suppress" in page
+    assert "Late to suppress: the promised time is over" in page
+    denied = next(row for row in page.split("<tr>") if ">denied</span>" in row)
+    assert denied.count("nothing to do") == 2
 
 
 def test_older_requests_are_on_further_pages(site, monkeypatch):
@@ -224,7 +239,7 @@ def test_the_form_predicts_and_sends(site):
     page = post(client, "/new", do="predict", **fields)
     assert page.status_code == 200
     assert "Nothing was stored" in page.text
-    assert "average rows" in page.text
+    assert "average row of the model" in page.text
     assert site.service.requests(site.admin) == []
     sent = post(client, "/new", do="send", hold="yes", **fields)
     assert sent.status_code == 303
@@ -260,7 +275,7 @@ def test_the_form_says_what_is_wrong_and_keeps_what_was_written(site, fields, sa
 def test_a_held_request_is_shown_with_its_effect(site):
     held, client = site.ask(site.edge(0), mode="hold")["id"], site.visit("operator")
     for path in ("/approvals", f"/requests/{held}"):
-        assert "average rows" in client.get(path).text
+        assert "average row of the model" in client.get(path).text
     post(client, f"/requests/{held}/deny", back="/approvals")
     assert "Nothing waits" in client.get("/approvals").text
     assert site.state(held) == "denied"

@@ -157,7 +157,7 @@ def test_a_request_is_made_and_approved_by_keyboard(site, window):
     page.keyboard.type(", ".join(site.edge(0)))
     press(page, "Tab", "#predict")
     page.keyboard.press("Enter")
-    page.get_by_text("average rows").wait_for()
+    page.get_by_text("average row of the model").wait_for()
     assert site.service.requests(site.admin) == []
     press(page, "Tab", "#more summary")
     page.keyboard.press("Enter")
