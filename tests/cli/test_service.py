@@ -142,5 +142,6 @@ def test_a_folder_without_a_service_is_said(cli: Cli) -> None:
 def test_a_missing_extra_is_one_sentence(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "gnndelete.service.server", raising=False)
+    monkeypatch.delattr("gnndelete.service.server", raising=False)  # else the package gives it without an import
     found = cli("serve", "--home", "home")
     assert (found.code, "pip install 'gnndelete[serve]'" in found.sentence) == (2, True)
