@@ -56,9 +56,8 @@ def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private:
                 for each in reversed(new):
                     undo.callback(each.rmdir)
                 tidy(folder, below=False)
-                staging[folder] = Path(tempfile.mkdtemp(dir=folder, prefix=STAGING_PREFIX))
+                staging[folder] = _held_folder(folder, held)
                 undo.callback(shutil.rmtree, staging[folder], ignore_errors=True)
-                held.enter_context(hold(staging[folder]))
             for path, content in contents.items():
                 where = path.parent
                 write_file(staging[where] / path.name, content, path in private)
@@ -86,6 +85,17 @@ def commit(contents: Mapping[Path, bytes], remove: Iterable[Path] = (), private:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _held_folder(folder: Path, held: ExitStack) -> Path:
+    """A new staging folder that ``held`` holds. Another writer's `tidy` may take it for a left one before it is held."""
+    while True:
+        made = Path(tempfile.mkdtemp(dir=folder, prefix=STAGING_PREFIX))
+        with ExitStack() as attempt, suppress(FileNotFoundError):
+            attempt.enter_context(hold(made))
+            if made.exists():
+                held.push(attempt.pop_all())
+                return made
+
+
 @contextmanager
 def hold(folder: Path) -> Iterator[None]:
     """Keep `tidy` from removing a staging folder for the length of a block, or until the process ends."""
@@ -109,8 +119,8 @@ def tidy(*folders: Path, below: bool = True) -> None:
     for folder in folders:
         search = folder.rglob if below else folder.glob
         for left in sorted(search(f"{STAGING_PREFIX}*")) if folder.is_dir() else []:
-            if left.is_dir() and not left.is_symlink() and not _is_held(left):
-                shutil.rmtree(left, ignore_errors=True)
+            if left.is_dir() and not left.is_symlink():
+                _remove_unheld(left)
 
 
 def require_writable(*folders: Path) -> None:
@@ -145,21 +155,21 @@ def was_begun(folder: Path, mark: str) -> bool:
     return any((left / mark).is_file() for left in folder.glob(f"{STAGING_PREFIX}*"))
 
 
-def _is_held(folder: Path) -> bool:
-    """Whether a running process holds a staging folder."""
+def _remove_unheld(folder: Path) -> None:
+    """Remove a staging folder that no running process holds; it is held meanwhile, so that nobody begins to use it."""
     if fcntl is None:
-        return True
+        return
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:  # it is gone, or belongs to another user
-        return True
+        return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
+        shutil.rmtree(folder, ignore_errors=True)
+    except OSError:  # somebody holds it
+        pass
     finally:
         os.close(descriptor)
-    return False
 
 
 def _second_name(path: Path, copy: Path) -> None:
