@@ -243,4 +243,4 @@ def test_a_model_without_rows_is_refused_before_it_is_served(output, method):
 
 @pytest.mark.parametrize("output", [ROWS, (ROWS, None), [None, ROWS], {"a": ROWS}])
 def test_rows_alone_or_among_others(output):
-    require_rows(nn.Identity(), output)
+    assert require_rows(nn.Identity(), output) is None, "it is not refused"
